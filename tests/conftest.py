@@ -1,0 +1,38 @@
+"""What every test shares: repeatable property tests, the measurements beside us, and benchmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+BENCHMARKS = Path(__file__).resolve().parent / "benchmarks"
+
+# The same examples on every run and every machine, whatever profile hypothesis itself would choose there.
+settings.register_profile(
+    "gpusim",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("gpusim")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what lies under tests/benchmarks, so that `-m "not benchmark"` leaves it out."""
+    for item in items:
+        if BENCHMARKS in item.path.parents:
+            item.add_marker(pytest.mark.benchmark)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of measurements beside the repository; without it, a test that needs it is skipped."""
+    folder = REPOSITORY.parent / "shared"
+    if not (folder / "h200").is_dir():
+        pytest.skip("needs ../shared")
+    return folder

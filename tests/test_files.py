@@ -1,0 +1,127 @@
+"""The one-line error and the file that is whole or not there."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from gpusim.errors import InputError, from_pydantic, quote
+from gpusim.files import atomic_write, read_bytes, read_text
+
+
+def test_error_reads_file_place_problem_expected() -> None:
+    error = InputError("a.json", "streams[0].name", "has ''", "letters")
+    assert str(error) == "a.json: streams[0].name: has ''; expected letters"
+    assert str(InputError(None, "--gpu", "unknown GPU 'x'")) == "--gpu: unknown GPU 'x'"
+
+
+def test_error_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(InputError(Path("a"), "b", "c", "d")))
+    assert (error.path, error.place, error.problem, error.expected) == (Path("a"), "b", "c", "d")
+
+
+@given(st.text(), st.text(), st.text(), st.text())
+def test_error_is_one_printable_line(path: str, place: str, problem: str, expected: str) -> None:
+    line = str(InputError(path, place, problem, expected))
+    assert line.isprintable()
+    line.encode("utf-8")
+
+
+def test_quote_is_short_even_of_what_python_will_not_print() -> None:
+    assert quote("x" * 1000).endswith("...") and len(quote("x" * 1000)) == 60
+    assert quote(10**5000) == "a int too large to print"
+
+
+class _Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    count: int
+
+    @field_validator("count")
+    @classmethod
+    def _even(cls, count: int) -> int:
+        if count % 2:
+            raise InputError(None, "", f"is {count}", "an even number")
+        return count
+
+
+class _Outer(BaseModel):
+    items: list[_Inner]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ({"items": [{"count": "two"}]}, "f: items[0].count: has 'two'; expected a valid integer"),
+        ({"items": [{"count": 2}, {"count": 3}]}, "f: items[1].count: is 3; expected an even number"),
+        ({"items": [{"count": 2, "size": 1}]}, "f: items[0].size: unknown key; expected no such key here"),
+        ({"items": [{}]}, "f: items[0].count: missing; expected this key"),
+    ],
+)
+def test_pydantic_errors_name_their_place(content: object, line: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        _Outer.model_validate(content)
+    assert str(from_pydantic("f", caught.value)) == line
+
+
+def test_write_appears_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    with atomic_write(path) as file:
+        file.write("a\nµ\n")
+        assert not path.exists()
+    assert path.read_bytes() == "a\nµ\n".encode()
+    assert os.listdir(tmp_path) == ["out.csv"]
+
+
+def test_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "out.bin"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError), atomic_write(path, "wb") as file:
+        file.write(b"new")
+        raise RuntimeError
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["out.bin"]
+
+
+def test_write_follows_links_and_keeps_permissions(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    with atomic_write(link) as file:
+        file.write("new")
+    assert link.is_symlink() and target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_write_to_a_device_does_not_replace_it() -> None:
+    with atomic_write(os.devnull) as file:
+        file.write("x")
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_unwritable_place_is_one_line(tmp_path: Path) -> None:
+    for path in (tmp_path / "no" / "folder", tmp_path, "a\0b"):
+        with pytest.raises(InputError, match="cannot be written"), atomic_write(path):
+            pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_error_about_another_file_is_not_ours(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "out"):
+        (tmp_path / "missing").read_bytes()
+
+
+def test_reading_what_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path, "a\0b"):
+        with pytest.raises(InputError, match="cannot be read"):
+            read_bytes(path)
+    (tmp_path / "latin").write_bytes(b"abc\xe9")
+    with pytest.raises(InputError, match="latin: byte 3: is not UTF-8"):
+        read_text(tmp_path / "latin")
