@@ -1,0 +1,539 @@
+"""Make the shipped traces: `python experiments/make_traces.py DATASET --out traces`.
+
+DATASET is a folder with `convolutions.csv` (one row per convolution call) and `kernels.csv.gz` (one row per
+kernel launch, with Nsight Compute counters). The same dataset gives the same traces. What each trace is:
+traces/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpusim.errors import InputError
+from gpusim.trace import (
+    Convolution,
+    ConvolutionAlgorithm,
+    ConvolutionShape,
+    KernelLaunch,
+    Mix,
+    Stream,
+    Trace,
+    WarpStalls,
+)
+
+Row = Mapping[str, str]
+
+DEVICE = "h200"
+DEVICE_SMS = 132
+INCEPTIONS = ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b")
+INCEPTION_BRANCHES = {
+    "1x1": ("1x1",),
+    "3x3": ("3x3_reduce", "3x3"),
+    "5x5": ("5x5_reduce", "5x5"),
+    "pool_proj": ("pool_proj",),
+}
+RESNET_BLOCKS = ("2a", "3a", "4a", "5a")
+RESNET_BRANCHES = {"main": ("reduce", "3x3", "expand"), "shortcut": ("shortcut",)}
+TRUNK = ("conv1.7x7", "conv2.1x1", "conv2.3x3")
+
+
+def prose(text: str) -> str:
+    """Text with its line breaks removed; a blank line starts a new paragraph."""
+    return "\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+
+
+SOURCE = prose("""
+    Recorded on one NVIDIA H200 (132 SMs, 1980 MHz), cuDNN 9 legacy convolution API, float32 NCHW, forward
+""")
+FASTEST = prose("""
+    Selected is the algorithm with the least time per call, ten calls back to back (ms_stream_run1), any
+    math; every other algorithm that cuDNN supports for the shape is an alternative.
+""")
+COUNTERS = prose("""
+    Kernel durations and mixes are Nsight Compute's, each kernel alone; demands per block are averages
+    over the launch; L2 hit rates that the counter puts above 100 % are cut to 100.
+""")
+MODULE_NOTES = prose("""
+    {source}, batch {batch}. The convolutions of {network} {module}, one stream per branch. {fastest}
+    {counters} Pooling, activation, joining of the branches and host work were not recorded.
+""")
+PAIR_NOTES = prose("""
+    {source}, batch 128. Two independent convolutions of GoogLeNet's inception 3a: the 3x3 with
+    IMPLICIT_PRECOMP_GEMM beside the 5x5 with FFT_TILING, in FP32; every other algorithm that cuDNN
+    supports is an alternative. {counters}
+""")
+GOOGLENET_NOTES = prose("""
+    {source}, batch 128. The 57 convolutions of GoogLeNet: a trunk, then nine inception modules, one
+    stream per branch; the first convolution of each branch waits for the last of every branch of the
+    module before. {fastest} {counters} Pooling, activation, local response normalisation, concatenation,
+    the classifier and host work were not recorded and are left out, so this is not the time of a forward
+    pass.
+""")
+SPAA20_NOTES = prose("""
+    Table 1 of Pourghassemi, Zhang, Lee, Chandramowlishwaran, SPAA'20 (arXiv 2005.13823): two independent
+    convolutions of GoogLeNet's first inception module on a Tesla K40 (taken as a K40c), CUDA 10.0, cuDNN
+    7.6, each by two algorithms. Selected are the two that the paper would run side by side.
+
+    From the table: the one kernel named for each algorithm, its ALU utilisation and memory stalls, and
+    the percent of one SM's registers, shared memory, threads and blocks. The table has no shapes, batch,
+    grids, block sizes or durations.
+
+    Worked out: the percents are those of the blocks resident on one SM (65536 registers, 49152 bytes of
+    shared memory, 2048 threads, 16 blocks): 19 % of blocks is 3 of 16, so 38 % of threads is 256 per
+    block, and so on. All sixteen percents come back after rounding but one: the registers of the 3x3
+    PRECOMP_GEMM, printed as 92 %, are 92.6 % with 79 per thread and 91.4 % with 78; 79 is taken, and the
+    SM allocates 80 in either case. FFT_TILING's 38 % is 48 registers (37.5 %) or 49 (38.3 %); 48 is
+    taken, and shared memory binds first with either. The 70 % of shared memory of the 5x5 PRECOMP_GEMM is
+    2136 to 2165 bytes per block; 2152 is taken, and the SM allocates 2304, which is what the kernel of
+    that name asks for in our own recording.
+
+    Assumed: inception 3a at batch 128. Grids and block dimensions are those of our own H200 recording,
+    for the same shapes, of kernels with the same name and threads per block; for the 3x3 PRECOMP_GEMM,
+    whose kernel of 256 threads was not recorded for that shape, those of explicit_convolve_sgemm with the
+    same tile (128 filters x 64 pixels, 256 threads, 6400 bytes).
+
+    Durations: flop / (ALU % x 4.29 TFLOP/s). For PRECOMP_GEMM, flop is the direct convolution's. For
+    FFT_TILING it is what that algorithm computes (32x32 transforms and complex products): the direct flop
+    would make it slower than PRECOMP_GEMM (17.2 ms for the 3x3, 2.99 ms for the 5x5), against the paper's
+    own Table 2 (a 5x5: 48 ms against 126 ms) and our recording (this 5x5 on the H200: 0.040 ms against
+    0.093 ms). The one kernel that the table lists stands for its whole algorithm. ALU % counts more than
+    useful flop, so all four durations are estimates: look at how a conclusion moves with their ratio.
+
+    Unknown and absent: workspace, and every demand per block on pipes, caches and DRAM.
+""")
+
+# ---- counters to launches
+
+BUSY_PERCENT = {  # of the cycles in which an SM was active
+    "issue_cycles": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "alu_cycles": "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active",
+    "fma_cycles": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    "tensor_cycles": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "lsu_cycles": "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active",
+    "l1_cycles": "l1tex__throughput.avg.pct_of_peak_sustained_active",
+}
+TOTALS = {  # of the launch
+    "warp_instructions": "smsp__inst_executed.sum",
+    "l1_read_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
+    "l1_write_bytes": "l1tex__m_l1tex2xbar_write_bytes.sum",
+    "l2_bytes": "lts__t_bytes.sum",
+    "dram_read_bytes": "dram__bytes_read.sum",
+    "dram_write_bytes": "dram__bytes_write.sum",
+}
+AS_COUNTED = {
+    "l1_hit_percent": "l1tex__t_sector_hit_rate.pct",
+    "l2_hit_percent": "lts__t_sector_hit_rate.pct",
+    "achieved_warps_per_sm": "sm__warps_active.avg.per_cycle_active",
+    "active_cycles_min": "sm__cycles_active.min",
+    "active_cycles_avg": "sm__cycles_active.avg",
+    "active_cycles_max": "sm__cycles_active.max",
+}
+STALLS = {name: name for name in WarpStalls.model_fields} | {"dispatch": "dispatch_stall"}
+STALL_COUNTER = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+
+
+def trimmed(value: float) -> float:
+    """The value to seven significant digits: more than the counters mean, and short to print."""
+    return float(f"{value:.7g}")
+
+
+def dimensions(text: str) -> tuple[int, int, int]:
+    """Three numbers out of text such as `(3136, 4, 1)`."""
+    x, y, z = (int(number) for number in re.findall(r"\d+", text))
+    return x, y, z
+
+
+def mix_of(row: Row) -> Mix:
+    """Demand per block of one launch from its counters."""
+    blocks = int(row["launch__grid_size"])
+    sm_cycles_per_block = float(row["sm__cycles_active.avg"]) * DEVICE_SMS / blocks
+    fields = {
+        name: trimmed(float(row[counter]) / 100 * sm_cycles_per_block)
+        for name, counter in BUSY_PERCENT.items()
+    }
+    fields |= {name: trimmed(float(row[counter]) / blocks) for name, counter in TOTALS.items()}
+    fields |= {name: trimmed(float(row[counter])) for name, counter in AS_COUNTED.items()}
+    fields["l2_hit_percent"] = min(fields["l2_hit_percent"], 100.0)
+    stalls = {name: trimmed(float(row[STALL_COUNTER.format(part)])) for name, part in STALLS.items()}
+    return Mix.model_validate(
+        {
+            **fields,
+            "shared_memory_config_bytes": int(row["launch__shared_mem_config_size"]),
+            "stalls": WarpStalls.model_validate(stalls),
+        }
+    )
+
+
+def launch_of(row: Row) -> KernelLaunch:
+    """One row of kernels.csv.gz as a launch; the shared memory that the driver reserves is left out."""
+    return KernelLaunch(
+        name=row["Kernel Name"],
+        grid=dimensions(row["Grid Size"]),
+        block=dimensions(row["Block Size"]),
+        registers_per_thread=int(row["launch__registers_per_thread"]),
+        static_shared_memory_bytes=int(row["launch__shared_mem_per_block_static"]),
+        dynamic_shared_memory_bytes=int(row["launch__shared_mem_per_block_dynamic"]),
+        duration_us=trimmed(float(row["gpu__time_duration.sum"]) / 1000),
+        stream=row["stream"],
+        mix=mix_of(row),
+    )
+
+
+# ---- the dataset
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The recorded calls that cuDNN supports.
+
+    Attributes:
+        calls: forward calls of a `network/layer`, in the order of the file.
+        kernels: rows of the kernels of an op, in launch order.
+    """
+
+    calls: Mapping[str, Sequence[Row]]
+    kernels: Mapping[str, Sequence[Row]]
+
+
+def rows_of(path: Path) -> Iterator[Row]:
+    """The rows of a CSV file, plain or gzip."""
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
+            yield from csv.DictReader(file)
+    except OSError as error:
+        raise InputError(
+            path, "", f"cannot be read ({error.strerror or error})", "a recorded table"
+        ) from None
+
+
+def read_dataset(folder: Path) -> Dataset:
+    """Read the two tables of the dataset."""
+    calls: dict[str, list[Row]] = {}
+    for row in rows_of(folder / "convolutions.csv"):
+        if row["supported"] == "True" and row["direction"] == "fwd":
+            calls.setdefault(f"{row['network']}/{row['layer']}", []).append(row)
+    kernels: dict[str, list[Row]] = {}
+    for row in rows_of(folder / "kernels.csv.gz"):
+        kernels.setdefault(row["op"], []).append(row)
+    for rows in kernels.values():
+        rows.sort(key=lambda row: int(row["index_in_op"]))
+    return Dataset(calls, kernels)
+
+
+def algorithm_of(dataset: Dataset, call: Row) -> ConvolutionAlgorithm:
+    """One call as an algorithm with its kernels."""
+    return ConvolutionAlgorithm(
+        algorithm=f"{call['algorithm']}/{call['math']}",
+        workspace_bytes=int(float(call["workspace_bytes"])),
+        kernels=tuple(launch_of(row) for row in dataset.kernels[call["op"]]),
+    )
+
+
+def shape_of(call: Row) -> ConvolutionShape:
+    """The shape of a call; images and filters are square."""
+    return ConvolutionShape(
+        batch=int(call["batch"]),
+        in_channels=int(call["in_channels"]),
+        in_height=int(call["in_size"]),
+        in_width=int(call["in_size"]),
+        out_channels=int(call["out_channels"]),
+        filter_height=int(call["filter_size"]),
+        filter_width=int(call["filter_size"]),
+        padding=int(call["padding"]),
+        stride=int(call["stride"]),
+    )
+
+
+def convolution(
+    dataset: Dataset, layer: str, depends_on: tuple[str, ...] = (), selected: str | None = None
+) -> Convolution:
+    """A recorded layer such as `googlenet/3a.3x3`, with `selected` (default: the fastest) and the rest."""
+    calls = dataset.calls[layer]
+    fastest = min(calls, key=lambda call: float(call["ms_stream_run1"]))
+    wanted = selected or f"{fastest['algorithm']}/{fastest['math']}"
+    algorithms = {found.algorithm: found for found in (algorithm_of(dataset, call) for call in calls)}
+    return Convolution(
+        id=layer.split("/")[1],
+        kind="convolution",
+        depends_on=depends_on,
+        shape=shape_of(calls[0]),
+        direction="fwd",
+        selected=algorithms[wanted],
+        alternatives=tuple(found for name, found in algorithms.items() if name != wanted),
+    )
+
+
+# ---- traces of recorded networks
+
+
+def module_trace(
+    dataset: Dataset, network: str, title: str, module: str, branches: Mapping[str, Sequence[str]]
+) -> Trace:
+    """One module, one stream per branch, all free to start at once."""
+    batch = dataset.calls[f"{network}/{module}.{next(iter(branches.values()))[0]}"][0]["batch"]
+    return Trace(
+        version=1,
+        name=f"{title}_{module}",
+        device=DEVICE,
+        notes=MODULE_NOTES.format(
+            source=SOURCE, batch=batch, network=network, module=module, fastest=FASTEST, counters=COUNTERS
+        ),
+        streams=tuple(
+            Stream(
+                name=name,
+                operations=tuple(convolution(dataset, f"{network}/{module}.{layer}") for layer in layers),
+            )
+            for name, layers in branches.items()
+        ),
+    )
+
+
+def pair_trace(dataset: Dataset) -> Trace:
+    """The two algorithms that the SPAA'20 announcement would like to see side by side."""
+    wanted = {"3x3": "IMPLICIT_PRECOMP_GEMM/FMA", "5x5": "FFT_TILING/FMA"}
+    return Trace(
+        version=1,
+        name="pair_3a_3x3_precomp_5x5_fft_tiling",
+        device=DEVICE,
+        notes=PAIR_NOTES.format(source=SOURCE, counters=COUNTERS),
+        streams=tuple(
+            Stream(
+                name=layer, operations=(convolution(dataset, f"googlenet/3a.{layer}", selected=algorithm),)
+            )
+            for layer, algorithm in wanted.items()
+        ),
+    )
+
+
+def googlenet_trace(dataset: Dataset) -> Trace:
+    """All 57 convolutions: a trunk of three, then nine modules in one stream per branch."""
+    trunk = tuple(convolution(dataset, f"googlenet/{layer}") for layer in TRUNK)
+    branches: dict[str, list[Convolution]] = {name: [] for name in INCEPTION_BRANCHES}
+    joined: tuple[str, ...] = TRUNK[-1:]
+    for module in INCEPTIONS:
+        for name, layers in INCEPTION_BRANCHES.items():
+            for n, layer in enumerate(layers):
+                waits = joined if n == 0 else ()
+                branches[name].append(convolution(dataset, f"googlenet/{module}.{layer}", waits))
+        joined = tuple(f"{module}.{layers[-1]}" for layers in INCEPTION_BRANCHES.values())
+    return Trace(
+        version=1,
+        name="googlenet_forward",
+        device=DEVICE,
+        notes=GOOGLENET_NOTES.format(source=SOURCE, fastest=FASTEST, counters=COUNTERS),
+        streams=(
+            Stream(name="trunk", operations=trunk),
+            *(Stream(name=name, operations=tuple(found)) for name, found in branches.items()),
+        ),
+    )
+
+
+# ---- Table 1 of the SPAA'20 announcement
+
+K40C_PEAK_FLOP_PER_S = 4.29e12  # 15 SMs x 192 lanes x 2 x 745 MHz
+K40C_SM = {"registers": 65536, "shared": 49152, "threads": 2048, "blocks": 16}
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of Table 1, and one block of its kernel as worked out from it.
+
+    Attributes:
+        layer: layer of inception 3a.
+        algorithm: cuDNN's name.
+        kernel: the one kernel that the table lists.
+        percent: registers, shared memory, threads and blocks of one SM in use, as printed.
+        alu_percent: ALU utilisation, as printed.
+        stall_percent: memory stalls, as printed.
+        resident: blocks on an SM: `percent["blocks"]` of 16.
+        registers: registers per thread.
+        shared_bytes: shared memory per block.
+        recorded: op and start of the name of the H200 recording that gives grid and block dimensions.
+    """
+
+    layer: str
+    algorithm: str
+    kernel: str
+    percent: Mapping[str, int]
+    alu_percent: float
+    stall_percent: float
+    resident: int
+    registers: int
+    shared_bytes: int
+    recorded: tuple[str, str]
+
+
+def percents(registers: int, shared: int, threads: int, blocks: int) -> dict[str, int]:
+    """The four resource columns of the table."""
+    return {"registers": registers, "shared": shared, "threads": threads, "blocks": blocks}
+
+
+TABLE_1 = (
+    TableRow(
+        layer="3x3",
+        algorithm="IMPLICIT_PRECOMP_GEMM/FMA",
+        kernel="implicit_convolve_sgemm",
+        percent=percents(92, 39, 38, 19),
+        alu_percent=70,
+        stall_percent=0.47,
+        resident=3,
+        registers=79,
+        shared_bytes=6400,
+        recorded=("googlenet/3a.3x3/fwd/GEMM/FMA", "explicit_convolve_sgemm<float, int, 128, 6, 7"),
+    ),
+    TableRow(
+        layer="3x3",
+        algorithm="FFT_TILING/FMA",
+        kernel="fft2d_c2r_32x32",
+        percent=percents(38, 75, 25, 6),
+        alu_percent=30,
+        stall_percent=15.2,
+        resident=1,
+        registers=48,
+        shared_bytes=36864,
+        recorded=("googlenet/3a.3x3/fwd/FFT_TILING/FMA", "fft2d_c2r_32x32"),
+    ),
+    TableRow(
+        layer="5x5",
+        algorithm="IMPLICIT_PRECOMP_GEMM/FMA",
+        kernel="implicit_convolve_sgemm",
+        percent=percents(100, 70, 50, 100),
+        alu_percent=60,
+        stall_percent=0.03,
+        resident=16,
+        registers=64,
+        shared_bytes=2152,
+        recorded=(
+            "googlenet/3a.5x5/fwd/IMPLICIT_GEMM/FMA",
+            "implicit_convolve_sgemm<float, float, 1024, 5, 5",
+        ),
+    ),
+    TableRow(
+        layer="5x5",
+        algorithm="FFT_TILING/FMA",
+        kernel="fft2d_c2r_32x32",
+        percent=percents(38, 75, 25, 6),
+        alu_percent=20,
+        stall_percent=16.5,
+        resident=1,
+        registers=48,
+        shared_bytes=36864,
+        recorded=("googlenet/3a.5x5/fwd/FFT_TILING/FMA", "fft2d_c2r_32x32"),
+    ),
+)
+
+
+def sm_percents(row: TableRow, threads_per_block: int) -> dict[str, float]:
+    """Percent of one K40c SM that the row's resident blocks use, before rounding."""
+    used = {
+        "registers": row.resident * threads_per_block * row.registers,
+        "shared": row.resident * row.shared_bytes,
+        "threads": row.resident * threads_per_block,
+        "blocks": row.resident,
+    }
+    return {name: 100 * used[name] / limit for name, limit in K40C_SM.items()}
+
+
+def fft_flop(shape: ConvolutionShape, tile: int = 32) -> float:
+    """Operations of the convolution by 2-D FFT of tiles, where one tile holds the whole padded output [D].
+
+    Transforms of input, filter and output planes at 2.5 N log2 N (real, N points), and a complex multiply-add
+    (8 operations) for each of tile x (tile/2 + 1) frequencies.
+    """
+    points = tile * tile
+    planes = (
+        shape.batch * shape.in_channels
+        + shape.in_channels * shape.out_channels
+        + shape.batch * shape.out_channels
+    )
+    products = tile * (tile // 2 + 1) * shape.batch * shape.in_channels * shape.out_channels
+    return planes * 2.5 * points * math.log2(points) + 8 * products
+
+
+def table_algorithm(dataset: Dataset, row: TableRow, shape: ConvolutionShape) -> ConvolutionAlgorithm:
+    """A row of the table as an algorithm of one kernel on the K40c."""
+    op, name = row.recorded
+    recorded = next(found for found in dataset.kernels[op] if name in found["Kernel Name"])
+    flop = fft_flop(shape) if row.algorithm.startswith("FFT") else shape.flop
+    seconds = flop / (row.alu_percent / 100 * K40C_PEAK_FLOP_PER_S)
+    return ConvolutionAlgorithm(
+        algorithm=row.algorithm,
+        kernels=(
+            KernelLaunch(
+                name=row.kernel,
+                grid=dimensions(recorded["Grid Size"]),
+                block=dimensions(recorded["Block Size"]),
+                registers_per_thread=row.registers,
+                static_shared_memory_bytes=row.shared_bytes,
+                duration_us=trimmed(seconds * 1e6),
+                mix=Mix(alu_utilisation_percent=row.alu_percent, memory_stall_percent=row.stall_percent),
+            ),
+        ),
+    )
+
+
+def spaa20_trace(dataset: Dataset) -> Trace:
+    """Two convolutions on a K40c from the percentages of a paper's table."""
+    selected = {"3x3": "IMPLICIT_PRECOMP_GEMM/FMA", "5x5": "FFT_TILING/FMA"}
+    streams = []
+    for layer, wanted in selected.items():
+        shape = shape_of(dataset.calls[f"googlenet/3a.{layer}"][0])
+        found = {row.algorithm: table_algorithm(dataset, row, shape) for row in TABLE_1 if row.layer == layer}
+        operation = Convolution(
+            id=f"3a.{layer}",
+            kind="convolution",
+            shape=shape,
+            direction="fwd",
+            selected=found[wanted],
+            alternatives=tuple(other for name, other in found.items() if name != wanted),
+        )
+        streams.append(Stream(name=layer, operations=(operation,)))
+    return Trace(version=1, name="spaa20_table1", device="k40c", notes=SPAA20_NOTES, streams=tuple(streams))
+
+
+# ---- all of them
+
+
+def all_traces(dataset: Dataset) -> Iterator[tuple[str, Trace]]:
+    """File names and traces."""
+    for module in INCEPTIONS:
+        trace = module_trace(dataset, "googlenet", "inception", module, INCEPTION_BRANCHES)
+        yield f"{trace.name}.json.gz", trace
+    for block in RESNET_BLOCKS:
+        trace = module_trace(dataset, "resnet50", "resnet50", block, RESNET_BRANCHES)
+        yield f"{trace.name}.json.gz", trace
+    for trace in (pair_trace(dataset), googlenet_trace(dataset)):
+        yield f"{trace.name}.json.gz", trace
+    yield "spaa20_table1.json", spaa20_trace(dataset)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write every trace; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Make the shipped traces from a recorded dataset.")
+    parser.add_argument("dataset", type=Path, help="folder with convolutions.csv and kernels.csv.gz")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write the traces to")
+    options = parser.parse_args(arguments)
+    try:
+        traces = list(all_traces(read_dataset(options.dataset)))
+        options.out.mkdir(parents=True, exist_ok=True)
+        for name, trace in traces:
+            trace.save(options.out / name)
+            size = (options.out / name).stat().st_size
+            launches = [len(operation.launches()) for operation in trace.operations()]
+            print(f"{options.out / name}: {len(launches)} operations, {sum(launches)} kernels, {size} bytes")
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
