@@ -11,13 +11,13 @@ import argparse
 import csv
 import gzip
 import math
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpusim.errors import InputError
+from gpusim.io.ncu import dimensions, launch_from_counters, trimmed
 from gpusim.trace import (
     Convolution,
     ConvolutionAlgorithm,
@@ -26,7 +26,6 @@ from gpusim.trace import (
     Mix,
     Stream,
     Trace,
-    WarpStalls,
 )
 
 Row = Mapping[str, str]
@@ -110,83 +109,6 @@ SPAA20_NOTES = prose("""
     Unknown and absent: workspace, and every demand per block on pipes, caches and DRAM.
 """)
 
-# ---- counters to launches
-
-BUSY_PERCENT = {  # of the cycles in which an SM was active
-    "issue_cycles": "smsp__issue_active.avg.pct_of_peak_sustained_active",
-    "alu_cycles": "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active",
-    "fma_cycles": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
-    "tensor_cycles": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-    "lsu_cycles": "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active",
-    "l1_cycles": "l1tex__throughput.avg.pct_of_peak_sustained_active",
-}
-TOTALS = {  # of the launch
-    "warp_instructions": "smsp__inst_executed.sum",
-    "l1_read_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
-    "l1_write_bytes": "l1tex__m_l1tex2xbar_write_bytes.sum",
-    "l2_bytes": "lts__t_bytes.sum",
-    "dram_read_bytes": "dram__bytes_read.sum",
-    "dram_write_bytes": "dram__bytes_write.sum",
-}
-AS_COUNTED = {
-    "l1_hit_percent": "l1tex__t_sector_hit_rate.pct",
-    "l2_hit_percent": "lts__t_sector_hit_rate.pct",
-    "achieved_warps_per_sm": "sm__warps_active.avg.per_cycle_active",
-    "active_cycles_min": "sm__cycles_active.min",
-    "active_cycles_avg": "sm__cycles_active.avg",
-    "active_cycles_max": "sm__cycles_active.max",
-}
-STALLS = {name: name for name in WarpStalls.model_fields} | {"dispatch": "dispatch_stall"}
-STALL_COUNTER = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-
-
-def trimmed(value: float) -> float:
-    """The value to seven significant digits: more than the counters mean, and short to print."""
-    return float(f"{value:.7g}")
-
-
-def dimensions(text: str) -> tuple[int, int, int]:
-    """Three numbers out of text such as `(3136, 4, 1)`."""
-    x, y, z = (int(number) for number in re.findall(r"\d+", text))
-    return x, y, z
-
-
-def mix_of(row: Row) -> Mix:
-    """Demand per block of one launch from its counters."""
-    blocks = int(row["launch__grid_size"])
-    sm_cycles_per_block = float(row["sm__cycles_active.avg"]) * DEVICE_SMS / blocks
-    fields = {
-        name: trimmed(float(row[counter]) / 100 * sm_cycles_per_block)
-        for name, counter in BUSY_PERCENT.items()
-    }
-    fields |= {name: trimmed(float(row[counter]) / blocks) for name, counter in TOTALS.items()}
-    fields |= {name: trimmed(float(row[counter])) for name, counter in AS_COUNTED.items()}
-    fields["l2_hit_percent"] = min(fields["l2_hit_percent"], 100.0)
-    stalls = {name: trimmed(float(row[STALL_COUNTER.format(part)])) for name, part in STALLS.items()}
-    return Mix.model_validate(
-        {
-            **fields,
-            "shared_memory_config_bytes": int(row["launch__shared_mem_config_size"]),
-            "stalls": WarpStalls.model_validate(stalls),
-        }
-    )
-
-
-def launch_of(row: Row) -> KernelLaunch:
-    """One row of kernels.csv.gz as a launch; the shared memory that the driver reserves is left out."""
-    return KernelLaunch(
-        name=row["Kernel Name"],
-        grid=dimensions(row["Grid Size"]),
-        block=dimensions(row["Block Size"]),
-        registers_per_thread=int(row["launch__registers_per_thread"]),
-        static_shared_memory_bytes=int(row["launch__shared_mem_per_block_static"]),
-        dynamic_shared_memory_bytes=int(row["launch__shared_mem_per_block_dynamic"]),
-        duration_us=trimmed(float(row["gpu__time_duration.sum"]) / 1000),
-        stream=row["stream"],
-        mix=mix_of(row),
-    )
-
-
 # ---- the dataset
 
 
@@ -233,7 +155,9 @@ def algorithm_of(dataset: Dataset, call: Row) -> ConvolutionAlgorithm:
     return ConvolutionAlgorithm(
         algorithm=f"{call['algorithm']}/{call['math']}",
         workspace_bytes=int(float(call["workspace_bytes"])),
-        kernels=tuple(launch_of(row) for row in dataset.kernels[call["op"]]),
+        kernels=tuple(
+            launch_from_counters(row, DEVICE_SMS, row["stream"]) for row in dataset.kernels[call["op"]]
+        ),
     )
 
 

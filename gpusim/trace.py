@@ -120,6 +120,12 @@ class Mix(_Strict):
     l2_bytes: Annotated[_Traffic, _text("all traffic at L2")] = None
     dram_read_bytes: Annotated[_Traffic, _text("read from DRAM")] = None
     dram_write_bytes: Annotated[_Traffic, _text("written to DRAM")] = None
+    l2_busy_us: Annotated[
+        float | None,
+        _about(
+            "us/block", "time that the whole L2 would be fully busy with it alone", ge=0, le=MAX_DURATION_US
+        ),
+    ] = None
     l1_hit_percent: Annotated[_Percent, _text("sectors found in L1")] = None
     l2_hit_percent: Annotated[_Percent, _text("sectors found in L2")] = None
     achieved_warps_per_sm: Annotated[
