@@ -131,9 +131,7 @@ def rows_of(path: Path) -> Iterator[Row]:
         with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
             yield from csv.DictReader(file)
     except OSError as error:
-        raise InputError(
-            path, "", f"cannot be read ({error.strerror or error})", "a recorded table"
-        ) from None
+        raise InputError(path, "", f"cannot be read ({error.strerror or error})", "a recorded table") from None
 
 
 def read_dataset(folder: Path) -> Dataset:
@@ -155,9 +153,7 @@ def algorithm_of(dataset: Dataset, call: Row) -> ConvolutionAlgorithm:
     return ConvolutionAlgorithm(
         algorithm=f"{call['algorithm']}/{call['math']}",
         workspace_bytes=int(float(call["workspace_bytes"])),
-        kernels=tuple(
-            launch_from_counters(row, DEVICE_SMS, row["stream"]) for row in dataset.kernels[call["op"]]
-        ),
+        kernels=tuple(launch_from_counters(row, DEVICE_SMS, row["stream"]) for row in dataset.kernels[call["op"]]),
     )
 
 
@@ -229,9 +225,7 @@ def pair_trace(dataset: Dataset) -> Trace:
         device=DEVICE,
         notes=PAIR_NOTES.format(source=SOURCE, counters=COUNTERS),
         streams=tuple(
-            Stream(
-                name=layer, operations=(convolution(dataset, f"googlenet/3a.{layer}", selected=algorithm),)
-            )
+            Stream(name=layer, operations=(convolution(dataset, f"googlenet/3a.{layer}", selected=algorithm),))
             for layer, algorithm in wanted.items()
         ),
     )
@@ -373,11 +367,7 @@ def fft_flop(shape: ConvolutionShape, tile: int = 32) -> float:
     (8 operations) for each of tile x (tile/2 + 1) frequencies.
     """
     points = tile * tile
-    planes = (
-        shape.batch * shape.in_channels
-        + shape.in_channels * shape.out_channels
-        + shape.batch * shape.out_channels
-    )
+    planes = shape.batch * shape.in_channels + shape.in_channels * shape.out_channels + shape.batch * shape.out_channels
     products = tile * (tile // 2 + 1) * shape.batch * shape.in_channels * shape.out_channels
     return planes * 2.5 * points * math.log2(points) + 8 * products
 

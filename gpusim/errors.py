@@ -85,6 +85,4 @@ def _place(loc: Iterable[str | int]) -> str:
 
 def _one_line(text: str) -> str:
     """Replaces what would break or hide a line (newlines, control characters, half surrogates)."""
-    return "".join(
-        c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)

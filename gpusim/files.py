@@ -91,9 +91,7 @@ def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:
 
 
 def _unwritable(path: str | Path, error: OSError | ValueError) -> InputError:
-    return InputError(
-        path, "", f"cannot be written ({_reason(error)})", "a file in a folder that may be written to"
-    )
+    return InputError(path, "", f"cannot be written ({_reason(error)})", "a file in a folder that may be written to")
 
 
 def _reason(error: OSError | ValueError) -> str:

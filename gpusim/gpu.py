@@ -56,14 +56,10 @@ class SMLimits(_Strict):
     registers_per_sm: Bytes = Field(description="32-bit registers of an SM")
     registers_per_block: Bytes = Field(description="32-bit registers that one thread block may allocate")
     max_registers_per_thread: Count = Field(description="registers of a thread that the compiler may use")
-    register_allocation_unit: Count = Field(
-        description="registers; a warp's are rounded up to a multiple of it"
-    )
+    register_allocation_unit: Count = Field(description="registers; a warp's are rounded up to a multiple of it")
     sub_partitions: Count = Field(description="sub-partitions of an SM, each with its share of the registers")
     shared_memory_per_sm_bytes: Bytes = Field(description="shared memory of an SM at its largest carve-out")
-    shared_memory_per_block_default_bytes: Bytes = Field(
-        description="shared memory of a block without opting in"
-    )
+    shared_memory_per_block_default_bytes: Bytes = Field(description="shared memory of a block without opting in")
     shared_memory_per_block_optin_bytes: Bytes = Field(description="shared memory of a block that opts in")
     shared_memory_reserved_per_block_bytes: Annotated[int, Field(ge=0, le=2**30)] = Field(
         description="shared memory that the driver takes for itself in every block"
@@ -244,10 +240,40 @@ class ModelConstants(_Strict):
         "where a file does not give it, the H200's share of its peak (4300 of 4800)",
         json_schema_extra={"unit": "GB/s"},
     )
-    launch_gap_us: Annotated[float, Field(ge=0, le=1000)] = Field(
-        default=1.0,
-        description="time from the end of a kernel to the start of the next one in its stream",
+    launch_latency_us: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=4.0,
+        description="part of a kernel's recorded duration in which none of its blocks runs, whatever the SMs",
         json_schema_extra={"unit": "us"},
+    )
+    l2_sustained_share: Annotated[float, Field(gt=0, le=1.5)] = Field(
+        default=0.97,
+        description="share of its counted peak that L2 sustains",
+        json_schema_extra={"unit": "1"},
+    )
+    sustained_issue_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.9,
+        description="share of an SM's issue slots, pipes and data paths that co-resident warps can keep busy",
+        json_schema_extra={"unit": "1"},
+    )
+    barrier_turn_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.5,
+        description="share of barrier stalls that is waiting for other warps' turns and not latency",
+        json_schema_extra={"unit": "1"},
+    )
+    short_scoreboard_turn_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.75,
+        description="the same share of short-scoreboard stalls (shared memory, special functions)",
+        json_schema_extra={"unit": "1"},
+    )
+    long_scoreboard_turn_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=1.0,
+        description="the same share of long-scoreboard stalls (L1TEX), with the L1 path fully busy",
+        json_schema_extra={"unit": "1"},
+    )
+    block_jitter: Annotated[float, Field(ge=0, le=0.3)] = Field(
+        default=0.02,
+        description="standard deviation of a block's work over the mean of its launch",
+        json_schema_extra={"unit": "1"},
     )
 
 
@@ -255,9 +281,7 @@ class Sourced(_Strict):
     """Where one value of a GPU file is from; the kinds of value follow."""
 
     source: Text = Field(description="where the value is from")
-    verified: bool = Field(
-        default=True, description="false where the source was not read, or others disagree"
-    )
+    verified: bool = Field(default=True, description="false where the source was not read, or others disagree")
 
 
 class SourcedValue(Sourced):
@@ -338,9 +362,7 @@ class GPUFile(_Strict):
     tensor_fp16_tflops: SourcedTflops | None = Field(
         default=None, description="TFLOP/s; dense FP16 tensor peak with FP32 accumulation"
     )
-    tensor_tf32_tflops: SourcedTflops | None = Field(
-        default=None, description="TFLOP/s; dense TF32 tensor peak"
-    )
+    tensor_tf32_tflops: SourcedTflops | None = Field(default=None, description="TFLOP/s; dense TF32 tensor peak")
     dram_bandwidth_gb_per_s: SourcedBandwidth = Field(description="GB/s (1e9 bytes), peak")
     l2_bytes: SourcedBytes = Field(description="bytes of L2 cache")
     memory_bytes: SourcedBytes = Field(description="bytes of device memory")

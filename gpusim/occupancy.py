@@ -86,9 +86,7 @@ def occupancy(
     return Occupancy(blocks_per_sm=blocks, limiter=limiter, limits=limits)
 
 
-def footprint(
-    gpu: GPU, threads_per_block: int, registers_per_thread: int, shared_memory_per_block: int
-) -> Footprint:
+def footprint(gpu: GPU, threads_per_block: int, registers_per_thread: int, shared_memory_per_block: int) -> Footprint:
     """Returns what one resident block allocates of an SM of `gpu`, whether or not it could launch.
 
     Args:

@@ -122,9 +122,7 @@ class Mix(_Strict):
     dram_write_bytes: Annotated[_Traffic, _text("written to DRAM")] = None
     l2_busy_us: Annotated[
         float | None,
-        _about(
-            "us/block", "time that the whole L2 would be fully busy with it alone", ge=0, le=MAX_DURATION_US
-        ),
+        _about("us/block", "time that the whole L2 would be fully busy with it alone", ge=0, le=MAX_DURATION_US),
     ] = None
     l1_hit_percent: Annotated[_Percent, _text("sectors found in L1")] = None
     l2_hit_percent: Annotated[_Percent, _text("sectors found in L2")] = None
@@ -174,9 +172,7 @@ class KernelLaunch(_Strict):
     dynamic_shared_memory_bytes: Annotated[
         int, _about("bytes/block", "shared memory asked for at launch", ge=0, le=2**20)
     ] = 0
-    duration_us: Annotated[
-        float, _about("us", "recorded duration, alone on the device", gt=0, le=MAX_DURATION_US)
-    ]
+    duration_us: Annotated[float, _about("us", "recorded duration, alone on the device", gt=0, le=MAX_DURATION_US)]
     stream: Annotated[
         str,
         _text(
@@ -368,9 +364,7 @@ class Convolution(_Operation):
 
     kind: Annotated[Literal["convolution"], _text("kind of operation")]
     shape: Annotated[ConvolutionShape, _text("shape of the tensors")]
-    direction: Annotated[
-        Literal["fwd", "bwd_data", "bwd_filter"], _text("forward, or gradient of input or filter")
-    ]
+    direction: Annotated[Literal["fwd", "bwd_data", "bwd_filter"], _text("forward, or gradient of input or filter")]
     selected: Annotated[ConvolutionAlgorithm, _text("the algorithm that replay runs")]
     alternatives: Annotated[
         tuple[ConvolutionAlgorithm, ...], _text("other algorithms for the same shape and direction")
@@ -455,9 +449,7 @@ class Trace(_Strict):
 
     version: Annotated[Literal[1], _text("version of this format")]
     name: Annotated[str, _text("name of the trace", min_length=1, max_length=200)]
-    device: Annotated[
-        str, _text("GPU it was recorded on, a name of `gpusim gpus`", min_length=1, max_length=200)
-    ]
+    device: Annotated[str, _text("GPU it was recorded on, a name of `gpusim gpus`", min_length=1, max_length=200)]
     notes: Annotated[str, _text("where it came from, what was assumed or left out", max_length=10**5)] = ""
     streams: Annotated[
         tuple[Stream, ...], _text("the streams, the first launched first", json_schema_extra={"minItems": 1})

@@ -74,8 +74,7 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix:
     blocks = int(counters["launch__grid_size"])
     sm_cycles_per_block = float(counters["sm__cycles_active.avg"]) * sm_count / blocks
     fields = {
-        name: trimmed(float(counters[counter]) / 100 * sm_cycles_per_block)
-        for name, counter in BUSY_PERCENT.items()
+        name: trimmed(float(counters[counter]) / 100 * sm_cycles_per_block) for name, counter in BUSY_PERCENT.items()
     }
     fields |= {name: trimmed(float(counters[counter]) / blocks) for name, counter in TOTALS.items()}
     fields |= {name: trimmed(float(counters[counter])) for name, counter in AS_COUNTED.items()}

@@ -1,0 +1,1 @@
+"""The engine: streams and their dependencies on simpy, and the SMs with what is resident on them."""

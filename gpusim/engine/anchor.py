@@ -1,0 +1,279 @@
+"""From a recorded launch to what the engine replays: its blocks, what they ask for, and how long one takes.
+
+The recording fixes the scale: the launch is replayed once alone on the GPU that it was recorded on, and the time of
+a block is chosen so that this takes the recorded duration. How strongly old blocks go before young ones is chosen
+so that the mean resident warps of that replay come closest to the recorded ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpusim.contention import (
+    MemoryLoad,
+    Sharing,
+    age_shares,
+    memory_stretch,
+    mix_times,
+    sharing,
+    unstretched,
+)
+from gpusim.engine.core import NEVER, Mix, MixRates, SMArray
+from gpusim.errors import InputError
+from gpusim.gpu import GPU
+from gpusim.occupancy import Footprint, footprint, occupancy
+from gpusim.trace import KernelLaunch
+
+AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
+TILES_PER_BLOCK = 16  # of a persistent kernel [D]
+PERSISTENT_SHARE = 0.75  # of the SMs that a persistent kernel's grid covers at least [D]
+LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
+LOAD_STEP = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class KernelModel:
+    """A launch as the engine replays it.
+
+    Attributes:
+        launch: as recorded.
+        blocks: units of work that are placed: thread blocks, or tiles of a persistent kernel.
+        footprint: what a resident block holds of an SM.
+        blocks_per_sm: most resident blocks of this kernel alone.
+        carveout_bytes: shared memory that an idle SM is set to for it.
+        sharing: what its warps ask of an SM.
+        unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
+        load: what one such block adds to the load of L2 and DRAM.
+        own_load: load of all its blocks when it has the whole device.
+        age_preference: how strongly old blocks go before young ones.
+        jitter: standard deviation of a block's work.
+        latency_us: launch latency.
+        issue_us: SM-time of all issue slots that a block needs.
+        dram_share_us: share of the sustained DRAM bandwidth x time that a block needs.
+        solo_us: what it takes alone on the whole GPU: the recorded duration on the recording GPU.
+        seed: of the jitter; the same for the same launch.
+    """
+
+    launch: KernelLaunch
+    blocks: int
+    footprint: Footprint
+    blocks_per_sm: int
+    carveout_bytes: int
+    sharing: Sharing
+    unit_us: float
+    load: MemoryLoad
+    own_load: MemoryLoad
+    age_preference: float
+    jitter: float
+    latency_us: float
+    issue_us: float
+    dram_share_us: float
+    solo_us: float
+    seed: int
+
+    @property
+    def need(self) -> tuple[int, int, int, int]:
+        """Registers, shared memory bytes, warps and block slots of one resident block."""
+        f = self.footprint
+        return (f.registers, f.shared_memory_bytes, f.warps, f.slots)
+
+
+def mix_rates(
+    residents: list[tuple[KernelModel, int]],
+) -> tuple[list[float], float, float]:
+    """Progress of one block of each kernel of a mix (1/us, mean over its blocks), and the mix's memory loads."""
+    times = mix_times([(model.sharing, count) for model, count in residents])
+    rates = [1.0 / (model.unit_us * time) for (model, _), time in zip(residents, times, strict=True)]
+    dram = sum(count * model.load.dram / time for (model, count), time in zip(residents, times, strict=True))
+    l2 = sum(count * model.load.l2 / time for (model, count), time in zip(residents, times, strict=True))
+    return rates, dram, l2
+
+
+def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
+    """A launch as replayed on the GPU that it was recorded on.
+
+    Raises:
+        InputError: no SM of the GPU holds one of its blocks.
+    """
+    model = _shape(launch, gpu, place)
+    recorded = launch.duration_us
+    latency = min(gpu.model.launch_latency_us, LATENCY_SHARE * recorded)
+    best, best_misfit, best_us = model, NEVER, 0.0
+    for preference in _preferences(model, gpu):
+        tried = replace(model, age_preference=preference)
+        makespan, residents, active = run_alone(tried, gpu)
+        misfit = _misfit(launch, model, residents, active)
+        if misfit < best_misfit - 1e-12:
+            best, best_misfit, best_us = tried, misfit, makespan
+    unit = best.unit_us * (recorded - latency) / best_us
+    mix = launch.mix
+    cycles = mix.issue_cycles if mix is not None and mix.issue_cycles is not None else None
+    scale = launch.blocks / best.blocks
+    dram_bytes = _dram_bytes(launch)
+    return replace(
+        best,
+        unit_us=unit,
+        latency_us=latency,
+        solo_us=recorded,
+        issue_us=scale * (cycles / gpu.boost_clock_mhz if cycles is not None else 0.0),
+        dram_share_us=scale * dram_bytes / (gpu.model.dram_sustained_gb_per_s * 1e3),
+    )
+
+
+def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
+    """Replay one launch alone on the whole GPU, without launch latency.
+
+    Returns:
+        Makespan (us), mean resident blocks of an SM while it was active, and the SMs' mean active share of the
+        makespan.
+    """
+
+    def resolve(mix: Mix) -> MixRates:
+        count = mix[0][1]
+        rates, dram, l2 = mix_rates([(model, count)])
+        return [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
+
+    def stretch(_domain: int, dram: float, l2: float) -> list[float]:
+        return [memory_stretch(dram, l2, model.own_load)]
+
+    array = sm_array(gpu, 1, resolve, stretch)
+    array.submit(0, model.blocks, model.need, model.carveout_bytes, model.jitter, model.seed, 0.0, 0.0)
+    array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
+    array.set_line([0], [0])
+    array.dispatch()
+    array.advance(NEVER)
+    held, active = array.block_time(), sum(end - start for _, _, start, end in array.spans(0))
+    return array.now, held / active, active / gpu.sm_count / array.now
+
+
+def sm_array(gpu: GPU, slots: int, resolve, stretch, domains: list[int] | None = None) -> SMArray:  # type: ignore[no-untyped-def]
+    """The SMs of a GPU, empty."""
+    limits = gpu.limits
+    domains = domains if domains is not None else [0] * gpu.sm_count
+    return SMArray(
+        gpu.sm_count,
+        limits.max_blocks_per_sm,
+        slots,
+        (
+            limits.registers_per_sm,
+            limits.shared_memory_per_sm_bytes,
+            limits.max_warps_per_sm,
+            limits.max_blocks_per_sm,
+        ),
+        list(range(gpu.sm_count)),
+        domains,
+        max(domains) + 1,
+        resolve,
+        stretch,
+        LOAD_STEP,
+    )
+
+
+def is_persistent(launch: KernelLaunch, blocks_per_sm: int, sm_count: int) -> bool:
+    """Whether a launch looks persistent: one block a SM, on about every SM, that share the work as they go [D]."""
+    return blocks_per_sm == 1 and PERSISTENT_SHARE * sm_count <= launch.blocks <= sm_count
+
+
+def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
+    shared = launch.shared_memory_per_block_bytes
+    fit = occupancy(
+        gpu,
+        threads_per_block=launch.threads_per_block,
+        registers_per_thread=launch.registers_per_thread,
+        shared_memory_per_block=shared,
+    )
+    if fit.blocks_per_sm == 0:
+        raise InputError(
+            None,
+            place or f"kernel {launch.name[:60]}",
+            f"a block of it fits no SM of {gpu.name} ({fit.limiter})",
+            "a kernel that this GPU can launch",
+        )
+    foot = footprint(gpu, launch.threads_per_block, launch.registers_per_thread, shared)
+    tiles = TILES_PER_BLOCK if is_persistent(launch, fit.blocks_per_sm, gpu.sm_count) else 1
+    residents = _recorded_residents(launch, foot, fit.blocks_per_sm, gpu)
+    kernel = sharing(
+        launch.mix,
+        foot.warps,
+        residents,
+        launch.blocks / gpu.sm_count,
+        gpu.limits.sub_partitions,
+        gpu.model,
+    )
+    load, own, free = _memory(launch, kernel, residents, fit.blocks_per_sm, gpu)
+    return KernelModel(
+        launch=launch,
+        blocks=launch.blocks * tiles,
+        footprint=foot,
+        blocks_per_sm=fit.blocks_per_sm,
+        carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, gpu),
+        sharing=kernel,
+        unit_us=free,
+        load=load,
+        own_load=own,
+        age_preference=0.0,
+        jitter=gpu.model.block_jitter,
+        latency_us=0.0,
+        issue_us=0.0,
+        dram_share_us=0.0,
+        solo_us=launch.duration_us,
+        seed=1,
+    )
+
+
+def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> float:
+    most = float(min(blocks_per_sm, -(-launch.blocks // gpu.sm_count)))
+    warps = launch.mix.achieved_warps_per_sm if launch.mix is not None else None
+    return max(1.0, min(most, warps / foot.warps)) if warps else most
+
+
+def _memory(
+    launch: KernelLaunch, kernel: Sharing, residents: float, blocks_per_sm: int, gpu: GPU
+) -> tuple[MemoryLoad, MemoryLoad, float]:
+    """Load of one block, load of the whole launch, and the share of its time left when L2 and DRAM are free."""
+    mix = launch.mix
+    duration = launch.duration_us
+    dram = _dram_bytes(launch) * launch.blocks / duration / 1e3 / gpu.model.dram_sustained_gb_per_s
+    l2_us = (mix.l2_busy_us or 0.0) if mix is not None else 0.0
+    l2 = l2_us * launch.blocks / duration / gpu.model.l2_sustained_share
+    free = unstretched(dram, l2)
+    dram, l2 = min(dram, 0.985) / free, min(l2, 0.985) / free
+    whole, low = residents * gpu.sm_count, int(residents)
+    time = mix_times([(kernel, low)])[0]
+    if residents > low:
+        time += (residents - low) * (mix_times([(kernel, low + 1)])[0] - time)
+    block = MemoryLoad(dram * time / whole, l2 * time / whole)
+    return block, MemoryLoad(dram, l2), free
+
+
+def _dram_bytes(launch: KernelLaunch) -> float:
+    mix = launch.mix
+    return (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0) if mix is not None else 0.0
+
+
+def carveout(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU, recorded: bool = True) -> int:
+    """Shared memory of an SM when this kernel comes first: as recorded, else the smallest that holds its blocks."""
+    most = gpu.limits.shared_memory_per_sm_bytes
+    size = launch.mix.shared_memory_config_bytes if recorded and launch.mix is not None else None
+    needed = foot.shared_memory_bytes * blocks_per_sm
+    if size is not None and size >= foot.shared_memory_bytes:
+        return min(most, max(size, needed))
+    sizes = sorted(kib * 1024 for kib in gpu.limits.shared_memory_carveouts_kib)
+    return min([size for size in sizes if size >= needed] or [most])
+
+
+def _preferences(model: KernelModel, gpu: GPU) -> tuple[float, ...]:
+    mix = model.launch.mix
+    if mix is None or mix.achieved_warps_per_sm is None or model.blocks_per_sm == 1:
+        return AGE_PREFERENCES[:1]
+    return AGE_PREFERENCES
+
+
+def _misfit(launch: KernelLaunch, model: KernelModel, residents: float, active: float) -> float:
+    mix = launch.mix
+    if mix is None or mix.achieved_warps_per_sm is None:
+        return 0.0
+    misfit = abs(residents * model.footprint.warps / max(mix.achieved_warps_per_sm, 1e-9) - 1.0)
+    if mix.active_cycles_avg and mix.active_cycles_max:
+        misfit += abs(active * mix.active_cycles_max / mix.active_cycles_avg - 1.0)
+    return misfit

@@ -1,0 +1,75 @@
+# C types for core.py: the build reads them, plain Python never does.
+cimport cython
+
+cdef double jitter_factor(long long seed, long long block, double jitter)
+
+cdef class SMArray:
+    cdef long long sms, width, slots, domain_count, group, groups, line_length, open_count
+    cdef long long stable, residents, rates_used
+    cdef bint reopen, restless
+    cdef public double now
+    cdef double load_step, bin_width
+    cdef object resolve, stretch_of
+    cdef list mixes, saved, done
+    cdef dict mix_ids
+    cdef long long[::1] limit, carveout, wanted_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need
+    cdef long long[::1] waiting, resident, unfinished, next_block, seed, seen
+    cdef long long[::1] cap, here, ran, line, line_queue, open, after_add, after_drop, rates_at
+    cdef double[::1] since, due, issue_now, dram_now, group_due, work, rate, jitter
+    cdef double[::1] issue_demand, dram_demand, first_start, dispatched_at, throughput
+    cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
+    cdef double[::1] mix_dram, mix_l2, rates, history
+
+    @cython.locals(number=cython.longlong, i=cython.longlong)
+    cpdef long long intern(self, mix)
+    cdef long long neighbour(self, long long mix, long long slot, long long change)
+    @cython.locals(g=cython.longlong, i=cython.longlong, sm=cython.longlong, due=cython.double)
+    cpdef long long advance(self, double until)
+    @cython.locals(i=cython.longlong)
+    cpdef dispatch(self)
+    @cython.locals(base=cython.longlong, j=cython.longlong)
+    cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work)
+    @cython.locals(total=cython.double, sm=cython.longlong, b=cython.longlong)
+    cpdef double block_time(self)
+    @cython.locals(passed=cython.double, base=cython.longlong, n=cython.longlong, j=cython.longlong)
+    cdef void charge(self, long long sm, double t) noexcept
+    @cython.locals(u=cython.longlong, b=cython.longlong, h=cython.longlong, issue=cython.double,
+                   dram=cython.double, edge=cython.double, part=cython.double)
+    cdef void record(self, long long sm, double start, double end) noexcept
+    @cython.locals(sm=cython.longlong, b=cython.longlong, h=cython.longlong, low=cython.longlong, i=cython.longlong)
+    cdef void fold(self) noexcept
+    @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
+                   mix=cython.longlong, stretch=cython.longlong, due=cython.double, issue=cython.double,
+                   dram=cython.double, rate=cython.double, left=cython.double, g=cython.longlong,
+                   first=cython.longlong, last=cython.longlong, i=cython.longlong)
+    cdef void project(self, long long sm) noexcept
+    @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong)
+    cdef bint fits(self, long long slot, long long sm) noexcept
+    @cython.locals(room=cython.longlong, r=cython.longlong, need=cython.longlong, fit=cython.longlong,
+                   limit=cython.longlong)
+    cdef long long room_for(self, long long slot, long long sm) noexcept
+    @cython.locals(old=cython.longlong, d=cython.longlong)
+    cdef void change_mix(self, long long sm, long long mix) noexcept
+    @cython.locals(work=cython.double, j=cython.longlong, r=cython.longlong, mix=cython.longlong, i=cython.longlong)
+    cdef start(self, long long slot, long long sm)
+    @cython.locals(slot=cython.longlong, last=cython.longlong, i=cython.longlong, r=cython.longlong,
+                   mix=cython.longlong)
+    cdef drop(self, long long sm, long long j)
+    @cython.locals(before=cython.longlong, base=cython.longlong, j=cython.longlong, slot=cython.longlong,
+                   i=cython.longlong)
+    cdef complete(self, long long sm)
+    @cython.locals(i=cython.longlong, h=cython.longlong, first=cython.bint)
+    cdef void open_heads(self) noexcept
+    @cython.locals(top=cython.longlong, sm=cython.longlong, i=cython.longlong)
+    cdef place_everywhere(self, long long slot)
+    @cython.locals(sm=cython.longlong, d=cython.longlong)
+    cdef settle(self)
+    cdef void watch(self, long long domain) noexcept
+    @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong)
+    cdef restretch(self, long long domain)
+    @cython.locals(i=cython.longlong, sm=cython.longlong, j=cython.longlong, spare=cython.longlong,
+                   length=cython.double, end=cython.double)
+    cdef skip(self, double until)
+    @cython.locals(share=cython.double, given=cython.longlong, total=cython.longlong, sm=cython.longlong,
+                   j=cython.longlong)
+    cdef void skip_blocks(self, long long slot, long long blocks) noexcept

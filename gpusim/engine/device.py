@@ -1,0 +1,426 @@
+"""The device on the clock of the simulation: kernels that are ready, a policy that shares it, and its SMs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+import simpy
+
+from gpusim.contention import age_shares, binding, memory_stretch
+from gpusim.engine.anchor import KernelModel, mix_rates, sm_array
+from gpusim.engine.core import BINS, NEVER, Mix, MixRates
+from gpusim.errors import InputError
+from gpusim.gpu import GPU
+from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
+from gpusim.result import USES, Placement, Usage
+
+SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
+SLOTS = 64  # launches on the SMs at once before the tables grow
+
+
+@dataclass
+class Launch:
+    """A kernel launch from when it is ready to its end.
+
+    Attributes:
+        id: in order of becoming ready.
+        model: what is replayed.
+        stream, stream_index, priority: of its operation.
+        done: succeeds at its end.
+        ready_us, start_us, dispatched_us, end_us: as in `gpusim.result.KernelRun`; start and dispatched at its end.
+        slot: where the SMs know it; None before its launch latency has passed.
+        admitted: the policy has let it start.
+        bound_us: time by the resource that bound it.
+    """
+
+    id: int
+    model: KernelModel
+    stream: str
+    stream_index: int
+    priority: int
+    done: simpy.Event
+    ready_us: float
+    start_us: float = -1.0
+    dispatched_us: float = -1.0
+    end_us: float = -1.0
+    slot: int | None = None
+    admitted: bool = False
+    bound_us: dict[str, float] = field(default_factory=dict)
+    spans: list[tuple[int, int, float, float]] = field(default_factory=list)
+
+    @property
+    def internal(self) -> bool:
+        """Whether it runs on a stream that a library opened itself."""
+        return self.model.launch.stream != "main"
+
+
+class Device:
+    """Runs launches on the SMs of a GPU as a policy shares them.
+
+    Args:
+        env: the simulation.
+        gpu: the GPU.
+        policy: one policy object, used by this device only.
+        streams: names of the trace's streams.
+        busy_streams: gives the streams that still have work.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        gpu: GPU,
+        policy: Policy,
+        streams: Sequence[str],
+        busy_streams: Callable[[], tuple[str, ...]],
+    ) -> None:
+        self._env = env
+        self._gpu = gpu
+        self._policy = policy
+        self._busy_streams = busy_streams
+        domains = policy.memory_domains(gpu, streams)
+        self._domain_share = [share for _, share in domains] if domains else [1.0]
+        self._sms = sm_array(gpu, SLOTS, self._resolve, self._stretch, _domain_of_sm(domains, gpu))
+        self._launches: dict[int, Launch] = {}  # ready or running, by id
+        self._slots: dict[int, Launch] = {}  # on the SMs, by slot
+        self._last_model: list[KernelModel | None] = [None] * SLOTS
+        self._free_slots = list(range(SLOTS))
+        self._grants: dict[int, Grant] = {}
+        self._caps: dict[int, list[int]] = {}
+        self._times: dict[tuple[tuple[int, int], ...], list[float]] = {}
+        self._next_id = 0
+        self._deciding = False
+        self._idle: simpy.Event | None = None
+        self._wake_us = NEVER
+        self._noted_us = 0.0
+        self.finished: list[Launch] = []
+        env.process(self._run())
+
+    def launch(self, model: KernelModel, stream: str, stream_index: int, priority: int) -> Launch:
+        """Hand a kernel to the device, now that all it waits for has ended; its ``done`` event tells its end."""
+        launch = Launch(self._next_id, model, stream, stream_index, priority, self._env.event(), ready_us=self._env.now)
+        self._next_id += 1
+        self._launches[launch.id] = launch
+        self._decide_soon()
+        return launch
+
+    def usage(self) -> Usage:
+        """Use of every SM so far."""
+        width, flat = self._sms.usage()
+        limits = self._gpu.limits
+        full = (
+            limits.registers_per_sm,
+            limits.shared_memory_per_sm_bytes,
+            limits.max_warps_per_sm,
+            limits.max_blocks_per_sm,
+            1.0,
+            1.0 / self._gpu.sm_count,
+        )
+        bins = min(BINS, int(self._sms.now / width) + 1)
+        shares = tuple(
+            tuple(
+                tuple(flat[((sm * BINS) + b) * len(USES) + i] / (width * full[i]) for i in range(len(USES)))
+                for b in range(bins)
+            )
+            for sm in range(self._gpu.sm_count)
+        )
+        return Usage(width, shares)
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> simpy.events.ProcessGenerator:
+        while True:
+            if not self._slots:
+                self._idle = self._env.event()
+                yield self._idle
+                continue
+            horizon = self._env.peek()
+            before = self._sms.now
+            slot = self._sms.advance(horizon)
+            if slot >= 0:
+                if self._sms.now > self._env.now:
+                    yield self._env.timeout(self._sms.now - self._env.now)
+                self._end(slot)
+            elif horizon < NEVER:
+                yield self._settled(max(0.0, horizon - self._env.now))
+            elif self._sms.now == before:
+                stuck = ", ".join(launch.model.launch.name[:40] for launch in self._slots.values())
+                raise InputError(None, f"policy {self._policy.name}", f"leaves blocks of {stuck} waiting for ever")
+
+    def _settled(self, delay: float) -> simpy.Event:
+        """An event after everything else of its instant."""
+        event = self._env.event()
+        event._ok, event._value = True, None
+        self._env.schedule(event, priority=SETTLED, delay=delay)  # type: ignore[arg-type]
+        return event
+
+    def _catch_up(self) -> None:
+        """Bring the SMs to the present; ends that fall on it are handled by `_run`."""
+        now = self._env.now
+        if not self._slots:
+            self._sms.now = max(self._sms.now, now)
+
+    def _end(self, slot: int) -> None:
+        launch = self._slots.pop(slot)
+        self._note_bounds(extra=(launch,))
+        launch.start_us = self._sms.started_at(slot)
+        launch.dispatched_us = self._sms.dispatched(slot)
+        launch.end_us = self._sms.now
+        launch.spans = self._sms.spans(slot)
+        del self._launches[launch.id]
+        self._grants.pop(launch.id, None)
+        self._caps.pop(launch.id, None)
+        heappush(self._free_slots, slot)
+        self.finished.append(launch)
+        launch.done.succeed()
+        self._decide_soon()
+
+    # ---- deciding --------------------------------------------------------------------------------------------------
+
+    def _decide_soon(self) -> None:
+        if not self._deciding:
+            self._deciding = True
+            event = self._settled(0.0)
+            assert event.callbacks is not None
+            event.callbacks.append(lambda _: self._decide())
+
+    def _wake(self, at_us: float) -> None:
+        if self._wake_us == at_us:
+            self._wake_us = NEVER
+            self._decide_soon()
+
+    def _decide(self) -> None:
+        self._deciding = False
+        self._catch_up()
+        if not self._launches:
+            return
+        partition = self._policy.partition(self._view())
+        self._check(partition)
+        self._grants = {grant.kernel: grant for grant in partition.grants}
+        for grant in partition.grants:
+            launch = self._launches[grant.kernel]
+            if not launch.admitted:
+                launch.admitted = True
+                timeout = self._env.timeout(launch.model.latency_us, launch)
+                assert timeout.callbacks is not None
+                timeout.callbacks.append(lambda event: self._arrive(event.value))
+        for eviction in partition.evictions:
+            slot = self._launches[eviction.kernel].slot
+            if slot is not None:
+                work = eviction.cost_us / self._launches[eviction.kernel].model.unit_us
+                self._sms.evict(slot, eviction.sm, eviction.blocks, work)
+        if partition.wake_us is not None and partition.wake_us < self._wake_us:
+            self._wake_us = at = partition.wake_us
+            timeout = self._env.timeout(max(0.0, at - self._env.now))
+            assert timeout.callbacks is not None
+            timeout.callbacks.append(lambda _: self._wake(at))
+        self._place()
+
+    def _check(self, partition: Partition) -> None:
+        seen: set[int] = set()
+        for grant in partition.grants:
+            if grant.kernel not in self._launches or grant.kernel in seen:
+                raise InputError(
+                    None, f"policy {self._policy.name}", f"grants kernel {grant.kernel}", "each ready kernel once"
+                )
+            seen.add(grant.kernel)
+
+    def _arrive(self, launch: Launch) -> None:
+        """The launch latency has passed: the SMs may take blocks."""
+        self._catch_up()
+        if not self._free_slots:
+            raise InputError(None, "trace", f"has more than {SLOTS} kernels on the GPU at once", "fewer streams")
+        launch.slot = slot = self._slot_for(launch.model)
+        model = launch.model
+        self._slots[slot] = launch
+        if self._last_model[slot] is not model:
+            stale = self._last_model[slot] is not None
+            self._last_model[slot] = model
+            if stale:
+                self._sms.forget_mixes()
+        carveout = self._gpu.limits.shared_memory_per_sm_bytes if self._policy.shared_carveout else model.carveout_bytes
+        self._sms.submit(
+            slot,
+            model.blocks,
+            model.need,
+            carveout,
+            model.jitter,
+            model.seed,
+            model.issue_us,
+            model.dram_share_us,
+        )
+        self._place()
+        if self._idle is not None:
+            idle, self._idle = self._idle, None
+            idle.succeed()
+
+    def _slot_for(self, model: KernelModel) -> int:
+        """A free slot, the one that held the same kernel last if there is one: what is known of its mixes stays."""
+        for slot in self._free_slots:
+            if self._last_model[slot] is model:
+                self._free_slots.remove(slot)
+                self._free_slots.sort()
+                return slot
+        for slot in self._free_slots:
+            if self._last_model[slot] is None:
+                self._free_slots.remove(slot)
+                self._free_slots.sort()
+                return slot
+        return heappop(self._free_slots)
+
+    def _place(self) -> None:
+        """Tell the SMs who may place blocks where, and let them."""
+        self._note_bounds()
+        line = [grant for grant in self._grants.values() if self._launches[grant.kernel].slot is not None]
+        for grant in line:
+            launch = self._launches[grant.kernel]
+            caps = _caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
+            if self._caps.get(grant.kernel) != caps:
+                self._caps[grant.kernel] = caps
+                self._sms.set_caps(_slot(launch), caps)
+        self._sms.set_line([_slot(self._launches[grant.kernel]) for grant in line], [grant.queue for grant in line])
+        self._sms.dispatch()
+
+    # ---- what policies see ------------------------------------------------------------------------------------------
+
+    def _view(self) -> View:
+        return View(
+            now_us=self._env.now,
+            gpu=self._gpu,
+            kernels=tuple(self._kernel_view(launch) for launch in self._launches.values()),
+            streams=self._busy_streams(),
+            residents=self._residents,
+            solo_rate=self._solo_rate,
+            mix_rates=self._mix_rates,
+            blocks_done=self._blocks_done,
+        )
+
+    def _kernel_view(self, launch: Launch) -> KernelView:
+        model, slot = launch.model, launch.slot
+        return KernelView(
+            id=launch.id,
+            stream=launch.stream,
+            stream_index=launch.stream_index,
+            internal=launch.internal,
+            priority=launch.priority,
+            name=model.launch.name,
+            blocks=model.blocks,
+            waiting=model.blocks if slot is None else self._sms.waiting_blocks(slot),
+            resident=0 if slot is None else self._sms.resident_blocks(slot),
+            footprint=model.footprint,
+            blocks_per_sm=model.blocks_per_sm,
+            ready_us=launch.ready_us,
+            started=launch.admitted,
+            solo_us=model.solo_us,
+            bound_by=binding(
+                [(model.sharing, model.blocks_per_sm)], 0, model.own_load.dram, model.own_load.l2, model.own_load
+            ),
+            dram_load=model.own_load.dram,
+        )
+
+    def _residents(self, kernel: int) -> Sequence[int]:
+        slot = self._launches[kernel].slot
+        return [0] * self._gpu.sm_count if slot is None else self._sms.residents_by_sm(slot)
+
+    def _blocks_done(self, kernel: int) -> int:
+        launch = self._launches[kernel]
+        return 0 if launch.slot is None else launch.model.blocks - self._sms.unfinished_blocks(launch.slot)
+
+    def _solo_rate(self, kernel: int, blocks_per_sm: int) -> float:
+        return self._mix_rates(((kernel, blocks_per_sm),))[0]
+
+    def _mix_rates(self, residents: Sequence[tuple[int, int]]) -> Sequence[float]:
+        models = [(self._launches[kernel].model, count) for kernel, count in residents]
+        rates, dram, l2 = mix_rates(models)
+        everywhere = float(self._gpu.sm_count)
+        return [
+            count * rate / memory_stretch(dram * everywhere, l2 * everywhere, model.own_load)
+            for (model, count), rate in zip(models, rates, strict=True)
+        ]
+
+    # ---- what the SMs ask -------------------------------------------------------------------------------------------
+
+    def _resolve(self, mix: Mix) -> MixRates:
+        residents = [(self._model(slot), count) for slot, count in mix]
+        rates, dram, l2 = mix_rates(residents)
+        by_age = [
+            [rate * share for share in age_shares(count, model.age_preference)]
+            for (model, count), rate in zip(residents, rates, strict=True)
+        ]
+        return by_age, dram, l2
+
+    def _stretch(self, domain: int, dram: float, l2: float) -> list[float]:
+        share = self._domain_share[domain]
+        factors = [1.0] * SLOTS
+        for slot, launch in self._slots.items():
+            factors[slot] = memory_stretch(dram / share, l2 / share, launch.model.own_load)
+        return factors
+
+    def _model(self, slot: int) -> KernelModel:
+        model = self._last_model[slot]
+        assert model is not None
+        return model
+
+    # ---- what bound whom --------------------------------------------------------------------------------------------
+
+    def _note_bounds(self, extra: tuple[Launch, ...] = ()) -> None:
+        """Book the time since the last note on the resource that binds each kernel now."""
+        passed = self._sms.now - self._noted_us
+        self._noted_us = self._sms.now
+        if passed <= 0.0:
+            return
+        for launch in (*self._slots.values(), *extra):
+            resource = self._bound_now(launch)
+            launch.bound_us[resource] = launch.bound_us.get(resource, 0.0) + passed
+
+    def _bound_now(self, launch: Launch) -> str:
+        slot = _slot(launch)
+        here = self._sms.residents_by_sm(slot)
+        sm = max(range(len(here)), key=lambda i: here[i])
+        mix = self._sms.mix_of(sm) if here[sm] > 0 else ((slot, launch.model.blocks_per_sm),)
+        residents = [(self._model(s), count) for s, count in mix]
+        index = [s for s, _ in mix].index(slot)
+        dram, l2 = self._sms.load_at(sm)
+        share = self._domain_share[self._sms.domain_at(sm)]
+        return binding(
+            [(model.sharing, count) for model, count in residents],
+            index,
+            dram / share,
+            l2 / share,
+            launch.model.own_load,
+        )
+
+
+def placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> list[Placement]:
+    """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
+    return [
+        Placement(run_of[launch.id], sm, blocks, start, end)
+        for launch in finished
+        for sm, blocks, start, end in launch.spans
+    ]
+
+
+def _slot(launch: Launch) -> int:
+    assert launch.slot is not None
+    return launch.slot
+
+
+def _caps(grant: Grant, blocks_per_sm: int, sms: int) -> list[int]:
+    if grant.per_sm is not None:
+        return [min(cap, blocks_per_sm) for cap in grant.per_sm]
+    most = blocks_per_sm if grant.blocks_per_sm is None else min(grant.blocks_per_sm, blocks_per_sm)
+    if grant.sms is None:
+        return [most] * sms
+    return [most if sm in grant.sms else 0 for sm in range(sms)]
+
+
+def _domain_of_sm(domains: list[tuple[frozenset[int], float]] | None, gpu: GPU) -> list[int] | None:
+    if domains is None:
+        return None
+    of_sm: list[Any] = [0] * gpu.sm_count
+    for number, (sms, _) in enumerate(domains):
+        for sm in sms:
+            of_sm[sm] = number
+    return of_sm

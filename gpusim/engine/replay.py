@@ -1,0 +1,278 @@
+"""Replay a trace on a GPU under a policy: streams, their operations and what these wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import simpy
+
+from gpusim.engine.anchor import KernelModel, anchored
+from gpusim.engine.device import Device, Launch, placements
+from gpusim.engine.transfer import transferred
+from gpusim.errors import InputError
+from gpusim.gpu import GPU, load_gpu
+from gpusim.policies.base import Policy
+from gpusim.policies.registry import policy_from
+from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
+from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, Trace, launch_waits
+
+Operation = Kernel | Convolution | Copy | Host
+
+
+class Kernels:
+    """The kernels of a trace as replayed on one GPU, each worked out once; usable for many replays."""
+
+    def __init__(self, device: GPU, gpu: GPU) -> None:
+        self._device = device
+        self._gpu = gpu
+        self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
+        self._same: dict[tuple[object, ...], KernelModel] = {}
+
+    def model(self, launch: KernelLaunch, place: str) -> KernelModel:
+        """The model of one launch.
+
+        Raises:
+            InputError: no SM of the GPU holds a block of it; ``place`` says where in the trace it stands.
+        """
+        known = self._models.get(id(launch))
+        if known is not None:
+            return known[1]
+        content = (launch.name, launch.grid, launch.block, launch.duration_us, launch.stream, repr(launch))
+        model = self._same.get(content)
+        if model is None:
+            model = anchored(launch, self._device, place)
+            if self._gpu is not self._device:
+                model = transferred(model, self._device, self._gpu, place)
+            self._same[content] = model
+        self._models[id(launch)] = (launch, model)
+        return model
+
+
+def replay(
+    trace: Trace,
+    gpu: GPU,
+    policy: str | Policy = "leftover",
+    *,
+    kernels: Kernels | None = None,
+    solo: Mapping[str, float] | None = None,
+) -> Result:
+    """Replay a trace.
+
+    Args:
+        trace: what was recorded.
+        gpu: where to replay it.
+        policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object.
+        kernels: from an earlier replay of the same kernels on the same GPUs, to save the time of working them out.
+        solo: makespan (us) of each stream alone on the whole GPU, if known.
+
+    Raises:
+        InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever.
+    """
+    device = load_gpu(trace.device)
+    device = gpu if device == gpu else device
+    kernels = kernels if kernels is not None else Kernels(device, gpu)
+    chosen = policy_from(policy) if isinstance(policy, str) else policy
+    run = _Replay(trace, gpu, chosen, kernels)
+    run.run()
+    if solo is None:
+        solo = solo_makespans(trace, gpu, kernels)
+    return run.result(solo, policy if isinstance(policy, str) else chosen.name, device)
+
+
+def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
+    """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
+    return {stream.name: _solo_makespan(trace, stream, gpu, kernels) for stream in trace.streams}
+
+
+def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
+    mine = {op.id for op in stream.operations}
+    operations = tuple(
+        op.model_copy(update={"depends_on": tuple(d for d in op.depends_on if d in mine)}) for op in stream.operations
+    )
+    alone = stream.model_copy(update={"operations": operations})
+    run = _Replay(trace.model_copy(update={"streams": (alone,)}), gpu, policy_from("leftover"), kernels)
+    run.run()
+    end = max((request.end_us for request in run.requests), default=0.0)
+    return end - min((request.release_us for request in run.requests), default=0.0)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A kernel launch handed to the device, with where it stands in the trace."""
+
+    launch: Launch
+    operation: str
+    request: int
+    index: int
+
+
+class _Replay:
+    def __init__(self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> None:
+        self.trace = trace
+        self.gpu = gpu
+        self.kernels = kernels
+        self.env = simpy.Environment()
+        self.busy = {stream.name: len(stream.operations) > 0 for stream in trace.streams}
+        names = [stream.name for stream in trace.streams]
+        self.device = Device(self.env, gpu, policy, names, lambda: tuple(name for name in names if self.busy[name]))
+        self.copy_engines = {direction: simpy.Resource(self.env, 1) for direction in ("h2d", "d2h", "d2d", "p2p")}
+        self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
+        self.pending: list[_Pending] = []
+        self.operations: list[OperationRun] = []
+        self.requests: list[RequestRun] = []
+        for index, stream in enumerate(trace.streams):
+            for at, op in enumerate(stream.operations):
+                for launch in op.launches():
+                    kernels.model(launch, f"streams[{index}].operations[{at}] ({op.id})")
+
+    def run(self) -> None:
+        for index, stream in enumerate(self.trace.streams):
+            self.env.process(self._stream(index, stream))
+        self.env.run()
+        waiting = [name for name, busy in self.busy.items() if busy]
+        if waiting:
+            raise InputError(
+                None, f"streams {', '.join(waiting)}", "never end under this policy", "a policy that runs all"
+            )
+
+    # ---- streams ---------------------------------------------------------------------------------------------------
+
+    def _stream(self, index: int, stream: Stream) -> simpy.events.ProcessGenerator:
+        times = release_times(stream)
+        for request, release in enumerate(times):
+            if release is not None and release > self.env.now:
+                yield self.env.timeout(release - self.env.now)
+            start = self.env.now
+            for op in stream.operations:
+                yield from self._operation(index, stream, op, request)
+            self.requests.append(
+                RequestRun(stream.name, request, start if release is None else release, start, self.env.now)
+            )
+        self.busy[stream.name] = False
+
+    def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
+        waits = [self.ended[name] for name in op.depends_on if not self.ended[name].processed]
+        if waits:
+            yield self.env.all_of(waits)
+        start = self.env.now
+        if isinstance(op, Copy):
+            with self.copy_engines[op.direction].request() as engine:
+                yield engine
+                yield self.env.timeout(op.duration_us)
+        elif isinstance(op, Host):
+            yield self.env.timeout(op.duration_us)
+        else:
+            yield from self._launches(index, stream, op, request)
+        self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
+        if not self.ended[op.id].triggered:
+            self.ended[op.id].succeed()
+
+    def _launches(
+        self, index: int, stream: Stream, op: Kernel | Convolution, request: int
+    ) -> simpy.events.ProcessGenerator:
+        launches = op.launches()
+        if all(launch.stream == "main" for launch in launches):
+            for at in range(len(launches)):
+                yield self._launch(index, stream, op, request, at).done
+            return
+        waits = launch_waits(launches)
+        ends = [self.env.event() for _ in launches]
+        for at in range(len(launches)):
+            self.env.process(self._branch(index, stream, op, request, at, [ends[i] for i in waits[at]], ends[at]))
+        yield self.env.all_of(ends)
+
+    def _branch(
+        self,
+        index: int,
+        stream: Stream,
+        op: Kernel | Convolution,
+        request: int,
+        at: int,
+        waits: Sequence[simpy.Event],
+        end: simpy.Event,
+    ) -> simpy.events.ProcessGenerator:
+        if waits:
+            yield self.env.all_of(waits)
+        yield self._launch(index, stream, op, request, at).done
+        end.succeed()
+
+    def _launch(self, index: int, stream: Stream, op: Kernel | Convolution, request: int, at: int) -> Launch:
+        model = self.kernels.model(op.launches()[at], op.id)
+        launch = self.device.launch(model, stream.name, index, stream.priority)
+        self.pending.append(_Pending(launch, op.id, request, at))
+        return launch
+
+    # ---- what came out ---------------------------------------------------------------------------------------------
+
+    def result(self, solo: Mapping[str, float], policy: str, device: GPU) -> Result:
+        rows = sorted(self.pending, key=lambda p: p.launch.id)
+        run_of = {p.launch.id: i for i, p in enumerate(rows)}
+        notes = (
+            () if device == self.gpu else (f"recorded on {device.name}, replayed on {self.gpu.name}: not validated",)
+        )
+        return Result(
+            trace=self.trace.name,
+            gpu=self.gpu.name,
+            policy=policy,
+            makespan_us=max((op.end_us for op in self.operations), default=0.0),
+            kernel_runs=tuple(_kernel_run(p) for p in rows),
+            operation_runs=tuple(self.operations),
+            request_runs=tuple(self.requests),
+            stream_runs=tuple(self._stream_run(stream, solo[stream.name]) for stream in self.trace.streams),
+            placements=tuple(placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of)),
+            usage=self.device.usage(),
+            notes=notes,
+        )
+
+    def _stream_run(self, stream: Stream, solo_us: float) -> StreamRun:
+        requests = [request for request in self.requests if request.stream == stream.name]
+        starts = [op.start_us for op in self.operations if op.stream == stream.name]
+        release = min((request.release_us for request in requests), default=0.0)
+        end = max((request.end_us for request in requests), default=0.0)
+        return StreamRun(stream.name, stream.priority, release, min(starts, default=0.0), end, solo_us)
+
+
+def release_times(stream: Stream) -> list[float | None]:
+    """When each request of a stream is released (us); None: when the one before it has ended.
+
+    A stream without arrivals is one request at 0; a loop releases each pass when the last has ended; Poisson
+    arrivals have exponential gaps drawn from Python's own generator with the stream's seed.
+    """
+    arrivals = stream.arrivals
+    if arrivals is None:
+        return [0.0]
+    if arrivals.kind == "times":
+        return list(arrivals.times_us)
+    if arrivals.kind == "loop":
+        return [0.0] + [None] * (arrivals.count - 1)
+    random = Random(arrivals.seed)
+    times: list[float | None] = []
+    now = 0.0
+    for _ in range(arrivals.count):
+        now += random.expovariate(arrivals.rate_per_s) * 1e6
+        times.append(now)
+    return times
+
+
+def _kernel_run(pending: _Pending) -> KernelRun:
+    launch = pending.launch
+    model = launch.model
+    waited = launch.start_us - launch.ready_us - model.latency_us
+    return KernelRun(
+        stream=launch.stream,
+        operation=pending.operation,
+        request=pending.request,
+        kernel=model.launch.name,
+        index=pending.index,
+        blocks=model.launch.blocks,
+        ready_us=launch.ready_us,
+        start_us=launch.start_us,
+        dispatched_us=launch.dispatched_us,
+        end_us=launch.end_us,
+        solo_us=model.solo_us,
+        bound_by=max(sorted(launch.bound_us), key=lambda r: launch.bound_us[r], default="latency"),
+        waited_us=max(0.0, waited),
+        sharing_us=launch.end_us - launch.ready_us - max(0.0, waited) - model.solo_us,
+    )

@@ -1,0 +1,180 @@
+"""The interface between the engine and a policy.
+
+Whenever a kernel becomes ready, a kernel ends or a time that the policy asked for has come, the engine shows the
+policy a read-only `View` and gets back a `Partition`: which kernels may run, on which SMs, how many blocks of each
+on one SM, and who places blocks before whom. A policy never moves a block. A new policy is one subclass of `Policy`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from gpusim.gpu import GPU
+from gpusim.occupancy import Footprint
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """A kernel launch that is ready or running, as a policy sees it.
+
+    Attributes:
+        id: number of the launch, in order of becoming ready.
+        stream: name of its stream.
+        stream_index: position of that stream in the trace.
+        internal: launched on a stream that a library opened itself: outside the partition of the caller's stream.
+        priority: of its stream, from 0 = lowest.
+        name: kernel name.
+        blocks: thread blocks of the launch.
+        waiting: blocks not yet placed.
+        resident: blocks resident on all SMs.
+        footprint: what one resident block holds of an SM.
+        blocks_per_sm: most resident blocks of this kernel alone on an SM (its occupancy).
+        ready_us: when it became ready.
+        started: whether any block was ever placed.
+        solo_us: what it takes alone on the whole GPU.
+        bound_by: resource that binds it alone on the whole GPU.
+        dram_load: share of the sustained DRAM bandwidth that it asks for alone on the whole GPU.
+    """
+
+    id: int
+    stream: str
+    stream_index: int
+    internal: bool
+    priority: int
+    name: str
+    blocks: int
+    waiting: int
+    resident: int
+    footprint: Footprint
+    blocks_per_sm: int
+    ready_us: float
+    started: bool
+    solo_us: float
+    bound_by: str
+    dram_load: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The device as a policy sees it.
+
+    Attributes:
+        now_us: time.
+        gpu: the GPU.
+        kernels: all that are ready or running, in order of becoming ready.
+        streams: names of the streams that still have work, in the order of the trace; a stream whose next kernel
+            is not ready yet (a copy, a dependency) is among them.
+        residents: for a kernel id, its resident blocks on each SM.
+        solo_rate: for a kernel id and n, the progress of an SM that holds n of its blocks and nothing else while
+            all SMs do the same, in blocks/us; n from 1 to its ``blocks_per_sm``.
+        mix_rates: for ((kernel id, n), …), the progress of each kernel on an SM that holds this mix while all SMs
+            do the same, in blocks/us.
+        blocks_done: for a kernel id, blocks that ended.
+    """
+
+    now_us: float
+    gpu: GPU
+    kernels: tuple[KernelView, ...]
+    streams: tuple[str, ...]
+    residents: Callable[[int], Sequence[int]]
+    solo_rate: Callable[[int, int], float]
+    mix_rates: Callable[[Sequence[tuple[int, int]]], Sequence[float]]
+    blocks_done: Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a policy gives one kernel.
+
+    Attributes:
+        kernel: its id.
+        blocks_per_sm: most resident blocks of it on one SM; None: as many as fit.
+        sms: the SMs it may use; None: all.
+        queue: kernels of one queue place blocks strictly one after the other (head of line); different queues
+            do not hold one another back.
+        issue_share: most of an SM's issue slots that it may take, 0 to 1; None: no limit.
+        dram_share: most of the device's DRAM bandwidth that it may take, 0 to 1; None: no limit.
+        per_sm: most resident blocks on each SM, where it differs from SM to SM (one number an SM); overrides
+            ``blocks_per_sm`` and ``sms``.
+    """
+
+    kernel: int
+    blocks_per_sm: int | None = None
+    sms: frozenset[int] | None = None
+    queue: int = 0
+    issue_share: float | None = None
+    dram_share: float | None = None
+    per_sm: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Blocks to take off an SM: each waits again with what it had left.
+
+    Attributes:
+        kernel: whose blocks.
+        sm: where.
+        blocks: how many, youngest first.
+        cost_us: time that saving and restoring one of them takes, added to its work.
+    """
+
+    kernel: int
+    sm: int
+    blocks: int
+    cost_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A policy's decision; it holds until the next one.
+
+    Attributes:
+        grants: kernels that may run, in the order in which they may place blocks. A kernel that is left out and
+            has not started waits; one that is left out and has started places no more blocks.
+        evictions: blocks to take off SMs now.
+        wake_us: call the policy again at this time even if nothing happens; None: no need.
+    """
+
+    grants: tuple[Grant, ...]
+    evictions: tuple[Eviction, ...] = ()
+    wake_us: float | None = None
+
+
+@dataclass
+class Policy(ABC):
+    """A way to share the GPU. Subclasses are dataclasses: their fields are the parameters, with defaults.
+
+    One object serves one replay: it may remember what it did.
+
+    Class attributes:
+        name: what the command line calls it.
+        summary: one sentence, with the citation.
+        shared_carveout: whether SMs are set to the largest shared-memory carve-out, so that blocks of different
+            kernels fit beside one another; plain hardware sets each SM to what its first kernel wants.
+        memory_domains: SMs by memory domain (MIG isolates L2 and DRAM); None: one domain.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    shared_carveout: ClassVar[bool] = False
+
+    @abstractmethod
+    def partition(self, view: View) -> Partition:
+        """Decide what each kernel gets until the next call."""
+
+    def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> list[tuple[frozenset[int], float]] | None:
+        """Sets of SMs that share an L2 and DRAM slice, each with its share of the device's; None: all share all."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a policy, for help and for reading it from text."""
+
+    name: str
+    kind: str
+    default: str
+    description: str = field(default="")

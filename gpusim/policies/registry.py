@@ -1,0 +1,162 @@
+"""Policies by name, with their parameters read from text such as ``inter-sm:sms=64+68``."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+import typing
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType, NoneType
+
+import gpusim.policies
+from gpusim.errors import InputError, quote
+from gpusim.policies.base import Parameter, Policy
+
+ENTRY_POINTS = "gpusim.policies"
+PLACE = "--policy"
+
+
+@cache
+def policies() -> dict[str, type[Policy]]:
+    """All policies by name: those of this package and those that installed packages offer, sorted."""
+    found: dict[str, type[Policy]] = {}
+    for module in pkgutil.iter_modules(gpusim.policies.__path__):
+        for policy in _policies_in(importlib.import_module(f"gpusim.policies.{module.name}")):
+            found[policy.name] = policy
+    for entry in entry_points(group=ENTRY_POINTS):
+        found.setdefault(entry.name, entry.load())
+    return dict(sorted(found.items()))
+
+
+def policy_from(text: str) -> Policy:
+    """A fresh policy from ``NAME[:key=value,…]``; NAME may be ``FILE.py:Class`` or ``package.module:Class``.
+
+    Raises:
+        InputError: unknown policy, unknown parameter, or a value that is none.
+    """
+    name, parameters = _split(text)
+    policy = policies().get(name) or (_own(name) if ":" in name else None)
+    if policy is None:
+        raise InputError(None, f"{PLACE} {name}", "no such policy", f"one of {', '.join(policies())}, or FILE.py:Class")
+    return policy(**_arguments(policy, name, parameters))
+
+
+def parameters_of(policy: type[Policy]) -> list[Parameter]:
+    """The parameters of a policy with their types and defaults."""
+    hints = typing.get_type_hints(policy)
+    return [
+        Parameter(f.name, _kind(hints[f.name]), "" if f.default is None else str(f.default), f.metadata.get("help", ""))
+        for f in dataclasses.fields(policy)
+        if f.init
+    ]
+
+
+def _policies_in(module: ModuleType) -> list[type[Policy]]:
+    return [
+        item
+        for _, item in sorted(inspect.getmembers(module, inspect.isclass))
+        if issubclass(item, Policy) and item.__module__ == module.__name__ and not inspect.isabstract(item)
+    ]
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Name and parameters; of a user's own policy the name holds the first colon."""
+    head, colon, rest = text.partition(":")
+    if not colon:
+        return head, ""
+    first = rest.split(":", 1)[0]
+    if head.endswith(".py") or ("=" not in first and head not in policies()):
+        item, _, parameters = rest.partition(":")
+        return f"{head}:{item}", parameters
+    return head, rest
+
+
+def _own(name: str) -> type[Policy]:
+    where, _, item = name.rpartition(":")
+    module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
+    policy = getattr(module, item, None)
+    if not (inspect.isclass(policy) and issubclass(policy, Policy)) or inspect.isabstract(policy):
+        raise InputError(
+            None, f"{PLACE} {name}", f"{quote(item)} is no policy", "a subclass of gpusim.policies.base.Policy"
+        )
+    return policy if dataclasses.is_dataclass(policy) else dataclasses.dataclass(policy)
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InputError(path, PLACE, "no such file", "a Python file with the policy's class")
+    key = f"gpusim_policy_{path.stem}"
+    spec = importlib.util.spec_from_file_location(key, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[key] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(path, PLACE, f"cannot be run: {error}", "a Python file with the policy's class") from error
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise InputError(
+            None, f"{PLACE} {name}", f"cannot be imported: {error}", "a module with the policy's class"
+        ) from error
+
+
+def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
+    hints = typing.get_type_hints(policy)
+    known = {f.name: hints[f.name] for f in dataclasses.fields(policy) if f.init}
+    values: dict[str, object] = {}
+    for part in text.split(",") if text else []:
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        if key not in known:
+            raise InputError(
+                None, f"{PLACE} {name}", f"has no parameter {quote(key)}", f"one of {', '.join(known) or 'none'}"
+            )
+        if not equals or not value:
+            raise InputError(None, f"{PLACE} {name}", f"{key} has no value", f"{key}=VALUE")
+        values[key] = _value(known[key], value.strip(), f"{PLACE} {name}", key)
+    try:
+        return _checked(policy, values)
+    except (ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(None, f"{PLACE} {name}", str(error), "other parameters") from error
+
+
+def _checked(policy: type[Policy], values: dict[str, object]) -> dict[str, object]:
+    policy(**values)
+    return values
+
+
+def _value(hint: object, text: str, place: str, key: str) -> object:
+    options = [option for option in typing.get_args(hint) if option is not NoneType] or [hint]
+    kind = options[0]
+    try:
+        if kind is bool:
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+        if kind is int:
+            return int(text)
+        if kind is float:
+            value = float(text)
+            if value != value or abs(value) == float("inf"):
+                raise ValueError
+            return value
+    except (ValueError, KeyError):
+        raise InputError(None, place, f"{key}={text} is no {_kind(hint)}", f"a value of type {_kind(hint)}") from None
+    return text
+
+
+def _kind(hint: object) -> str:
+    options = [option for option in typing.get_args(hint) if option is not NoneType] or [hint]
+    return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(options[0], "text")
