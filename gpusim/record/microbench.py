@@ -1,0 +1,937 @@
+"""Microbenchmarks of a real GPU: the constants of the model, and how its scheduler behaves.
+
+`microbench.cu` runs kernels of known work and logs, for every block, its SM and when it started and ended. This module
+builds and runs it (`run_microbenchmarks`) and turns the log into tables (`summarise`) and constants (`constants`);
+the parts that interpret need no GPU. `experiments/h200_microbench` holds what an H200 gave and says what each table
+shows.
+
+Run it as `python -m gpusim.record.microbench --out FOLDER`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusim.errors import InputError
+from gpusim.files import atomic_write
+
+SEGMENTS = 8
+"""Progress stamps that a warp leaves over its life (as in microbench.cu)."""
+
+SEQUENCE = 12
+"""Kernels that follow one another in a sequence of the gap experiments (as in microbench.cu)."""
+
+BLOCK = np.dtype(
+    [
+        ("start_ns", "<u8"),
+        ("end_ns", "<u8"),
+        ("start_clock", "<u8"),
+        ("end_clock", "<u8"),
+        ("smid", "<u4"),
+        ("block", "<u4"),
+    ]
+)
+"""One block in blocks.bin: times by the device's timer (ns) and by its SM's clock (cycles, own origin per SM)."""
+
+COUNTERS = {
+    "gpu__time_duration.sum": "duration_ns",
+    "launch__shared_mem_config_size": "shared_memory_config_bytes",
+    "sm__warps_active.avg.per_cycle_active": "warps_per_sm",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active": "issue_percent",
+    "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active": "alu_percent",
+    "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active": "fma_percent",
+    "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active": "lsu_percent",
+    "l1tex__throughput.avg.pct_of_peak_sustained_active": "l1_percent",
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_percent",
+    "smsp__inst_executed.sum": "warp_instructions",
+} | {
+    f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio": f"stall_{reason}"
+    for reason in (
+        "long_scoreboard",
+        "short_scoreboard",
+        "barrier",
+        "math_pipe_throttle",
+        "mio_throttle",
+        "lg_throttle",
+        "wait",
+        "not_selected",
+        "selected",
+        "no_instruction",
+        "dispatch_stall",
+    )
+}
+"""Nsight Compute's metrics of the kernels of the residency experiment, and our short names for them."""
+
+Row = dict[str, Any]
+Table = list[Row]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch and the log of its blocks.
+
+    Attributes:
+        experiment: which part of microbench.cu launched it.
+        case: the variant within the experiment.
+        rep: repeat, or place in a sequence of launches.
+        role: "a", "b" (the later one), "delay" or a stream's name.
+        kernel: name of the kernel.
+        threads: a block.
+        registers: a thread.
+        shared_bytes: dynamic shared memory of a block.
+        per_sm: resident blocks an SM that the launch was arranged for; 0 when not arranged.
+        blocks: [grid] of BLOCK, in order of block index.
+        progress: [grid, warps, SEGMENTS] cycles from the block's start to each eighth of a warp's work, or None.
+    """
+
+    experiment: str
+    case: str
+    rep: int
+    role: str
+    kernel: str
+    threads: int
+    registers: int
+    shared_bytes: int
+    per_sm: int
+    blocks: NDArray[Any]
+    progress: NDArray[np.uint32] | None = None
+
+    @property
+    def life_clocks(self) -> NDArray[np.float64]:
+        """Cycles that each block lived: [grid]."""
+        return np.asarray(self.blocks["end_clock"] - self.blocks["start_clock"], np.float64)
+
+    @property
+    def starts_ns(self) -> NDArray[np.int64]:
+        """Start of each block, ns: [grid]."""
+        return np.asarray(self.blocks["start_ns"], np.int64)
+
+    @property
+    def ends_ns(self) -> NDArray[np.int64]:
+        """End of each block, ns: [grid]."""
+        return np.asarray(self.blocks["end_ns"], np.int64)
+
+    def by_sm(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yields each SM that got blocks, with their indices in order of start."""
+        order = np.lexsort((self.blocks["start_clock"], self.blocks["smid"]))
+        smids = self.blocks["smid"][order]
+        edges = np.flatnonzero(np.diff(smids)) + 1
+        for part in np.split(order, edges):
+            if len(part):
+                yield int(self.blocks["smid"][part[0]]), part
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Everything one run of microbench.cu wrote.
+
+    Attributes:
+        device: what the driver says of the device, by name.
+        scalars: rows experiment, case, rep, quantity, value.
+        launches: in order of launch within each experiment.
+    """
+
+    device: dict[str, str]
+    scalars: Table
+    launches: list[Launch]
+
+    @property
+    def sm_count(self) -> int:
+        """SMs of the device."""
+        return int(self.device["sm_count"])
+
+    @property
+    def clocks_per_ns(self) -> float:
+        """SM clock during the run, cycles a ns."""
+        return float(
+            np.median(
+                [np.median(launch.life_clocks / (launch.ends_ns - launch.starts_ns)) for launch in self.of("timers")]
+            )
+        )
+
+    def of(self, *experiments: str) -> list[Launch]:
+        """The launches of some experiments."""
+        return [launch for launch in self.launches if launch.experiment in experiments]
+
+    def cases(self, *experiments: str) -> dict[tuple[str, str], list[Launch]]:
+        """The launches of some experiments by (experiment, case), in order."""
+        found: dict[tuple[str, str], list[Launch]] = defaultdict(list)
+        for launch in self.of(*experiments):
+            found[launch.experiment, launch.case].append(launch)
+        return dict(found)
+
+
+def load_recording(folder: Path) -> Recording:
+    """Reads what microbench.cu wrote into a folder.
+
+    Raises:
+        InputError: a file is missing or does not have the expected columns or length.
+    """
+    blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
+    progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
+    device = {row["name"]: row["value"] for row in _read_csv(folder / "device.csv", ("name", "value"))}
+    scalars: Table = [
+        {**row, "rep": int(row["rep"]), "value": float(row["value"])}
+        for row in _read_csv(folder / "scalars.csv", ("experiment", "case", "rep", "quantity", "value"))
+    ]
+    columns = (
+        "experiment",
+        "case",
+        "rep",
+        "role",
+        "kernel",
+        "threads",
+        "registers",
+        "shared_bytes",
+        "per_sm",
+    )
+    rows = _read_csv(folder / "launches.csv", (*columns, "grid", "first_block", "first_progress"))
+    launches = [_launch(folder, row, blocks, progress) for row in rows]
+    return Recording(device, scalars, launches)
+
+
+def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: NDArray[np.uint32]) -> Launch:
+    grid, first, threads = int(row["grid"]), int(row["first_block"]), int(row["threads"])
+    if first + grid > len(blocks):
+        raise InputError(folder / "blocks.bin", "", f"holds {len(blocks)} blocks", f"at least {first + grid}")
+    stamps = None
+    if int(row["first_progress"]) >= 0:
+        begin, warps = int(row["first_progress"]), threads // 32
+        end = begin + grid * warps * SEGMENTS
+        if end > len(progress):
+            raise InputError(folder / "progress.bin", "", f"holds {len(progress)} stamps", f"at least {end}")
+        stamps = progress[begin:end].reshape(grid, warps, SEGMENTS)
+    return Launch(
+        row["experiment"],
+        row["case"],
+        int(row["rep"]),
+        row["role"],
+        row["kernel"],
+        threads,
+        int(row["registers"]),
+        int(row["shared_bytes"]),
+        int(row["per_sm"]),
+        blocks[first : first + grid],
+        stamps,
+    )
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise InputError(path, "", "is missing", "a file that microbench wrote")
+    return path
+
+
+def _read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    with _existing(path).open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(path, "header", f"lacks {', '.join(missing)}", "the columns that microbench writes")
+        return list(reader)
+
+
+# ---------------------------------------------------------------- what a log says: pure functions
+
+
+def gaps_ns(launches: Sequence[Launch]) -> NDArray[np.float64]:
+    """Gaps between kernels that follow one another: first start minus the end of the one before, ns.
+
+    Args:
+        launches: `rep` numbers them through all sequences; no gap is counted from one sequence to the next.
+    """
+    ordered = sorted(launches, key=lambda launch: launch.rep)
+    return np.array(
+        [
+            float(after.starts_ns.min() - before.ends_ns.max())
+            for before, after in pairwise(ordered)
+            if after.rep % SEQUENCE
+        ]
+    )
+
+
+def refill_delays(launch: Launch, clocks_per_ns: float) -> NDArray[np.float64]:
+    """Delays from the end of a block to the start of the one that takes its place on the SM, ns.
+
+    With k blocks an SM, the j-th block to end on it makes room for the (k + j)-th to start on it.
+    """
+    delays = [np.empty(0)]
+    for _, members in launch.by_sm():
+        starts = np.sort(launch.blocks["start_clock"][members]).astype(np.float64)
+        ends = np.sort(launch.blocks["end_clock"][members]).astype(np.float64)
+        later = max(0, len(members) - launch.per_sm)
+        delays.append((starts[launch.per_sm :] - ends[:later]) / clocks_per_ns)
+    return np.concatenate(delays)
+
+
+def order_violation_ns(launch: Launch) -> int:
+    """The longest time by which a block started before one of smaller index, ns."""
+    starts = launch.starts_ns[np.argsort(launch.blocks["block"])]
+    return int((np.maximum.accumulate(starts) - starts).max())
+
+
+def progress_curves(launch: Launch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """When each block had done each eighth of its work, averaged over its warps.
+
+    Returns:
+        clocks: [grid, SEGMENTS + 1], cycles on the SM's clock, the first its start.
+        done: [SEGMENTS + 1], the fraction done.
+    """
+    if launch.progress is None:
+        raise ValueError("this launch recorded no progress")
+    starts = launch.blocks["start_clock"].astype(np.float64)[:, None]
+    clocks = np.concatenate([starts, starts + launch.progress.astype(np.float64).mean(axis=1)], axis=1)
+    return clocks, np.linspace(0.0, 1.0, SEGMENTS + 1)
+
+
+def rates_by_age(launch: Launch) -> NDArray[np.float64]:
+    """How fast resident blocks progress by age, in the steady state of a launch of many waves.
+
+    Counts only the time when exactly `per_sm` blocks are resident on an SM and the first wave's start is over.
+
+    Returns:
+        [per_sm] work a cycle (1 = a whole block), oldest first.
+    """
+    clocks, done = progress_curves(launch)
+    k = launch.per_sm
+    work, time = np.zeros(k), 0.0
+    for _, members in launch.by_sm():
+        starts, ends = clocks[members, 0], launch.blocks["end_clock"][members].astype(np.float64)
+        edges = np.unique(np.concatenate([starts, ends]))
+        low, high = edges[:-1], edges[1:]
+        alive = (starts[:, None] <= low) & (ends[:, None] >= high)
+        steady = (alive.sum(axis=0) == k) & ((starts[:, None] <= low).sum(axis=0) > k)
+        gained = np.array([np.diff(np.interp(edges, clocks[i], done)) for i in members])
+        age = np.cumsum(alive, axis=0) - 1
+        for rank in range(k):
+            work[rank] += gained[:, steady][(alive & (age == rank))[:, steady]].sum()
+        time += float((high - low)[steady].sum())
+    return work / time if time else np.full(k, np.nan)
+
+
+def overlap_rates(a: Launch, b: Launch) -> NDArray[np.float64]:
+    """How fast the blocks of two launches progress while both are on an SM.
+
+    Returns:
+        [SMs, 3]: offset of b's start from a's (cycles), rate of a and of b (mean over their blocks on the SM, work a
+        cycle) from b's last start to the first end. SMs that do not hold both as arranged are left out.
+    """
+    curves_a, done = progress_curves(a)
+    curves_b, _ = progress_curves(b)
+    of_b = dict(b.by_sm())
+    rows = []
+    for smid, in_a in a.by_sm():
+        in_b = of_b.get(smid)
+        if in_b is None or len(in_a) != a.per_sm or len(in_b) != b.per_sm:
+            continue
+        low = curves_b[in_b, 0].max()
+        high = min(float(a.blocks["end_clock"][in_a].min()), float(b.blocks["end_clock"][in_b].min()))
+        if high - low < 3000:
+            continue
+        rate_a, rate_b = (
+            np.mean([np.diff(np.interp((low, high), curve[i], done))[0] for i in members]) / (high - low)
+            for curve, members in ((curves_a, in_a), (curves_b, in_b))
+        )
+        rows.append((low - curves_a[in_a, 0].min(), rate_a, rate_b))
+    return np.array(rows).reshape(-1, 3)
+
+
+def extra_blocks(launch: Launch, sm_count: int) -> NDArray[np.int64]:
+    """Number of SMs that got 0, 1, 2, … blocks more than the first wave gave them."""
+    counts = np.bincount(launch.blocks["smid"], minlength=sm_count) - launch.per_sm
+    return np.bincount(np.maximum(counts, 0))
+
+
+def residents_at(launch: Launch, ns: int, sm_count: int) -> NDArray[np.int64]:
+    """Blocks of a launch that were on each SM at a time: [SMs]."""
+    there = (launch.starts_ns <= ns) & (launch.ends_ns > ns)
+    return np.bincount(launch.blocks["smid"][there], minlength=sm_count)
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _spread(values: NDArray[np.float64], name: str, digits: int = 1) -> Row:
+    low, middle, high = np.percentile(values, (5, 50, 95))
+    return {
+        f"{name}_median": round(float(middle), digits),
+        f"{name}_p5": round(float(low), digits),
+        f"{name}_p95": round(float(high), digits),
+    }
+
+
+def gap_table(recording: Recording) -> Table:
+    """Gaps between kernels of one sequence, by experiment and case."""
+    table: Table = []
+    for (experiment, case), launches in recording.cases("gap_stream", "gap_event", "gap_carveout").items():
+        gaps = gaps_ns(launches)
+        life = np.median([np.median(launch.life_clocks) for launch in launches]) / recording.clocks_per_ns
+        row = {"experiment": experiment, "case": case, "gaps": len(gaps)}
+        table.append(row | _spread(gaps, "gap_ns", 0) | {"block_life_ns": round(float(life))})
+    return table
+
+
+def start_table(recording: Recording) -> Table:
+    """Streams released at once, and children that wait for one parent: start of the n-th to start, ns."""
+    table: Table = []
+    for (experiment, case), launches in recording.cases("release", "fork").items():
+        delays = []
+        for rep in sorted({launch.rep for launch in launches}):
+            group = [launch for launch in launches if launch.rep == rep]
+            parent = [launch.ends_ns.max() for launch in group if launch.role == "parent"]
+            first = [int(launch.starts_ns.min()) for launch in group if launch.role != "parent"]
+            delays.append(sorted(ns - int(parent[0] if parent else min(first)) for ns in first))
+        for place, values in enumerate(np.array(delays, np.float64).T, start=1):
+            row = {"experiment": experiment, "case": case, "nth_to_start": place, "repeats": len(values)}
+            table.append(row | _spread(values, "delay_ns", 0))
+    return table
+
+
+def launch_table(recording: Recording) -> Table:
+    """Launch rate of empty blocks (blocks a us), and the life of a block without work, alone on its SM."""
+    table = [
+        {"experiment": "launch_rate", "case": case, "quantity": quantity, "value": round(value, 1)}
+        for (_, case, quantity), (value, _, _) in _medians(recording, "launch_rate").items()
+    ]
+    for (_, case), launches in recording.cases("no_work").items():
+        life = np.median(launches[-1].life_clocks) / recording.clocks_per_ns
+        table.append({"experiment": "no_work", "case": case, "quantity": "block_life_ns", "value": round(float(life))})
+    return table
+
+
+def _medians(recording: Recording, *experiments: str) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row in recording.scalars:
+        if row["experiment"] in experiments:
+            values[row["experiment"], row["case"], row["quantity"]].append(row["value"])
+    return {key: (float(np.median(found)), min(found), max(found)) for key, found in values.items()}
+
+
+def memory_table(recording: Recording) -> Table:
+    """Bandwidths (GB/s, 1e9 bytes) and latencies (ns): median, lowest and highest repeat."""
+    experiments = sorted({row["experiment"] for row in recording.scalars} - {"launch_rate", "timers"})
+    return [
+        {
+            "experiment": experiment,
+            "case": case,
+            "quantity": quantity,
+            "median": round(middle, 1),
+            "lowest": round(low, 1),
+            "highest": round(high, 1),
+        }
+        for (experiment, case, quantity), (middle, low, high) in _medians(recording, *experiments).items()
+    ]
+
+
+def _last_repeats(launches: Iterable[Launch]) -> list[Launch]:
+    """The last repeat of each launch: the first may have found its operands outside L2."""
+    return list({(launch.experiment, launch.kernel, launch.case): launch for launch in launches}.values())
+
+
+def alone_clocks(recording: Recording) -> dict[str, float]:
+    """Cycles that a block of each kernel lives alone on an SM."""
+    return {
+        launch.kernel: float(launch.life_clocks.mean())
+        for launch in _last_repeats(recording.of("one_wave"))
+        if launch.per_sm == 1
+    }
+
+
+def issue_table(recording: Recording) -> Table:
+    """One block an SM of 1 to 32 warps: its life, relative to that of one warp."""
+    table: Table = []
+    shortest: dict[str, float] = {}
+    for launch in _last_repeats(recording.of("issue")):
+        life = float(launch.life_clocks.mean())
+        shortest.setdefault(launch.kernel, life)
+        table.append(
+            {
+                "kernel": launch.kernel,
+                "warps": launch.threads // 32,
+                "relative_life": round(life / shortest[launch.kernel], 4),
+            }
+        )
+    return table
+
+
+def residency_table(recording: Recording) -> Table:
+    """Several (k) blocks of a kernel on every SM: their lives relative to a lone block's, and the SM's throughput."""
+    alone = alone_clocks(recording)
+    table: Table = []
+    for launch in _last_repeats(recording.of("one_wave", "many_waves")):
+        lives = launch.life_clocks / alone[launch.kernel]
+        first_end, span = [], []
+        for _, members in launch.by_sm():
+            start = float(launch.blocks["start_clock"][members].min())
+            ends = np.sort(launch.blocks["end_clock"][members].astype(np.float64)) - start
+            first_end.append(ends[0] / ends[-1])
+            span.append(ends[-1] / alone[launch.kernel])
+        table.append(
+            {
+                "kernel": launch.kernel,
+                "threads": launch.threads,
+                "registers": launch.registers,
+                "k": launch.per_sm,
+                "waves": len(launch.blocks) // (launch.per_sm * recording.sm_count),
+                "relative_life": round(float(lives.mean()), 4),
+                "life_cv": round(float(lives.std() / lives.mean()), 4),
+                "shortest": round(float(lives.min()), 3),
+                "longest": round(float(lives.max()), 3),
+                "throughput": round(len(launch.blocks) / recording.sm_count / float(np.mean(span)), 4),
+                "first_end_over_last": round(float(np.mean(first_end)), 4) if launch.experiment == "one_wave" else "",
+            }
+        )
+    return table
+
+
+def age_table(recording: Recording) -> Table:
+    """Rate of each resident block by age in the steady state (0 = oldest), relative to a lone block's."""
+    alone = alone_clocks(recording)
+    table: Table = []
+    for launch in recording.of("many_waves"):
+        if launch.progress is None or launch.per_sm < 2:
+            continue
+        rates = rates_by_age(launch) * alone[launch.kernel]
+        for rank, rate in enumerate(rates):
+            table.append(
+                {
+                    "kernel": launch.kernel,
+                    "k": launch.per_sm,
+                    "age_rank": rank,
+                    "rate": round(float(rate), 4),
+                    "share_percent": round(100 * float(rate / rates.sum()), 2),
+                }
+            )
+    return table
+
+
+def sharing_table(recording: Recording) -> Table:
+    """Blocks of a on an SM, then blocks of b: rates of each while both are there, relative to alone."""
+    alone = alone_clocks(recording)
+    table: Table = []
+    for (experiment, case), launches in recording.cases("stagger", "corun").items():
+        found, reps = [], sorted({launch.rep for launch in launches})
+        for rep in reps:
+            a, b = (next(x for x in launches if x.rep == rep and x.role == role) for role in "ab")
+            rates = overlap_rates(a, b)
+            found.append(rates * (1 / alone[a.kernel], alone[a.kernel], alone[b.kernel]))
+        rows = np.concatenate(found)
+        if not len(rows):
+            continue
+        share = rows[:, 1] / (rows[:, 1] + rows[:, 2])
+        offset, rate_a, rate_b = rows.mean(axis=0)
+        table.append(
+            {
+                "experiment": experiment,
+                "a": a.kernel,
+                "blocks_a": a.per_sm,
+                "b": b.kernel,
+                "blocks_b": b.per_sm,
+                "case": case,
+                "offset": round(float(offset), 3),
+                "rate_a": round(float(rate_a), 4),
+                "rate_b": round(float(rate_b), 4),
+                "share_a_percent": round(100 * float(share.mean()), 2),
+                "share_a_sd": round(100 * float(share.std()), 2),
+                "sms_counted": round(len(rows) / len(reps)),
+            }
+        )
+    return table
+
+
+def placement_table(recording: Recording) -> Table:
+    """The first wave of blocks: block index, SM and start (ns after the first), for 256-thread blocks."""
+    return [
+        {
+            "case": launch.case,
+            "rep": launch.rep,
+            "block": int(b["block"]),
+            "smid": int(b["smid"]),
+            "start_ns": int(ns),
+        }
+        for launch in recording.of("first_wave")
+        if launch.threads == 256 and launch.rep < 2 and launch.per_sm <= 2
+        for b, ns in zip(launch.blocks, launch.starts_ns - launch.starts_ns.min(), strict=True)
+    ]
+
+
+def topology_table(recording: Recording) -> Table:
+    """Per SM: a number for the SMs that clusters showed to share a GPC, and the smallest green context it was in."""
+    group = list(range(recording.sm_count))
+
+    def root(x: int) -> int:
+        while group[x] != x:
+            x = group[x]
+        return x
+
+    for launch in recording.of("cluster"):
+        size = int(launch.case)
+        smids = launch.blocks["smid"][np.argsort(launch.blocks["block"])]
+        for first in range(0, len(smids) // size * size, size):
+            for smid in smids[first : first + size]:
+                group[root(int(smid))] = root(int(smids[first]))
+    green: dict[int, int] = {}
+    for launch in sorted(recording.of("green"), key=lambda launch: -int(launch.case)):
+        green.update(dict.fromkeys(np.unique(launch.blocks["smid"]).tolist(), int(launch.case)))
+    numbers: dict[int, int] = {}
+    return [
+        {
+            "smid": smid,
+            "gpc_group": numbers.setdefault(root(smid), len(numbers)),
+            "smallest_green_context": green.get(smid, ""),
+        }
+        for smid in range(recording.sm_count)
+    ]
+
+
+def refill_table(recording: Recording) -> Table:
+    """Delay from the end of a block to the start of its successor on the SM; and by how much order is kept."""
+    table: Table = []
+    for (_, case), launches in recording.cases("refill").items():
+        delays = np.concatenate([refill_delays(launch, recording.clocks_per_ns) for launch in launches])
+        worst = max(order_violation_ns(launch) for launch in launches)
+        row = {"case": case, "refills": len(delays)} | _spread(delays, "delay_ns", 0)
+        table.append(row | {"delay_ns_longest": round(float(delays.max())), "order_violation_ns": worst})
+    return table
+
+
+def _parties(launches: Iterable[Launch]) -> dict[str, Launch]:
+    return {launch.role: launch for launch in launches}
+
+
+def room_table(recording: Recording) -> Table:
+    """Which SMs a few new blocks get when SMs hold 0, 1 or 2 of at most 2 blocks."""
+    table: Table = []
+    for (_, case), launches in recording.cases("room").items():
+        for rep in sorted({launch.rep for launch in launches}):
+            party = _parties(launch for launch in launches if launch.rep == rep)
+            b = party["b"]
+            residents = residents_at(party["a"], int(b.starts_ns.min()) - 60, recording.sm_count)
+            at_once = b.starts_ns - b.starts_ns.min() < 1000
+            got = np.bincount(b.blocks["smid"][at_once], minlength=recording.sm_count)
+            row: Row = {"case": case, "rep": rep, "placed_at_once": int(at_once.sum())}
+            for n in range(3):
+                row[f"sms_with_{n}"] = int((residents == n).sum())
+                row[f"placed_on_sms_with_{n}"] = int(got[residents == n].sum())
+            table.append(row | {"most_on_an_empty_sm": int(got[residents == 0].max(initial=0))})
+    return table
+
+
+def queue_table(recording: Recording) -> Table:
+    """Kernel b behind kernel a, in another stream: who starts when (us after a's first block)."""
+    table: Table = []
+    for (experiment, case), launches in recording.cases("head_of_line", "priority").items():
+        for rep in sorted({launch.rep for launch in launches}):
+            party = _parties(launch for launch in launches if launch.rep == rep)
+            a, b = party["a"], party["b"]
+            zero, due = int(a.starts_ns.min()), int(party["delay"].ends_ns.max())
+            waiting = (a.starts_ns > due + 2500) & (a.starts_ns < b.starts_ns.max())
+            times = {
+                "b_due_us": due,
+                "b_first_start_us": b.starts_ns.min(),
+                "b_last_start_us": b.starts_ns.max(),
+                "a_last_start_us": a.starts_ns.max(),
+            }
+            table.append(
+                {"experiment": experiment, "case": case, "rep": rep}
+                | {name: round((int(ns) - zero) / 1000, 2) for name, ns in times.items()}
+                | {
+                    "b_blocks": len(b.blocks),
+                    "b_starts_before_last_a": int((b.starts_ns < a.starts_ns.max()).sum()),
+                    "a_starts_while_b_waits": int(waiting.sum()),
+                }
+            )
+    return table
+
+
+def carveout_table(recording: Recording) -> Table:
+    """Blocks of b due on SMs that hold a's and another carve-out: do they start beside them or wait for a drain?"""
+    table: Table = []
+    for (experiment, case), launches in recording.cases("carveout", "carveout_matrix").items():
+        for rep in sorted({launch.rep for launch in launches}):
+            party = _parties(launch for launch in launches if launch.rep == rep)
+            a, b = party["a"], party["b"]
+            waits = (b.starts_ns - int(party["delay"].ends_ns.max())) / 1000
+            beside = []
+            for block in b.blocks:
+                on = a.blocks[a.blocks["smid"] == block["smid"]]
+                there = (on["start_ns"] < block["start_ns"]) & (on["end_ns"] > block["start_ns"])
+                beside.append(int(there.sum()))
+            table.append(
+                {
+                    "experiment": experiment,
+                    "case": case,
+                    "rep": rep,
+                    "started_at_once_percent": round(100 * float((waits < 5).mean()), 1),
+                    "wait_us_median": round(float(np.median(waits)), 2),
+                    "wait_us_longest": round(float(waits.max()), 2),
+                    "a_blocks_beside_b_most": max(beside),
+                    "sms_used_by_b": len(np.unique(b.blocks["smid"])),
+                }
+            )
+    return table
+
+
+def tail_table(recording: Recording) -> Table:
+    """One wave and a part: its time relative to one wave's, and how many SMs got how many of the extra blocks."""
+    table: Table = []
+    one_wave: dict[str, float] = {}
+    groups: dict[tuple[str, str], list[Launch]] = defaultdict(list)
+    for launch in recording.of("tail"):
+        groups[launch.kernel, launch.case].append(launch)
+    for (kernel, case), launches in groups.items():
+        spans = np.array([float(x.ends_ns.max() - x.starts_ns.min()) for x in launches])
+        one_wave.setdefault(kernel, float(np.median(spans)))  # the first case is one wave alone
+        extra = np.zeros(16)
+        for launch in launches:
+            counts = extra_blocks(launch, recording.sm_count)
+            extra[: len(counts)] += counts / len(launches)
+        row: Row = {"kernel": kernel, "k": launches[0].per_sm, "extra_waves": float(case.rpartition("=")[2])}
+        row |= {
+            f"relative_time_{name}": round(float(value) / one_wave[kernel], 4)
+            for name, value in (
+                ("median", np.median(spans)),
+                ("shortest", spans.min()),
+                ("longest", spans.max()),
+            )
+        }
+        table.append(row | {f"sms_with_{n}_extra": round(float(extra[n]), 1) for n in range(9)})
+    return table
+
+
+TABLES: dict[str, Callable[[Recording], Table]] = {
+    "gaps": gap_table,
+    "starts": start_table,
+    "launch": launch_table,
+    "issue": issue_table,
+    "residency": residency_table,
+    "ages": age_table,
+    "sharing": sharing_table,
+    "placement": placement_table,
+    "topology": topology_table,
+    "refill": refill_table,
+    "room": room_table,
+    "queue": queue_table,
+    "carveout": carveout_table,
+    "tails": tail_table,
+    "memory": memory_table,
+}
+"""Each table's name (and file) and the function that makes it."""
+
+
+def summarise(recording: Recording) -> dict[str, Table]:
+    """Makes every table of a recording, by name."""
+    return {name: make(recording) for name, make in TABLES.items()}
+
+
+def constants(recording: Recording, tables: dict[str, Table]) -> dict[str, Row]:
+    """The constants that the model can use, each with value, unit and meaning."""
+    sms = recording.sm_count
+    memory = {(r["experiment"], r["case"], r["quantity"]): r["median"] for r in tables["memory"]}
+
+    def rate(experiment: str, case: str) -> float:
+        return float(memory[experiment, case, "stream_gb_per_s"])
+
+    def gap(experiment: str, case: str) -> float:
+        return next(
+            float(r["gap_ns_median"]) / 1000
+            for r in tables["gaps"]
+            if (r["experiment"], r["case"]) == (experiment, case)
+        )
+
+    work_free = [r["value"] for r in tables["launch"] if r["experiment"] == "no_work" and r["case"].startswith("gemm")]
+    empty = next(r["value"] for r in tables["launch"] if r["case"] == "empty/threads=128/shared_bytes=0")
+    forks = [r["delay_ns_median"] for r in tables["starts"] if r["experiment"] == "fork"]
+    refill = float(np.median([r["delay_ns_median"] for r in tables["refill"]]))
+    life = "life_us=5/written_bytes=0"
+    found: list[tuple[str, float, str, str]] = [
+        ("sm_clock_mhz", recording.clocks_per_ns * 1000, "MHz", "SM clock during the run"),
+        ("kernel_gap_us", gap("gap_stream", f"grid={sms}/{life}"), "us",
+         "end of a kernel's last block to the first start of the next in its stream, queued ahead"),
+        ("kernel_gap_full_us", gap("gap_stream", f"grid={10 * sms}/{life}"), "us",
+         "the same when ten blocks an SM end together"),
+        ("event_gap_us", gap("gap_event", f"grid={sms}"), "us", "the same across streams, by an event"),
+        ("fork_step_us", float(np.mean(np.diff(forks))) / 1000, "us",
+         "from one child stream's start to the next's, when several wait for one event"),
+        ("block_refill_us", refill / 1000, "us", "end of a block to the start of its successor on the SM"),
+        ("block_launch_per_us", empty, "1/us", "blocks that the device can start, near-empty blocks of 128 threads"),
+        ("block_floor_us", float(np.median(work_free)) / 1000, "us",
+         "life of a GEMM block without a main loop, alone on its SM"),
+        ("dram_read_gb_per_s", rate("dram_bandwidth", f"read/sms={sms}/warps=32"), "GB/s", "sustained, all SMs"),
+        ("dram_write_gb_per_s", rate("dram_bandwidth", f"write/sms={sms}/warps=32"), "GB/s", "sustained, all SMs"),
+        ("dram_copy_gb_per_s", rate("dram_bandwidth", f"copy/sms={sms}/warps=32"), "GB/s",
+         "sustained, all SMs, bytes read plus written"),
+        ("dram_read_sm_gb_per_s", rate("dram_bandwidth", "read/sms=8/warps=32") / 8, "GB/s", "one SM of eight"),
+        ("l2_read_gb_per_s", rate("l2_bandwidth", f"read/sms={sms}/warps=32"), "GB/s", "L2 hits, all SMs"),
+        ("l2_write_gb_per_s", rate("l2_bandwidth", f"write/sms={sms}/warps=32"), "GB/s", "into L2, all SMs"),
+        ("l2_read_sm_gb_per_s", rate("l2_bandwidth", "read/sms=8/warps=32") / 8, "GB/s", "L2 hits, one SM of eight"),
+        ("write_sm_gb_per_s", rate("l2_bandwidth", "write/sms=8/warps=32") / 8, "GB/s", "stores, one SM of eight"),
+        ("l2_latency_ns", memory["l2_latency", "idle", "latency_ns"], "ns", "dependent load that hits L2"),
+        ("dram_latency_ns", memory["dram_latency", "beside_read/warps=1", "latency_ns"], "ns",
+         "dependent load from DRAM, device lightly loaded"),
+        ("dram_latency_loaded_ns", memory["dram_latency", "beside_read/warps=32", "latency_ns"], "ns",
+         "the same beside reads at full bandwidth"),
+    ]  # fmt: skip
+    return {name: {"value": float(f"{value:.4g}"), "unit": unit, "meaning": text} for name, value, unit, text in found}
+
+
+# ---------------------------------------------------------------- Nsight Compute
+
+
+def counter_table(text: str, launches: Sequence[Launch]) -> Table:
+    """Reads Nsight Compute's CSV of a run of `microbench OUT counters`.
+
+    Args:
+        text: the CSV, raw page, base units.
+        launches: the run's launches; those of experiment "counters" are the last that Nsight saw.
+
+    Raises:
+        InputError: the CSV does not have a row for each of those launches.
+    """
+    lines = text.splitlines()
+    header = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    wanted = [launch for launch in launches if launch.experiment == "counters"]
+    rows = list(csv.DictReader(lines[header:]))[1:] if header is not None else []
+    if len(rows) < len(wanted):
+        raise InputError(None, "Nsight Compute's CSV", f"has {len(rows)} launches", f"at least {len(wanted)}")
+    table: Table = []
+    for row, launch in zip(rows[len(rows) - len(wanted) :], wanted, strict=True):
+        values = {short: float(row[name].replace(",", "")) for name, short in COUNTERS.items() if row.get(name)}
+        table.append({"kernel": launch.kernel, "k": launch.per_sm, "blocks": len(launch.blocks)} | values)
+    return table
+
+
+def _record_counters(program: Path, folder: Path) -> Table:
+    log = folder / "ncu.csv"
+    command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
+    command += ["--cache-control", "none", "--metrics", ",".join(COUNTERS), "--log-file", str(log)]
+    _run([*command, str(program), str(folder), "counters"], "Nsight Compute")
+    return counter_table(log.read_text(encoding="utf-8"), load_recording(folder).launches)
+
+
+# ---------------------------------------------------------------- building and running
+
+
+def _compute_capability() -> str:
+    """The first GPU's compute capability, such as "9.0"; the kernels need 8.0 (asynchronous copies)."""
+    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    found = ""
+    if shutil.which(command[0]) is not None:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = done.stdout.split("\n")[0].strip() if done.returncode == 0 else ""
+    if not re.fullmatch(r"\d+\.\d", found) or float(found) < 8.0:
+        problem = f"compute capability {found}" if found else "none found (nvidia-smi lists none)"
+        raise InputError(None, "GPU", problem, "an NVIDIA GPU of compute capability 8.0 or later, with its driver")
+    return found
+
+
+def build(folder: Path) -> Path:
+    """Compiles microbench.cu for this machine's GPU and returns the program.
+
+    Raises:
+        InputError: there is no CUDA compiler or no GPU, or the compiler fails.
+    """
+    if shutil.which("nvcc") is None:
+        raise InputError(None, "nvcc", "not found on PATH", "the compiler of the CUDA toolkit, 12.5 or later")
+    architecture = "sm_" + _compute_capability().replace(".", "")
+    program = folder / "microbench"
+    source = Path(__file__).with_suffix(".cu")
+    _run(["nvcc", "-O3", "-std=c++17", f"-arch={architecture}", "-o", str(program), str(source)], "nvcc")
+    return program
+
+
+def _run(command: Sequence[str], what: str) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode == 3:
+        raise InputError(None, "GPU", "no usable NVIDIA GPU", "a CUDA device and its driver on this machine")
+    if done.returncode:
+        last = (done.stdout.strip().splitlines() or ["no output"])[-1]
+        raise InputError(None, what, f"failed with status {done.returncode} ({last})", "a run without errors")
+
+
+def write_csv(path: Path, table: Table) -> None:
+    """Writes a table; its columns are the keys of its rows in order of appearance."""
+    columns = list(dict.fromkeys(name for row in table for name in row))
+    with atomic_write(path) as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+
+
+def write_results(out_dir: Path, recording: Recording, tables: dict[str, Table]) -> dict[str, Any]:
+    """Writes every table as NAME.csv and the constants as constants.json, and returns what the latter holds."""
+    for name, table in tables.items():
+        write_csv(out_dir / f"{name}.csv", table)
+    result = {"device": recording.device, "constants": constants(recording, tables)}
+    with atomic_write(out_dir / "constants.json") as file:
+        file.write(json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path | None = None) -> dict[str, Any]:
+    """Builds the microbenchmarks, runs them on this machine's GPU and writes their results.
+
+    Takes seconds of GPU time and about 30 GB of GPU memory where it has them.
+
+    Args:
+        out_dir: where the tables (CSV) and constants.json go; made if missing.
+        counters: also profile the kernels of the residency experiment with Nsight Compute (`ncu` on PATH).
+        raw_dir: keep the raw logs (about 200 MB) there.
+
+    Returns:
+        `device`: the device as the driver describes it; `constants`: by name, each value, unit and meaning.
+
+    Raises:
+        InputError: no CUDA compiler, no GPU, no `ncu` when counters are asked for, or one of them fails.
+    """
+    if counters and shutil.which("ncu") is None:
+        raise InputError(None, "ncu", "not found on PATH", "Nsight Compute, or a run without counters")
+    out_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        program = build(Path(scratch))
+        raw = Path(scratch) if raw_dir is None else raw_dir
+        raw.mkdir(parents=True, exist_ok=True)
+        _run([str(program), str(raw)], "microbench")
+        recording = load_recording(raw)
+        tables = summarise(recording)
+        if counters:
+            with tempfile.TemporaryDirectory() as profile:
+                tables["counters"] = _record_counters(program, Path(profile))
+        return write_results(out_dir, recording, tables)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the microbenchmarks from the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m gpusim.record.microbench", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tables and constants.json")
+    parser.add_argument("--counters", action="store_true", help="profile the kernels with ncu, too")
+    parser.add_argument("--raw", type=Path, help="keep the raw logs in this folder")
+    given = parser.parse_args(argv)
+    try:
+        result = run_microbenchmarks(given.out, counters=given.counters, raw_dir=given.raw)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for name, constant in result["constants"].items():
+        print(f"{name:24} {constant['value']:>10} {constant['unit']:5} {constant['meaning']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
