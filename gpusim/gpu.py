@@ -245,6 +245,11 @@ class ModelConstants(_Strict):
         description="part of a kernel's recorded duration in which none of its blocks runs, whatever the SMs",
         json_schema_extra={"unit": "us"},
     )
+    event_overhead_us: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=4.6,
+        description="what a measurement from event to event adds to a sequence of calls, however long",
+        json_schema_extra={"unit": "us"},
+    )
     l2_sustained_share: Annotated[float, Field(gt=0, le=1.5)] = Field(
         default=0.97,
         description="share of its counted peak that L2 sustains",

@@ -81,6 +81,18 @@ def replay(
     return run.result(solo, policy if isinstance(policy, str) else chosen.name, device)
 
 
+def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:
+    """Only the makespan of a replay."""
+    return max(stream_ends(trace, gpu, policy, kernels).values())
+
+
+def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> dict[str, float]:
+    """Only the end of each stream in a replay, us."""
+    run = _Replay(trace, gpu, policy, kernels)
+    run.run()
+    return {stream.name: max(r.end_us for r in run.requests if r.stream == stream.name) for stream in trace.streams}
+
+
 def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
     """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
     return {stream.name: _solo_makespan(trace, stream, gpu, kernels) for stream in trace.streams}
