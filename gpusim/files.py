@@ -84,6 +84,57 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
                 temporary.unlink()
 
 
+def require_new_folder(path: str | Path) -> None:
+    """Refuses a folder that `whole_folder` would not write.
+
+    Raises:
+        InputError: there is something at `path` other than an empty folder.
+    """
+    target = Path(path)
+    expected = "the name of a new folder, or of an empty one"
+    try:
+        if target.is_dir():
+            if any(target.iterdir()):
+                raise InputError(path, "", "exists and is not empty", expected)
+        elif target.exists() or target.is_symlink():
+            raise InputError(path, "", "exists and is no folder", expected)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(path, "", f"cannot be written ({_reason(error)})", expected) from None
+
+
+@contextmanager
+def whole_folder(path: str | Path) -> Iterator[Path]:
+    """Makes a folder that appears under its name only once all that is in it is written.
+
+    What is written goes to a temporary folder beside `path`, which is renamed when the block ends and removed when
+    the block raises. Folders above it are made where they are missing.
+
+    Args:
+        path: the folder; there may be an empty one.
+
+    Yields:
+        The temporary folder.
+
+    Raises:
+        InputError: `path` exists and is not empty, or something in it cannot be written.
+    """
+    require_new_folder(path)
+    target = Path(path).absolute()
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if target.is_dir():
+            target.rmdir()
+        os.rename(temporary, target)
+    except OSError as error:
+        raise InputError(path, "", f"cannot be written ({_reason(error)})", "a folder that may be written to") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:
     """Opens `path` for writing: a new file, unless it is a device to write to straight."""
     flags = mode if straight else mode.replace("w", "x")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from gpusim.errors import InputError, from_pydantic, quote
-from gpusim.files import atomic_write, read_bytes, read_text
+from gpusim.files import atomic_write, read_bytes, read_text, require_new_folder, whole_folder
 
 
 def test_error_reads_file_place_problem_expected() -> None:
@@ -125,3 +125,37 @@ def test_reading_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"abc\xe9")
     with pytest.raises(InputError, match="latin: byte 3: is not UTF-8"):
         read_text(tmp_path / "latin")
+
+
+def test_folder_appears_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "out"
+    with whole_folder(folder) as inside:
+        (inside / "a.txt").write_text("a")
+        assert not folder.exists()
+    assert (folder / "a.txt").read_text() == "a"
+    assert os.listdir(folder.parent) == ["out"]
+
+
+def test_folder_that_fails_is_not_there(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match=r"out: cannot be written \(No space left"),
+        whole_folder(tmp_path / "out") as _,
+    ):
+        raise OSError(28, "No space left on device")
+    with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "out") as inside:
+        (inside / "a.txt").write_text("a")
+        raise ZeroDivisionError
+    assert os.listdir(tmp_path) == []
+
+
+def test_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with whole_folder(tmp_path / "empty") as inside:
+        (inside / "a.txt").write_text("a")
+    with pytest.raises(InputError, match="exists and is not empty"):
+        require_new_folder(tmp_path / "empty")
+    with pytest.raises(InputError, match="exists and is no folder"), whole_folder(tmp_path / "empty" / "a.txt"):
+        pass
+    assert os.listdir(tmp_path) == ["empty"]
+    with pytest.raises(InputError, match="cannot be written"), whole_folder(tmp_path / "empty" / "a.txt" / "b"):
+        pass
