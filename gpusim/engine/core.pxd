@@ -1,6 +1,11 @@
 # C types for core.py: the build reads them, plain Python never does.
 cimport cython
 
+# numbers that core.py sets once (those that other modules read stay Python's, with a copy for C)
+cdef long long RESOURCES, USES, FIRST_MIXES, MODULUS, _BINS
+cdef double FINISHED, _NEVER
+
+@cython.locals(x=cython.longlong)
 cdef double jitter_factor(long long seed, long long block, double jitter)
 
 cdef class SMArray:

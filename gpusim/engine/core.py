@@ -17,13 +17,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from typing import Any
 
 RESOURCES = 4  # registers, shared memory, warps, block slots: in this order wherever four numbers stand together
 USES = 6  # the four resources, issue slots, DRAM: what the usage history holds
 BINS = 128  # bins of the usage history; their width doubles when the history outgrows them
-MAX_MIXES = 4096
+FIRST_MIXES = 64  # mixes that the tables hold before they grow
 FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
 NEVER = 1e300
+_BINS = BINS  # the same, which the build makes numbers of C
+_NEVER = NEVER
 MODULUS = 2147483647  # of the hash behind jitter: small enough that no product leaves 63 bits
 
 Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in ascending order of slot
@@ -40,6 +43,18 @@ def zeros(count: int) -> array[int]:
 def reals(count: int) -> array[float]:
     """Reals, all 0."""
     return array("d", bytes(8 * count))
+
+
+def unknown(count: int) -> array[int]:
+    """Integers, all -1."""
+    return array("q", b"\xff" * (8 * count))
+
+
+def joined(first: array[Any], second: array[Any]) -> array[Any]:
+    """Two arrays of one type, one after the other."""
+    both = array(second.typecode, bytes(first))
+    both.extend(second)
+    return both
 
 
 def jitter_factor(seed: int, block: int, jitter: float) -> float:
@@ -98,14 +113,14 @@ class SMArray:
         self.used = zeros(sms * RESOURCES)
         self.mix = zeros(sms)
         self.since = reals(sms)
-        self.due = array("d", [NEVER] * sms)
+        self.due = array("d", [_NEVER] * sms)
         self.issue_now = reals(sms)
         self.dram_now = reals(sms)
         self.room = zeros(sms)
         self.dirty = zeros(sms)
         self.group = max(1, int(sms**0.5))
         self.groups = (sms + self.group - 1) // self.group
-        self.group_due = array("d", [NEVER] * self.groups)
+        self.group_due = array("d", [_NEVER] * self.groups)
         # one entry a resident block: SM by SM, oldest first
         self.work = reals(sms * block_slots)
         self.rate = reals(sms * block_slots)
@@ -152,7 +167,7 @@ class SMArray:
         self.done: list[int] = []
         # usage history
         self.bin_width = 1.0
-        self.history = reals(sms * BINS * USES)
+        self.history = reals(sms * _BINS * USES)
         self.forget_mixes()
 
     # ---- mixes -------------------------------------------------------------------------------------------------
@@ -161,11 +176,11 @@ class SMArray:
         """Drop all remembered mixes but those on the SMs now: needed when a slot gets another kernel."""
         self.mixes: list[Mix] = []
         self.mix_ids: dict[Mix, int] = {}
-        self.after_add = array("q", b"\xff" * (8 * MAX_MIXES * self.slots))
-        self.after_drop = array("q", b"\xff" * (8 * MAX_MIXES * self.slots))
-        self.rates_at = array("q", [0] * (MAX_MIXES * self.slots))
-        self.mix_dram = reals(MAX_MIXES)
-        self.mix_l2 = reals(MAX_MIXES)
+        self.after_add = unknown(FIRST_MIXES * self.slots)
+        self.after_drop = unknown(FIRST_MIXES * self.slots)
+        self.rates_at = zeros(FIRST_MIXES * self.slots)
+        self.mix_dram = reals(FIRST_MIXES)
+        self.mix_l2 = reals(FIRST_MIXES)
         self.rates = reals(1024)
         self.rates_used = 0
         self.intern(())
@@ -181,6 +196,8 @@ class SMArray:
         if known is not None:
             return known
         number = len(self.mixes)
+        if number == len(self.mix_dram):
+            self.grow_mixes(number)
         rates, dram, l2 = self.resolve(mix) if mix else ([], 0.0, 0.0)
         self.mixes.append(mix)
         self.mix_ids[mix] = number
@@ -188,15 +205,20 @@ class SMArray:
         self.mix_l2[number] = l2
         for (slot, _), values in zip(mix, rates, strict=True):
             if self.rates_used + len(values) > len(self.rates):
-                grown = reals(2 * len(self.rates) + len(values))
-                for i in range(self.rates_used):
-                    grown[i] = self.rates[i]
-                self.rates = grown
+                self.rates = joined(self.rates, reals(len(self.rates) + len(values)))
             self.rates_at[number * self.slots + slot] = self.rates_used
             for value in values:
                 self.rates[self.rates_used] = value
                 self.rates_used += 1
         return number
+
+    def grow_mixes(self, held: int) -> None:
+        """Double the tables of mixes, which hold ``held`` now."""
+        self.after_add = joined(self.after_add, unknown(held * self.slots))
+        self.after_drop = joined(self.after_drop, unknown(held * self.slots))
+        self.rates_at = joined(self.rates_at, zeros(held * self.slots))
+        self.mix_dram = joined(self.mix_dram, reals(held))
+        self.mix_l2 = joined(self.mix_l2, reals(held))
 
     def neighbour(self, mix: int, slot: int, change: int) -> int:
         """The mix after one block of a slot came (+1) or went (-1), for the first time."""
@@ -310,8 +332,8 @@ class SMArray:
                 if self.group_due[i] < due:
                     due = self.group_due[i]
                     g = i
-            if due > until:
-                if until < NEVER and until > self.now:
+            if due > until or due >= _NEVER:
+                if until < _NEVER and until > self.now:
                     self.now = until
                 return -1
             sm = g * self.group
@@ -330,7 +352,7 @@ class SMArray:
 
     def next_due(self) -> float:
         """When the next block ends, if nothing changes before."""
-        due = NEVER
+        due = _NEVER
         for i in range(self.groups):
             if self.group_due[i] < due:
                 due = self.group_due[i]
@@ -405,15 +427,15 @@ class SMArray:
         """Bin width (us) and, SM by SM and bin by bin, the six uses integrated over time (unit x us)."""
         for sm in range(self.sms):
             self.charge(sm, self.now)
-        return self.bin_width, [self.history[i] for i in range(self.sms * BINS * USES)]
+        return self.bin_width, [self.history[i] for i in range(self.sms * _BINS * USES)]
 
     def block_time(self) -> float:
         """Resident blocks of all SMs integrated over time (block x us)."""
         total = 0.0
         for sm in range(self.sms):
             self.charge(sm, self.now)
-            for b in range(BINS):
-                total += self.history[(sm * BINS + b) * USES + 3]
+            for b in range(_BINS):
+                total += self.history[(sm * _BINS + b) * USES + 3]
         return total
 
     # ---- one SM ---------------------------------------------------------------------------------------------------
@@ -433,7 +455,7 @@ class SMArray:
 
     def record(self, sm: int, start: float, end: float) -> None:
         """Add an SM's present uses over [start, end] to the history."""
-        while end >= self.bin_width * BINS:
+        while end >= self.bin_width * _BINS:
             self.fold()
         u = sm * RESOURCES
         issue = self.issue_now[sm]
@@ -443,7 +465,7 @@ class SMArray:
             edge = (b + 1) * self.bin_width
             part = (edge if edge < end else end) - start
             if part > 0.0:
-                h = (sm * BINS + b) * USES
+                h = (sm * _BINS + b) * USES
                 self.history[h] += part * self.used[u]
                 self.history[h + 1] += part * self.used[u + 1]
                 self.history[h + 2] += part * self.used[u + 2]
@@ -456,11 +478,11 @@ class SMArray:
     def fold(self) -> None:
         """Halve the resolution of the usage history."""
         for sm in range(self.sms):
-            for b in range(BINS):
-                h = (sm * BINS + b) * USES
-                low = (sm * BINS + 2 * b) * USES
+            for b in range(_BINS):
+                h = (sm * _BINS + b) * USES
+                low = (sm * _BINS + 2 * b) * USES
                 for i in range(USES):
-                    if 2 * b < BINS:
+                    if 2 * b < _BINS:
                         self.history[h + i] = self.history[low + i] + self.history[low + USES + i]
                     else:
                         self.history[h + i] = 0.0
@@ -472,7 +494,7 @@ class SMArray:
         n = self.count[sm]
         mix = self.mix[sm] * self.slots
         stretch = self.domain[sm] * self.slots
-        due = NEVER
+        due = _NEVER
         issue = 0.0
         dram = 0.0
         for j in range(base, base + n):
@@ -497,7 +519,7 @@ class SMArray:
         last = first + self.group
         if last > self.sms:
             last = self.sms
-        due = NEVER
+        due = _NEVER
         for i in range(first, last):
             if self.due[i] < due:
                 due = self.due[i]
