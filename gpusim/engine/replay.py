@@ -11,8 +11,8 @@ import simpy
 from gpusim.engine.anchor import KernelModel, anchored
 from gpusim.engine.device import Device, Launch, placements
 from gpusim.engine.transfer import transferred
-from gpusim.errors import InputError
-from gpusim.gpu import GPU, load_gpu
+from gpusim.errors import InputError, quote
+from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.policies.base import Policy
 from gpusim.policies.registry import policy_from
 from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
@@ -68,10 +68,10 @@ def replay(
         solo: makespan (us) of each stream alone on the whole GPU, if known.
 
     Raises:
-        InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever.
+        InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever, a
+            trace whose recording GPU is not known.
     """
-    device = load_gpu(trace.device)
-    device = gpu if device == gpu else device
+    device = recording_gpu(trace, gpu)
     kernels = kernels if kernels is not None else Kernels(device, gpu)
     chosen = policy_from(policy) if isinstance(policy, str) else policy
     run = _Replay(trace, gpu, chosen, kernels)
@@ -79,6 +79,22 @@ def replay(
     if solo is None:
         solo = solo_makespans(trace, gpu, kernels)
     return run.result(solo, policy if isinstance(policy, str) else chosen.name, device)
+
+
+def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
+    """The GPU that a trace was recorded on: ``gpu`` itself where it is that one, else one that ships.
+
+    Raises:
+        InputError: the trace names a GPU that neither ships nor is ``gpu``.
+    """
+    if trace.device in gpu_names():
+        device = load_gpu(trace.device)
+        return gpu if device == gpu else device
+    if trace.device != gpu.name:
+        raise InputError(
+            None, "device", f"is {quote(trace.device)}", f"one of {', '.join(gpu_names())}, or the GPU replayed on"
+        )
+    return gpu
 
 
 def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:
