@@ -252,8 +252,8 @@ class SMArray:
             slot: the slot it gets.
             blocks: its thread blocks.
             need: registers, shared memory bytes, warps and block slots of one resident block.
-            carveout: shared memory bytes that an idle SM is set to when a block of this launch comes first; others
-                fit beside it within that only, for the carve-out cannot change while blocks run.
+            carveout: shared memory bytes that an idle SM is set to when a block of this launch comes first. The
+                carve-out cannot change while blocks run: others join only if it is no less than their own.
             jitter: standard deviation of a block's work over the mean.
             seed: of the jitter.
             issue_demand: SM-microseconds of all issue slots for one block, for the history.
@@ -532,7 +532,11 @@ class SMArray:
             return False
         u = sm * RESOURCES
         r = slot * RESOURCES
-        shared = self.carveout[sm] if self.count[sm] > 0 else self.wanted_carveout[slot]
+        shared = self.wanted_carveout[slot]
+        if self.count[sm] > 0:
+            if self.carveout[sm] < shared:
+                return False
+            shared = self.carveout[sm]
         return (
             self.used[u] + self.need[r] <= self.limit[0]
             and self.used[u + 1] + self.need[r + 1] <= shared

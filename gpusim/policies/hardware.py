@@ -38,7 +38,7 @@ class Leftover(Policy):
     def partition(self, view: View) -> Partition:
         """One line for all, by priority and then arrival; ``first`` names a stream that goes before its equals."""
 
-        def place(kernel: KernelView) -> tuple[int, bool, int]:
-            return (-kernel.priority, kernel.stream != self.first, kernel.id)
+        def place(kernel: KernelView) -> tuple[int, float, bool, int]:
+            return (-kernel.priority, kernel.ready_us, kernel.stream != self.first, kernel.id)
 
         return Partition(tuple(Grant(kernel.id) for kernel in sorted(view.kernels, key=place)))
