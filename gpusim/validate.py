@@ -476,8 +476,7 @@ class _PriorityEntry(Policy):
             return Partition(first, wake_us=waits)
         ordered = sorted(view.kernels, key=lambda kernel: -kernel.stream_index)
         if view.now_us < self.release_us - 1e-9:
-            grants = tuple(Grant(kernel.id, blocks_per_sm=self.blocks) for kernel in ordered if kernel.stream_index == 0)
-            held = tuple(Grant(grant.kernel, blocks_per_sm=0) for grant in grants)
+            held = tuple(Grant(kernel.id, blocks_per_sm=0) for kernel in ordered)
             return Partition(held, wake_us=self.release_us)
         return Partition(tuple(Grant(kernel.id) for kernel in ordered))
 
