@@ -99,11 +99,12 @@ def sharing(
     return Sharing(per_scheduler, latency, turn, demands, bound)
 
 
-def mix_times(residents: Sequence[tuple[Sharing, int]]) -> list[float]:
+def mix_times(residents: Sequence[tuple[Sharing, int]], least: Sequence[float] = ()) -> list[float]:
     """Time per instruction of each kernel of a mix on one SM, relative to its recording.
 
     Args:
         residents: kernels with their resident blocks (at least 1 each).
+        least: what no time may fall below, one each (`capped_time`); empty: no such limit.
 
     Returns:
         One time each. For one kernel: sqrt(latency^2 + (m^2 - 1) turn^2) with m warps a scheduler. Others add their
@@ -113,7 +114,7 @@ def mix_times(residents: Sequence[tuple[Sharing, int]]) -> list[float]:
     competing = [max(1.0, count * kernel.warps_per_scheduler) for kernel, count in residents]
     if len(residents) == 1:
         kernel, warps = residents[0][0], competing[0]
-        return [_time(kernel, warps * kernel.turn)]
+        return [max([_time(kernel, warps * kernel.turn), *least])]
     present = [count * kernel.warps_per_scheduler for kernel, count in residents]
     times = [_time(kernel, warps * kernel.turn) for (kernel, _), warps in zip(residents, competing, strict=True)]
     for _ in range(ROUNDS):
@@ -121,7 +122,26 @@ def mix_times(residents: Sequence[tuple[Sharing, int]]) -> list[float]:
             0.5 * times[i] + 0.5 * _time(kernel, _queue(i, residents, competing, present, times))
             for i, (kernel, _) in enumerate(residents)
         ]
+        if least:
+            times = [max(time, floor) for time, floor in zip(times, least, strict=True)]
     return times
+
+
+def capped_time(kernel: Sharing, blocks: int, issue_share: float | None, memory_share: float | None) -> float:
+    """Least time per instruction, relative to its recording, of a kernel that may use only a share of an SM.
+
+    Args:
+        kernel: what its warps ask for.
+        blocks: its blocks on the SM.
+        issue_share: most of the SM's issue slots that it may take, over 0; None: no limit.
+        memory_share: most of the SM's L1 and shared-memory data path, over 0; None: no limit.
+
+    Returns:
+        The time at which it takes just that; 0 without a limit.
+    """
+    warps = blocks * kernel.warps_per_scheduler
+    caps = (("issue_cycles", issue_share), ("l1_cycles", memory_share))
+    return max([warps * kernel.demands[SHARED.index(name)] / share for name, share in caps if share], default=0.0)
 
 
 def memory_stretch(dram: float, l2: float, own: MemoryLoad) -> float:
@@ -210,6 +230,16 @@ def _queue(
         else:
             total += present[j] * scale * other.demands[r] * min(1.0, times[i] / times[j])
     return max(total, kernel.turn)
+
+
+def memory_stall_share(mix: Mix | None) -> float:
+    """Share of a kernel's stalls that wait for memory (0 to 1), by its recorded counters; 0 where none tell."""
+    if mix is None:
+        return 0.0
+    total = _stall_total(mix)
+    if mix.stalls is not None and total > 0.0:
+        return _of(mix.stalls.long_scoreboard) / total
+    return _of(mix.memory_stall_percent) / 100.0
 
 
 def _busy(mix: Mix | None, blocks_per_sm: float) -> list[float]:

@@ -7,9 +7,11 @@ so that the mean resident warps of that replay come closest to the recorded ones
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpusim.contention import (
+    SHARED,
     MemoryLoad,
     Sharing,
     age_shares,
@@ -78,11 +80,18 @@ class KernelModel:
         return (f.registers, f.shared_memory_bytes, f.warps, f.slots)
 
 
+    def busy_us(self, resource: str) -> float:
+        """Time of a shared resource of an SM (a name in `gpusim.contention.SHARED`) that one block takes."""
+        return self.sharing.warps_per_scheduler * self.sharing.demands[SHARED.index(resource)] * self.unit_us
+
 def mix_rates(
-    residents: list[tuple[KernelModel, int]],
+    residents: list[tuple[KernelModel, int]], least: Sequence[float] = ()
 ) -> tuple[list[float], float, float]:
-    """Progress of one block of each kernel of a mix (1/us, mean over its blocks), and the mix's memory loads."""
-    times = mix_times([(model.sharing, count) for model, count in residents])
+    """Progress of one block of each kernel of a mix (1/us, mean over its blocks), and the mix's memory loads.
+
+    ``least`` limits how fast each may be, as in `mix_times`.
+    """
+    times = mix_times([(model.sharing, count) for model, count in residents], least)
     rates = [1.0 / (model.unit_us * time) for (model, _), time in zip(residents, times, strict=True)]
     dram = sum(count * model.load.dram / time for (model, count), time in zip(residents, times, strict=True))
     l2 = sum(count * model.load.l2 / time for (model, count), time in zip(residents, times, strict=True))

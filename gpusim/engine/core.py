@@ -184,6 +184,7 @@ class SMArray:
         self.rates = reals(1024)
         self.rates_used = 0
         self.intern(())
+        self.restless = True
         for sm in range(self.sms):
             mix: dict[int, int] = {}
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
@@ -398,6 +399,16 @@ class SMArray:
 
     def domain_at(self, sm: int) -> int:
         """Memory domain of one SM."""
+    def work_done_by_sm(self, slot: int) -> list[float]:
+        """Work (blocks) of a launch done on each SM: its blocks that ended there, and what its residents have done."""
+        done = [float(self.ran[slot * self.sms + sm]) for sm in range(self.sms)]
+        for sm in range(self.sms):
+            passed = self.now - self.since[sm]
+            for j in range(sm * self.width, sm * self.width + self.count[sm]):
+                if self.owner[j] == slot:
+                    done[sm] += 1.0 - (self.work[j] - passed * self.rate[j])
+        return done
+
         return self.domain[sm]
 
     def load_at(self, sm: int) -> tuple[float, float]:
