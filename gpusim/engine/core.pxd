@@ -18,7 +18,7 @@ cdef class SMArray:
     cdef list mixes, saved, done
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need
-    cdef long long[::1] waiting, resident, unfinished, next_block, seed, seen
+    cdef long long[::1] waiting, resident, unfinished, next_block, seed, seen, tenant
     cdef long long[::1] cap, here, ran, line, line_queue, open, after_add, after_drop, rates_at
     cdef double[::1] since, due, issue_now, dram_now, group_due, work, rate, jitter
     cdef double[::1] issue_demand, dram_demand, first_start, dispatched_at, throughput
@@ -48,7 +48,7 @@ cdef class SMArray:
                    dram=cython.double, rate=cython.double, left=cython.double, g=cython.longlong,
                    first=cython.longlong, last=cython.longlong, i=cython.longlong)
     cdef void project(self, long long sm) noexcept
-    @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong)
+    @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong)
     cdef bint fits(self, long long slot, long long sm) noexcept
     @cython.locals(room=cython.longlong, r=cython.longlong, need=cython.longlong, fit=cython.longlong,
                    limit=cython.longlong)

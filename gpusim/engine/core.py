@@ -133,6 +133,7 @@ class SMArray:
         self.unfinished = zeros(slots)
         self.next_block = zeros(slots)
         self.seed = zeros(slots)
+        self.tenant = array("q", [-1] * slots)
         self.jitter = reals(slots)
         self.issue_demand = reals(slots)
         self.dram_demand = reals(slots)
@@ -274,6 +275,7 @@ class SMArray:
         self.first_start[slot] = -1.0
         self.dispatched_at[slot] = -1.0
         self.saved[slot] = []
+        self.tenant[slot] = -1
         self.restless = True
         for sm in range(self.sms):
             i = slot * self.sms + sm
@@ -287,6 +289,10 @@ class SMArray:
         """Most resident blocks of a slot on each SM; residents above a lowered cap run to their end."""
         for sm in range(self.sms):
             self.cap[slot * self.sms + sm] = caps[sm]
+
+    def set_tenant(self, slot: int, tenant: int) -> None:
+        """Start blocks of a slot only beside blocks of the same tenant (an SM of another drains first); -1: anyone."""
+        self.tenant[slot] = tenant
 
     def set_line(self, slots: list[int], queues: list[int]) -> None:
         """Who places blocks before whom; of each queue only the first with blocks waiting may place any."""
@@ -541,6 +547,10 @@ class SMArray:
         i = slot * self.sms + sm
         if self.here[i] >= self.cap[i]:
             return False
+        if self.tenant[slot] >= 0 and self.count[sm] > self.here[i]:
+            for j in range(sm * self.width, sm * self.width + self.count[sm]):
+                if self.tenant[self.owner[j]] != self.tenant[slot]:
+                    return False
         u = sm * RESOURCES
         r = slot * RESOURCES
         shared = self.wanted_carveout[slot]

@@ -29,6 +29,7 @@ class Launch:
         id: in order of becoming ready.
         model: what is replayed.
         stream, stream_index, priority: of its operation.
+        queued: when the host queued it, as in `gpusim.policies.base.KernelView`.
         done: succeeds at its end.
         ready_us, start_us, dispatched_us, end_us: as in `gpusim.result.KernelRun`; start and dispatched at its end.
         slot: where the SMs know it; None before its launch latency has passed.
@@ -41,6 +42,7 @@ class Launch:
     stream: str
     stream_index: int
     priority: int
+    queued: tuple[float, int]
     done: simpy.Event
     ready_us: float
     start_us: float = -1.0
@@ -66,6 +68,7 @@ class Device:
         policy: one policy object, used by this device only.
         streams: names of the trace's streams.
         busy_streams: gives the streams that still have work.
+        unready: as ``View.unready``.
     """
 
     def __init__(
@@ -75,11 +78,15 @@ class Device:
         policy: Policy,
         streams: Sequence[str],
         busy_streams: Callable[[], tuple[str, ...]],
+        unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
     ) -> None:
         self._env = env
         self._gpu = gpu
         self._policy = policy
         self._busy_streams = busy_streams
+        self._unready = unready
+        policy.prepare(gpu, streams)
+        self._largest_carveout = policy.shared_carveout and len(streams) > 1
         domains = policy.memory_domains(gpu, streams)
         self._domain_share = [share for _, share in domains] if domains else [1.0]
         self._sms = sm_array(gpu, SLOTS, self._resolve, self._stretch, _domain_of_sm(domains, gpu))
@@ -98,9 +105,18 @@ class Device:
         self.finished: list[Launch] = []
         env.process(self._run())
 
-    def launch(self, model: KernelModel, stream: str, stream_index: int, priority: int) -> Launch:
+    def launch(
+        self,
+        model: KernelModel,
+        stream: str,
+        stream_index: int,
+        priority: int,
+        queued: tuple[float, int] = (0.0, 0),
+    ) -> Launch:
         """Hand a kernel to the device, now that all it waits for has ended; its ``done`` event tells its end."""
-        launch = Launch(self._next_id, model, stream, stream_index, priority, self._env.event(), ready_us=self._env.now)
+        launch = Launch(
+            self._next_id, model, stream, stream_index, priority, queued, self._env.event(), ready_us=self._env.now
+        )
         self._next_id += 1
         self._launches[launch.id] = launch
         self._decide_soon()
@@ -240,7 +256,8 @@ class Device:
             self._last_model[slot] = model
             if stale:
                 self._sms.forget_mixes()
-        carveout = self._gpu.limits.shared_memory_per_sm_bytes if self._policy.shared_carveout else model.carveout_bytes
+        most = self._gpu.limits.shared_memory_per_sm_bytes
+        carveout = most if self._largest_carveout else model.carveout_bytes
         self._sms.submit(
             slot,
             model.blocks,
@@ -280,6 +297,7 @@ class Device:
             if self._caps.get(grant.kernel) != caps:
                 self._caps[grant.kernel] = caps
                 self._sms.set_caps(_slot(launch), caps)
+            self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_line([_slot(self._launches[grant.kernel]) for grant in line], [grant.queue for grant in line])
         self._sms.dispatch()
 
@@ -295,6 +313,7 @@ class Device:
             solo_rate=self._solo_rate,
             mix_rates=self._mix_rates,
             blocks_done=self._blocks_done,
+            unready=self._unready,
         )
 
     def _kernel_view(self, launch: Launch) -> KernelView:
@@ -318,6 +337,7 @@ class Device:
                 [(model.sharing, model.blocks_per_sm)], 0, model.own_load.dram, model.own_load.l2, model.own_load
             ),
             dram_load=model.own_load.dram,
+            queued=launch.queued,
         )
 
     def _residents(self, kernel: int) -> Sequence[int]:
@@ -328,13 +348,13 @@ class Device:
         launch = self._launches[kernel]
         return 0 if launch.slot is None else launch.model.blocks - self._sms.unfinished_blocks(launch.slot)
 
-    def _solo_rate(self, kernel: int, blocks_per_sm: int) -> float:
-        return self._mix_rates(((kernel, blocks_per_sm),))[0]
+    def _solo_rate(self, kernel: int, blocks_per_sm: int, sms: int | None = None) -> float:
+        return self._mix_rates(((kernel, blocks_per_sm),), sms)[0]
 
-    def _mix_rates(self, residents: Sequence[tuple[int, int]]) -> Sequence[float]:
+    def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
         rates, dram, l2 = mix_rates(models)
-        everywhere = float(self._gpu.sm_count)
+        everywhere = float(self._gpu.sm_count if sms is None else sms)
         return [
             count * rate / memory_stretch(dram * everywhere, l2 * everywhere, model.own_load)
             for (model, count), rate in zip(models, rates, strict=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 
 import simpy
 
 from gpusim.engine.anchor import KernelModel, anchored
+from gpusim.engine.arrivals import host_queues, release_times, unready
 from gpusim.engine.device import Device, Launch, placements
 from gpusim.engine.transfer import transferred
 from gpusim.errors import InputError, quote
@@ -144,7 +144,15 @@ class _Replay:
         self.env = simpy.Environment()
         self.busy = {stream.name: len(stream.operations) > 0 for stream in trace.streams}
         names = [stream.name for stream in trace.streams]
-        self.device = Device(self.env, gpu, policy, names, lambda: tuple(name for name in names if self.busy[name]))
+        self.queues = host_queues(trace)
+        self.device = Device(
+            self.env,
+            gpu,
+            policy,
+            names,
+            lambda: tuple(name for name in names if self.busy[name]),
+            lambda: unready(self.queues, self.env.now),
+        )
         self.copy_engines = {direction: simpy.Resource(self.env, 1) for direction in ("h2d", "d2h", "d2d", "p2p")}
         self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
         self.pending: list[_Pending] = []
@@ -168,11 +176,12 @@ class _Replay:
     # ---- streams ---------------------------------------------------------------------------------------------------
 
     def _stream(self, index: int, stream: Stream) -> simpy.events.ProcessGenerator:
-        times = release_times(stream)
-        for request, release in enumerate(times):
+        queue = self.queues[index]
+        for request, release in enumerate(release_times(stream)):
             if release is not None and release > self.env.now:
                 yield self.env.timeout(release - self.env.now)
             start = self.env.now
+            queue.begin(request, start if release is None else release)
             for op in stream.operations:
                 yield from self._operation(index, stream, op, request)
             self.requests.append(
@@ -228,7 +237,8 @@ class _Replay:
 
     def _launch(self, index: int, stream: Stream, op: Kernel | Convolution, request: int, at: int) -> Launch:
         model = self.kernels.model(op.launches()[at], op.id)
-        launch = self.device.launch(model, stream.name, index, stream.priority)
+        queued = self.queues[index].hand_over(op.id, at, internal=model.launch.stream != "main")
+        launch = self.device.launch(model, stream.name, index, stream.priority, queued)
         self.pending.append(_Pending(launch, op.id, request, at))
         return launch
 
@@ -260,28 +270,6 @@ class _Replay:
         release = min((request.release_us for request in requests), default=0.0)
         end = max((request.end_us for request in requests), default=0.0)
         return StreamRun(stream.name, stream.priority, release, min(starts, default=0.0), end, solo_us)
-
-
-def release_times(stream: Stream) -> list[float | None]:
-    """When each request of a stream is released (us); None: when the one before it has ended.
-
-    A stream without arrivals is one request at 0; a loop releases each pass when the last has ended; Poisson
-    arrivals have exponential gaps drawn from Python's own generator with the stream's seed.
-    """
-    arrivals = stream.arrivals
-    if arrivals is None:
-        return [0.0]
-    if arrivals.kind == "times":
-        return list(arrivals.times_us)
-    if arrivals.kind == "loop":
-        return [0.0] + [None] * (arrivals.count - 1)
-    random = Random(arrivals.seed)
-    times: list[float | None] = []
-    now = 0.0
-    for _ in range(arrivals.count):
-        now += random.expovariate(arrivals.rate_per_s) * 1e6
-        times.append(now)
-    return times
 
 
 def _kernel_run(pending: _Pending) -> KernelRun:

@@ -8,9 +8,9 @@ on one SM, and who places blocks before whom. A policy never moves a block. A ne
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from gpusim.gpu import GPU
 from gpusim.occupancy import Footprint
@@ -37,6 +37,8 @@ class KernelView:
         solo_us: what it takes alone on the whole GPU.
         bound_by: resource that binds it alone on the whole GPU.
         dram_load: share of the sustained DRAM bandwidth that it asks for alone on the whole GPU.
+        queued: when the host queued it: the release (us) of its request, and its place in the order in which one
+            host thread queues all launches of the trace, stream after stream as far as dependencies allow.
     """
 
     id: int
@@ -55,6 +57,14 @@ class KernelView:
     solo_us: float
     bound_by: str
     dram_load: float
+    queued: tuple[float, int] = (0.0, 0)
+
+
+class SoloRate(Protocol):
+    """See ``View.solo_rate``."""
+
+    def __call__(self, kernel: int, blocks_per_sm: int, sms: int | None = None) -> float:
+        """Progress of an SM, blocks/us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +79,13 @@ class View:
             is not ready yet (a copy, a dependency) is among them.
         residents: for a kernel id, its resident blocks on each SM.
         solo_rate: for a kernel id and n, the progress of an SM that holds n of its blocks and nothing else while
-            all SMs do the same, in blocks/us; n from 1 to its ``blocks_per_sm``.
+            all SMs do the same, in blocks/us; n from 1 to its ``blocks_per_sm``. A third argument is the number of
+            SMs that do the same while the others are idle.
         mix_rates: for ((kernel id, n), …), the progress of each kernel on an SM that holds this mix while all SMs
             do the same, in blocks/us.
         blocks_done: for a kernel id, blocks that ended.
+        unready: gives, for a stream's position in the trace, when the host queued the next kernel of that stream
+            that is not ready yet, as ``KernelView.queued``; a stream with nothing more in its queue is left out.
     """
 
     now_us: float
@@ -80,9 +93,10 @@ class View:
     kernels: tuple[KernelView, ...]
     streams: tuple[str, ...]
     residents: Callable[[int], Sequence[int]]
-    solo_rate: Callable[[int, int], float]
+    solo_rate: SoloRate
     mix_rates: Callable[[Sequence[tuple[int, int]]], Sequence[float]]
     blocks_done: Callable[[int], int]
+    unready: Callable[[], Mapping[int, tuple[float, int]]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +113,8 @@ class Grant:
         dram_share: most of the device's DRAM bandwidth that it may take, 0 to 1; None: no limit.
         per_sm: most resident blocks on each SM, where it differs from SM to SM (one number an SM); overrides
             ``blocks_per_sm`` and ``sms``.
+        tenant: its blocks start only on SMs whose residents all have the same tenant, so that an SM which changes
+            hands drains first; None: beside anyone.
     """
 
     kernel: int
@@ -108,6 +124,7 @@ class Grant:
     issue_share: float | None = None
     dram_share: float | None = None
     per_sm: tuple[int, ...] | None = None
+    tenant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +170,27 @@ class Policy(ABC):
         name: what the command line calls it.
         summary: one sentence, with the citation.
         shared_carveout: whether SMs are set to the largest shared-memory carve-out, so that blocks of different
-            kernels fit beside one another; plain hardware sets each SM to what its first kernel wants.
-        memory_domains: SMs by memory domain (MIG isolates L2 and DRAM); None: one domain.
+            streams fit beside one another; plain hardware sets each SM to what its first kernel wants. Where a trace
+            has one stream it makes no difference.
+        family: what it divides: ``inter-sm``, ``intra-sm``, or neither; ``oracle-FAMILY`` is the best static
+            division of that kind.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     shared_carveout: ClassVar[bool] = False
+    family: ClassVar[str] = ""
 
     @abstractmethod
     def partition(self, view: View) -> Partition:
         """Decide what each kernel gets until the next call."""
+
+    def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:  # noqa: B027 (most have nothing to check)
+        """Called once before the replay, with the names of the trace's streams: the place to check parameters.
+
+        Raises:
+            InputError: a parameter that this GPU or these streams cannot have.
+        """
 
     def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> list[tuple[frozenset[int], float]] | None:
         """Sets of SMs that share an L2 and DRAM slice, each with its share of the device's; None: all share all."""
