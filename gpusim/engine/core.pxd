@@ -21,7 +21,7 @@ cdef class SMArray:
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, seen, tenant
     cdef long long[::1] cap, here, ran, line, line_queue, open, after_add, after_drop, rates_at
     cdef double[::1] since, due, issue_now, dram_now, group_due, work, rate, jitter
-    cdef double[::1] issue_demand, dram_demand, first_start, dispatched_at, throughput
+    cdef double[::1] issue_demand, dram_demand, first_start, dispatched_at, throughput, carried
     cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
     cdef double[::1] mix_dram, mix_l2, rates, history
 
@@ -73,7 +73,7 @@ cdef class SMArray:
     @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong)
     cdef restretch(self, long long domain)
     @cython.locals(i=cython.longlong, sm=cython.longlong, j=cython.longlong, spare=cython.longlong,
-                   length=cython.double, end=cython.double)
+                   length=cython.double, end=cython.double, run=cython.double)
     cdef skip(self, double until)
     @cython.locals(share=cython.double, given=cython.longlong, total=cython.longlong, sm=cython.longlong,
                    j=cython.longlong)

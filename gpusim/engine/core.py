@@ -141,6 +141,7 @@ class SMArray:
         self.dispatched_at = array("d", [-1.0] * slots)
         self.seen = zeros(slots)
         self.throughput = reals(slots)
+        self.carried = reals(slots)
         self.saved: list[list[float]] = [[] for _ in range(slots)]
         # one entry a slot and SM
         self.cap = zeros(slots * sms)
@@ -274,6 +275,7 @@ class SMArray:
         self.dram_demand[slot] = dram_demand
         self.first_start[slot] = -1.0
         self.dispatched_at[slot] = -1.0
+        self.carried[slot] = 0.0
         self.saved[slot] = []
         self.tenant[slot] = -1
         self.restless = True
@@ -746,8 +748,9 @@ class SMArray:
     def skip(self, until: float) -> None:
         """Jump over a stretch in which every launch only replaces blocks by its own, leaving two waves of each.
 
-        The state after the jump is the state before it, later: exact in the mean, and off by less than one block of
-        each launch. Nothing is skipped while any launch drains.
+        The state after the jump is the state before it, later. That is exact in the mean: the launch that sets the
+        length skips whole waves, the others carry what is left of a block to their next jump. Nothing is skipped
+        while any launch drains.
         """
         self.stable = 0
         for i in range(self.slots):
@@ -758,7 +761,7 @@ class SMArray:
         length = until - self.now
         for i in range(self.slots):
             if self.resident[i] > 0:
-                spare = self.waiting[i] - 2 * self.resident[i]
+                spare = (self.waiting[i] - 2 * self.resident[i]) // self.resident[i] * self.resident[i]
                 if spare <= 0 or self.saved[i]:
                     return
                 if spare / self.throughput[i] < length:
@@ -768,7 +771,9 @@ class SMArray:
                 return
         for i in range(self.slots):
             if self.resident[i] > 0:
-                self.skip_blocks(i, int(length * self.throughput[i] + 1e-9))
+                run = length * self.throughput[i] + self.carried[i]
+                self.skip_blocks(i, int(run + 1e-6))
+                self.carried[i] = run - int(run + 1e-6)
         end = self.now + length
         for sm in range(self.sms):
             if self.count[sm] > 0:
