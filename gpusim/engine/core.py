@@ -185,8 +185,8 @@ class SMArray:
         self.mix_l2 = reals(FIRST_MIXES)
         self.rates = reals(1024)
         self.rates_used = 0
-        self.intern(())
         self.restless = True
+        self.intern(())
         for sm in range(self.sms):
             mix: dict[int, int] = {}
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
@@ -401,12 +401,6 @@ class SMArray:
                     left[sm] = max(left[sm], self.work[j] - passed * self.rate[j])
         return left
 
-    def mix_of(self, sm: int) -> Mix:
-        """Residents of one SM by slot."""
-        return self.mixes[self.mix[sm]]
-
-    def domain_at(self, sm: int) -> int:
-        """Memory domain of one SM."""
     def work_done_by_sm(self, slot: int) -> list[float]:
         """Work (blocks) of a launch done on each SM: its blocks that ended there, and what its residents have done."""
         done = [float(self.ran[slot * self.sms + sm]) for sm in range(self.sms)]
@@ -417,6 +411,12 @@ class SMArray:
                     done[sm] += 1.0 - (self.work[j] - passed * self.rate[j])
         return done
 
+    def mix_of(self, sm: int) -> Mix:
+        """Residents of one SM by slot."""
+        return self.mixes[self.mix[sm]]
+
+    def domain_at(self, sm: int) -> int:
+        """Memory domain of one SM."""
         return self.domain[sm]
 
     def load_at(self, sm: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import simpy
 
-from gpusim.contention import age_shares, binding, memory_stretch
+from gpusim.contention import age_shares, binding, capped_time, memory_stall_share, memory_stretch
 from gpusim.engine.anchor import KernelModel, mix_rates, sm_array
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
 from gpusim.errors import InputError
@@ -19,6 +19,8 @@ from gpusim.result import USES, Placement, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 SLOTS = 64  # launches on the SMs at once before the tables grow
+
+_Shares = tuple[float | None, float | None, float | None]  # of issue slots, L1 path and DRAM; None: no limit
 
 
 @dataclass
@@ -96,7 +98,8 @@ class Device:
         self._free_slots = list(range(SLOTS))
         self._grants: dict[int, Grant] = {}
         self._caps: dict[int, list[int]] = {}
-        self._times: dict[tuple[tuple[int, int], ...], list[float]] = {}
+        self._shares: dict[int, _Shares] = {}  # that launches are limited to, by slot
+        self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
         self._next_id = 0
         self._deciding = False
         self._idle: simpy.Event | None = None
@@ -255,7 +258,7 @@ class Device:
             stale = self._last_model[slot] is not None
             self._last_model[slot] = model
             if stale:
-                self._sms.forget_mixes()
+                self._forget_mixes()
         most = self._gpu.limits.shared_memory_per_sm_bytes
         carveout = most if self._largest_carveout else model.carveout_bytes
         self._sms.submit(
@@ -291,6 +294,7 @@ class Device:
         """Tell the SMs who may place blocks where, and let them."""
         self._note_bounds()
         line = [grant for grant in self._grants.values() if self._launches[grant.kernel].slot is not None]
+        self._limit(line)
         for grant in line:
             launch = self._launches[grant.kernel]
             caps = _caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
@@ -300,6 +304,21 @@ class Device:
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_line([_slot(self._launches[grant.kernel]) for grant in line], [grant.queue for grant in line])
         self._sms.dispatch()
+
+    def _limit(self, line: Sequence[Grant]) -> None:
+        """Take over the shares of issue slots, L1 path and DRAM that grants are limited to."""
+        shares = {
+            _slot(self._launches[grant.kernel]): (grant.issue_share, grant.memory_share, grant.dram_share)
+            for grant in line
+            if (grant.issue_share, grant.memory_share, grant.dram_share) != (None, None, None)
+        }
+        if shares != self._shares:
+            self._shares = shares
+            self._forget_mixes()
+
+    def _forget_mixes(self) -> None:
+        self._mix_loads.clear()
+        self._sms.forget_mixes()
 
     # ---- what policies see ------------------------------------------------------------------------------------------
 
@@ -313,6 +332,7 @@ class Device:
             solo_rate=self._solo_rate,
             mix_rates=self._mix_rates,
             blocks_done=self._blocks_done,
+            progress=self._progress,
             unready=self._unready,
         )
 
@@ -337,6 +357,10 @@ class Device:
                 [(model.sharing, model.blocks_per_sm)], 0, model.own_load.dram, model.own_load.l2, model.own_load
             ),
             dram_load=model.own_load.dram,
+            issue_us=model.busy_us("issue_cycles"),
+            memory_us=model.busy_us("l1_cycles"),
+            dram_us=model.dram_share_us,
+            memory_stall_share=memory_stall_share(model.launch.mix),
             queued=launch.queued,
         )
 
@@ -347,6 +371,10 @@ class Device:
     def _blocks_done(self, kernel: int) -> int:
         launch = self._launches[kernel]
         return 0 if launch.slot is None else launch.model.blocks - self._sms.unfinished_blocks(launch.slot)
+
+    def _progress(self, kernel: int) -> Sequence[float]:
+        slot = self._launches[kernel].slot
+        return [0.0] * self._gpu.sm_count if slot is None else self._sms.work_done_by_sm(slot)
 
     def _solo_rate(self, kernel: int, blocks_per_sm: int, sms: int | None = None) -> float:
         return self._mix_rates(((kernel, blocks_per_sm),), sms)[0]
@@ -364,19 +392,51 @@ class Device:
 
     def _resolve(self, mix: Mix) -> MixRates:
         residents = [(self._model(slot), count) for slot, count in mix]
-        rates, dram, l2 = mix_rates(residents)
+        rates, dram, l2 = mix_rates(residents, self._least_times(mix))
+        self._mix_loads[mix] = [
+            (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
+            for (model, count), rate in zip(residents, rates, strict=True)
+        ]
         by_age = [
             [rate * share for share in age_shares(count, model.age_preference)]
             for (model, count), rate in zip(residents, rates, strict=True)
         ]
         return by_age, dram, l2
 
+    def _least_times(self, mix: Mix) -> list[float]:
+        """What `mix_times` is to keep to so that nobody takes more of an SM than its share."""
+        if not any(slot in self._shares for slot, _ in mix):
+            return []
+        none = (None, None, None)
+        return [capped_time(self._model(slot).sharing, count, *self._shares.get(slot, none)[:2]) for slot, count in mix]
+
     def _stretch(self, domain: int, dram: float, l2: float) -> list[float]:
         share = self._domain_share[domain]
+        held = self._held_back(domain)
+        for asked_dram, asked_l2, factor in held.values():
+            dram -= asked_dram * (1.0 - 1.0 / factor)
+            l2 -= asked_l2 * (1.0 - 1.0 / factor)
         factors = [1.0] * SLOTS
         for slot, launch in self._slots.items():
-            factors[slot] = memory_stretch(dram / share, l2 / share, launch.model.own_load)
+            factors[slot] = memory_stretch(max(0.0, dram) / share, max(0.0, l2) / share, launch.model.own_load)
+            if slot in held:
+                factors[slot] = max(factors[slot], held[slot][2])
         return factors
+
+    def _held_back(self, domain: int) -> dict[int, tuple[float, float, float]]:
+        """Slots that ask for more DRAM than their share: DRAM and L2 load asked for, and the factor it is over."""
+        limits = {slot: shares[2] * self._domain_share[domain] for slot, shares in self._shares.items() if shares[2]}
+        if not limits:
+            return {}
+        asked = {slot: (0.0, 0.0) for slot in limits}
+        for sm in range(self._gpu.sm_count):
+            mix = self._sms.mix_of(sm)
+            if not mix or self._sms.domain_at(sm) != domain:
+                continue
+            for (slot, _), (dram, l2) in zip(mix, self._mix_loads[mix], strict=True):
+                if slot in asked:
+                    asked[slot] = (asked[slot][0] + dram, asked[slot][1] + l2)
+        return {slot: (dram, l2, dram / limits[slot]) for slot, (dram, l2) in asked.items() if dram > limits[slot]}
 
     def _model(self, slot: int) -> KernelModel:
         model = self._last_model[slot]

@@ -39,6 +39,10 @@ class KernelView:
         dram_load: share of the sustained DRAM bandwidth that it asks for alone on the whole GPU.
         queued: when the host queued it: the release (us) of its request, and its place in the order in which one
             host thread queues all launches of the trace, stream after stream as far as dependencies allow.
+        issue_us: time of all issue slots of an SM that one block takes.
+        memory_us: time of the L1 and shared-memory data path of an SM that one block takes.
+        dram_us: time of the device's sustained DRAM bandwidth that one block takes.
+        memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
     """
 
     id: int
@@ -58,6 +62,17 @@ class KernelView:
     bound_by: str
     dram_load: float
     queued: tuple[float, int] = (0.0, 0)
+    issue_us: float = 0.0
+    memory_us: float = 0.0
+    dram_us: float = 0.0
+    memory_stall_share: float = 0.0
+
+
+class MixRates(Protocol):
+    """See ``View.mix_rates``."""
+
+    def __call__(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
+        """Progress of each kernel on an SM, blocks/us."""
 
 
 class SoloRate(Protocol):
@@ -82,8 +97,10 @@ class View:
             all SMs do the same, in blocks/us; n from 1 to its ``blocks_per_sm``. A third argument is the number of
             SMs that do the same while the others are idle.
         mix_rates: for ((kernel id, n), …), the progress of each kernel on an SM that holds this mix while all SMs
-            do the same, in blocks/us.
+            do the same, in blocks/us. A second argument is as the third of ``solo_rate``.
         blocks_done: for a kernel id, blocks that ended.
+        progress: for a kernel id, the work done on each SM so far, in blocks, those that still run counted by what
+            they have done: what a performance counter of the SM would tell.
         unready: gives, for a stream's position in the trace, when the host queued the next kernel of that stream
             that is not ready yet, as ``KernelView.queued``; a stream with nothing more in its queue is left out.
     """
@@ -94,8 +111,9 @@ class View:
     streams: tuple[str, ...]
     residents: Callable[[int], Sequence[int]]
     solo_rate: SoloRate
-    mix_rates: Callable[[Sequence[tuple[int, int]]], Sequence[float]]
+    mix_rates: MixRates
     blocks_done: Callable[[int], int]
+    progress: Callable[[int], Sequence[float]]
     unready: Callable[[], Mapping[int, tuple[float, int]]] = dict
 
 
@@ -109,8 +127,9 @@ class Grant:
         sms: the SMs it may use; None: all.
         queue: kernels of one queue place blocks strictly one after the other (head of line); different queues
             do not hold one another back.
-        issue_share: most of an SM's issue slots that it may take, 0 to 1; None: no limit.
-        dram_share: most of the device's DRAM bandwidth that it may take, 0 to 1; None: no limit.
+        issue_share: most of an SM's issue slots that it may take, over 0; None: no limit.
+        memory_share: most of an SM's L1 and shared-memory data path that it may take, over 0; None: no limit.
+        dram_share: most of the DRAM bandwidth of its memory domain that it may take, over 0; None: no limit.
         per_sm: most resident blocks on each SM, where it differs from SM to SM (one number an SM); overrides
             ``blocks_per_sm`` and ``sms``.
         tenant: its blocks start only on SMs whose residents all have the same tenant, so that an SM which changes
@@ -122,6 +141,7 @@ class Grant:
     sms: frozenset[int] | None = None
     queue: int = 0
     issue_share: float | None = None
+    memory_share: float | None = None
     dram_share: float | None = None
     per_sm: tuple[int, ...] | None = None
     tenant: int | None = None

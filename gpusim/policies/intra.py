@@ -40,6 +40,16 @@ def useful_blocks(kernel: KernelView, sms: int) -> int:
     return max(1, min(kernel.blocks_per_sm, -(-left // sms)))
 
 
+def one_of(name: str, value: str, known: Sequence[str]) -> None:
+    """Refuse a parameter with none of the values that it can have.
+
+    Raises:
+        ValueError: says so.
+    """
+    if value not in known:
+        raise ValueError(f"{name}={value} is none of {', '.join(known)}")
+
+
 def by_stream(view: View) -> dict[str, list[KernelView]]:
     """Ready and running kernels of each stream, streams in the order of the trace."""
     found: dict[str, list[KernelView]] = {}

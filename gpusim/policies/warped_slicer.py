@@ -14,7 +14,8 @@ from itertools import product
 from math import prod
 
 from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.intra import by_stream, capacity, even_sms, fits, need, unshared, useful_blocks
+from gpusim.policies.intra import by_stream, capacity, even_sms, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.memory import MITIGATIONS, mitigated
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
 Fits = Callable[[Sequence[int]], bool]
@@ -120,39 +121,58 @@ class WarpedSlicer(Policy):
     """Blocks per SM by water-filling over the kernels' curves; SM split where that would cost one too much."""
 
     name = "warped-slicer"
+    family = "intra-sm"
     summary = (
         "blocks of each kernel on every SM so that the least progress, relative to the kernel's own best, is largest; "
         "SM split where one would lose too much (Xu et al., ISCA'16)"
     )
     shared_carveout = True
     objective: str = field(default="maxmin", metadata={"help": "maxmin (the paper's) or stp (largest sum)"})
+    curve: str = field(
+        default="oracle",
+        metadata={"help": "oracle (from the model) or profiled (SMs run 1, 2, … blocks of one kernel for a while)"},
+    )
     loss: float | None = field(
         default=None,
-        metadata={"help": "predicted loss of a kernel beyond which SMs are split instead; default 1.2/kernels"},
+        metadata={"help": "predicted loss of a kernel beyond which SMs are split instead; default 1.2 / kernels"},
     )
+    mitigation: str = field(
+        default="none",
+        metadata={"help": "none, or qbmi or dmil: balanced memory issue or in-flight limits (Dai et al., HPCA'18)"},
+    )
+    warmup_cycles: int = field(default=20_000, metadata={"help": "before sampling, SM clock cycles (profiled)"})
+    sample_cycles: int = field(default=5_000, metadata={"help": "sampled, SM clock cycles (profiled)"})
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if self.objective not in ("maxmin", "stp"):
-            raise ValueError(f"objective={self.objective} is neither maxmin nor stp")
+        one_of("objective", self.objective, ("maxmin", "stp"))
+        one_of("curve", self.curve, ("oracle", "profiled"))
+        one_of("mitigation", self.mitigation, MITIGATIONS)
         if self.loss is not None and not 0.0 <= self.loss <= 1.0:
             raise ValueError(f"loss={self.loss} is not between 0 and 1")
+        if self.warmup_cycles < 0 or self.sample_cycles < 1:
+            raise ValueError("profiling takes at least 1 sampled cycle and no negative warm-up")
+        self._profiled: dict[int, Curve] = {}
+        self._sampling: _Sampling | None = None
 
     def partition(self, view: View) -> Partition:
         """Slice every SM anew; a stream that is alone gets everything."""
         if len(by_stream(view)) < 2:
+            self._sampling = None
             return unshared(view)
-        kernels = view.kernels
-        counts = self._slice(view, [self._curve(view, kernel) for kernel in kernels])
+        if self.curve == "oracle":
+            return self._sliced(view, [_curve(view, kernel) for kernel in view.kernels])
+        unknown = [kernel for kernel in view.kernels if kernel.id not in self._profiled]
+        if unknown:
+            return self._sample(view)
+        return self._sliced(view, [self._profiled[kernel.id] for kernel in view.kernels])
+
+    def _sliced(self, view: View, curves: Sequence[Curve]) -> Partition:
+        counts = self._slice(view, curves) if all(curves) else None
         if counts is None:
             return even_sms(view)
-        return Partition(
-            tuple(Grant(k.id, blocks_per_sm=count, queue=k.id) for k, count in zip(kernels, counts, strict=True))
-        )
-
-    def _curve(self, view: View, kernel: KernelView) -> Curve:
-        most = useful_blocks(kernel, view.gpu.sm_count)
-        return kept_points([view.solo_rate(kernel.id, blocks) for blocks in range(1, most + 1)])
+        grants = [Grant(k.id, count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True)]
+        return Partition(tuple(mitigated(view, grants, self.mitigation)))
 
     def _slice(self, view: View, curves: Sequence[Curve]) -> list[int] | None:
         """Blocks of each kernel on an SM; None: split the SMs instead."""
@@ -164,3 +184,81 @@ class WarpedSlicer(Policy):
         allowed = 1.2 / len(curves) if self.loss is None else self.loss
         least = min(progress_at(curve, count) for curve, count in zip(curves, counts, strict=True))
         return counts if 1.0 - least <= allowed else None
+
+    def _sample(self, view: View) -> Partition:
+        """Go on with the profiling phase, or start it when other kernels run than those it was for."""
+        ids = tuple(kernel.id for kernel in view.kernels)
+        cycles_per_us = view.gpu.boost_clock_mhz
+        if self._sampling is None or self._sampling.kernels != ids:
+            self._sampling = _Sampling(ids, _layout(view), view.now_us + self.warmup_cycles / cycles_per_us)
+        sampling = self._sampling
+        if view.now_us >= sampling.until_us - 1e-9:
+            if sampling.before is not None:
+                self._sampling = None
+                self._profiled = _sampled_curves(view, sampling)
+                return self._sliced(view, [self._profiled[kernel] for kernel in ids])
+            sampling.before = {kernel: list(view.progress(kernel)) for kernel in ids}
+            sampling.until_us = view.now_us + self.sample_cycles / cycles_per_us
+        grants = [
+            Grant(kernel, queue=kernel, tenant=n, per_sm=targets)
+            for n, (kernel, targets) in enumerate(sampling.layout.items())
+        ]
+        return Partition(tuple(grants), wake_us=sampling.until_us)
+
+
+@dataclass
+class _Sampling:
+    """A profiling phase: blocks of each kernel on each SM, and each SM's progress when the sample began."""
+
+    kernels: tuple[int, ...]
+    layout: dict[int, tuple[int, ...]]
+    until_us: float
+    before: dict[int, list[float]] | None = None
+
+
+def _curve(view: View, kernel: KernelView) -> Curve:
+    most = useful_blocks(kernel, view.gpu.sm_count)
+    return kept_points([view.solo_rate(kernel.id, blocks) for blocks in range(1, most + 1)])
+
+
+def _layout(view: View) -> dict[int, tuple[int, ...]]:
+    """The SMs in equal parts, one a kernel; in each the first SM runs 1 block, the next 2, … and again from 1."""
+    sms, kernels = view.gpu.sm_count, view.kernels
+    layout = {}
+    for n, kernel in enumerate(kernels):
+        first, last = n * sms // len(kernels), (n + 1) * sms // len(kernels)
+        most = useful_blocks(kernel, sms)
+        layout[kernel.id] = tuple((sm - first) % most + 1 if first <= sm < last else 0 for sm in range(sms))
+    return layout
+
+
+def _sampled_curves(view: View, sampling: _Sampling) -> dict[int, Curve]:
+    """Curves from what SMs did that held just what they were to sample; empty where no SM did.
+
+    An SM with few blocks got less than its even share of the bandwidth while sampling, one with many more. What it
+    did counts (1 + phi psi) times, phi the kernel's share of stalls that wait for memory, psi the mean blocks of the
+    sampled SMs over its own, less 1 [M/D].
+    """
+    before = sampling.before or {}
+    samples: dict[int, list[tuple[int, float]]] = {}
+    for kernel, targets in sampling.layout.items():
+        now, held = view.progress(kernel), view.residents(kernel)
+        samples[kernel] = [
+            (target, max(0.0, now[sm] - before[kernel][sm]))
+            for sm, target in enumerate(targets)
+            if target and held[sm] == target
+        ]
+    blocks = [target for found in samples.values() for target, _ in found]
+    mean = sum(blocks) / len(blocks) if blocks else 0.0
+    stalls = {kernel.id: kernel.memory_stall_share for kernel in view.kernels}
+    return {kernel: _points(found, mean, stalls[kernel]) for kernel, found in samples.items()}
+
+
+def _points(samples: Sequence[tuple[int, float]], mean_blocks: float, stall_share: float) -> Curve:
+    most = max((target for target, _ in samples), default=0)
+    progress = []
+    for blocks in range(1, most + 1):
+        found = [done for target, done in samples if target == blocks]
+        corrected = 1.0 + stall_share * (mean_blocks / blocks - 1.0)
+        progress.append(max(0.0, corrected) * sum(found) / len(found) if found else 0.0)
+    return kept_points(progress) if any(progress) else ()
