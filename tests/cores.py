@@ -1,0 +1,113 @@
+"""The engine's core as tests use it: compiled and plain, on SMs whose rates are simple enough to follow by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gpusim.engine.core as used_core
+
+Mix = tuple[tuple[int, int], ...]
+Rates = Callable[[Mix], Sequence[float]]
+
+
+@cache
+def plain_core() -> ModuleType:
+    """core.py itself, whether or not a compiled one stands beside it."""
+    path = Path(used_core.__file__).parent / "core.py"
+    spec = importlib.util.spec_from_file_location("gpusim_plain_core", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gpusim_plain_core"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def is_compiled() -> bool:
+    return not str(used_core.__file__).endswith(".py")
+
+
+def cores() -> list[ModuleType]:
+    """The plain core, and the compiled one if there is one."""
+    return [plain_core(), used_core] if is_compiled() else [plain_core()]
+
+
+def own_pace(*paces: float) -> Rates:
+    """Every block of slot k progresses at paces[k], whoever is beside it."""
+    return lambda mix: [paces[slot] for slot, _ in mix]
+
+
+def shared_pace(mix: Mix) -> Sequence[float]:
+    """Processor sharing: the residents of an SM share one unit of progress a microsecond."""
+    return [1.0 / sum(count for _, count in mix)] * len(mix)
+
+
+def array_of(
+    core: ModuleType,
+    sms: int = 1,
+    limits: tuple[int, int, int, int] = (65536, 65536, 64, 32),
+    slots: int = 4,
+    rates: Rates = shared_pace,
+    order: list[int] | None = None,
+    domains: list[int] | None = None,
+    load: Callable[[Mix], tuple[float, float]] = lambda mix: (0.0, 0.0),
+    stretch: Callable[[int, float, float], list[float]] | None = None,
+    shares: Callable[[int], Sequence[float]] = lambda count: [1.0] * count,
+) -> Any:
+    """SMs whose blocks progress as `rates` says, shared among the blocks of a kernel as `shares` says."""
+
+    def resolve(mix: Mix) -> tuple[list[list[float]], float, float]:
+        by_age = [[rate * share for share in shares(count)] for rate, (_, count) in zip(rates(mix), mix, strict=True)]
+        return (by_age, *load(mix))
+
+    domains = domains or [0] * sms
+    return core.SMArray(
+        sms,
+        limits[3],
+        slots,
+        limits,
+        order or list(range(sms)),
+        domains,
+        max(domains) + 1,
+        resolve,
+        stretch or (lambda domain, dram, l2: [1.0] * slots),
+        0.02,
+    )
+
+
+def submit(
+    array: Any,
+    slot: int,
+    blocks: int,
+    *,
+    caps: int | list[int] = 32,
+    need: tuple[int, int, int, int] = (0, 0, 1, 1),
+    carveout: int = 65536,
+    jitter: float = 0.0,
+    seed: int = 1,
+    issue: float = 0.0,
+    dram: float = 0.0,
+) -> None:
+    """Make a launch known with its caps; who may place blocks is for `line` to say."""
+    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram)
+    sms = len(array.residents_by_sm(slot))
+    array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)
+
+
+def line(array: Any, *slots: int, queues: list[int] | None = None) -> None:
+    """Let these slots place blocks, in this order."""
+    array.set_line(list(slots), queues or [0] * len(slots))
+    array.dispatch()
+
+
+def ends(array: Any, until: float = 1e300) -> list[tuple[int, float]]:
+    """(slot, time) of every launch that ends by `until`."""
+    found = []
+    while (slot := array.advance(until)) >= 0:
+        found.append((slot, array.now))
+    return found

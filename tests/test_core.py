@@ -1,0 +1,423 @@
+"""The core by itself: where blocks go and when they end, against timelines worked out by hand."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from cores import array_of, cores, ends, is_compiled, line, own_pace, plain_core, submit
+
+NEVER = 1e300
+
+
+@pytest.fixture(params=cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+def core(request: pytest.FixtureRequest) -> ModuleType:
+    module: ModuleType = request.param
+    return module
+
+
+# ---- where blocks go ------------------------------------------------------------------------------------------------
+
+PASCAL = (65536, 65536, 64, 32)  # 2048 threads, 64 warps, 32 blocks
+TURING = (65536, 65536, 32, 16)  # 1024 threads, 32 warps, 16 blocks
+EVENS_THEN_ODDS = [*range(0, 68, 2), *range(1, 68, 2)]
+
+
+def placed(core: ModuleType, sms: int, limits: Any, order: list[int], busy: Any, threads: int, blocks: int) -> Any:
+    """The SM of each block in the order of placement; `busy` is (threads of a resident block, its SMs)."""
+    before = [0] * sms
+    where = []
+    for count in range(1, blocks + 1):
+        array = array_of(core, sms, limits, order=order)
+        resident_threads, resident_sms = busy
+        caps = [int(sm in resident_sms) for sm in range(sms)]
+        submit(array, 0, len(resident_sms), caps=caps, need=(0, 0, -(-resident_threads // 32), 1))
+        submit(array, 1, count, need=(0, 0, -(-threads // 32), 1))
+        line(array, 0, 1)
+        assert array.residents_by_sm(0) == caps
+        now = array.residents_by_sm(1)
+        where.append(next(sm for sm in range(sms) if now[sm] > before[sm]))
+        before = now
+    return where
+
+
+@pytest.mark.parametrize(
+    ("resident_threads", "threads", "published"),
+    [
+        (256, 160, [0, 0, 1]),
+        (1024, 32, [0, 0, 1]),  # block slots bind
+        (1024, 33, [0, 0, 0]),  # warps bind
+    ],
+)
+def test_most_room_on_five_sms(core: ModuleType, resident_threads: int, threads: int, published: list[int]) -> None:
+    busy = (resident_threads, [1, 2, 3, 4])
+    assert placed(core, 5, PASCAL, list(range(5)), busy, threads, 3) == published
+
+
+@pytest.mark.parametrize(
+    ("threads", "published"), [(33, [67] * 8 + [0]), (32, [67, 0, 2, 4, 6, 8, 10, 12])], ids=["33", "32"]
+)
+def test_most_room_on_68_sms(core: ModuleType, threads: int, published: list[int]) -> None:
+    busy = (512, list(range(67)))
+    assert placed(core, 68, TURING, EVENS_THEN_ODDS, busy, threads, len(published)) == published
+
+
+def test_alone_it_looks_like_round_robin(core: ModuleType) -> None:
+    array = array_of(core, 4)
+    submit(array, 0, 10)
+    line(array, 0)
+    assert array.residents_by_sm(0) == [3, 3, 2, 2]
+
+
+def test_registers_and_shared_memory_make_room(core: ModuleType) -> None:
+    array = array_of(core, 2, (100, 100, 64, 32))
+    submit(array, 0, 1, need=(60, 10, 1, 1), caps=[1, 0], carveout=100)
+    submit(array, 1, 3, need=(20, 30, 1, 1), carveout=100)
+    line(array, 0, 1)
+    # room for 100/30 = 3 on the empty SM, for 40/20 = 2 on the other: one there, then one on each
+    assert array.residents_by_sm(1) == [1, 2]
+    assert array.free(0) == (20, 60, 62, 30)
+    assert array.free(1) == (60, 40, 62, 30)
+
+
+def test_an_idle_sm_is_set_to_the_carveout_of_the_first_comer(core: ModuleType) -> None:
+    array = array_of(core, 1, (1000, 100, 64, 32), rates=own_pace(1.0, 0.5, 1.0, 1.0))
+    submit(array, 0, 1, need=(0, 10, 1, 1), carveout=40)
+    submit(array, 1, 1, need=(0, 10, 1, 1), carveout=40)
+    submit(array, 2, 1, need=(0, 10, 1, 1), carveout=60)
+    line(array, 0, 1, 2, queues=[0, 1, 2])
+    assert [array.residents_by_sm(slot) for slot in (0, 1, 2)] == [[1], [1], [0]]
+    assert array.free(0)[1] == 40 - 20
+    assert ends(array) == [(0, 1.0), (1, 2.0), (2, 3.0)]  # 2 comes once the SM has been empty
+
+
+# ---- when blocks end ------------------------------------------------------------------------------------------------
+
+
+def test_waves(core: ModuleType) -> None:
+    array = array_of(core, 2, rates=own_pace(0.5))
+    submit(array, 0, 7, caps=2)
+    line(array, 0)
+    assert array.next_due() == 2.0
+    assert ends(array) == [(0, 4.0)]
+    assert array.started_at(0) == 0.0
+    assert array.dispatched(0) == 2.0
+    assert array.block_time() == 14.0
+    assert array.spans(0) == [(0, 4, 0.0, 4.0), (1, 3, 0.0, 4.0)]
+
+
+def test_processor_sharing(core: ModuleType) -> None:
+    array = array_of(core)
+    submit(array, 0, 1)
+    line(array, 0)
+    assert ends(array, 0.5) == []
+    assert array.now == 0.5
+    submit(array, 1, 1)
+    line(array, 0, 1)
+    assert ends(array) == [(0, 1.5), (1, 2.0)]
+
+
+def test_three_arrivals_share_one_sm(core: ModuleType) -> None:
+    """Work 4, 4 and 2 that come at 0, 2 and 4 to one server shared equally."""
+    works = {0: 4, 1: 4, 2: 2}
+    array = array_of(core, rates=lambda mix: [1.0 / works[slot] / sum(n for _, n in mix) for slot, _ in mix])
+    submit(array, 0, 1)
+    line(array, 0)
+    assert ends(array, 2.0) == []
+    submit(array, 1, 1)
+    line(array, 0, 1)
+    assert ends(array, 4.0) == []
+    submit(array, 2, 1)
+    line(array, 0, 1, 2)
+    # at 4: 1, 3 and 2 left, a third each; 0 ends at 7; 2 and 1 left, a half each: 9 and 10
+    assert ends(array) == [
+        (0, pytest.approx(7.0, abs=1e-12)),
+        (2, pytest.approx(9.0, abs=1e-12)),
+        (1, pytest.approx(10.0, abs=1e-12)),
+    ]
+
+
+def test_old_blocks_go_before_young_ones(core: ModuleType) -> None:
+    array = array_of(core, rates=own_pace(1.0), shares=lambda count: [1.0] if count == 1 else [1.5, 0.5])
+    submit(array, 0, 3, caps=2)
+    line(array, 0)
+    # a ends at 2/3 with b at 1/3; c joins and b is oldest: it ends at 2/3 + 4/9 with c at 2/9; c goes on alone
+    assert array.next_due() == pytest.approx(2 / 3)
+    assert ends(array) == [(0, pytest.approx(2 / 3 + 4 / 9 + 7 / 9))]
+
+
+def test_two_sms_do_not_share(core: ModuleType) -> None:
+    array = array_of(core, 2)
+    submit(array, 0, 1, caps=[1, 0])
+    submit(array, 1, 2, caps=[0, 2])
+    line(array, 0, 1)
+    assert ends(array) == [(0, 1.0), (1, 2.0)]
+
+
+def test_launches_that_end_together_come_in_order_of_their_sms(core: ModuleType) -> None:
+    array = array_of(core, 2)
+    submit(array, 0, 1, caps=[0, 1])
+    submit(array, 1, 1, caps=[1, 0])
+    line(array, 0, 1)
+    assert ends(array) == [(1, 1.0), (0, 1.0)]
+
+
+# ---- who may place blocks -------------------------------------------------------------------------------------------
+
+
+def test_the_head_of_the_line_holds_the_rest_back(core: ModuleType) -> None:
+    """B would fit at once, but waits until A, which has 3 blocks for 2 SMs, has placed its last at 1."""
+    array = array_of(core, 2, (100, 100, 64, 32), rates=own_pace(1.0, 1.0))
+    submit(array, 0, 3, need=(60, 0, 1, 1))
+    submit(array, 1, 1, need=(40, 0, 1, 1))
+    line(array, 0, 1)
+    assert array.residents_by_sm(1) == [0, 0]
+    assert sorted(ends(array)) == [(0, 2.0), (1, 2.0)]
+    assert array.started_at(1) == 1.0
+
+
+def test_queues_do_not_hold_one_another_back(core: ModuleType) -> None:
+    array = array_of(core, 2, (100, 100, 64, 32), rates=own_pace(1.0, 1.0))
+    submit(array, 0, 3, need=(60, 0, 1, 1))
+    submit(array, 1, 1, need=(40, 0, 1, 1))
+    line(array, 0, 1, queues=[0, 1])
+    assert ends(array) == [(1, 1.0), (0, 2.0)]
+
+
+def test_the_order_of_the_line_is_the_order_of_placing(core: ModuleType) -> None:
+    for order in ([0, 1], [1, 0]):
+        array = array_of(core, rates=own_pace(1.0, 1.0))
+        submit(array, 0, 2, need=(0, 0, 64, 1))
+        submit(array, 1, 2, need=(0, 0, 64, 1))
+        line(array, *order)
+        assert ends(array) == [(order[0], 2.0), (order[1], 4.0)]
+
+
+def test_a_new_line_takes_the_turn_of_the_old(core: ModuleType) -> None:
+    array = array_of(core, rates=own_pace(1.0, 1.0))
+    submit(array, 0, 3, need=(0, 0, 64, 1))
+    submit(array, 1, 1, need=(0, 0, 64, 1))
+    line(array, 0, 1)
+    assert ends(array, 0.5) == []
+    line(array, 1, 0)
+    assert ends(array) == [(1, 2.0), (0, 4.0)]
+
+
+def test_who_is_left_out_of_the_line_places_no_more(core: ModuleType) -> None:
+    array = array_of(core, rates=own_pace(1.0, 1.0))
+    submit(array, 0, 3, caps=1)
+    line(array, 0)
+    assert ends(array, 1.5) == []
+    line(array)
+    assert ends(array, 5.0) == []
+    assert (array.waiting_blocks(0), array.resident_blocks(0), array.unfinished_blocks(0)) == (1, 0, 1)
+    line(array, 0)
+    assert ends(array) == [(0, 6.0)]
+
+
+def test_masks_and_caps(core: ModuleType) -> None:
+    array = array_of(core, 4, rates=own_pace(1.0, 1.0))
+    submit(array, 0, 6, caps=[2, 1, 0, 0])
+    submit(array, 1, 6, caps=[0, 0, 1, 2])
+    line(array, 0, 1, queues=[0, 1])
+    assert array.residents_by_sm(0) == [2, 1, 0, 0]
+    assert array.residents_by_sm(1) == [0, 0, 1, 2]
+    assert sorted(ends(array)) == [(0, 2.0), (1, 2.0)]
+    assert [span[:2] for span in array.spans(0)] == [(0, 4), (1, 2)]
+
+
+def test_residents_above_a_lowered_cap_run_to_their_end(core: ModuleType) -> None:
+    array = array_of(core, rates=own_pace(1.0))
+    submit(array, 0, 6, caps=3)
+    line(array, 0)
+    array.set_caps(0, [1])
+    assert array.residents_by_sm(0) == [3]
+    assert ends(array) == [(0, 4.0)]  # 3 at once, then 1 + 1 + 1
+
+
+def test_a_raised_cap_lets_more_in_with_the_next_line(core: ModuleType) -> None:
+    array = array_of(core, rates=own_pace(1.0))
+    submit(array, 0, 4, caps=1)
+    line(array, 0)
+    assert ends(array, 0.5) == []
+    array.set_caps(0, [3])
+    line(array, 0)
+    assert array.residents_by_sm(0) == [3]
+    assert ends(array) == [(0, 2.0)]  # one is done at 1 and the fourth takes its place
+
+
+def test_eviction_takes_the_youngest_and_keeps_what_they_had_left(core: ModuleType) -> None:
+    array = array_of(core, rates=own_pace(1.0, 1.0))
+    submit(array, 0, 3, need=(0, 0, 16, 1))
+    line(array, 0)
+    assert ends(array, 0.25) == []
+    submit(array, 1, 1, need=(0, 0, 48, 1))
+    array.evict(0, 0, 2, 0.5)
+    line(array, 1, 0)
+    assert (array.residents_by_sm(0), array.waiting_blocks(0), array.residents_by_sm(1)) == ([1], 2, [1])
+    # the one that stayed ends at 1 and the two others need 0.75 + 0.5: one from 1 on, one from 1.25, when 1 has gone
+    assert ends(array) == [(1, 1.25), (0, 2.5)]
+    assert array.spans(0)[0][1] == 3
+
+
+def test_eviction_takes_no_more_than_there_are(core: ModuleType) -> None:
+    array = array_of(core, 2, rates=own_pace(1.0, 1.0))
+    submit(array, 0, 2, caps=1)
+    line(array, 0)
+    array.evict(0, 0, 9, 0.0)
+    array.evict(1, 1, 9, 0.0)
+    assert array.residents_by_sm(0) == [0, 1]
+    array.dispatch()
+    assert ends(array) == [(0, 1.0)]
+
+
+def test_nothing_to_run_ends_at_once(core: ModuleType) -> None:
+    array = array_of(core)
+    assert array.advance(float("inf")) == -1
+    assert array.advance(NEVER) == -1
+    assert array.now == 0.0
+    submit(array, 0, 1, caps=0)
+    line(array, 0)
+    assert array.advance(float("inf")) == -1
+    assert array.advance(3.0) == -1
+    assert array.now == 3.0
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_memory_stretches_what_it_serves(core: ModuleType) -> None:
+    array = array_of(
+        core,
+        2,
+        rates=own_pace(1.0, 1.0),
+        load=lambda mix: (sum(n for slot, n in mix if slot == 0) / 2, 0.0),
+        stretch=lambda domain, dram, l2: [1.0 + dram, 1.0, 1.0, 1.0],
+    )
+    submit(array, 0, 2, caps=1)
+    submit(array, 1, 2, caps=1)
+    line(array, 0, 1)
+    assert array.load_at(1) == (1.0, 0.0)
+    assert sorted(ends(array)) == [(0, 2.0), (1, 1.0)]
+
+
+def test_memory_is_freed_by_who_leaves(core: ModuleType) -> None:
+    array = array_of(
+        core,
+        2,
+        rates=own_pace(1.0, 0.5),
+        load=lambda mix: (sum(n for _, n in mix) / 2, 0.0),
+        stretch=lambda domain, dram, l2: [1.0 + dram] * 4,
+    )
+    submit(array, 0, 1, caps=[1, 0])
+    submit(array, 1, 1, caps=[0, 1])
+    line(array, 0, 1)
+    # both twice as slow until 2, when the first is done and the second has half left, at 1.5 times its time of 2
+    assert ends(array) == [(0, 2.0), (1, 3.5)]
+
+
+def test_memory_domains_are_apart(core: ModuleType) -> None:
+    array = array_of(
+        core,
+        4,
+        rates=own_pace(1.0, 1.0),
+        domains=[0, 0, 1, 1],
+        load=lambda mix: (sum(n for _, n in mix), 0.0),
+        stretch=lambda domain, dram, l2: [(2.0 if domain == 0 else 4.0) * dram] * 4,
+    )
+    submit(array, 0, 1, caps=[1, 0, 0, 0])
+    submit(array, 1, 2, caps=[0, 0, 1, 1])
+    line(array, 0, 1)
+    assert [array.domain_at(sm) for sm in range(4)] == [0, 0, 1, 1]
+    assert (array.load_at(0), array.load_at(3)) == ((1.0, 0.0), (2.0, 0.0))
+    assert ends(array) == [(0, 2.0), (1, 8.0)]
+
+
+# ---- steady stretches -----------------------------------------------------------------------------------------------
+
+
+def count_resolves(core: ModuleType, blocks: int, jitter: float = 0.0) -> tuple[float, Any]:
+    array = array_of(core, 4, rates=own_pace(0.125))
+    submit(array, 0, blocks, caps=2, jitter=jitter)
+    line(array, 0)
+    found = ends(array)
+    assert [slot for slot, _ in found] == [0]
+    assert sum(span[1] for span in array.spans(0)) == blocks
+    assert array.unfinished_blocks(0) == array.waiting_blocks(0) == array.resident_blocks(0) == 0
+    return found[0][1], array
+
+
+def test_a_long_launch_takes_its_waves(core: ModuleType) -> None:
+    assert count_resolves(core, 8 * 10**6)[0] == pytest.approx(8.0e6, rel=1e-12)
+    assert count_resolves(core, 8 * 10**6 + 1)[0] == pytest.approx(8.0e6 + 8.0, rel=1e-12)
+
+
+def test_a_long_launch_with_jitter_takes_the_mean(core: ModuleType) -> None:
+    end, array = count_resolves(core, 8 * 10**6, jitter=0.02)
+    assert end == pytest.approx(8.0e6, rel=1e-4)
+    assert array.block_time() == pytest.approx(8 * end, rel=1e-4)
+    assert [span[1] for span in array.spans(0)] == [pytest.approx(2e6, rel=1e-3)] * 4
+
+
+@pytest.mark.parametrize("step", [7.0, 33.25, 1000.0])
+def test_looking_in_between_changes_nothing_that_matters(core: ModuleType, step: float) -> None:
+    """A policy that wants to be woken, or a request that arrives, cuts steady stretches short."""
+    array = array_of(core, 4, rates=own_pace(0.125, 0.09))
+    submit(array, 0, 16_000, caps=2)
+    submit(array, 1, 16_000, caps=1)
+    line(array, 0, 1, queues=[0, 1])
+    found: list[tuple[int, float]] = []
+    while len(found) < 2:
+        found += ends(array, array.now + step)
+    assert found[0] == (0, pytest.approx(16_000 / 8 / 0.125, rel=1e-3))
+    assert found[1] == (1, pytest.approx(16_000 / 4 / 0.09, rel=1e-3))
+
+
+def test_usage_is_what_residents_hold(core: ModuleType) -> None:
+    array = array_of(core, 2, (100, 200, 64, 32), rates=own_pace(0.5))
+    submit(array, 0, 3, caps=1, need=(50, 100, 16, 1), carveout=200, issue=0.25, dram=0.5)
+    line(array, 0)
+    assert ends(array) == [(0, 4.0)]
+    width, flat = array.usage()
+    uses = [[flat[(sm * 128 + b) * 6 + i] for i in range(6)] for sm in range(2) for b in range(128)]
+    busy = [[width * x for x in (50, 100, 16, 1, 0.125, 0.25)]] * 4
+    assert width == 1.0
+    assert uses[:5] == [*busy, [0.0] * 6]
+    assert uses[128:133] == [*busy[:2], *[[0.0] * 6] * 3]
+
+
+def test_usage_folds_and_keeps_its_sum(core: ModuleType) -> None:
+    array = array_of(core, 1, rates=own_pace(0.001))
+    submit(array, 0, 5, caps=2)
+    line(array, 0)
+    assert ends(array) == [(0, pytest.approx(3000.0))]
+    width, flat = array.usage()
+    assert width == 32.0
+    assert sum(flat[3::6]) == pytest.approx(5000.0)
+
+
+# ---- jitter ---------------------------------------------------------------------------------------------------------
+
+
+def test_jitter_is_uniform_with_the_deviation_asked_for() -> None:
+    factors = [plain_core().jitter_factor(3, block, 0.02) for block in range(20_000)]
+    mean = sum(factors) / len(factors)
+    deviation = (sum((f - mean) ** 2 for f in factors) / len(factors)) ** 0.5
+    assert mean == pytest.approx(1.0, abs=1e-3)
+    assert deviation == pytest.approx(0.02, rel=0.03)
+    assert max(factors) <= 1.0 + 0.02 * 3**0.5 and min(factors) >= 1.0 - 0.02 * 3**0.5
+    assert plain_core().jitter_factor(3, 7, 0.02) == factors[7]
+    assert plain_core().jitter_factor(4, 7, 0.02) != factors[7]
+
+
+def test_neighbouring_blocks_are_not_alike() -> None:
+    draw = [plain_core().jitter_factor(1, block, 1.0) - 1.0 for block in range(20_000)]
+    for lag in (1, 2, 132):
+        pairs = list(zip(draw, draw[lag:], strict=False))
+        assert abs(sum(a * b for a, b in pairs) / len(pairs)) < 0.03
+
+
+def test_a_compiled_core_is_what_runs_where_one_was_built() -> None:
+    folder = [path.suffix for path in __import__("pathlib").Path(plain_core().__file__).parent.glob("core.*")]
+    assert is_compiled() == any(suffix in (".so", ".pyd") for suffix in folder)
