@@ -1,0 +1,102 @@
+"""The command line: `gpusim COMMAND …`. Exit status: 0 done, 2 bad usage or bad input, 1 a defect of ours.
+
+A command is a module with `add_arguments(parser)` and `run(args) -> int`, and a line in `COMMANDS`. Only the module of
+the command that is called is imported, and such modules import what is heavy in their functions, so that help comes
+at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple, NoReturn
+
+from gpusim import __version__
+from gpusim.errors import InputError
+
+DESCRIPTION = "Replay recorded GPU kernel traces under policies that partition one GPU between convolutions."
+INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
+
+
+class Command(NamedTuple):
+    """One command: its name, the module that does it, and what it does in a few words."""
+
+    name: str
+    module: str
+    summary: str
+
+
+COMMANDS = (
+    Command("replay", "gpusim.commands.replay", "replay a trace under policies and compare them"),
+    Command(
+        "occupancy", "gpusim.commands.occupancy", "how many blocks of a kernel fit on one SM, and what stops the next"
+    ),
+    Command("gpus", "gpusim.commands.gpus", "the GPUs that ship, and what is known of them"),
+    Command("policies", "gpusim.commands.policies", "the policies, each in a sentence, with their parameters"),
+    Command("schema", "gpusim.commands.schema", "JSON Schema of a trace or of a GPU file"),
+    Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints what is wrong with the arguments and exits with 2."""
+        print(InputError(None, self.prog, f"{message} (see `{self.prog} --help`)"), file=sys.stderr)
+        sys.exit(2)
+
+
+def build_parser(chosen: str | None) -> Parser:
+    """The parser of all commands; only that of ``chosen`` knows its arguments."""
+    parser = Parser(prog="gpusim", description=DESCRIPTION, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"gpusim {__version__}")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name, help=command.summary, description=_sentence(command.summary), allow_abbrev=False
+        )
+        if command.name == chosen:
+            module = import_module(command.module)
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit status.
+
+    Args:
+        argv: arguments after the program's name; those of this process when None.
+    """
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    _forgive_encoding()
+    try:
+        chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+        args = build_parser(chosen).parse_args(arguments)
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _forgive_encoding() -> None:
+    """Where the terminal's encoding lacks a character, print a question mark instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def _sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:] + "."

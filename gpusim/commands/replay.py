@@ -1,0 +1,85 @@
+"""`gpusim replay`: replay a trace under policies and compare them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpusim.commands.arguments import gpu_from, json_flag
+from gpusim.errors import InputError
+
+if TYPE_CHECKING:
+    from gpusim.gpu import GPU
+    from gpusim.report import Comparison
+    from gpusim.trace import Trace
+
+DEFAULT_POLICIES = ("serial", "leftover", "inter-sm", "even", "warped-slicer")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("trace", metavar="TRACE", help="a trace (.json, .json.gz)")
+    parser.add_argument(
+        "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the trace's own"
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME[:key=value,…]",
+        help=f"a policy of `gpusim policies`, FILE.py:Class or package.module:Class; may be given several times; "
+        f"default: {', '.join(DEFAULT_POLICIES)}",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write tables and pictures to this new folder")
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replays, compares, prints and, when asked, writes."""
+    from gpusim.files import require_new_folder
+    from gpusim.tables import print_json
+    from gpusim.trace import load_trace
+
+    if args.out is not None:
+        require_new_folder(args.out)
+    trace = load_trace(args.trace)
+    try:
+        comparison = _compared(trace, _gpu(trace, args.gpu), args.policy or list(DEFAULT_POLICIES))
+    except InputError as error:
+        if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
+            raise InputError(args.trace, error.place, error.problem, error.expected) from None
+        raise
+    from gpusim.report import as_json, print_comparison, write_comparison
+
+    if args.out is not None:
+        write_comparison(comparison, args.out)
+    if args.json:
+        print_json(as_json(comparison))
+    else:
+        print_comparison(comparison)
+    return 0
+
+
+def _gpu(trace: Trace, name: str | None) -> GPU:
+    from gpusim.gpu import gpu_names
+
+    if name is None and trace.device not in gpu_names():
+        problem = f"is {trace.device!r}, which does not ship"
+        raise InputError(None, "device", problem, f"one of {', '.join(gpu_names())}, or its file given with --gpu")
+    return gpu_from(trace.device if name is None else name)
+
+
+def _compared(trace: Trace, gpu: GPU, policies: list[str]) -> Comparison:
+    from gpusim.report import compare
+
+    if not sys.stderr.isatty():
+        return compare(trace, gpu, policies)
+    try:
+        return compare(trace, gpu, policies, _show_progress)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _show_progress(policy: str, number: int, count: int) -> None:
+    print(f"\r\x1b[Kreplaying under {policy} ({number} of {count})", end="", file=sys.stderr, flush=True)

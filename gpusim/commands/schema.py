@@ -1,0 +1,25 @@
+"""`gpusim schema`: JSON Schema of a trace or of a GPU file."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("what", choices=("trace", "gpu"), help="which format")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the schema."""
+    from gpusim.tables import print_json
+
+    if args.what == "trace":
+        from gpusim.trace import Trace
+
+        print_json(Trace.model_json_schema())
+    else:
+        from gpusim.gpu import GPUFile
+
+        print_json(GPUFile.model_json_schema())
+    return 0

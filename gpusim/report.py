@@ -1,0 +1,287 @@
+"""One trace under several policies: replayed, compared, printed, and written to a folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from gpusim.engine.replay import Kernels, recording_gpu, replay, solo_makespans
+from gpusim.files import whole_folder
+from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.metrics import LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing
+from gpusim.plots import gantt, occupancy
+from gpusim.result import USES, KernelRun, Result, StreamRun
+from gpusim.tables import Column, number, print_table, shortened
+from gpusim.trace import Trace
+
+BASELINE = "serial"
+MOST_POLICIES = 6  # side by side in the tables of streams
+MOST_STREAMS = 16
+MOST_KERNELS = 12
+
+ErrorBand = dict[str, Any]  # "experiment": kind of measured co-run; "mape_percent": mean absolute error there
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One policy's result.
+
+    Attributes:
+        result: of the replay.
+        speedup_vs_serial: makespan of serial over its makespan.
+        error_band: how far off the model was on measured co-runs of this kind; None: never validated.
+    """
+
+    result: Result
+    speedup_vs_serial: float
+    error_band: ErrorBand | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One trace on one GPU under several policies, best first."""
+
+    trace: Trace
+    gpu: GPU
+    entries: tuple[Entry, ...]
+
+
+def compare(
+    trace: Trace, gpu: GPU, policies: Sequence[str], progress: Callable[[str, int, int], None] | None = None
+) -> Comparison:
+    """Replay a trace under each policy, and under serial for the speedups.
+
+    Args:
+        trace: what was recorded.
+        gpu: where to replay it.
+        policies: names with parameters; one given twice counts once.
+        progress: called before each replay with the policy, its number from 1, and how many there are.
+
+    Raises:
+        InputError: as `gpusim.replay`.
+    """
+    wanted = list(dict.fromkeys(policies))
+    runs = [BASELINE, *(policy for policy in wanted if policy != BASELINE)]
+    kernels = Kernels(recording_gpu(trace, gpu), gpu)
+    solo = solo_makespans(trace, gpu, kernels)
+    results: dict[str, Result] = {}
+    for i, policy in enumerate(runs):
+        if progress is not None:
+            progress(policy, i + 1, len(runs))
+        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo)
+    serial_us = results[BASELINE].makespan_us
+    entries = [
+        Entry(results[policy], _ratio(serial_us, results[policy].makespan_us), error_band(gpu, policy, trace))
+        for policy in wanted
+    ]
+    return Comparison(trace, gpu, tuple(sorted(entries, key=lambda entry: round(entry.result.makespan_us, 6))))
+
+
+def error_band(gpu: GPU, policy: str, trace: Trace) -> ErrorBand | None:
+    """How far off the model was on measured co-runs of this kind, from `gpusim.validate`; None: never validated."""
+    if gpu.name not in gpu_names() or load_gpu(gpu.name) != gpu or trace.device != gpu.name:
+        return None
+    find: Callable[..., ErrorBand | None] | None = getattr(import_module("gpusim.validate"), "error_band", None)
+    return None if find is None else find(gpu.name, policy, trace)
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as `gpusim replay --json` prints it."""
+    return {
+        "trace": comparison.trace.name,
+        "gpu": comparison.gpu.name,
+        "results": [_entry_json(entry) for entry in comparison.entries],
+    }
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    result = entry.result
+    return {
+        "policy": result.policy,
+        "makespan_us": result.makespan_us,
+        "speedup_vs_serial": entry.speedup_vs_serial,
+        **sharing(result),
+        "error_band": entry.error_band,
+        "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
+    }
+
+
+# ---- on the terminal
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Prints the tables: policies, streams, latencies of streams with arrivals, and kernels of the best policy."""
+    trace, gpu = comparison.trace, comparison.gpu
+    best = comparison.entries[0].result
+    print(
+        f"{trace.name} on {gpu.name} ({gpu.title}): "
+        f"{_count(len(trace.streams), 'stream')}, {_count(len(best.operation_runs), 'operation')}, "
+        f"{_count(len(best.kernel_runs), 'kernel')}"
+    )
+    for note in dict.fromkeys(note for entry in comparison.entries for note in entry.result.notes):
+        print(f"note: {note}")
+    print()
+    print_table(*_policy_table(comparison))
+    print()
+    shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
+    print_table(*_stream_table(shown))
+    _print_left_out(len(comparison.entries) - len(shown), "policies")
+    _print_left_out(len(best.stream_runs) - MOST_STREAMS, "streams")
+    if latencies_us(best):
+        print()
+        print_table(*_latency_table(shown))
+    if best.kernel_runs:
+        print()
+        print_table(*_kernel_table(best))
+        _print_left_out(len(best.kernel_runs) - MOST_KERNELS, "kernels")
+
+
+def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]]:
+    titles = ("makespan us", "speedup", "STP", "ANTT", "fairness")
+    rows = []
+    for entry in comparison.entries:
+        found = sharing(entry.result)
+        rows.append(
+            [
+                entry.result.policy,
+                number(entry.result.makespan_us),
+                number(entry.speedup_vs_serial, 3) + "x",
+                *(number(found[name], 3) for name in ("stp", "antt", "fairness")),
+                _band_text(entry.error_band, comparison.gpu.name),
+            ]
+        )
+    return [Column("policy"), *(Column(title, right=True) for title in titles), Column("how wrong")], rows
+
+
+def _band_text(band: ErrorBand | None, gpu: str) -> str:
+    if band is None:
+        return "never validated"
+    return f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
+
+
+def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
+    streams = sorted(results[0].stream_runs, key=lambda run: -run.end_us)[:MOST_STREAMS]
+    spans = [{run.stream: f"{number(run.start_us)} – {number(run.end_us)}" for run in r.stream_runs} for r in results]
+    rows = [[run.stream, *(span[run.stream] for span in spans)] for run in streams]
+    columns = [Column("stream"), *(Column(result.policy, right=True) for result in results)]
+    return columns, rows, "Start and end of each stream, us"
+
+
+def _latency_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
+    found = [latencies_us(result) for result in results]
+    rows = [
+        [stream, *(" / ".join(number(percentile(f[stream], p)) for p in LATENCY_PERCENTILES) for f in found)]
+        for stream in list(found[0])[:MOST_STREAMS]
+    ]
+    columns = [Column("stream"), *(Column(result.policy, right=True) for result in results)]
+    return columns, rows, "Latency of requests, us: " + " / ".join(f"p{p}" for p in LATENCY_PERCENTILES)
+
+
+def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
+    costly = sorted(result.kernel_runs, key=lambda run: -(run.waited_us + abs(run.sharing_us)))[:MOST_KERNELS]
+    rows = [
+        [
+            run.operation,
+            shortened(short_name(run.kernel), 32),
+            number(run.start_us),
+            number(run.end_us),
+            number(run.solo_us),
+            number(run.waited_us),
+            number(run.sharing_us),
+            run.bound_by,
+        ]
+        for run in sorted(costly, key=lambda run: (run.start_us, run.ready_us))
+    ]
+    titles = ("start us", "end us", "alone us", "waited us", "sharing us")
+    columns = [Column("operation"), Column("kernel"), *(Column(t, right=True) for t in titles), Column("bound by")]
+    return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}"
+
+
+def short_name(kernel: str) -> str:
+    """A kernel's name without return type, namespaces and template arguments; those where the name says nothing."""
+    text = re.sub(r"\(anonymous namespace\)::|^void ", "", kernel)
+    base, _, arguments = text.split("(", 1)[0].partition("<")
+    base = base.split("::")[-1]
+    return arguments.rpartition(">")[0] or base if base in ("Kernel", "Kernel2") else base
+
+
+def _print_left_out(count: int, what: str) -> None:
+    if count > 0:
+        print(f"… and {count} more {what}: all of them, for every policy, with --out DIR")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _ratio(over: float, under: float) -> float:
+    return over / under if under > 0.0 else 1.0
+
+
+# ---- in a folder
+
+
+def write_comparison(comparison: Comparison, folder: str | Path) -> None:
+    """Writes results.json, and a folder a policy with its tables (CSV) and pictures (PNG); all of it or nothing.
+
+    Raises:
+        InputError: the folder exists and is not empty, or cannot be written.
+    """
+    with whole_folder(folder) as root:
+        names = folder_names([entry.result.policy for entry in comparison.entries])
+        content = as_json(comparison)
+        for entry, name, row in zip(comparison.entries, names, content["results"], strict=True):
+            (root / name).mkdir()
+            _write_result(entry.result, root / name)
+            row |= {"folder": name, "notes": list(entry.result.notes), "metrics": metrics(entry.result)}
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+        (root / "results.json").write_text(text + "\n", encoding="utf-8")
+
+
+def folder_names(policies: Sequence[str]) -> list[str]:
+    """A name for a folder, unlike the others, for each policy."""
+    names: list[str] = []
+    for policy in policies:
+        name = re.sub(r"[^A-Za-z0-9=+.,_-]+", "_", policy).strip("._") or "policy"
+        taken = [other for other in names if other == name or re.fullmatch(re.escape(name) + r"~\d+", other)]
+        names.append(f"{name}~{len(taken) + 1}" if taken else name)
+    return names
+
+
+def _write_result(result: Result, folder: Path) -> None:
+    kernel_columns = [column.name for column in fields(KernelRun)]
+    rows = ([getattr(run, name) for name in kernel_columns] for run in result.kernel_runs)
+    _write_csv(folder / "kernels.csv", kernel_columns, rows)
+    stream_columns = [*(column.name for column in fields(StreamRun)), "progress"]
+    rows = ([getattr(run, name) for name in stream_columns] for run in result.stream_runs)
+    _write_csv(folder / "streams.csv", stream_columns, rows)
+    _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
+    gantt(result, folder / "gantt.png")
+    occupancy(result, folder / "occupancy.png")
+
+
+def _usage_rows(result: Result) -> Iterable[list[object]]:
+    """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1."""
+    usage = result.usage
+    sms = len(usage.shares)
+    bins = len(usage.shares[0]) if sms else 0
+    for b in range(bins):
+        means = [sum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
+        yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *(f"{share:.6g}" for share in means)]
+    for sm in range(sms):
+        for b in range(bins):
+            shares = usage.shares[sm][b]
+            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *(f"{share:.6g}" for share in shares)]
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
