@@ -76,7 +76,16 @@ class RequestRun:
 
 @dataclass(frozen=True, slots=True)
 class StreamRun:
-    """One stream as replayed; `solo_us` is its makespan alone on the whole GPU, from release to end."""
+    """One stream as replayed.
+
+    Attributes:
+        stream: its name.
+        priority: of the trace.
+        release_us: its first request was released.
+        start_us: its first block was placed, or its first copy or host work began.
+        end_us: its last operation ended.
+        solo_us: its makespan alone on the whole GPU, from release to end.
+    """
 
     stream: str
     priority: int

@@ -266,7 +266,9 @@ class _Replay:
 
     def _stream_run(self, stream: Stream, solo_us: float) -> StreamRun:
         requests = [request for request in self.requests if request.stream == stream.name]
-        starts = [op.start_us for op in self.operations if op.stream == stream.name]
+        others = ("copy", "host")
+        starts = [op.start_us for op in self.operations if op.stream == stream.name and op.kind in others]
+        starts += [pending.launch.start_us for pending in self.pending if pending.launch.stream == stream.name]
         release = min((request.release_us for request in requests), default=0.0)
         end = max((request.end_us for request in requests), default=0.0)
         return StreamRun(stream.name, stream.priority, release, min(starts, default=0.0), end, solo_us)
