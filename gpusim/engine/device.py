@@ -368,6 +368,7 @@ class Device:
         slot = self._launches[kernel].slot
         return [0] * self._gpu.sm_count if slot is None else self._sms.residents_by_sm(slot)
 
+            latency_us=model.latency_us,
     def _blocks_done(self, kernel: int) -> int:
         launch = self._launches[kernel]
         return 0 if launch.slot is None else launch.model.blocks - self._sms.unfinished_blocks(launch.slot)

@@ -43,6 +43,7 @@ class KernelView:
         memory_us: time of the L1 and shared-memory data path of an SM that one block takes.
         dram_us: time of the device's sustained DRAM bandwidth that one block takes.
         memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
+        latency_us: launch latency: its blocks can start so long after the policy first let it run.
     """
 
     id: int
@@ -66,6 +67,7 @@ class KernelView:
     memory_us: float = 0.0
     dram_us: float = 0.0
     memory_stall_share: float = 0.0
+    latency_us: float = 0.0
 
 
 class MixRates(Protocol):

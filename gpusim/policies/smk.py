@@ -1,0 +1,156 @@
+"""Simultaneous multikernel (SMK): blocks of all kernels on every SM by dominant-resource fairness.
+
+Wang, Yang, Mattson, Gomez, Zhou et al., "Simultaneous multikernel GPU: multi-tasking throughput processors via
+fine-grained sharing", HPCA'16 (results [A], algorithm as recalled [M]). Cost of a partial context switch [D].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpusim.gpu import GPU
+from gpusim.policies.base import Eviction, Grant, KernelView, Partition, Policy, View
+from gpusim.policies.intra import Resources, by_stream, capacity, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.memory import MITIGATIONS, mitigated
+
+BYTES_PER_REGISTER = 4
+THERE_AND_BACK = 2.0  # a context is saved once and restored once
+
+
+def dominant_share(needs: Resources, room: Resources, blocks: int) -> float:
+    """Largest share of any resource of an SM that some blocks of a kernel hold."""
+    return max(blocks * used / total for used, total in zip(needs, room, strict=True))
+
+
+def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int]) -> list[int]:
+    """Blocks of each kernel on an SM by dominant-resource fairness.
+
+    One block at a time for the kernel whose dominant share is smallest; one whose next block does not fit gets no
+    more, the others go on; of equal shares the first.
+
+    Args:
+        needs: what one block of each kernel holds.
+        room: what the SM has.
+        most: blocks of each kernel worth having on an SM.
+    """
+    counts = [0] * len(needs)
+    growing = [i for i in range(len(needs)) if most[i] > 0]
+    while growing:
+        i = min(growing, key=lambda k: (dominant_share(needs[k], room, counts[k]), k))
+        counts[i] += 1
+        if not fits(room, needs, counts):
+            counts[i] -= 1
+            growing.remove(i)
+        elif counts[i] == most[i]:
+            growing.remove(i)
+    return counts
+
+
+def context_switch_us(kernel: KernelView, gpu: GPU) -> float:
+    """Time to save and restore one block: its registers and shared memory at an SM's share of the DRAM bandwidth."""
+    held = kernel.footprint.registers * BYTES_PER_REGISTER + kernel.footprint.shared_memory_bytes
+    bytes_per_us = gpu.model.dram_sustained_gb_per_s * 1e3 / gpu.sm_count
+    return THERE_AND_BACK * held / bytes_per_us
+
+
+def issue_quotas(view: View) -> list[float | None]:
+    """Issue slots of an SM in proportion to what each kernel issues alone; None: enough for what all issue alone.
+
+    Stands in for the paper's warp instruction quotas, which a kernel that has spent its own waits for the others to
+    spend: no kernel gets ahead of the common progress at which the issue slots are full [D].
+    """
+    alone = [view.solo_rate(kernel.id, kernel.blocks_per_sm) * kernel.issue_us for kernel in view.kernels]
+    total = sum(alone)
+    return [issue / total if total > 1.0 and issue > 0.0 else None for issue in alone]
+
+
+@dataclass
+class SMK(Policy):
+    """Dominant-resource fairness on every SM; blocks are switched out when a newcomer's share is taken."""
+
+    name = "smk"
+    family = "intra-sm"
+    summary = (
+        "blocks of all kernels on every SM by dominant-resource fairness, partial context switch for newcomers, "
+        "issue slots in proportion to solo use (Wang et al., HPCA'16)"
+    )
+    shared_carveout = True
+    mode: str = field(default="p+w", metadata={"help": "p (partition only) or p+w (and issue quotas)"})
+    preempt: str = field(
+        default="switch", metadata={"help": "switch (blocks above their share are saved and go on later) or drain"}
+    )
+    mitigation: str = field(
+        default="none",
+        metadata={"help": "none, or qbmi or dmil: balanced memory issue or in-flight limits (Dai et al., HPCA'18)"},
+    )
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        one_of("mode", self.mode, ("p", "p+w"))
+        one_of("preempt", self.preempt, ("switch", "drain"))
+        one_of("mitigation", self.mitigation, MITIGATIONS)
+
+    def partition(self, view: View) -> Partition:
+        """Share every SM anew; a stream that is alone gets everything."""
+        if len(by_stream(view)) < 2:
+            return unshared(view)
+        kernels = view.kernels
+        room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
+        counts = drf(needs, room, [useful_blocks(kernel, view.gpu.sm_count) for kernel in kernels])
+        quotas: Sequence[float | None] = issue_quotas(view) if self.mode == "p+w" else [None] * len(kernels)
+        grants = [
+            Grant(kernel.id, count, queue=kernel.id, issue_share=quota)
+            for kernel, count, quota in zip(kernels, counts, quotas, strict=True)
+            if count > 0
+        ]
+        grants = mitigated(view, grants, self.mitigation)
+        if self.preempt == "drain":
+            return Partition(tuple(grants))
+        coming = [kernel.ready_us + kernel.latency_us for kernel in kernels]
+        later = [at for at in coming if at > view.now_us]
+        evictions = evicted(view, counts, [at <= view.now_us for at in coming])
+        return Partition(tuple(grants), tuple(evictions), wake_us=min(later, default=None))
+
+
+def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[Eviction]:
+    """Blocks to switch out so that every kernel that has arrived can have its blocks on every SM.
+
+    On each SM, one at a time from the kernel with the largest dominant share among those above their number, until
+    what the others lack fits.
+
+    Args:
+        view: the device.
+        counts: blocks that each kernel is to have on an SM.
+        arrived: whether the SMs know the kernel yet.
+    """
+    kernels = view.kernels
+    room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
+    here = [view.residents(kernel.id) for kernel in kernels]
+    waiting = [kernel.waiting if there else 0 for kernel, there in zip(kernels, arrived, strict=True)]
+    found: list[Eviction] = []
+    for sm in range(view.gpu.sm_count):
+        held = [residents[sm] for residents in here]
+        missing = [min(max(0, count - have), left) for count, have, left in zip(counts, held, waiting, strict=True)]
+        if not any(missing):
+            continue
+        waiting = [left - lack for left, lack in zip(waiting, missing, strict=True)]
+        keep = _kept(held, missing, counts, needs, room)
+        found.extend(
+            Eviction(kernel.id, sm, have - kept, context_switch_us(kernel, view.gpu))
+            for kernel, have, kept in zip(kernels, held, keep, strict=True)
+            if kept < have
+        )
+    return found
+
+
+def _kept(
+    held: Sequence[int], missing: Sequence[int], counts: Sequence[int], needs: Sequence[Resources], room: Resources
+) -> list[int]:
+    keep = list(held)
+    while not fits(room, needs, [have + lack for have, lack in zip(keep, missing, strict=True)]):
+        above = [i for i in range(len(keep)) if keep[i] > counts[i]]
+        if not above:
+            break
+        keep[max(above, key=lambda i: (dominant_share(needs[i], room, keep[i]), -i))] -= 1
+    return keep
