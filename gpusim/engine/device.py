@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -18,7 +19,7 @@ from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
 from gpusim.result import USES, Placement, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
-SLOTS = 64  # launches on the SMs at once before the tables grow
+MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 
 _Shares = tuple[float | None, float | None, float | None]  # of issue slots, L1 path and DRAM; None: no limit
 
@@ -91,15 +92,17 @@ class Device:
         self._largest_carveout = policy.shared_carveout and len(streams) > 1
         domains = policy.memory_domains(gpu, streams)
         self._domain_share = [share for _, share in domains] if domains else [1.0]
-        self._sms = sm_array(gpu, SLOTS, self._resolve, self._stretch, _domain_of_sm(domains, gpu))
+        self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
+        self._sms = sm_array(gpu, self._slot_count, self._resolve, self._stretch, _domain_of_sm(domains, gpu))
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
-        self._last_model: list[KernelModel | None] = [None] * SLOTS
-        self._free_slots = list(range(SLOTS))
+        self._last_model: list[KernelModel | None] = [None] * self._slot_count
+        self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
         self._caps: dict[int, list[int]] = {}
         self._shares: dict[int, _Shares] = {}  # that launches are limited to, by slot
         self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
+        self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
         self._next_id = 0
         self._deciding = False
         self._idle: simpy.Event | None = None
@@ -192,6 +195,8 @@ class Device:
         self._grants.pop(launch.id, None)
         self._caps.pop(launch.id, None)
         heappush(self._free_slots, slot)
+        if self._late:
+            self._arrive(self._late.popleft())
         self.finished.append(launch)
         launch.done.succeed()
         self._decide_soon()
@@ -249,8 +254,9 @@ class Device:
     def _arrive(self, launch: Launch) -> None:
         """The launch latency has passed: the SMs may take blocks."""
         self._catch_up()
-        if not self._free_slots:
-            raise InputError(None, "trace", f"has more than {SLOTS} kernels on the GPU at once", "fewer streams")
+        if not self._free_slots:  # as many kernels run as the GPU takes at once
+            self._late.append(launch)
+            return
         launch.slot = slot = self._slot_for(launch.model)
         model = launch.model
         self._slots[slot] = launch
@@ -417,7 +423,7 @@ class Device:
         for asked_dram, asked_l2, factor in held.values():
             dram -= asked_dram * (1.0 - 1.0 / factor)
             l2 -= asked_l2 * (1.0 - 1.0 / factor)
-        factors = [1.0] * SLOTS
+        factors = [1.0] * self._slot_count
         for slot, launch in self._slots.items():
             factors[slot] = memory_stretch(max(0.0, dram) / share, max(0.0, l2) / share, launch.model.own_load)
             if slot in held:
