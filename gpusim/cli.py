@@ -84,10 +84,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:
+        if error.filename is not None:  # a file that nobody vouched for is a defect of ours
+            raise
+        _drop_output()
+        reason = error.strerror or str(error)
+        print(InputError(None, "standard output", f"cannot be written ({reason})", "room for it"), file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere, so that leaving does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _forgive_encoding() -> None:
