@@ -1,0 +1,279 @@
+"""What NVIDIA GPUs offer to hold a stream to a part of the GPU: green contexts, MPS, MIG and TPC masks.
+
+All of these are set up before the work starts and stay as they are: a part whose stream has nothing to do stands
+idle. A green context and a TPC mask belong to a stream, so that kernels which a library launches on streams of its
+own run anywhere (seen on the H200); an MPS client or a MIG instance is a process and holds these too. The parts of
+different streams are different queues for the hardware: nobody waits behind another's line [D].
+
+Which SMs a part is made of is not documented: parts are laid out in device order one after the other [D].
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+
+from gpusim.errors import InputError
+from gpusim.gpu import GPU
+from gpusim.policies.base import Partition, Policy, View
+from gpusim.policies.spatial import confined, sm_counts
+from gpusim.policies.values import decimal, hexadecimal, one_each, plus_separated, wrong
+
+
+@dataclass
+class Parts(Policy):
+    """Parts of the GPU that are fixed before the replay, one a stream; streams beyond them wait for a free one."""
+
+    holds_internal = True
+    _parts: list[frozenset[int]] = field(default_factory=list, init=False, repr=False)
+    _streams: list[str] = field(default_factory=list, init=False, repr=False)
+    _holder: list[int] = field(default_factory=list, init=False, repr=False)
+
+    @abstractmethod
+    def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
+        """SMs of each part, in the order of the streams; fewer parts than streams make some streams wait.
+
+        Raises:
+            InputError: a parameter that this GPU or these streams cannot have.
+        """
+
+    def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
+        """Lay out the parts."""
+        self._parts = self.parts(gpu, streams)
+        self._streams = list(streams)
+        self._holder = list(range(len(self._parts)))
+
+    def partition(self, view: View) -> Partition:
+        """Hold each stream to its part; a part whose stream has ended goes to the one that waits longest."""
+        waiting = sorted((k.id, k.stream_index) for k in view.kernels if k.stream_index not in self._holder)
+        for _, stream in waiting:
+            ended = [i for i, holder in enumerate(self._holder) if self._streams[holder] not in view.streams]
+            if ended and stream not in self._holder:
+                self._holder[ended[0]] = stream
+        sms = {holder: self._parts[i] for i, holder in enumerate(self._holder)}
+        return confined(view, sms, internal=self.holds_internal)
+
+
+@dataclass
+class GreenContext(Parts):
+    """A green context a stream: an SM split in the sizes that the driver makes, fixed while it runs."""
+
+    name = "green-context"
+    summary = (
+        "SM split in the sizes that CUDA green contexts have, fixed while it runs, library-internal streams not held "
+        "(CUDA 12.4 driver API, cuDevSmResourceSplitByCount)"
+    )
+    family = "inter-sm"
+    holds_internal = False
+    sms: str | None = field(
+        default=None,
+        metadata={
+            "help": "SMs of each stream, as 64+68: rounded up to what the driver makes; the last may be the rest"
+        },
+    )
+
+    def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
+        """Even groups as cuDevSmResourceSplitByCount makes them, or as asked; the last also gets the remainder."""
+        least, multiple = green_sizes(gpu)
+        if self.sms is not None:
+            return _in_a_row(self._asked(gpu, streams, least, multiple))
+        groups = min(len(streams), gpu.sm_count // least)
+        if groups == 0:
+            raise wrong(self.name, f"makes no group of {least} SMs on {gpu.name}", "a larger GPU")
+        size = gpu.sm_count // groups // multiple * multiple
+        return _in_a_row([size] * (groups - 1) + [gpu.sm_count - size * (groups - 1)])
+
+    def _asked(self, gpu: GPU, streams: Sequence[str], least: int, multiple: int) -> list[int]:
+        asked = sm_counts(self.name, str(self.sms), gpu, streams)
+        sizes = [max(least, -(-count // multiple) * multiple) for count in asked]
+        rest = gpu.sm_count - sum(sizes[:-1])
+        if rest < asked[-1]:
+            joined = "+".join(map(str, sizes))
+            raise wrong(
+                self.name,
+                f"sms={self.sms} is made {joined} on {gpu.name}",
+                f"groups of at least {least} SMs, a multiple of {multiple}, within {gpu.sm_count}",
+            )
+        return [*sizes[:-1], min(sizes[-1], rest)]
+
+
+def green_sizes(gpu: GPU) -> tuple[int, int]:
+    """Least SMs of a green context and what their number is a multiple of (cuda.h of CUDA 12.4 to 12.9 [V]).
+
+    Raises:
+        InputError: the GPU is older than compute capability 6.0.
+    """
+    major = int(gpu.compute_capability.split(".")[0])
+    if major < 6:
+        raise wrong("green-context", f"{gpu.name} has compute capability {gpu.compute_capability}", "6.0 or later")
+    return {6: (1, 1), 7: (2, 2), 8: (4, 2)}.get(major, (8, 8))
+
+
+@dataclass
+class Mps(Parts):
+    """A process a stream under the Multi-Process Service, each with an active-thread percentage."""
+
+    name = "mps"
+    summary = (
+        "a process a stream under MPS, each limited to a percentage of the SMs, which may overlap "
+        "(NVIDIA MPS, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)"
+    )
+    percent: str = field(
+        default="100",
+        metadata={"help": "active-thread percentage of each stream, as 50+50, or one for all: a limit, no reservation"},
+    )
+    granularity: int = field(
+        default=1, metadata={"help": "SMs that a percentage is rounded up to (undocumented): 1, or 2 for whole TPCs"}
+    )
+
+    def __post_init__(self) -> None:
+        """Check what needs no trace."""
+        if self.granularity < 1:
+            raise wrong(self.name, f"granularity={self.granularity} is below 1", "a number of SMs")
+
+    def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
+        """Each starts where the one before it ends, round and round the device: they overlap where they must [D]."""
+        read = plus_separated(self.name, "percent", self.percent, decimal, "a percentage")
+        shares = one_each(self.name, "percent", read, streams)
+        if not all(0 < share <= 100 for share in shares):
+            raise wrong(self.name, f"percent={self.percent} is out of range", "more than 0 and at most 100 each")
+        sets, start = [], 0
+        for share in shares:
+            count = min(gpu.sm_count, self.granularity * ceil(Fraction(share) * gpu.sm_count / 100 / self.granularity))
+            sets.append(frozenset((start + i) % gpu.sm_count for i in range(count)))
+            start += count
+        return sets
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A MIG profile: its SMs, its eighths of L2 and DRAM, and at which eighth an instance of it may start."""
+
+    sms: int
+    eighths: int
+    starts: tuple[int, ...]
+
+
+def _profiles(one: int, two: int, three: int, four: int, seven: int) -> dict[str, Profile]:
+    return {
+        "1g": Profile(one, 1, (0, 1, 2, 3, 4, 5, 6)),
+        "2g": Profile(two, 2, (0, 2, 4)),
+        "3g": Profile(three, 4, (0, 4)),
+        "4g": Profile(four, 4, (0,)),
+        "7g": Profile(seven, 8, (0,)),
+    }
+
+
+# By compute capability and SMs of the GPU. SMs: nvidia-smi listings [V] (H200's 3g and 4g: reported by users of such
+# instances). Eighths of memory and L2: NVIDIA's MIG user guide, "Supported MIG Profiles" [V]. Starts: recalled [M].
+MIG_PROFILES = {
+    ("8.0", 108): _profiles(14, 28, 42, 56, 98),
+    ("9.0", 132): _profiles(16, 32, 60, 64, 132),
+    ("9.0", 114): _profiles(14, 30, 46, 62, 114),
+}
+
+
+@dataclass
+class Mig(Parts):
+    """A MIG instance a stream: SMs and a slice of L2 and DRAM of its own."""
+
+    name = "mig"
+    summary = "a MIG instance a stream, each with its SMs and its own slice of L2 and DRAM (NVIDIA Multi-Instance GPU)"
+    slices: str | None = field(
+        default=None,
+        metadata={"help": "profile of each stream, as 3g+4g; default: the largest that all streams can have"},
+    )
+    _shares: list[float] = field(default_factory=list, init=False, repr=False)
+
+    def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
+        """SMs of the instances, one after the other."""
+        profiles = mig_profiles(gpu)
+        chosen = self._chosen(profiles, streams)
+        self._shares = [profiles[name].eighths / 8 for name in chosen]
+        return _in_a_row([profiles[name].sms for name in chosen])
+
+    def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> list[tuple[frozenset[int], float]] | None:
+        """Each instance has its eighths of L2 and DRAM to itself."""
+        return list(zip(self._parts, self._shares, strict=True))
+
+    def _chosen(self, profiles: dict[str, Profile], streams: Sequence[str]) -> list[str]:
+        if self.slices is None:
+            for name, count in (("7g", 1), ("3g", 2), ("2g", 3)):
+                if len(streams) <= count:
+                    return [name] * len(streams)
+            return ["1g"] * min(len(streams), 7)
+
+        def known(text: str) -> str:
+            if text not in profiles:
+                raise ValueError
+            return text
+
+        names = plus_separated(self.name, "slices", self.slices, known, f"one of {', '.join(profiles)}")
+        chosen = one_each(self.name, "slices", names, streams)
+        if not placeable([profiles[name] for name in chosen]):
+            raise wrong(self.name, f"slices={self.slices} do not fit the GPU together", "such as 3g+4g or 2g+2g+3g")
+        return chosen
+
+
+def mig_profiles(gpu: GPU) -> dict[str, Profile]:
+    """The MIG profiles of a GPU.
+
+    Raises:
+        InputError: it has no MIG that is known here.
+    """
+    profiles = MIG_PROFILES.get((gpu.compute_capability, gpu.sm_count))
+    if profiles is None:
+        raise InputError(None, "--policy mig", f"{gpu.name} has no MIG profiles", "an A100, H100 or H200")
+    return profiles
+
+
+def placeable(profiles: Sequence[Profile]) -> bool:
+    """Whether instances of these profiles fit beside one another, each from an eighth where it may start."""
+
+    def place(rest: Sequence[Profile], taken: frozenset[int]) -> bool:
+        if not rest:
+            return True
+        return any(
+            place(rest[1:], taken | mine)
+            for mine in (frozenset(range(start, start + rest[0].eighths)) for start in rest[0].starts)
+            if not mine & taken
+        )
+
+    return len(profiles) <= 7 and place(sorted(profiles, key=lambda p: -p.eighths), frozenset())
+
+
+@dataclass
+class TpcMask(Parts):
+    """A mask of TPCs a stream, as libsmctrl sets it."""
+
+    name = "tpc-mask"
+    summary = (
+        "each stream kept off the TPCs whose bits are set in its mask; masks may overlap "
+        "(libsmctrl; Bakita and Anderson, RTAS'23)"
+    )
+    holds_internal = False
+    masks: str = field(
+        default="0",
+        metadata={
+            "help": "mask of each stream, hexadecimal, as 0xff+0xff00, or one for all; bit t set: TPC t disabled"
+        },
+    )
+
+    def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
+        """SMs of the TPCs that are left; TPC t is SMs t x n to t x n + n - 1 of n SMs a TPC."""
+        read = plus_separated(self.name, "masks", self.masks, hexadecimal, "a hexadecimal mask")
+        sets = [
+            frozenset(sm for sm in range(gpu.sm_count) if not mask >> (sm // gpu.sms_per_tpc) & 1)
+            for mask in one_each(self.name, "masks", read, streams)
+        ]
+        if not all(sets):
+            raise wrong(self.name, f"masks={self.masks} disables all TPCs of a stream", "at least one TPC each")
+        return sets
+
+
+def _in_a_row(counts: Sequence[int]) -> list[frozenset[int]]:
+    starts = [sum(counts[:i]) for i in range(len(counts))]
+    return [frozenset(range(start, start + count)) for start, count in zip(starts, counts, strict=True)]

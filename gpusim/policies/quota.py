@@ -1,0 +1,113 @@
+"""Static splits of every SM: how many blocks of each kernel it may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpusim.gpu import GPU
+from gpusim.policies.base import Grant, Partition, Policy, View
+from gpusim.policies.intra import Resources, capacity, fits, need, unshared
+from gpusim.policies.spatial import Split, streams_now
+from gpusim.policies.values import known_stream, plus_separated, whole_number, wrong
+
+
+def even_blocks(room: Resources, needs: Sequence[Resources]) -> list[int] | None:
+    """Blocks of each kernel on an SM by equal shares.
+
+    Args:
+        room: what an SM has.
+        needs: what a block of each kernel holds.
+
+    Returns:
+        For each kernel the blocks that fit its 1/K of every resource. Where that is none for any of them but one
+        block of each fits together: one of each and what fits an equal share of the rest. None: not even that fits.
+    """
+    counts = _within(room, needs, len(needs))
+    if all(counts):
+        return counts
+    if not fits(room, needs, [1] * len(needs)):
+        return None
+    taken = [sum(each[r] for each in needs) for r in range(len(room))]
+    rest = (room[0] - taken[0], room[1] - taken[1], room[2] - taken[2], room[3] - taken[3])
+    return [1 + more for more in _within(rest, needs, len(needs))]
+
+
+def _within(room: Resources, needs: Sequence[Resources], shares: int) -> list[int]:
+    return [min(whole // (shares * mine) for whole, mine in zip(room, each, strict=True) if mine) for each in needs]
+
+
+@dataclass
+class Even(Policy):
+    """Every kernel that is there gets an equal share of every SM."""
+
+    name = "even"
+    summary = (
+        "every kernel an equal share of every SM's registers, shared memory, warps and block slots; where a block "
+        "exceeds its share, one of each and the rest shared; where these do not fit, SM split (the static baseline of "
+        "the intra-SM papers, as in Xu et al., ISCA'16)"
+    )
+    family = "intra-sm"
+    shared_carveout = True
+    _split: Split = field(default_factory=Split, init=False, repr=False)
+
+    def partition(self, view: View) -> Partition:
+        """Share every SM equally among the kernels; a stream that is alone gets everything."""
+        if len(streams_now(view)) < 2:
+            return unshared(view)
+        counts = even_blocks(capacity(view.gpu), [need(kernel) for kernel in view.kernels])
+        if counts is None:
+            return self._split.evenly(view)
+        return Partition(
+            tuple(Grant(k.id, blocks_per_sm=count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True))
+        )
+
+
+@dataclass
+class Quota(Policy):
+    """A fixed number of blocks of each stream on every SM."""
+
+    name = "quota"
+    summary = "at most so many blocks of each stream's kernels on every SM, as given (any intra-SM split by hand)"
+    family = "intra-sm"
+    shared_carveout = True
+    blocks: str | None = field(
+        default=None,
+        metadata={"help": "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit"},
+    )
+    release: bool = field(
+        default=False, metadata={"help": "a stream that is alone on the GPU for the moment may fill it"}
+    )
+    _most: Mapping[str, int] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Read the quotas."""
+        if self.blocks is not None:
+            self._most = _quotas(self.blocks)
+
+    def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
+        """Check that the trace has the streams that are named."""
+        for stream in self._most:
+            known_stream(self.name, "blocks", stream, streams)
+
+    def partition(self, view: View) -> Partition:
+        """Every stream places blocks within its quota, in a line of its own."""
+        if self.release and len(streams_now(view)) < 2:
+            return unshared(view)
+        return Partition(
+            tuple(Grant(k.id, blocks_per_sm=self._most.get(k.stream), queue=k.stream_index) for k in view.kernels)
+        )
+
+
+def _quotas(text: str) -> dict[str, int]:
+    def one(part: str) -> tuple[str, int]:
+        stream, colon, blocks = part.rpartition(":")
+        if not colon or not stream or whole_number(blocks) < 1:
+            raise ValueError
+        return stream, int(blocks)
+
+    read = plus_separated(Quota.name, "blocks", text, one, "STREAM:N with N at least 1")
+    found = dict(read)
+    if len(found) != len(read):
+        raise wrong(Quota.name, f"blocks={text} names a stream twice", "each stream once")
+    return found

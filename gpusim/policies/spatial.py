@@ -1,0 +1,360 @@
+"""Spatial multitasking: every stream has SMs of its own.
+
+Adriaens, Compton, Kim, Schulte, "The case for GPGPU spatial multitasking", HPCA'12 [A]; its heuristics are implemented
+from their description as recalled [M] and completed where it leaves a choice [D]. Partitions are made anew whenever a
+kernel arrives or ends; a block is never moved: an SM that changes hands first runs its blocks to their end.
+
+How many SMs each stream gets is arithmetic on small lists of integers; which SMs they are is `layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpusim.gpu import GPU
+from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.values import plus_separated, whole_number, wrong
+
+RULES = ("even", "smart-even", "rounds", "profile")
+
+
+# ---- how many SMs ----------------------------------------------------------------------------------------------------
+
+
+def even_counts(units: int, streams: int) -> list[int]:
+    """The same for each; the first ``units mod streams`` get one more."""
+    return [units // streams + (i < units % streams) for i in range(streams)]
+
+
+def smart_even_counts(units: int, useful: Sequence[int]) -> list[int]:
+    """As even, but nobody gets more than is useful to it while another can use it.
+
+    Args:
+        units: to share, at least one a stream.
+        useful: what each can fill, at least 1.
+
+    Returns:
+        What each gets; they sum to ``units``. What is left when all have what they can fill is spread evenly [D]:
+        fewer blocks on an SM run faster.
+    """
+    counts = [0] * len(useful)
+    hungry = list(range(len(useful)))
+    while hungry:
+        share = even_counts(units - sum(counts), len(hungry))
+        full = [i for i, most in zip(hungry, share, strict=True) if useful[i] <= most]
+        for i, most in zip(hungry, share, strict=True):
+            if not full or i in full:
+                counts[i] = min(most, useful[i])
+        hungry = [i for i in hungry if i not in full] if full else []
+    rest = even_counts(units - sum(counts), len(useful))
+    return [count + more for count, more in zip(counts, rest, strict=True)]
+
+
+def rounds_counts(units: int, work: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
+    """So that the stream with most waves has as few as can be, each stream with no more units than that takes.
+
+    Args:
+        units: to share, at least one a stream.
+        work: for each stream its kernels: blocks, and how many of them one unit holds (both at least 1).
+
+    Returns:
+        What each gets; they sum to ``units``: those that nobody needs to reach that number of waves are spread
+        evenly [D].
+    """
+    low, high = 1, max(waves(1, kernels) for kernels in work)
+    while low < high:
+        middle = (low + high) // 2
+        if sum(fewest_units(middle, kernels, units) for kernels in work) <= units:
+            high = middle
+        else:
+            low = middle + 1
+    counts = [min(fewest_units(low, kernels, units), units) for kernels in work]
+    rest = even_counts(units - sum(counts), len(counts))
+    return [count + more for count, more in zip(counts, rest, strict=True)]
+
+
+def waves(units: int, kernels: Sequence[tuple[int, int]]) -> int:
+    """Waves that kernels of (blocks, blocks a unit holds) take one after the other on some units."""
+    return sum(-(-blocks // (units * held)) for blocks, held in kernels)
+
+
+def fewest_units(most_waves: int, kernels: Sequence[tuple[int, int]], units: int) -> int:
+    """Fewest units on which kernels take no more than some waves; ``units + 1`` where even ``units`` take more."""
+    low, high = 1, units + 1
+    while low < high:
+        middle = (low + high) // 2
+        if waves(middle, kernels) <= most_waves:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def best_sum_counts(units: int, progress: Sequence[Sequence[float]]) -> list[int]:
+    """So that the sum of progress is largest, over all splits (dynamic programming).
+
+    Args:
+        units: to share, at least one a stream.
+        progress: for each stream, its progress with 1, 2, … units.
+
+    Returns:
+        What each gets; they sum to ``units``. Of equal sums the one that gives the last streams most.
+    """
+    streams = len(progress)
+    most = units - streams + 1
+    best = list(progress[0][:most])  # best[n]: sum with n + 1 units shared among the streams so far
+    choices: list[list[int]] = []
+    for later in range(1, streams):
+        values = progress[later]
+        grown, chosen = [], []
+        for total in range(len(best)):
+            options = [best[total - n] + values[n] for n in range(total + 1)]
+            value = max(options)
+            grown.append(value)
+            chosen.append(len(options) - 1 - options[::-1].index(value) + 1)
+        best = grown
+        choices.append(chosen)
+    counts: list[int] = []
+    left = len(best) - 1
+    for chosen in reversed(choices):
+        counts.append(chosen[left])
+        left -= chosen[left] - 1
+    return [left + 1, *reversed(counts)]
+
+
+def proportional_counts(units: int, weights: Sequence[int]) -> list[int]:
+    """In proportion to weights, at least 1 each, by largest remainder (Hamilton); equal remainders: first come."""
+    total = sum(weights)
+    spare = units - len(weights)
+    counts = [1 + spare * weight // total for weight in weights]
+    by_rest = sorted(range(len(weights)), key=lambda i: (-(spare * weights[i] % total), i))
+    for i in by_rest[: units - sum(counts)]:
+        counts[i] += 1
+    return counts
+
+
+# ---- which SMs -------------------------------------------------------------------------------------------------------
+
+
+def layout(counts: Mapping[int, int], before: Mapping[int, Sequence[int]], sms: int) -> dict[int, tuple[int, ...]]:
+    """Which SMs each tenant gets.
+
+    Everyone keeps what it had as far as its new count goes, lowest numbers first, and takes what it needs more from
+    the free SMs, lowest first: whole TPCs where counts allow (SMs of a TPC have neighbouring numbers), and as few
+    SMs as can be change hands.
+
+    Args:
+        counts: SMs of each tenant, in the order in which they choose.
+        before: SMs that tenants had.
+        sms: SMs of the GPU; no count is above it together.
+    """
+    kept = {tenant: sorted(before.get(tenant, ()))[:count] for tenant, count in counts.items()}
+    taken = {sm for mine in kept.values() for sm in mine}
+    free = iter([sm for sm in range(sms) if sm not in taken])
+    return {
+        tenant: tuple(sorted([*kept[tenant], *(next(free) for _ in range(count - len(kept[tenant])))]))
+        for tenant, count in counts.items()
+    }
+
+
+@dataclass
+class Split:
+    """Who has which SMs now, from one decision to the next; for any policy that falls back on an SM split."""
+
+    held: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def evenly(self, view: View) -> Partition:
+        """Every stream with kernels gets an equal share of the SMs; others' blocks there first run to their end."""
+        return self.share(view, lambda streams: even_counts(view.gpu.sm_count, len(streams)))
+
+    def share(
+        self, view: View, count: Callable[[list[list[KernelView]]], list[int]], granularity: int = 1
+    ) -> Partition:
+        """Give every stream with kernels as many SMs as ``count`` says for the kernels of each.
+
+        Streams beyond the number of units wait until another ends; those that hold SMs stay, then first come.
+        ``count`` speaks of units of ``granularity`` SMs; SMs that make no whole unit go to the last stream.
+        """
+        sms = view.gpu.sm_count
+        present = streams_now(view)
+        seated = sorted(present, key=lambda i: (i not in self.held, min(k.id for k in present[i])))
+        seated = sorted(seated[: sms // granularity])
+        counts = [units * granularity for units in count([present[i] for i in seated])]
+        counts[-1] += sms - sum(counts)
+        self.held = layout(dict(zip(seated, counts, strict=True)), self.held, sms)
+        return confined(view, {i: frozenset(mine) for i, mine in self.held.items()}, drain=True)
+
+
+def streams_now(view: View) -> dict[int, list[KernelView]]:
+    """Ready and running kernels by the position of their stream in the trace, ascending."""
+    found: dict[int, list[KernelView]] = {}
+    for kernel in sorted(view.kernels, key=lambda k: (k.stream_index, k.id)):
+        found.setdefault(kernel.stream_index, []).append(kernel)
+    return found
+
+
+def confined(view: View, sms: Mapping[int, frozenset[int]], *, drain: bool = False, internal: bool = True) -> Partition:
+    """Confine the kernels of each stream to some SMs, where they queue in a line of their own.
+
+    Args:
+        view: the device.
+        sms: by position of the stream in the trace; streams that are not in it wait.
+        drain: let an SM run out of other streams' blocks first.
+        internal: also confine kernels on streams that a library opened itself.
+    """
+    return Partition(
+        tuple(
+            Grant(
+                kernel.id,
+                sms=sms[kernel.stream_index] if internal or not kernel.internal else None,
+                queue=kernel.stream_index,
+                tenant=kernel.stream_index if drain else None,
+            )
+            for kernel in view.kernels
+            if kernel.stream_index in sms
+        )
+    )
+
+
+# ---- what a kernel makes of SMs --------------------------------------------------------------------------------------
+
+
+def left(kernel: KernelView) -> int:
+    """Blocks of a kernel that have not ended."""
+    return max(1, kernel.waiting + kernel.resident)
+
+
+def useful_sms(kernels: Sequence[KernelView]) -> int:
+    """SMs that the kernels of a stream fill with all their blocks that have not ended."""
+    return sum(-(-left(kernel) // kernel.blocks_per_sm) for kernel in kernels)
+
+
+def time_on(view: View, kernel: KernelView, sms: int) -> float:
+    """How long what is left of a kernel takes alone on some SMs, us: full waves and what remains after them.
+
+    What remains is spread over all the SMs; the other SMs are idle. An estimate: it knows no launch latency and lets
+    all blocks of a wave end together.
+    """
+    held = kernel.blocks_per_sm
+    full, rest = divmod(left(kernel), sms * held)
+    time = full * held / view.solo_rate(kernel.id, held, sms) if full else 0.0
+    if rest:
+        spread = -(-rest // sms)
+        time += spread / view.solo_rate(kernel.id, spread, sms)
+    return time
+
+
+# ---- the policies ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class InterSM(Policy):
+    """Every stream that has kernels gets SMs of its own, library-internal streams included."""
+
+    name = "inter-sm"
+    summary = (
+        "SM split: every stream has SMs of its own, shared evenly, by a heuristic or as given "
+        "(Adriaens et al., HPCA'12)"
+    )
+    family = "inter-sm"
+    rule: str = field(
+        default="even",
+        metadata={
+            "help": "even; smart-even (no more than a stream can fill); rounds (fewest waves of the stream with most); "
+            "profile (largest predicted STP)"
+        },
+    )
+    sms: str | None = field(default=None, metadata={"help": "SMs of each stream in the order of the trace, as 64+68"})
+    dynamic: bool | None = field(
+        default=None,
+        metadata={
+            "help": "share anew among the streams present whenever kernels come and go, in proportion where sms is "
+            "given; default: only where it is not"
+        },
+    )
+    granularity: int = field(default=1, metadata={"help": "SMs that are handed out together, for a rule"})
+    _split: Split = field(default_factory=Split, init=False, repr=False)
+    _fixed: dict[int, frozenset[int]] | None = field(default=None, init=False, repr=False)
+    _weights: list[int] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check what needs no trace."""
+        if self.rule not in RULES:
+            raise wrong(self.name, f"rule={self.rule} is unknown", f"one of {', '.join(RULES)}")
+        if self.granularity < 1:
+            raise wrong(self.name, f"granularity={self.granularity} is below 1", "a number of SMs")
+        if self.sms is not None and self.rule != "even":
+            raise wrong(self.name, "has both sms and rule", "one of them")
+        if self.dynamic is False and self.rule != "even":
+            raise wrong(self.name, f"rule={self.rule} decides by the kernels present", "dynamic=true")
+
+    def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
+        """Check shares and granularity against the GPU and the trace's streams; lay out a fixed split."""
+        if self.granularity > gpu.sm_count:
+            raise wrong(
+                self.name, f"granularity={self.granularity} is more than {gpu.name} has", f"at most {gpu.sm_count}"
+            )
+        if self.sms is not None:
+            self._weights = sm_counts(self.name, self.sms, gpu, streams)
+        if not (self.sms is None if self.dynamic is None else self.dynamic):
+            self._fixed = self._layout(gpu, streams)
+
+    def partition(self, view: View) -> Partition:
+        """Share the SMs among the streams present, or keep to the split that is fixed."""
+        if self._fixed is not None:
+            return confined(view, self._fixed)
+        return self._split.share(view, lambda streams: self._counts(view, streams), self.granularity)
+
+    def _layout(self, gpu: GPU, streams: Sequence[str]) -> dict[int, frozenset[int]]:
+        counts = self._weights
+        if not counts:
+            units = gpu.sm_count // self.granularity
+            if len(streams) > units:
+                raise wrong(
+                    self.name, f"has {units} shares for {len(streams)} streams", "dynamic=true: some streams wait"
+                )
+            counts = [count * self.granularity for count in even_counts(units, len(streams))]
+            counts[-1] += gpu.sm_count - sum(counts)
+        laid = layout(dict(enumerate(counts)), {}, gpu.sm_count)
+        return {stream: frozenset(mine) for stream, mine in laid.items()}
+
+    def _counts(self, view: View, streams: list[list[KernelView]]) -> list[int]:
+        units = view.gpu.sm_count // self.granularity
+        if self._weights:
+            return proportional_counts(units, [self._weights[kernels[0].stream_index] for kernels in streams])
+        if self.rule == "smart-even":
+            return smart_even_counts(units, [-(-useful_sms(kernels) // self.granularity) for kernels in streams])
+        if self.rule == "rounds":
+            held = [[(left(k), k.blocks_per_sm * self.granularity) for k in kernels] for kernels in streams]
+            return rounds_counts(units, held)
+        if self.rule == "profile" and len(streams) > 1:
+            most = units - len(streams) + 1
+            return best_sum_counts(units, [self._progress(view, kernels, most) for kernels in streams])
+        return even_counts(units, len(streams))
+
+    def _progress(self, view: View, kernels: Sequence[KernelView], most: int) -> list[float]:
+        """Normalised progress of a stream's kernels on 1, 2, … units of SMs, by their predicted time alone on them."""
+        times = [
+            sum(time_on(view, kernel, units * self.granularity) for kernel in kernels) for units in range(1, most + 1)
+        ]
+        whole = sum(time_on(view, kernel, view.gpu.sm_count) for kernel in kernels)
+        return [whole / time for time in times]
+
+
+def sm_counts(policy: str, text: str, gpu: GPU, streams: Sequence[str]) -> list[int]:
+    """SMs of each stream from text such as ``64+68``.
+
+    Raises:
+        InputError: not one number a stream, a 0, or more together than the GPU has.
+    """
+    counts = plus_separated(policy, "sms", text, whole_number, "a number of SMs")
+    if len(counts) != len(streams):
+        raise wrong(
+            policy, f"sms={text} has {len(counts)} shares for {len(streams)} streams", f"one each: {', '.join(streams)}"
+        )
+    if min(counts) < 1:
+        raise wrong(policy, f"sms={text} leaves a stream no SM", "at least 1 each")
+    if sum(counts) > gpu.sm_count:
+        raise wrong(policy, f"sms={text} is {sum(counts)} SMs in all", f"at most the {gpu.sm_count} of {gpu.name}")
+    return counts
