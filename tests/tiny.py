@@ -1,0 +1,93 @@
+"""A GPU small enough to follow by hand, kernels of which one block fills an SM, and traces made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpusim import load_gpu, replay
+from gpusim.gpu import GPU
+from gpusim.policies.base import Policy
+from gpusim.result import KernelRun, Result
+from gpusim.trace import Convolution, ConvolutionAlgorithm, ConvolutionShape, Copy, Host, Kernel, KernelLaunch, Trace
+from gpusim.trace import Stream as TraceStream
+
+LATENCY_US = 1.0
+Operation = Kernel | Convolution | Copy | Host
+
+
+def tiny(sm_count: int = 4, latency_us: float = LATENCY_US, jitter: float = 0.0, **constants: float) -> GPU:
+    """An H200 of few SMs whose blocks all take the same time."""
+    h200 = load_gpu("h200")
+    model = h200.model.model_copy(update={"launch_latency_us": latency_us, "block_jitter": jitter, **constants})
+    return replace(h200, name="tiny", sm_count=sm_count, sms_per_tpc=1, model=model)
+
+
+def launch(blocks: int, duration_us: float, stream: str = "main", threads: int = 1024) -> KernelLaunch:
+    """A kernel with 64 registers a thread: at 1024 threads one block has an SM to itself."""
+    return KernelLaunch(
+        name=f"k{blocks}",
+        grid=(blocks, 1, 1),
+        block=(threads, 1, 1),
+        registers_per_thread=64,
+        duration_us=duration_us,
+        stream=stream,
+    )
+
+
+def kernel(id: str, blocks: int, duration_us: float, *depends_on: str, threads: int = 1024) -> Kernel:
+    return Kernel(id=id, kind="kernel", depends_on=depends_on, kernel=launch(blocks, duration_us, threads=threads))
+
+
+def copy(id: str, duration_us: float, *depends_on: str, direction: Any = "h2d") -> Copy:
+    return Copy(id=id, kind="copy", direction=direction, bytes=1, duration_us=duration_us, depends_on=depends_on)
+
+
+def host(id: str, duration_us: float, *depends_on: str) -> Host:
+    return Host(id=id, kind="host", what="other", duration_us=duration_us, depends_on=depends_on)
+
+
+def convolution(id: str, launches: Sequence[KernelLaunch], *depends_on: str) -> Convolution:
+    shape = ConvolutionShape(
+        batch=1,
+        in_channels=1,
+        in_height=8,
+        in_width=8,
+        out_channels=1,
+        filter_height=1,
+        filter_width=1,
+        padding=0,
+        stride=1,
+    )
+    selected = ConvolutionAlgorithm(algorithm="FFT", kernels=tuple(launches))
+    return Convolution(
+        id=id, kind="convolution", shape=shape, direction="fwd", selected=selected, depends_on=depends_on
+    )
+
+
+def stream(name: str, *operations: Operation, priority: int = 0, arrivals: Any = None) -> TraceStream:
+    return TraceStream(name=name, priority=priority, operations=operations, arrivals=arrivals)
+
+
+def trace(*streams: TraceStream, device: str = "tiny") -> Trace:
+    return Trace(version=1, name="by hand", device=device, streams=streams)
+
+
+def played(policy: str | Policy, *streams: TraceStream, gpu: GPU | None = None) -> Result:
+    return replay(trace(*streams), gpu or tiny(), policy)
+
+
+def times(result: Result) -> dict[str, tuple[float, float]]:
+    """Start and end of every operation, rounded to a nanosecond's thousandth."""
+    return {run.operation: (round(run.start_us, 6), round(run.end_us, 6)) for run in result.operation_runs}
+
+
+def run_of(result: Result, operation: str, index: int = 0) -> KernelRun:
+    return next(run for run in result.kernel_runs if (run.operation, run.index) == (operation, index))
+
+
+def spans(result: Result, operation: str, index: int = 0) -> list[tuple[int, int, float, float]]:
+    """(SM, blocks, start, end) of one launch."""
+    at = result.kernel_runs.index(run_of(result, operation, index))
+    return [(p.sm, p.blocks, round(p.start_us, 6), round(p.end_us, 6)) for p in result.placements if p.run == at]
