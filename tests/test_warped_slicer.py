@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.errors import InputError
 from gpusim.policies.intra import Resources, fits
-from gpusim.policies.warped_slicer import Curve, WarpedSlicer, best_sum, kept_points, progress_at, water_fill
+from gpusim.policies.registry import policy_from
+from gpusim.policies.warped_slicer import Curve, best_sum, kept_points, progress_at, water_fill
 
 ROOM: Resources = (64, 64, 64, 32)
 
@@ -95,7 +97,7 @@ def test_neither_objective_beats_the_other_at_its_own(case: tuple[list[list[floa
         assert min(value(curves, fair)) >= min(value(curves, fast)) - 1e-12
 
 
-@pytest.mark.parametrize("wrong", [{"objective": "fast"}, {"loss": 1.5}, {"loss": -0.1}])
-def test_bad_parameters(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        WarpedSlicer(**wrong)  # type: ignore[arg-type]
+@pytest.mark.parametrize("wrong", ["objective=fast", "curve=flat", "mitigation=all", "loss=1.5", "sample_cycles=0"])
+def test_bad_parameters(wrong: str) -> None:
+    with pytest.raises(InputError, match=wrong):
+        policy_from(f"warped-slicer:{wrong}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpusim.gpu import GPU
 from gpusim.policies.base import Grant, KernelView, Partition, View
+from gpusim.policies.values import wrong
 
 Resources = tuple[int, int, int, int]  # registers, shared memory bytes, warps, block slots
 
@@ -40,37 +41,16 @@ def useful_blocks(kernel: KernelView, sms: int) -> int:
     return max(1, min(kernel.blocks_per_sm, -(-left // sms)))
 
 
-def one_of(name: str, value: str, known: Sequence[str]) -> None:
+def one_of(policy: str, key: str, value: str, known: Sequence[str]) -> None:
     """Refuse a parameter with none of the values that it can have.
 
     Raises:
-        ValueError: says so.
+        InputError: says so.
     """
     if value not in known:
-        raise ValueError(f"{name}={value} is none of {', '.join(known)}")
-
-
-def by_stream(view: View) -> dict[str, list[KernelView]]:
-    """Ready and running kernels of each stream, streams in the order of the trace."""
-    found: dict[str, list[KernelView]] = {}
-    for kernel in sorted(view.kernels, key=lambda k: (k.stream_index, k.id)):
-        found.setdefault(kernel.stream, []).append(kernel)
-    return found
+        raise wrong(policy, f"{key}={value} is unknown", f"one of {', '.join(known)}")
 
 
 def unshared(view: View) -> Partition:
     """All kernels in order of becoming ready, each as much as fits: for a stream that has the GPU to itself."""
     return Partition(tuple(Grant(kernel.id) for kernel in view.kernels))
-
-
-def even_sms(view: View) -> Partition:
-    """Spatial multitasking: each stream with kernels now has an equal share of the SMs, its own line on them [D]."""
-    streams = by_stream(view)
-    sms, start = view.gpu.sm_count, 0
-    grants: list[Grant] = []
-    for n, kernels in enumerate(streams.values()):
-        count = sms // len(streams) + (1 if n < sms % len(streams) else 0)
-        mine = frozenset(range(start, start + count)) if count else frozenset(range(sms))
-        start += count
-        grants.extend(Grant(kernel.id, sms=mine, queue=n) for kernel in kernels)
-    return Partition(tuple(grants))

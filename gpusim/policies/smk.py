@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from gpusim.gpu import GPU
 from gpusim.policies.base import Eviction, Grant, KernelView, Partition, Policy, View
-from gpusim.policies.intra import Resources, by_stream, capacity, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.intra import Resources, capacity, fits, need, one_of, unshared, useful_blocks
 from gpusim.policies.memory import MITIGATIONS, mitigated
+from gpusim.policies.spatial import streams_now
 
 BYTES_PER_REGISTER = 4
 THERE_AND_BACK = 2.0  # a context is saved once and restored once
@@ -87,13 +88,13 @@ class SMK(Policy):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        one_of("mode", self.mode, ("p", "p+w"))
-        one_of("preempt", self.preempt, ("switch", "drain"))
-        one_of("mitigation", self.mitigation, MITIGATIONS)
+        one_of(self.name, "mode", self.mode, ("p", "p+w"))
+        one_of(self.name, "preempt", self.preempt, ("switch", "drain"))
+        one_of(self.name, "mitigation", self.mitigation, MITIGATIONS)
 
     def partition(self, view: View) -> Partition:
         """Share every SM anew; a stream that is alone gets everything."""
-        if len(by_stream(view)) < 2:
+        if len(streams_now(view)) < 2:
             return unshared(view)
         kernels = view.kernels
         room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]

@@ -14,8 +14,10 @@ from itertools import product
 from math import prod
 
 from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.intra import by_stream, capacity, even_sms, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.intra import capacity, fits, need, one_of, unshared, useful_blocks
 from gpusim.policies.memory import MITIGATIONS, mitigated
+from gpusim.policies.spatial import Split, streams_now
+from gpusim.policies.values import wrong
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
 Fits = Callable[[Sequence[int]], bool]
@@ -117,6 +119,16 @@ def progress_at(curve: Curve, blocks: int) -> float:
 
 
 @dataclass
+class _Sampling:
+    """A profiling phase: blocks of each kernel on each SM, and each SM's progress when the sample began."""
+
+    kernels: tuple[int, ...]
+    layout: dict[int, tuple[int, ...]]
+    until_us: float
+    before: dict[int, list[float]] | None = None
+
+
+@dataclass
 class WarpedSlicer(Policy):
     """Blocks per SM by water-filling over the kernels' curves; SM split where that would cost one too much."""
 
@@ -142,22 +154,25 @@ class WarpedSlicer(Policy):
     )
     warmup_cycles: int = field(default=20_000, metadata={"help": "before sampling, SM clock cycles (profiled)"})
     sample_cycles: int = field(default=5_000, metadata={"help": "sampled, SM clock cycles (profiled)"})
+    _profiled: dict[int, Curve] = field(default_factory=dict, init=False, repr=False)
+    _sampling: _Sampling | None = field(default=None, init=False, repr=False)
+    _split: Split = field(default_factory=Split, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        one_of("objective", self.objective, ("maxmin", "stp"))
-        one_of("curve", self.curve, ("oracle", "profiled"))
-        one_of("mitigation", self.mitigation, MITIGATIONS)
+        one_of(self.name, "objective", self.objective, ("maxmin", "stp"))
+        one_of(self.name, "curve", self.curve, ("oracle", "profiled"))
+        one_of(self.name, "mitigation", self.mitigation, MITIGATIONS)
         if self.loss is not None and not 0.0 <= self.loss <= 1.0:
-            raise ValueError(f"loss={self.loss} is not between 0 and 1")
-        if self.warmup_cycles < 0 or self.sample_cycles < 1:
-            raise ValueError("profiling takes at least 1 sampled cycle and no negative warm-up")
-        self._profiled: dict[int, Curve] = {}
-        self._sampling: _Sampling | None = None
+            raise wrong(self.name, f"loss={self.loss} is no share", "0 to 1")
+        if self.warmup_cycles < 0:
+            raise wrong(self.name, f"warmup_cycles={self.warmup_cycles} is below 0", "0 or more")
+        if self.sample_cycles < 1:
+            raise wrong(self.name, f"sample_cycles={self.sample_cycles} is below 1", "1 or more")
 
     def partition(self, view: View) -> Partition:
         """Slice every SM anew; a stream that is alone gets everything."""
-        if len(by_stream(view)) < 2:
+        if len(streams_now(view)) < 2:
             self._sampling = None
             return unshared(view)
         if self.curve == "oracle":
@@ -170,7 +185,7 @@ class WarpedSlicer(Policy):
     def _sliced(self, view: View, curves: Sequence[Curve]) -> Partition:
         counts = self._slice(view, curves) if all(curves) else None
         if counts is None:
-            return even_sms(view)
+            return self._split.evenly(view)
         grants = [Grant(k.id, count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True)]
         return Partition(tuple(mitigated(view, grants, self.mitigation)))
 
@@ -204,16 +219,6 @@ class WarpedSlicer(Policy):
             for n, (kernel, targets) in enumerate(sampling.layout.items())
         ]
         return Partition(tuple(grants), wake_us=sampling.until_us)
-
-
-@dataclass
-class _Sampling:
-    """A profiling phase: blocks of each kernel on each SM, and each SM's progress when the sample began."""
-
-    kernels: tuple[int, ...]
-    layout: dict[int, tuple[int, ...]]
-    until_us: float
-    before: dict[int, list[float]] | None = None
 
 
 def _curve(view: View, kernel: KernelView) -> Curve:
