@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpusim.result import USES, KernelRun, Result
+from gpusim.tables import shortened
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,8 +26,10 @@ COLOURS = (
 )  # fmt: skip
 IDLE = "#F2F2F2"
 GRID = "#D8D8D8"
-MOST_NAMED = 20  # streams in a legend
-MOST_ROWS = 40  # streams whose rows have names
+LEGEND_CHARACTERS = 80  # that fit beside the title; where names are longer the rows' own names must do
+LABEL_CHARACTERS = 15  # of a stream's name beside its row
+TALL_ROWS = 40  # rows of streams up to which the picture grows
+MOST_ROWS = 80  # streams whose rows have names
 SM_PANEL_INCHES = 6.0
 TIME_STEPS = 1600  # columns of the picture of the SMs
 MOST_LANES = 12  # rows of that picture for one SM: 1, 2, 3, 4, 6 or 12 streams on it get equal parts
@@ -67,7 +70,7 @@ def gantt(result: Result, path: str | Path) -> None:
     """
     streams = [run.stream for run in result.stream_runs]
     axis = _time_axis(result)
-    upper_inches = 0.4 + 0.32 * min(len(streams), MOST_ROWS)
+    upper_inches = 0.4 + 0.32 * min(len(streams), TALL_ROWS)
     with _figure(13.0, upper_inches + SM_PANEL_INCHES + 1.3) as figure:
         margins = _margins(figure, left=1.25, right=0.2, bottom=0.65, top=0.5)
         grid = figure.add_gridspec(2, 1, height_ratios=(upper_inches, SM_PANEL_INCHES), hspace=0.05, **margins)
@@ -141,13 +144,14 @@ def _draw_streams(axes: Axes, result: Result, axis: TimeAxis) -> None:
         colour = stream_colour(row, len(position))
         _bars(axes, spans, row, 0.5, axis, facecolor="white", edgecolor=colour, linewidth=0.8, hatch="////")
     for label in operation_labels(result):
-        axes.text(label.middle_us / axis.divisor, position[label.stream], label.text, ha="center", va="center",
-                  fontsize=7.5, color="white")  # fmt: skip
+        row = position[label.stream]
+        axes.text(label.middle_us / axis.divisor, row, label.text, ha="center", va="center", fontsize=7.5,
+                  color=_ink(stream_colour(row, len(position))))  # fmt: skip
     named = len(position) <= MOST_ROWS
     axes.set_ylim(len(position) - 0.4, -0.6)
     axes.set_yticks(range(len(position)) if named else [])
-    axes.set_yticklabels([shortened_label(name) for name in position] if named else [], fontsize=8.5)
-    axes.set_ylabel("stream", fontsize=9)
+    size = 8.5 if len(position) <= TALL_ROWS else 7.0
+    axes.set_yticklabels([shortened(name, LABEL_CHARACTERS) for name in position] if named else [], fontsize=size)
     axes.grid(axis="x", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
 
@@ -262,9 +266,12 @@ def stream_colour(position: int, streams: int) -> Any:
     return matplotlib.colormaps["turbo"](0.05 + 0.9 * position / (streams - 1))
 
 
-def shortened_label(name: str) -> str:
-    """A stream's name as an axis has room for it."""
-    return name if len(name) <= 18 else name[:17] + "…"
+def _ink(colour: Any) -> str:
+    """White or black, whichever reads better on a colour."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.62 else "black"
 
 
 def _time_axis(result: Result) -> TimeAxis:
@@ -277,14 +284,14 @@ def _title(result: Result) -> str:
 
 
 def _stream_legend(axes: Axes, streams: Sequence[str]) -> None:
+    """Names the colours beside the title where they fit; the rows of the streams have names in any case."""
     from matplotlib.patches import Patch
 
-    named = streams[:MOST_NAMED]
-    handles = [Patch(color=stream_colour(i, len(streams)), label=shortened_label(s)) for i, s in enumerate(named)]
-    if len(streams) > len(named):
-        handles.append(Patch(color="white", label=f"… and {len(streams) - len(named)} more"))
-    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=min(7, len(handles)),
-                fontsize=8.5, frameon=False, borderaxespad=0.2)  # fmt: skip
+    if not streams or sum(len(stream) + 6 for stream in streams) > LEGEND_CHARACTERS:
+        return
+    handles = [Patch(color=stream_colour(i, len(streams)), label=stream) for i, stream in enumerate(streams)]
+    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(handles), fontsize=8.5,
+                frameon=False, borderaxespad=0.2)  # fmt: skip
 
 
 def _margins(figure: Figure, left: float, right: float, bottom: float, top: float) -> dict[str, float]:
