@@ -370,6 +370,7 @@ class Device:
             queued=launch.queued,
         )
 
+            l2_load=model.own_load.l2,
     def _residents(self, kernel: int) -> Sequence[int]:
         slot = self._launches[kernel].slot
         return [0] * self._gpu.sm_count if slot is None else self._sms.residents_by_sm(slot)

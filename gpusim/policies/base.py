@@ -39,6 +39,7 @@ class KernelView:
         dram_load: share of the sustained DRAM bandwidth that it asks for alone on the whole GPU.
         queued: when the host queued it: the release (us) of its request, and its place in the order in which one
             host thread queues all launches of the trace, stream after stream as far as dependencies allow.
+        l2_load: share of the sustained L2 bandwidth that it asks for alone on the whole GPU.
         issue_us: time of all issue slots of an SM that one block takes.
         memory_us: time of the L1 and shared-memory data path of an SM that one block takes.
         dram_us: time of the device's sustained DRAM bandwidth that one block takes.
@@ -63,6 +64,7 @@ class KernelView:
     bound_by: str
     dram_load: float
     queued: tuple[float, int] = (0.0, 0)
+    l2_load: float = 0.0
     issue_us: float = 0.0
     memory_us: float = 0.0
     dram_us: float = 0.0

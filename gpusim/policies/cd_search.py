@@ -1,0 +1,148 @@
+"""CD-Search: classify kernels by the bandwidth that they ask for off the SM, then search an SM split from there.
+
+Zhao, Wang, Eeckhout, "Classification-driven search for effective SM partitioning in multitasking GPUs", ICS'18:
+classification by an off-SM bandwidth model, a performance and a power mode [A]; the rules below as recalled [M] and
+completed [D].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpusim.policies.base import KernelView, Partition, Policy, View
+from gpusim.policies.intra import one_of, unshared
+from gpusim.policies.measure import Epochs, Kinds, kinds, steady
+from gpusim.policies.spatial import Split, confined, even_counts, layout, streams_now
+from gpusim.policies.values import wrong
+
+SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
+
+
+@dataclass
+class Walk:
+    """SM counts of one set of kernels, on the way from the even split.
+
+    Attributes:
+        counts: SMs of each stream present; less than all in power mode.
+        givers: streams that may give SMs, by position.
+        takers: streams that get them; none: the SMs are turned off.
+        start: measured progress (blocks/us) of each stream at the even split; None: not measured yet.
+        undo: counts before the last step.
+    """
+
+    counts: list[int]
+    givers: list[int]
+    takers: list[int]
+    start: list[float] | None = None
+    undo: list[int] | None = None
+    _last: int = -1
+
+    @property
+    def searching(self) -> bool:
+        """Whether there is a step left to try or to judge."""
+        return bool(self.givers) or self.undo is not None
+
+    def measured(self, progress: Sequence[float], drop: float, step: int) -> None:
+        """Judge the last step by each stream's progress, and take the next.
+
+        A step after which a giver is more than ``drop`` (relative) below its start is taken back, and that stream
+        gives no more.
+        """
+        if self.start is None:
+            self.start = list(progress)
+        elif self.undo is not None:
+            if progress[self._last] < (1.0 - drop) * self.start[self._last]:
+                self.counts = self.undo
+                self.givers.remove(self._last)
+            self.undo = None
+        self._take(step)
+
+    def _take(self, step: int) -> None:
+        self.givers = [i for i in self.givers if self.counts[i] > step]
+        if not self.givers:
+            return
+        self._last = max(self.givers, key=lambda i: (self.counts[i], -i))
+        self.undo = list(self.counts)
+        self.counts[self._last] -= step
+        if self.takers:
+            self.counts[min(self.takers, key=lambda i: (self.counts[i], i))] += step
+
+
+@dataclass
+class CDSearch(Policy):
+    """An SM split that takes SMs from kernels which off-SM bandwidth holds back, as long as they do not mind."""
+
+    name = "cd-search"
+    family = "inter-sm"
+    summary = (
+        "SM split that moves SMs step by step from memory-bound to compute-bound kernels as long as the former keep "
+        "their speed, or turns them off (Zhao et al., ICS'18)"
+    )
+    mode: str = field(
+        default="performance",
+        metadata={"help": "performance (SMs go to compute-bound kernels) or power (SMs are turned off)"},
+    )
+    drop: float = field(default=0.03, metadata={"help": "loss of speed, relative, at which a step is taken back"})
+    epoch_us: float | None = field(
+        default=None,
+        metadata={
+            "help": "length of a step, us, of which the second half is measured; default twice the longest time that "
+            "a block of the kernels takes"
+        },
+    )
+    step_sms: int | None = field(default=None, metadata={"help": "SMs moved in a step; default a sixteenth of them"})
+    _walks: dict[Kinds, Walk] = field(default_factory=dict, init=False, repr=False)
+    _epochs: Epochs = field(default_factory=lambda: Epochs(None), init=False, repr=False)
+    _split: Split = field(default_factory=Split, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        one_of(self.name, "mode", self.mode, ("performance", "power"))
+        if not 0.0 <= self.drop < 1.0:
+            raise wrong(self.name, f"drop={self.drop} is no share", "0 or more, below 1")
+        if self.epoch_us is not None and self.epoch_us <= 0.0:
+            raise wrong(self.name, f"epoch_us={self.epoch_us} is no time", "above 0")
+        if self.step_sms is not None and self.step_sms < 1:
+            raise wrong(self.name, f"step_sms={self.step_sms} is below 1", "1 or more")
+        self._epochs.length_us = self.epoch_us
+
+    def partition(self, view: View) -> Partition:
+        """Judge the step that ends and take the next; a stream that is alone gets everything."""
+        streams = list(streams_now(view).values())
+        sms = view.gpu.sm_count
+        if len(streams) < 2:
+            self._epochs.forget()
+            return unshared(view)
+        if len(streams) > sms:
+            return self._split.evenly(view)
+        key = kinds(view)
+        if key not in self._walks:
+            self._walks[key] = self._walk(streams, sms)
+        walk = self._walks[key]
+        rates = self._epochs.rates(view)
+        if rates is not None and walk.searching:
+            progress = [sum(rates[kernel.id] for kernel in kernels) for kernels in streams]
+            walk.measured(progress, self.drop, self.step_sms or max(1, sms // SIXTEENTH))
+        wake = self._epochs.until_us if walk.searching and steady(view) else None
+        counts = {kernels[0].stream_index: count for kernels, count in zip(streams, walk.counts, strict=True)}
+        self._split.held = layout(counts, self._split.held, sms)
+        mine = {stream: frozenset(held) for stream, held in self._split.held.items()}
+        return Partition(confined(view, mine, drain=True).grants, wake_us=wake)
+
+    def _walk(self, streams: Sequence[Sequence[KernelView]], sms: int) -> Walk:
+        """Where the search starts: who gives SMs, and who gets them."""
+        memory = [i for i, kernels in enumerate(streams) if any(memory_bound(kernel) for kernel in kernels)]
+        compute = [i for i in range(len(streams)) if i not in memory]
+        counts = even_counts(sms, len(streams))
+        if self.mode == "power":
+            return Walk(counts, memory, [])
+        return Walk(counts, memory if compute else [], compute)
+
+
+def memory_bound(kernel: KernelView) -> bool:
+    """Whether a kernel at an even split asks for no less off-SM bandwidth than an even share of it [M/D].
+
+    With 1/K of the SMs it asks for 1/K of what it asks for on all of them, so K cancels.
+    """
+    return max(kernel.dram_load, kernel.l2_load) >= 1.0

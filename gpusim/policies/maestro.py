@@ -1,0 +1,192 @@
+"""Maestro: hill climbing by measurement over how to share the GPU, on the SMs or on every SM.
+
+Park, Park, Mahlke, "Dynamic resource management for efficient utilization of multitasking GPUs", ASPLOS'17: direct
+measurement of partitions, spatial and SMK both [A]; epochs, neighbours and the rule to keep one as recalled [M] and
+completed [D]. The rate of a kernel alone is taken from the model, where the paper needs a sample of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.intra import capacity, fits, need, unshared, useful_blocks
+from gpusim.policies.measure import Epochs, Kinds, kinds, steady
+from gpusim.policies.smk import drf
+from gpusim.policies.spatial import Split, even_counts, streams_now
+from gpusim.policies.values import wrong
+
+SPATIAL, INTRA = "spatial", "intra"
+SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
+
+Move = tuple[int, int]  # who gives and who takes, as positions among the streams present
+
+
+@dataclass(frozen=True)
+class Config:
+    """A way to share: the mode, and steps away from its even start (equal SMs, or dominant-resource fairness)."""
+
+    mode: str
+    moves: tuple[Move, ...] = ()
+
+
+@dataclass
+class Search:
+    """Hill climbing over configurations for one set of kernels.
+
+    Attributes:
+        streams: how many share.
+        trials: configurations to measure next, the first one now.
+        best: of those measured.
+        best_stp: its measured STP.
+        climbing: whether the start configurations have been measured and neighbours are tried.
+    """
+
+    streams: int
+    trials: list[Config]
+    best: Config
+    best_stp: float = -1.0
+    climbing: bool = False
+
+    @property
+    def current(self) -> Config:
+        """What to run now."""
+        return self.trials[0] if self.trials else self.best
+
+    def measured(self, stp: float, gain: float) -> None:
+        """Take note of the STP of the current configuration (below 0: it cannot be) and go on to the next.
+
+        A neighbour replaces the best when its STP is more than ``gain`` above it, and the search goes on from there,
+        in the same direction first.
+        """
+        if not self.trials:
+            return
+        tried = self.trials.pop(0)
+        needed = self.best_stp * (1.0 + gain) if self.climbing else self.best_stp
+        if stp >= 0.0 and stp > needed:
+            self.best, self.best_stp = tried, stp
+            if self.climbing:
+                self.trials = neighbours(tried, self.streams)
+        if not self.trials and not self.climbing:
+            self.climbing = True
+            self.trials = neighbours(self.best, self.streams)
+
+
+def neighbours(config: Config, streams: int) -> list[Config]:
+    """One step from everyone to everyone else, the direction of the last step first and its reverse left out."""
+    moves = [(giver, taker) for giver in range(streams) for taker in range(streams) if giver != taker]
+    if config.moves:
+        last = config.moves[-1]
+        moves = [last, *(m for m in moves if m not in (last, (last[1], last[0])))]
+    return [Config(config.mode, (*config.moves, move)) for move in moves]
+
+
+def moved_counts(start: Sequence[int], moves: Sequence[Move], step: int) -> list[int] | None:
+    """Counts after some steps; None where someone would have to give its last."""
+    counts = list(start)
+    for giver, taker in moves:
+        counts[giver] -= step
+        counts[taker] += step
+        if counts[giver] < 1:
+            return None
+    return counts
+
+
+@dataclass
+class Maestro(Policy):
+    """Tries partitions one epoch each and keeps those that measure better."""
+
+    name = "maestro"
+    summary = (
+        "hill climbing by measured STP, an epoch a try, over SM split and blocks per SM, whichever of the two started "
+        "better (Park et al., ASPLOS'17)"
+    )
+    shared_carveout = True
+    epoch_us: float | None = field(
+        default=None,
+        metadata={
+            "help": "length of a try, us, of which the second half is measured; default twice the longest time that "
+            "a block of the kernels takes"
+        },
+    )
+    eps: float = field(default=0.01, metadata={"help": "gain in STP, relative, that a step must show to be kept"})
+    step_sms: int | None = field(default=None, metadata={"help": "SMs moved in a step; default a sixteenth of them"})
+    _searches: dict[Kinds, Search] = field(default_factory=dict, init=False, repr=False)
+    _epochs: Epochs = field(default_factory=lambda: Epochs(None), init=False, repr=False)
+    _split: Split = field(default_factory=Split, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        if self.epoch_us is not None and self.epoch_us <= 0.0:
+            raise wrong(self.name, f"epoch_us={self.epoch_us} is no time", "above 0")
+        if self.eps < 0.0:
+            raise wrong(self.name, f"eps={self.eps} is below 0", "0 or more")
+        if self.step_sms is not None and self.step_sms < 1:
+            raise wrong(self.name, f"step_sms={self.step_sms} is below 1", "1 or more")
+        self._epochs.length_us = self.epoch_us
+
+    def partition(self, view: View) -> Partition:
+        """Measure the epoch that ends, and go on to the next; a stream that is alone gets everything."""
+        streams = streams_now(view)
+        if len(streams) < 2:
+            self._epochs.forget()
+            return unshared(view)
+        search = self._search(view, len(streams))
+        rates = self._epochs.rates(view)
+        if rates is not None:
+            search.measured(sum(rates[kernel.id] / _alone(view, kernel) for kernel in view.kernels), self.eps)
+        while search.trials and self._grants(view, search.current) is None:
+            search.measured(-1.0, self.eps)
+        grants = self._grants(view, search.current)
+        wake = self._epochs.until_us if search.trials and steady(view) else None
+        return Partition(grants or self._split.evenly(view).grants, wake_us=wake)
+
+    def _search(self, view: View, streams: int) -> Search:
+        """What is known of these kernels."""
+        key = kinds(view)
+        if key not in self._searches:
+            even = Config(SPATIAL)
+            self._searches[key] = Search(streams, [even, Config(INTRA)], even)
+        return self._searches[key]
+
+    def _grants(self, view: View, config: Config) -> tuple[Grant, ...] | None:
+        """The partition of a configuration; None where it cannot be."""
+        streams = streams_now(view)
+        if config.mode == SPATIAL:
+            sms = view.gpu.sm_count
+            step = self.step_sms or max(1, sms // SIXTEENTH)
+            counts = moved_counts(even_counts(sms, len(streams)), config.moves, step) if len(streams) <= sms else None
+            return None if counts is None else self._split.share(view, lambda _: counts).grants
+        blocks = _blocks(view, list(streams.values()), config.moves)
+        if blocks is None:
+            return None
+        return tuple(Grant(kernel.id, blocks[kernel.id], queue=kernel.id) for kernel in view.kernels)
+
+
+def _alone(view: View, kernel: KernelView) -> float:
+    """Blocks/us of a kernel that has the GPU to itself, by the model."""
+    blocks = useful_blocks(kernel, view.gpu.sm_count)
+    return view.solo_rate(kernel.id, blocks) * view.gpu.sm_count
+
+
+def _blocks(view: View, streams: Sequence[Sequence[KernelView]], moves: Sequence[Move]) -> dict[int, int] | None:
+    """Blocks of each kernel on an SM: dominant-resource fairness, then step by step one block more for who takes.
+
+    Who gives loses as many blocks as that takes. None where a kernel would have none, or a step cannot be.
+    """
+    kernels = list(view.kernels)
+    room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
+    most = [useful_blocks(kernel, view.gpu.sm_count) for kernel in kernels]
+    counts = drf(needs, room, most)
+    position = {kernel.id: n for n, kernel in enumerate(kernels)}
+    heads = [position[of_stream[0].id] for of_stream in streams]
+    for giver, taker in moves:
+        gives, takes = heads[giver], heads[taker]
+        counts[takes] += 1
+        counts[gives] -= 1
+        while counts[gives] > 0 and not fits(room, needs, counts):
+            counts[gives] -= 1
+        if counts[takes] > most[takes]:
+            return None
+    return {k.id: count for k, count in zip(kernels, counts, strict=True)} if min(counts) > 0 else None
