@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpusim.engine.replay import replay as replay
+    from gpusim.api import replay as replay
     from gpusim.errors import InputError as InputError
     from gpusim.gpu import GPU as GPU
     from gpusim.gpu import load_gpu as load_gpu
@@ -27,7 +27,7 @@ _HOME = {
     "Trace": "gpusim.trace",
     "load_gpu": "gpusim.gpu",
     "load_trace": "gpusim.trace",
-    "replay": "gpusim.engine.replay",
+    "replay": "gpusim.api",
 }
 
 __all__ = ["GPU", "InputError", "Trace", "load_gpu", "load_trace", "occupancy", "replay"]

@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gpusim.engine.replay import Kernels, recording_gpu, replay, solo_makespans
+from gpusim.api import replay
+from gpusim.engine.replay import Kernels, recording_gpu, solo_makespans
 from gpusim.files import whole_folder
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.metrics import LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing

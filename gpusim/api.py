@@ -1,0 +1,42 @@
+"""The one call for every policy: rules are replayed, oracles are searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpusim import oracle
+from gpusim.engine import replay as engine
+from gpusim.gpu import GPU
+from gpusim.policies.base import Policy
+from gpusim.policies.oracles import Oracle
+from gpusim.policies.registry import policy_from
+from gpusim.result import Result
+from gpusim.trace import Trace
+
+
+def replay(
+    trace: Trace,
+    gpu: GPU,
+    policy: str | Policy = "leftover",
+    *,
+    kernels: engine.Kernels | None = None,
+    solo: Mapping[str, float] | None = None,
+) -> Result:
+    """Replay a trace on a GPU under a policy.
+
+    Args:
+        trace: what was recorded.
+        gpu: where to replay it.
+        policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object. The name of an
+            oracle replays many divisions and gives the best.
+        kernels: from an earlier replay of the same kernels on the same GPUs, to save the time of working them out.
+        solo: makespan (us) of each stream alone on the whole GPU, if known.
+
+    Raises:
+        InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
+            for ever.
+    """
+    chosen = policy_from(policy) if isinstance(policy, str) else policy
+    if isinstance(chosen, Oracle):
+        return oracle.search(trace, gpu, policy if isinstance(policy, str) else chosen, kernels=kernels, solo=solo)
+    return engine.replay(trace, gpu, policy, kernels=kernels, solo=solo)
