@@ -71,7 +71,7 @@ def gantt(result: Result, path: str | Path) -> None:
     streams = [run.stream for run in result.stream_runs]
     axis = _time_axis(result)
     upper_inches = 0.4 + 0.32 * min(len(streams), TALL_ROWS)
-    with _figure(13.0, upper_inches + SM_PANEL_INCHES + 1.3) as figure:
+    with new_figure(13.0, upper_inches + SM_PANEL_INCHES + 1.3) as figure:
         margins = _margins(figure, left=1.25, right=0.2, bottom=0.65, top=0.5)
         grid = figure.add_gridspec(2, 1, height_ratios=(upper_inches, SM_PANEL_INCHES), hspace=0.05, **margins)
         upper = figure.add_subplot(grid[0])
@@ -82,7 +82,7 @@ def gantt(result: Result, path: str | Path) -> None:
         upper.tick_params(labelbottom=False)
         lower.set_xlabel(f"time, {axis.unit}")
         _stream_legend(upper, streams)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def occupancy(result: Result, path: str | Path) -> None:
@@ -99,7 +99,7 @@ def occupancy(result: Result, path: str | Path) -> None:
         shares = np.zeros((1, 1, len(USES)))
     axis = _time_axis(result)
     edges = np.arange(shares.shape[1] + 1) * result.usage.bin_us / axis.divisor
-    with _figure(13.0, 11.0) as figure:
+    with new_figure(13.0, 11.0) as figure:
         margins = _margins(figure, left=0.85, right=0.55, bottom=0.6, top=0.45)
         grid = figure.add_gridspec(len(USES), 2, width_ratios=(1.0, 1.15), hspace=0.24, wspace=0.12, **margins)
         for use, name in enumerate(USES):
@@ -120,7 +120,7 @@ def occupancy(result: Result, path: str | Path) -> None:
                     axes.set_xlabel(f"time, {axis.unit}")
         figure.axes[0].set_title(_title(result), loc="left", fontsize=11, fontweight="bold")
         figure.axes[1].set_title("every SM", loc="left", fontsize=10)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 # ---- streams and SMs over time
@@ -301,7 +301,7 @@ def _margins(figure: Figure, left: float, right: float, bottom: float, top: floa
 
 
 @contextmanager
-def _figure(width: float, height: float) -> Iterator[Figure]:
+def new_figure(width: float, height: float) -> Iterator[Figure]:
     """A figure (inches) drawn with matplotlib's own settings, whatever the user's are."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -310,7 +310,8 @@ def _figure(width: float, height: float) -> Iterator[Figure]:
         yield Figure(figsize=(width, height), dpi=110, facecolor="white")
 
 
-def _save(figure: Figure, path: str | Path) -> None:
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Writes a figure as PNG, with nothing in it that differs from run to run."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
