@@ -33,7 +33,7 @@ cdef class SMArray:
     @cython.locals(i=cython.longlong)
     cpdef dispatch(self)
     @cython.locals(base=cython.longlong, j=cython.longlong)
-    cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work)
+    cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart=*)
     @cython.locals(total=cython.double, sm=cython.longlong, b=cython.longlong)
     cpdef double block_time(self)
     @cython.locals(passed=cython.double, base=cython.longlong, n=cython.longlong, j=cython.longlong)

@@ -304,14 +304,18 @@ class SMArray:
             self.line_queue[i] = queues[i]
         self.reopen = True
 
-    def evict(self, slot: int, sm: int, blocks: int, extra_work: float) -> None:
-        """Take the youngest blocks of a slot off an SM; each waits again, with what it had left plus ``extra_work``."""
+    def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
+        """Take the youngest blocks of a slot off an SM; each waits again, with what it had left plus ``extra_work``.
+
+        With ``restart`` what it had done is lost: it has a mean block's work to do.
+        """
         self.charge(sm, self.now)
         base = sm * self.width
         j = base + self.count[sm] - 1
         while blocks > 0 and j >= base:
             if self.owner[j] == slot:
-                self.saved[slot].append(self.work[j] + extra_work)
+                left = 1.0 if restart else self.work[j]
+                self.saved[slot].append(left + extra_work)
                 self.waiting[slot] += 1
                 self.drop(sm, j)
                 blocks -= 1

@@ -234,7 +234,7 @@ class Device:
             slot = self._launches[eviction.kernel].slot
             if slot is not None:
                 work = eviction.cost_us / self._launches[eviction.kernel].model.unit_us
-                self._sms.evict(slot, eviction.sm, eviction.blocks, work)
+                self._sms.evict(slot, eviction.sm, eviction.blocks, work, eviction.restart)
         if partition.wake_us is not None and partition.wake_us < self._wake_us:
             self._wake_us = at = partition.wake_us
             timeout = self._env.timeout(max(0.0, at - self._env.now))

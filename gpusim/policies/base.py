@@ -153,19 +153,21 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Blocks to take off an SM: each waits again with what it had left.
+    """Blocks to take off an SM: each waits again with what it had left, or from its start.
 
     Attributes:
         kernel: whose blocks.
         sm: where.
         blocks: how many, youngest first.
         cost_us: time that saving and restoring one of them takes, added to its work.
+        restart: what they have done is lost.
     """
 
     kernel: int
     sm: int
     blocks: int
     cost_us: float
+    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,231 @@
+"""Latency-critical inference beside best-effort work: REEF's dynamic kernel padding and Orion's launch rule.
+
+A stream with a priority above 0 is latency critical, one with priority 0 best effort. Both rules were read in the
+authors' code [V]; what they need and a trace cannot tell is stated at each policy [D].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpusim.gpu import GPU
+from gpusim.policies.base import Eviction, Grant, KernelView, Partition, Policy, View
+from gpusim.policies.intra import capacity, need, unshared
+from gpusim.policies.values import wrong
+
+COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
+CLASS_OF = {"issue": COMPUTE, "alu": COMPUTE, "fma": COMPUTE, "tensor": COMPUTE, "l2": MEMORY, "dram": MEMORY}
+
+
+def critical(view: View) -> list[KernelView]:
+    """Ready and running kernels of latency-critical streams, the highest priority first, then in order of arrival."""
+    return sorted((k for k in view.kernels if k.priority > 0), key=lambda k: (-k.priority, k.id))
+
+
+def best_effort(view: View) -> list[KernelView]:
+    """Ready and running kernels of best-effort streams, in order of arrival."""
+    return [kernel for kernel in view.kernels if kernel.priority == 0]
+
+
+# ---- Orion -----------------------------------------------------------------------------------------------------------
+
+
+def kernel_class(kernel: KernelView) -> str:
+    """Whether a kernel is bound by arithmetic, by memory, or neither is known.
+
+    Orion decides by arithmetic intensity, which a trace does not hold: here by what binds the kernel alone [D].
+    """
+    return CLASS_OF.get(kernel.bound_by, UNKNOWN)
+
+
+def sms_wanted(kernel: KernelView) -> int:
+    """SMs that a kernel fills: its blocks over how many fit one SM (Orion's helper over-counts these) [V]."""
+    return -(-kernel.blocks // kernel.blocks_per_sm)
+
+
+@dataclass
+class Orion(Policy):
+    """Best-effort kernels are launched only where they should not disturb a latency-critical one.
+
+    A latency-critical kernel is launched at once, on a stream of higher priority. A best-effort kernel is launched if
+    no latency-critical kernel is ready or running; or if the SMs that it fills and those of the best-effort kernels
+    still running are within a threshold together, and it and the latency-critical kernel are not of the same class.
+    What is launched stays. Best-effort streams take turns. Left out: a training job's update phase, which a trace
+    does not mark.
+    """
+
+    name = "orion"
+    summary = (
+        "best-effort kernels (priority 0) start beside latency-critical ones (priority above 0) only if small enough "
+        "and bound by something else (Strati et al., EuroSys'24)"
+    )
+    sms: int | None = field(
+        default=None, metadata={"help": "SMs that best-effort kernels beside a critical one may fill; default all"}
+    )
+    duration_us: float | None = field(
+        default=None,
+        metadata={
+            "help": "best-effort work, us alone, after which none is launched until all of it has ended; default no "
+            "limit (the authors advise 2.5 % of a request's latency [M])"
+        },
+    )
+    _launched_us: float = field(default=0.0, init=False, repr=False)
+    _last: int = field(default=-1, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        if self.sms is not None and self.sms < 0:
+            raise wrong(self.name, f"sms={self.sms} is below 0", "0 or more")
+        if self.duration_us is not None and self.duration_us <= 0.0:
+            raise wrong(self.name, f"duration_us={self.duration_us} is no time", "above 0")
+
+    def partition(self, view: View) -> Partition:
+        """Let latency-critical kernels start, and those best-effort kernels that may."""
+        urgent, others = critical(view), best_effort(view)
+        running = [kernel for kernel in others if kernel.started]
+        if not running:
+            self._launched_us = 0.0
+        for kernel in self._in_turn([kernel for kernel in others if not kernel.started]):
+            if self._may_start(view, kernel, urgent, running):
+                running.append(kernel)
+                self._launched_us += kernel.solo_us
+                self._last = kernel.stream_index
+        running.sort(key=lambda kernel: kernel.id)
+        return Partition(tuple(Grant(kernel.id) for kernel in [*urgent, *running]))
+
+    def _in_turn(self, kernels: Sequence[KernelView]) -> list[KernelView]:
+        """Best-effort kernels, from the stream after the one that was served last."""
+        return sorted(kernels, key=lambda k: (k.stream_index <= self._last, k.stream_index, k.id))
+
+    def _may_start(
+        self, view: View, kernel: KernelView, urgent: Sequence[KernelView], running: Sequence[KernelView]
+    ) -> bool:
+        if self.duration_us is not None and self._launched_us > self.duration_us:
+            return False
+        if not urgent:
+            return True
+        most = view.gpu.sm_count if self.sms is None else self.sms
+        classes = {kernel_class(other) for other in urgent}
+        mine = kernel_class(kernel)
+        disturbs = mine != UNKNOWN and classes == {mine}
+        return sum(map(sms_wanted, running)) + sms_wanted(kernel) <= most and not disturbs
+
+
+# ---- REEF ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Padding:
+    """A best-effort kernel beside a latency-critical one.
+
+    Attributes:
+        kernel: its id.
+        blocks_per_sm: of it on each SM that the other leaves.
+        waves: how many times they are filled before the other ends.
+        wave_us: time of one.
+    """
+
+    kernel: int
+    blocks_per_sm: int
+    waves: int
+    wave_us: float
+
+
+def critical_sms(blocks: int, sms: int) -> tuple[int, int]:
+    """Layers of blocks that a kernel stacks on the SMs, and the SMs that it fills with that many [V]."""
+    layers = -(-blocks // sms)
+    return layers, -(-blocks // layers)
+
+
+def occupancy_together(first: KernelView, second: KernelView, gpu: GPU) -> int:
+    """Blocks on an SM of a kernel that holds the larger of what two kernels hold, of each resource [V]."""
+    largest = [max(a, b) for a, b in zip(need(first), need(second), strict=True)]
+    return min(total // used for used, total in zip(largest, capacity(gpu), strict=True) if used > 0)
+
+
+def padding(view: View, urgent: KernelView, others: Sequence[KernelView]) -> Padding | None:
+    """The first best-effort kernel that fits beside a latency-critical one without lengthening it, and how [V].
+
+    Times are the model's own, of each kernel alone; REEF profiles them before.
+    """
+    layers, sms = critical_sms(urgent.blocks, view.gpu.sm_count)
+    if sms == view.gpu.sm_count:
+        return None
+    needed = min(layers, urgent.blocks_per_sm)
+    for other in others:
+        together = occupancy_together(urgent, other, view.gpu)
+        if together < needed or not other.waiting:
+            continue
+        for blocks in range(min(together, other.blocks_per_sm), 0, -1):
+            wave_us = blocks / view.solo_rate(other.id, blocks)
+            if wave_us <= urgent.solo_us:
+                return Padding(other.id, blocks, int(urgent.solo_us / wave_us), wave_us)
+    return None
+
+
+@dataclass
+class Reef(Policy):
+    """Latency-critical kernels have the GPU; best-effort blocks pad the SMs that they leave.
+
+    Without a latency-critical kernel best-effort kernels run as on plain streams. When one comes, their resident
+    blocks are killed and start again later (blocks that ended stay done, where REEF repeats the whole kernel [D]).
+    It gets as few SMs as hold its blocks in the same number of layers; on the others the best-effort kernel that
+    `padding` finds runs as many waves as end before it does. The next kernel of the same request does not wait for
+    the padding's last blocks, as it would in REEF, where both are one kernel [D].
+    """
+
+    name = "reef"
+    summary = (
+        "latency-critical kernels (priority above 0) kill best-effort blocks and have the GPU; best-effort blocks pad "
+        "the SMs left where they end in time (Han et al., OSDI'22)"
+    )
+    _padded: int = field(default=-1, init=False, repr=False)
+    _padding: Padding | None = field(default=None, init=False, repr=False)
+    _stop_us: float = field(default=0.0, init=False, repr=False)
+
+    def partition(self, view: View) -> Partition:
+        """Run the latency-critical kernels and their padding, or best-effort kernels alone."""
+        urgent, others = critical(view), best_effort(view)
+        if not urgent:
+            self._padded = -1
+            return unshared(view)
+        if not others:
+            return Partition(tuple(Grant(kernel.id) for kernel in urgent))
+        head = urgent[0]
+        evictions: tuple[Eviction, ...] = ()
+        if head.id != self._padded:
+            evictions = killed(view, others) if self._padded < 0 else ()
+            self._padded = head.id
+            self._padding = padding(view, head, others)
+            if self._padding is not None:
+                start = max(view.now_us, head.ready_us + head.latency_us)
+                self._stop_us = start + (self._padding.waves - 0.5) * self._padding.wave_us
+        return Partition(self._shared(view, urgent, others), evictions, wake_us=self._wake(view))
+
+    def _shared(self, view: View, urgent: Sequence[KernelView], others: Sequence[KernelView]) -> tuple[Grant, ...]:
+        chosen = self._padding
+        present = chosen is not None and any(kernel.id == chosen.kernel for kernel in others)
+        if chosen is None or not present:
+            return tuple(Grant(kernel.id) for kernel in urgent)
+        sms = view.gpu.sm_count
+        layers, filled = critical_sms(urgent[0].blocks, sms)
+        mine = Grant(urgent[0].id, layers, frozenset(range(filled)))
+        rest = [Grant(kernel.id) for kernel in urgent[1:]]
+        if view.now_us >= self._stop_us - 1e-9:
+            return (mine, *rest)
+        beside = Grant(chosen.kernel, chosen.blocks_per_sm, frozenset(range(filled, sms)), queue=1)
+        return (mine, *rest, beside)
+
+    def _wake(self, view: View) -> float | None:
+        return self._stop_us if self._padding is not None and self._stop_us > view.now_us else None
+
+
+def killed(view: View, kernels: Sequence[KernelView]) -> tuple[Eviction, ...]:
+    """All resident blocks of some kernels, to be run again from their start."""
+    return tuple(
+        Eviction(kernel.id, sm, blocks, 0.0, restart=True)
+        for kernel in kernels
+        for sm, blocks in enumerate(view.residents(kernel.id))
+        if blocks
+    )
