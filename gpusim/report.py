@@ -17,6 +17,7 @@ from gpusim.files import whole_folder
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.metrics import LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing
 from gpusim.plots import gantt, occupancy
+from gpusim.policies.registry import policy_from
 from gpusim.result import USES, KernelRun, Result, StreamRun
 from gpusim.tables import Column, number, print_table, shortened
 from gpusim.trace import Trace
@@ -68,6 +69,8 @@ def compare(
         InputError: as `gpusim.replay`.
     """
     wanted = list(dict.fromkeys(policies))
+    for policy in wanted:
+        policy_from(policy)  # what is wrong with one shows before the first is replayed
     runs = [BASELINE, *(policy for policy in wanted if policy != BASELINE)]
     kernels = Kernels(recording_gpu(trace, gpu), gpu)
     solo = solo_makespans(trace, gpu, kernels)
@@ -125,7 +128,7 @@ def print_comparison(comparison: Comparison) -> None:
         f"{_count(len(trace.streams), 'stream')}, {_count(len(best.operation_runs), 'operation')}, "
         f"{_count(len(best.kernel_runs), 'kernel')}"
     )
-    for note in dict.fromkeys(note for entry in comparison.entries for note in entry.result.notes):
+    for note in _notes([entry.result for entry in comparison.entries]):
         print(f"note: {note}")
     print()
     print_table(*_policy_table(comparison))
@@ -141,6 +144,15 @@ def print_comparison(comparison: Comparison) -> None:
         print()
         print_table(*_kernel_table(best))
         _print_left_out(len(best.kernel_runs) - MOST_KERNELS, "kernels")
+
+
+def _notes(results: Sequence[Result]) -> list[str]:
+    """Each note once; one that is not every policy's begins with the policies."""
+    owners: dict[str, list[str]] = {}
+    for result in results:
+        for note in result.notes:
+            owners.setdefault(note, []).append(result.policy)
+    return [note if len(o) == len(results) else f"{', '.join(o)}: {note}" for note, o in owners.items()]
 
 
 def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]]:
