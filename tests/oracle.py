@@ -1,0 +1,375 @@
+"""The SMs once more, as simple as can be: one simpy process a thread block. Slow, and right by looking at it.
+
+`SlowSMs` takes the place of `gpusim.engine.core.SMArray` and follows the same rules: most-room placement, the head
+of each queue before the rest, carve-outs, caps, tenants, shares by age, and a memory stretch that is worked out
+anew when the load has moved by a step. It skips nothing and groups nothing: every block ends by itself, and a
+block that may go anywhere is placed by looking at every SM. Kernels are to be anchored before, on the fast core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import simpy
+from cores import plain_core
+
+from gpusim.engine import anchor
+from gpusim.engine.core import BINS
+
+AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended
+FINISHED = 1e-9
+USES = 6
+
+Mix = tuple[tuple[int, int], ...]
+
+
+@dataclass(eq=False)
+class Block:
+    """A resident block: work left when it was last looked at, and the process that waits for its end."""
+
+    slot: int
+    work: float
+    since: float
+    rate: float = 0.0
+    process: simpy.Process | None = None
+
+
+@dataclass(eq=False)
+class SM:
+    """Residents, oldest first, what they hold, their memory load, and the shared memory it is set to for them."""
+
+    number: int
+    domain: int
+    blocks: list[Block] = field(default_factory=list)
+    used: list[int] = field(default_factory=lambda: [0] * 4)
+    load: tuple[float, float] = (0.0, 0.0)
+    carveout: int = 0
+    refilling: bool = False
+
+
+@dataclass(eq=False)
+class Launch:
+    """A launch: what its blocks hold, how many there are, and what became of them."""
+
+    blocks: int
+    need: tuple[int, int, int, int]
+    carveout: int
+    jitter: float
+    seed: int
+    caps: list[int]
+    waiting: int
+    tenant: int = -1
+    next_block: int = 0
+    resident: int = 0
+    ended: int = 0
+    saved: list[float] = field(default_factory=list)
+    first_start: float = -1.0
+    dispatched_at: float = -1.0
+    spans: dict[int, tuple[int, float, float]] = field(default_factory=dict)
+
+
+class SlowSMs:
+    """Arguments and methods as those of `gpusim.engine.core.SMArray`; it keeps no history of use."""
+
+    def __init__(
+        self,
+        sms: int,
+        block_slots: int,
+        slots: int,
+        limits: tuple[int, int, int, int],
+        order: list[int],
+        domains: list[int],
+        domain_count: int,
+        resolve: Callable[[Mix], tuple[list[list[float]], float, float]],
+        stretch: Callable[[int, float, float], list[float]],
+        load_step: float,
+    ) -> None:
+        self.env = simpy.Environment()
+        self.limits = limits
+        self.order = order
+        self.resolve = resolve
+        self.stretch = stretch
+        self.load_step = load_step
+        self.sms = [SM(number, domain) for number, domain in enumerate(domains)]
+        self.launches: dict[int, Launch] = {}
+        self.line: list[tuple[int, int]] = []
+        self.loads = [(0.0, 0.0)] * domain_count  # when the stretch was last worked out
+        self.factors = [[1.0] * slots] * domain_count
+        self.restless = False
+        self.done: list[int] = []
+        self.resolved: dict[Mix, tuple[list[list[float]], float, float]] = {}
+
+    # ---- what the engine tells
+
+    def submit(
+        self,
+        slot: int,
+        blocks: int,
+        need: tuple[int, int, int, int],
+        carveout: int,
+        jitter: float,
+        seed: int,
+        issue_demand: float,
+        dram_demand: float,
+    ) -> None:
+        self.launches[slot] = Launch(blocks, need, carveout, jitter, seed, [0] * len(self.sms), blocks)
+        self.restless = True
+
+    def set_caps(self, slot: int, caps: list[int]) -> None:
+        self.launches[slot].caps = list(caps)
+
+    def set_tenant(self, slot: int, tenant: int) -> None:
+        self.launches[slot].tenant = tenant
+
+    def set_line(self, slots: list[int], queues: list[int]) -> None:
+        self.line = list(zip(slots, queues, strict=True))
+
+    def forget_mixes(self) -> None:
+        self.resolved.clear()
+        self.restless = True
+
+    def evict(self, slot: int, sm: int, blocks: int, extra_work: float) -> None:
+        launch, here = self.launches[slot], self.sms[sm]
+        for block in [b for b in reversed(here.blocks) if b.slot == slot][:blocks]:
+            self._charge(block)
+            launch.saved.append(block.work + extra_work)
+            launch.waiting += 1
+            self._remove(here, block)
+            assert block.process is not None
+            block.process.interrupt("evicted")
+
+    def dispatch(self) -> None:
+        self._place()
+        self._set_rates(self.sms)
+
+    # ---- what the engine asks
+
+    @property
+    def now(self) -> float:
+        return float(self.env.now)
+
+    @now.setter
+    def now(self, value: float) -> None:
+        if value > self.env.now:
+            self.env.run(until=value)
+
+    def advance(self, until: float) -> int:
+        while not self.done:
+            due = self.env.peek()
+            if due > until or due == float("inf"):
+                if until < 1e300:
+                    self.now = until
+                return -1
+            self.env.step()
+        return self.done.pop(0)
+
+    def waiting_blocks(self, slot: int) -> int:
+        return self.launches[slot].waiting
+
+    def resident_blocks(self, slot: int) -> int:
+        return self.launches[slot].resident
+
+    def unfinished_blocks(self, slot: int) -> int:
+        return self.launches[slot].blocks - self.launches[slot].ended
+
+    def started_at(self, slot: int) -> float:
+        return self.launches[slot].first_start
+
+    def dispatched(self, slot: int) -> float:
+        return self.launches[slot].dispatched_at
+
+    def residents_by_sm(self, slot: int) -> list[int]:
+        return [sum(block.slot == slot for block in sm.blocks) for sm in self.sms]
+
+    def work_left_by_sm(self, slot: int) -> list[float]:
+        return [max((self._left(b) for b in sm.blocks if b.slot == slot), default=0.0) for sm in self.sms]
+
+    def work_done_by_sm(self, slot: int) -> list[float]:
+        ended = self.launches[slot].spans
+        return [
+            ended.get(sm.number, (0,))[0] + sum(1.0 - self._left(b) for b in sm.blocks if b.slot == slot)
+            for sm in self.sms
+        ]
+
+    def mix_of(self, sm: int) -> Mix:
+        owners = [block.slot for block in self.sms[sm].blocks]
+        return tuple((slot, owners.count(slot)) for slot in sorted(set(owners)))
+
+    def domain_at(self, sm: int) -> int:
+        return self.sms[sm].domain
+
+    def load_at(self, sm: int) -> tuple[float, float]:
+        return self._load(self.sms[sm].domain)
+
+    def free(self, sm: int) -> tuple[int, ...]:
+        here = self.sms[sm]
+        shared = here.carveout if here.blocks else self.limits[1]
+        limits = (self.limits[0], shared, *self.limits[2:])
+        return tuple(limit - used for limit, used in zip(limits, here.used, strict=True))
+
+    def spans(self, slot: int) -> list[tuple[int, int, float, float]]:
+        return [(sm, *self.launches[slot].spans[sm]) for sm in sorted(self.launches[slot].spans)]
+
+    def usage(self) -> tuple[float, list[float]]:
+        return max(1.0, self.now / (BINS - 1)), [0.0] * (len(self.sms) * BINS * USES)
+
+    # ---- placing
+
+    def _heads(self) -> list[int]:
+        """Of each queue in line the first with blocks waiting."""
+        heads: dict[int, int] = {}
+        for slot, queue in self.line:
+            if self.launches[slot].waiting > 0:
+                heads.setdefault(queue, slot)
+        return [slot for slot, queue in self.line if heads.get(queue) == slot]
+
+    def _place(self) -> None:
+        """Block by block: the first head that fits anywhere places one where most of its kind would fit."""
+        moved = True
+        while moved:
+            moved = False
+            for slot in self._heads():
+                while self.launches[slot].waiting > 0:
+                    rooms = [(self._room(slot, self.sms[sm]), -i) for i, sm in enumerate(self.order)]
+                    room, place = max(rooms)
+                    if room == 0:
+                        break
+                    self._start(slot, self.sms[self.order[-place]])
+                moved = moved or self.launches[slot].waiting == 0
+
+    def _room(self, slot: int, sm: SM) -> int:
+        """How many more blocks of a launch an SM has room for; 0 if it may not take another."""
+        launch = self.launches[slot]
+        if sum(b.slot == slot for b in sm.blocks) >= launch.caps[sm.number]:
+            return 0
+        if sm.blocks and sm.carveout < launch.carveout:
+            return 0
+        if launch.tenant >= 0 and any(self.launches[b.slot].tenant != launch.tenant for b in sm.blocks):
+            return 0
+        limits = (self.limits[0], sm.carveout if sm.blocks else launch.carveout, *self.limits[2:])
+        held = zip(limits, sm.used, launch.need, strict=True)
+        return min([self.limits[3], *((limit - used) // need for limit, used, need in held if need > 0)])
+
+    def _start(self, slot: int, sm: SM) -> None:
+        launch = self.launches[slot]
+        if launch.saved:
+            work = launch.saved.pop()
+        else:
+            work = plain_core().jitter_factor(launch.seed, launch.next_block, launch.jitter)
+            launch.next_block += 1
+        if not sm.blocks:
+            sm.carveout = launch.carveout
+        sm.blocks.append(Block(slot, work, self.now))
+        sm.used = [used + need for used, need in zip(sm.used, launch.need, strict=True)]
+        launch.waiting -= 1
+        launch.resident += 1
+        if launch.first_start < 0:
+            launch.first_start = self.now
+        if launch.waiting == 0:
+            launch.dispatched_at = self.now
+        launch.spans.setdefault(sm.number, (0, self.now, self.now))
+
+    def _remove(self, sm: SM, block: Block) -> None:
+        launch = self.launches[block.slot]
+        sm.blocks.remove(block)
+        sm.used = [used - need for used, need in zip(sm.used, launch.need, strict=True)]
+        launch.resident -= 1
+
+    # ---- progress
+
+    def _life(self, sm: SM, block: Block) -> Iterator[simpy.Event]:
+        while block.work > FINISHED:
+            try:
+                yield self.env.timeout(block.work / block.rate)
+                break
+            except simpy.Interrupt as interrupt:
+                if interrupt.cause == "evicted":
+                    return
+        self._end(sm, block)
+
+    def _end(self, sm: SM, block: Block) -> None:
+        launch = self.launches[block.slot]
+        self._remove(sm, block)
+        launch.ended += 1
+        ran, start, _ = launch.spans[sm.number]
+        launch.spans[sm.number] = (ran + 1, start, self.now)
+        if launch.ended == launch.blocks:
+            self.done.append(block.slot)
+        if not sm.refilling:
+            sm.refilling = True
+            event = self.env.event()
+            event._ok, event._value = True, None
+            event.callbacks.append(lambda _: self._refill(sm))
+            self.env.schedule(event, priority=AFTER_ENDS)
+
+    def _refill(self, sm: SM) -> None:
+        sm.refilling = False
+        heads = self._heads()
+        for slot in heads:
+            while self.launches[slot].waiting > 0 and self._room(slot, sm) > 0:
+                self._start(slot, sm)
+        changed = [sm]
+        if self._heads() != heads:  # the next in line may find room anywhere
+            self._place()
+            changed = self.sms
+        self._set_rates(changed)
+
+    def _left(self, block: Block) -> float:
+        return block.work - block.rate * (self.now - block.since)
+
+    def _charge(self, block: Block) -> None:
+        block.work = self._left(block)
+        block.since = self.now
+
+    def _load(self, domain: int) -> tuple[float, float]:
+        loads = [sm.load for sm in self.sms if sm.domain == domain]
+        return sum(dram for dram, _ in loads), sum(l2 for _, l2 in loads)
+
+    def _resolve(self, sm: SM) -> tuple[list[list[float]], float, float]:
+        mix = self.mix_of(sm.number)
+        if mix not in self.resolved:
+            self.resolved[mix] = self.resolve(mix) if mix else ([], 0.0, 0.0)
+        return self.resolved[mix]
+
+    def _set_rates(self, changed: list[SM]) -> None:
+        """Give every block the rate that its SM's mix and its memory domain's load make it have now."""
+        for sm in changed:
+            sm.load = self._resolve(sm)[1:]
+        restretched = set()
+        for domain, seen in enumerate(self.loads):
+            load = self._load(domain)
+            if self.restless or any(abs(a - b) > self.load_step for a, b in zip(load, seen, strict=True)):
+                self.loads[domain] = load
+                self.factors[domain] = self.stretch(domain, *load)
+                restretched.add(domain)
+        self.restless = False
+        for sm in self.sms:
+            if sm in changed or sm.domain in restretched:
+                self._set_rates_of(sm)
+
+    def _set_rates_of(self, sm: SM) -> None:
+        rates = {
+            slot: list(values) for (slot, _), values in zip(self.mix_of(sm.number), self._resolve(sm)[0], strict=True)
+        }
+        for block in sm.blocks:
+            rate = rates[block.slot].pop(0) / self.factors[sm.domain][block.slot]
+            if rate != block.rate:
+                self._charge(block)
+                block.rate = rate
+                if block.process is not None:
+                    block.process.interrupt("rate")
+            if block.process is None:
+                block.process = self.env.process(self._life(sm, block))
+
+
+@contextmanager
+def slow_sms() -> Iterator[None]:
+    """Replays inside use one process a block."""
+    fast = anchor.SMArray
+    anchor.SMArray = SlowSMs  # type: ignore[misc,assignment]
+    try:
+        yield
+    finally:
+        anchor.SMArray = fast  # type: ignore[misc]

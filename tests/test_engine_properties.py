@@ -1,0 +1,222 @@
+"""Replays of random traces: limits, conservation, determinism, and what must hold of a kernel alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cores import is_compiled, plain_core
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import kernels, traces
+
+from gpusim import load_gpu, load_trace
+from gpusim.engine import anchor
+from gpusim.engine.anchor import anchored
+from gpusim.engine.replay import Kernels, replay, solo_makespans
+from gpusim.engine.transfer import transferred
+from gpusim.gpu import GPU
+from gpusim.policies.registry import policies
+from gpusim.result import Result
+from gpusim.trace import Convolution, Kernel, KernelLaunch, Stream, Trace
+
+H200 = load_gpu("h200")
+TRACES = Path(__file__).resolve().parent.parent / "traces"
+
+# Policies that give a kernel which is alone in its trace the whole GPU.
+WHOLE_GPU = sorted({"serial", "leftover", "even", "inter-sm", "warped-slicer", "smk"} & set(policies()))
+POLICIES = st.sampled_from([name for name in WHOLE_GPU])
+
+
+def alone(launch: KernelLaunch) -> Trace:
+    operation = Kernel(id="k", kind="kernel", kernel=launch)
+    return Trace(version=1, name="alone", device="h200", streams=(Stream(name="a", operations=(operation,)),))
+
+
+def launches_of(trace: Trace) -> dict[tuple[str, int], KernelLaunch]:
+    return {(op.id, i): launch for op in trace.operations() for i, launch in enumerate(op.launches())}
+
+
+# ---- one kernel alone -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", WHOLE_GPU)
+@settings(max_examples=25)
+@given(launch=kernels())
+def test_a_kernel_alone_takes_its_recorded_time(policy: str, launch: KernelLaunch) -> None:
+    result = replay(alone(launch), H200, policy)
+    assert result.makespan_us == pytest.approx(launch.duration_us, rel=1e-6)
+    assert result.kernel_runs[0].sharing_us == pytest.approx(0.0, abs=1e-6 * launch.duration_us)
+
+
+def faster(gpu: GPU, **changes: float) -> GPU:
+    """A GPU with other numbers: a value of the GPU itself, or a constant of its model."""
+    own = {key: value for key, value in changes.items() if hasattr(gpu, key)}
+    model = {key: value for key, value in changes.items() if key not in own}
+    return replace(gpu, name="other", model=gpu.model.model_copy(update=model), **own)
+
+
+@settings(max_examples=60)
+@given(launch=kernels(), factor=st.sampled_from([1.1, 2.0, 8.0]))
+def test_more_bandwidth_never_slows_a_kernel_alone(launch: KernelLaunch, factor: float) -> None:
+    peak, sustained = H200.dram_bandwidth_gb_per_s, H200.model.dram_sustained_gb_per_s
+    gpu = faster(H200, dram_bandwidth_gb_per_s=peak * factor, dram_sustained_gb_per_s=sustained * factor)
+    model = anchored(launch, H200)
+    assert transferred(model, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-9)
+
+
+@settings(max_examples=60)
+@given(launch=kernels(), factor=st.sampled_from([1.1, 2.0]))
+def test_a_faster_clock_never_slows_a_kernel_alone(launch: KernelLaunch, factor: float) -> None:
+    model = anchored(launch, H200)
+    gpu = faster(H200, boost_clock_mhz=H200.boost_clock_mhz * factor)
+    assert transferred(model, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-2)
+
+
+@settings(max_examples=60)
+@given(launch=kernels(), sms=st.sampled_from([133, 144, 264]))
+def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int) -> None:
+    """Where memory binds, more SMs run its last wave at fewer blocks an SM: that may cost a little."""
+    model = anchored(launch, H200)
+    assert transferred(model, H200, faster(H200, sm_count=sms), "").solo_us <= model.solo_us * 1.05
+
+
+@settings(max_examples=40)
+@given(launch=kernels())
+def test_a_gpu_of_the_same_numbers_changes_nothing(launch: KernelLaunch) -> None:
+    model = anchored(launch, H200)
+    assert transferred(model, H200, replace(H200, name="twin"), "").solo_us == pytest.approx(model.solo_us, rel=1e-6)
+
+
+# ---- any trace ------------------------------------------------------------------------------------------------------
+
+
+def check(trace: Trace, result: Result) -> None:
+    """What holds of every replay."""
+    launches = launches_of(trace)
+    requests = {s.name: sum(r.stream == s.name for r in result.request_runs) for s in trace.streams}
+    stream_of = {op.id: s.name for s in trace.streams for op in s.operations}
+    expected = sum(requests[stream_of[op]] for op, _ in launches)
+    assert len(result.kernel_runs) == expected
+    placed = dict.fromkeys(range(len(result.kernel_runs)), 0)
+    for placement in result.placements:
+        run = result.kernel_runs[placement.run]
+        placed[placement.run] += placement.blocks
+        assert placement.blocks > 0 and 0 <= placement.sm < H200.sm_count
+        assert run.start_us <= placement.start_us <= placement.end_us <= run.end_us
+    for i, run in enumerate(result.kernel_runs):
+        model = anchored_model(launches[(run.operation, run.index)])
+        assert run.blocks == launches[(run.operation, run.index)].blocks
+        assert placed[i] == model.blocks
+        assert run.ready_us + model.latency_us <= run.start_us * (1 + 1e-12)
+        assert run.start_us <= run.dispatched_us <= run.end_us
+        assert run.end_us <= result.makespan_us * (1 + 1e-12)
+    for sm in result.usage.shares:
+        for bin_ in sm:
+            assert all(0.0 <= share <= 1.0 + 1e-9 for share in bin_[:4])
+    for stream, run in zip(trace.streams, result.stream_runs, strict=True):
+        assert run.stream == stream.name
+        assert run.end_us >= run.start_us >= run.release_us >= 0.0 or not stream.operations
+    ends = {(r.operation, r.request): r for r in result.operation_runs}
+    for op in trace.operations():
+        for other in op.depends_on:
+            assert ends[(op.id, 0)].start_us >= ends[(other, 0)].end_us
+
+
+MODELS = Kernels(H200, H200)
+
+
+def anchored_model(launch: KernelLaunch) -> anchor.KernelModel:
+    return MODELS.model(launch, "")
+
+
+@settings(max_examples=60)
+@given(trace=traces(), policy=POLICIES)
+def test_random_traces_keep_to_the_rules(trace: Trace, policy: str) -> None:
+    check(trace, replay(trace, H200, policy, kernels=MODELS))
+
+
+@settings(max_examples=25)
+@given(trace=traces(max_streams=4, max_operations=6, with_arrivals=True), policy=POLICIES)
+def test_random_traces_with_arrivals_keep_to_the_rules(trace: Trace, policy: str) -> None:
+    check(trace, replay(trace, H200, policy, kernels=MODELS))
+
+
+@settings(max_examples=40)
+@given(trace=traces(max_streams=4))
+def test_serial_takes_no_less_than_its_kernels_alone(trace: Trace) -> None:
+    result = replay(trace, H200, "serial", kernels=MODELS)
+    on_main = [run for run in result.kernel_runs if launches_of(trace)[(run.operation, run.index)].stream == "main"]
+    assert result.makespan_us >= sum(run.solo_us for run in on_main) * (1 - 1e-6)
+
+
+@settings(max_examples=40)
+@given(trace=traces(max_streams=1, max_operations=5))
+def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
+    result = replay(trace, H200, "leftover", kernels=MODELS)
+    assert result.makespan_us == pytest.approx(sum(solo_makespans(trace, H200, MODELS).values()), rel=1e-9)
+
+
+# ---- the same again -------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(trace=traces(), policy=POLICIES)
+def test_the_same_replay_twice_is_the_same(trace: Trace, policy: str) -> None:
+    assert replay(trace, H200, policy) == replay(trace, H200, policy)
+
+
+@settings(max_examples=30)
+@given(trace=traces(), policy=POLICIES)
+def test_what_was_worked_out_before_changes_nothing(trace: Trace, policy: str) -> None:
+    kernels = Kernels(H200, H200)
+    first = replay(trace, H200, "serial", kernels=kernels)
+    second = replay(trace, H200, policy, kernels=kernels)
+    assert first == replay(trace, H200, "serial")
+    assert second == replay(trace, H200, policy)
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")
+@settings(max_examples=15)
+@given(trace=traces(max_streams=4, max_operations=5), policy=POLICIES)
+def test_replays_on_the_plain_core_agree_to_the_bit(trace: Trace, policy: str) -> None:
+    compiled = replay(trace, H200, policy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(anchor, "SMArray", plain_core().SMArray)
+        plain = replay(trace, H200, policy)
+    assert compiled == plain
+
+
+PRINT = """
+import hashlib, sys
+from gpusim import load_gpu, load_trace, replay
+trace, gpu = load_trace(sys.argv[1]), load_gpu("h200")
+for policy in sys.argv[2:]:
+    print(policy, hashlib.sha256(repr(replay(trace, gpu, policy)).encode()).hexdigest())
+"""
+
+
+def test_another_process_and_hash_seed_give_the_same_bytes() -> None:
+    path = TRACES / "inception_3a.json.gz"
+    trace = load_trace(path)
+    here = [hashlib.sha256(repr(replay(trace, H200, name)).encode()).hexdigest() for name in WHOLE_GPU]
+    for seed in ("0", "4711"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", PRINT, str(path), *WHOLE_GPU]
+        found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        assert [line.split()[1] for line in found.splitlines()] == here
+
+
+@pytest.mark.parametrize("path", sorted(TRACES.glob("*.json*")), ids=lambda path: path.name.split(".")[0])
+def test_shipped_traces_replay(path: Path) -> None:
+    trace = load_trace(path)
+    gpu = load_gpu(trace.device)
+    for policy in ("serial", "leftover"):
+        result = replay(trace, gpu, policy)
+        assert result.makespan_us > 0.0
+    assert any(isinstance(op, Convolution | Kernel) for op in trace.operations())
