@@ -363,19 +363,19 @@ class Device:
                 [(model.sharing, model.blocks_per_sm)], 0, model.own_load.dram, model.own_load.l2, model.own_load
             ),
             dram_load=model.own_load.dram,
+            l2_load=model.own_load.l2,
             issue_us=model.busy_us("issue_cycles"),
             memory_us=model.busy_us("l1_cycles"),
             dram_us=model.dram_share_us,
             memory_stall_share=memory_stall_share(model.launch.mix),
+            latency_us=model.latency_us,
             queued=launch.queued,
         )
 
-            l2_load=model.own_load.l2,
     def _residents(self, kernel: int) -> Sequence[int]:
         slot = self._launches[kernel].slot
         return [0] * self._gpu.sm_count if slot is None else self._sms.residents_by_sm(slot)
 
-            latency_us=model.latency_us,
     def _blocks_done(self, kernel: int) -> int:
         launch = self._launches[kernel]
         return 0 if launch.slot is None else launch.model.blocks - self._sms.unfinished_blocks(launch.slot)
