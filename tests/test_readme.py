@@ -1,0 +1,40 @@
+"""The README: its commands and examples are what the repository does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_outputs_are_what_the_commands_print() -> None:
+    """When this fails after a change of the model or of a table: python docs/refresh.py."""
+    spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
+    assert spec is not None and spec.loader is not None
+    refresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(refresh)
+    assert len(refresh.PLACE.findall(TEXT)) >= 3
+    assert refresh.refreshed(TEXT) == TEXT
+
+
+def test_the_two_commands_that_set_up() -> None:
+    install = "python3 -m venv .venv && .venv/bin/pip install -e"
+    assert f"{install} . && .venv/bin/gpusim replay traces/inception_3a.json.gz\n" in TEXT
+    assert f"{install} '.[dev]' && .venv/bin/pytest\n" in TEXT
+
+
+def test_example_policy_is_the_file() -> None:
+    policy = (ROOT / "experiments" / "my_policy.py").read_text(encoding="utf-8")
+    assert f"```python\n{policy}```" in TEXT
+    assert len(policy.splitlines()) <= 22
+
+
+def test_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    example = next(block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "import gpusim\n" in block)
+    exec(compile(example, "README.md", "exec"), {})
