@@ -14,6 +14,17 @@ from gpusim.result import Result
 from gpusim.trace import Trace
 
 
+def check(trace: Trace, gpu: GPU, policy: str) -> None:
+    """Tell what is wrong with a policy for a trace and a GPU before anything is replayed.
+
+    Raises:
+        InputError: an unknown policy or parameter, or a value that this trace or GPU cannot have.
+    """
+    chosen = policy_from(policy)
+    if not isinstance(chosen, Oracle):
+        chosen.prepare(gpu, [stream.name for stream in trace.streams])
+
+
 def replay(
     trace: Trace,
     gpu: GPU,

@@ -11,13 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gpusim.api import replay
+from gpusim.api import check, replay
 from gpusim.engine.replay import Kernels, recording_gpu, solo_makespans
 from gpusim.files import whole_folder
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.metrics import LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing
 from gpusim.plots import gantt, occupancy
-from gpusim.policies.registry import policy_from
 from gpusim.result import USES, KernelRun, Result, StreamRun
 from gpusim.tables import Column, number, print_table, shortened
 from gpusim.trace import Trace
@@ -70,7 +69,7 @@ def compare(
     """
     wanted = list(dict.fromkeys(policies))
     for policy in wanted:
-        policy_from(policy)  # what is wrong with one shows before the first is replayed
+        check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
     runs = [BASELINE, *(policy for policy in wanted if policy != BASELINE)]
     kernels = Kernels(recording_gpu(trace, gpu), gpu)
     solo = solo_makespans(trace, gpu, kernels)
