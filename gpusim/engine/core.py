@@ -23,6 +23,7 @@ RESOURCES = 4  # registers, shared memory, warps, block slots: in this order whe
 USES = 6  # the four resources, issue slots, DRAM: what the usage history holds
 BINS = 128  # bins of the usage history; their width doubles when the history outgrows them
 FIRST_MIXES = 64  # mixes that the tables hold before they grow
+SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by is then within 0.5 % of the whole
 FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
 NEVER = 1e300
 _BINS = BINS  # the same, which the build makes numbers of C
@@ -753,8 +754,8 @@ class SMArray:
         """Jump over a stretch in which every launch only replaces blocks by its own, leaving two waves of each.
 
         The state after the jump is the state before it, later. That is exact in the mean: the launch that sets the
-        length skips whole waves, the others carry what is left of a block to their next jump. Nothing is skipped
-        while any launch drains.
+        length skips whole waves, the others carry what is left of a block to their next jump. Which SM runs the last
+        few blocks may differ, so nothing is skipped unless every launch has many waves to go.
         """
         self.stable = 0
         for i in range(self.slots):
@@ -766,7 +767,7 @@ class SMArray:
         for i in range(self.slots):
             if self.resident[i] > 0:
                 spare = (self.waiting[i] - 2 * self.resident[i]) // self.resident[i] * self.resident[i]
-                if spare <= 0 or self.saved[i]:
+                if spare < SKIPPED_WAVES * self.resident[i] or self.saved[i]:
                     return
                 if spare / self.throughput[i] < length:
                     length = spare / self.throughput[i]
