@@ -23,7 +23,6 @@ from math import sqrt
 from gpusim.gpu import ModelConstants
 from gpusim.trace import Mix, WarpStalls
 
-ROUNDS = 24  # of the fixed point in `mix_times`; the change left after it is far below the model's error
 SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
 MOST_BUSY = 0.985  # a counter that reads more than the sustained rate is taken as this busy
 
@@ -107,24 +106,19 @@ def mix_times(residents: Sequence[tuple[Sharing, int]], least: Sequence[float] =
         least: what no time may fall below, one each (`capped_time`); empty: no such limit.
 
     Returns:
-        One time each. For one kernel: sqrt(latency^2 + (m^2 - 1) turn^2) with m warps a scheduler. Others add their
-        warps at the resource that binds this kernel, in proportion to how often they come by; two kernels with
-        the same numbers behave as one.
+        One time each. For one kernel: sqrt(latency^2 + (m^2 - 1) turn^2) with m warps a scheduler. Each warp of
+        another kernel adds what it holds of the resource that binds that other kernel, whichever it is: warps take
+        turns at the scheduler before they reach a pipe. Two kernels with the same numbers behave as one.
     """
-    competing = [max(1.0, count * kernel.warps_per_scheduler) for kernel, count in residents]
-    if len(residents) == 1:
-        kernel, warps = residents[0][0], competing[0]
-        return [max([_time(kernel, warps * kernel.turn), *least])]
-    present = [count * kernel.warps_per_scheduler for kernel, count in residents]
-    times = [_time(kernel, warps * kernel.turn) for (kernel, _), warps in zip(residents, competing, strict=True)]
-    for _ in range(ROUNDS):
-        times = [
-            0.5 * times[i] + 0.5 * _time(kernel, _queue(i, residents, competing, present, times))
-            for i, (kernel, _) in enumerate(residents)
-        ]
-        if least:
-            times = [max(time, floor) for time, floor in zip(times, least, strict=True)]
-    return times
+    warps = [count * kernel.warps_per_scheduler for kernel, count in residents]
+    busiest = [max(kernel.demands) for kernel, _ in residents]
+    times = []
+    for i, (kernel, _) in enumerate(residents):
+        scale = kernel.turn / kernel.demands[kernel.bound]
+        others = sum(warps[j] * busiest[j] for j in range(len(residents)) if j != i)
+        queue = max(kernel.turn, warps[i] * kernel.turn + scale * others)
+        times.append(_time(kernel, queue))
+    return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
 
 
 def capped_time(kernel: Sharing, blocks: int, issue_share: float | None, memory_share: float | None) -> float:
@@ -211,25 +205,6 @@ def age_shares(count: int, preference: float) -> list[float]:
 def _time(kernel: Sharing, queue: float) -> float:
     own = kernel.turn * kernel.turn
     return sqrt(max(kernel.latency * kernel.latency + queue * queue - own, 1e-12))
-
-
-def _queue(
-    i: int,
-    residents: Sequence[tuple[Sharing, int]],
-    competing: Sequence[float],
-    present: Sequence[float],
-    times: Sequence[float],
-) -> float:
-    kernel = residents[i][0]
-    r = kernel.bound
-    scale = kernel.turn / kernel.demands[r] if kernel.demands[r] > 0.0 else 0.0
-    total = 0.0
-    for j, (other, _) in enumerate(residents):
-        if j == i:
-            total += max(present[i], min(1.0, competing[i])) * kernel.turn
-        else:
-            total += present[j] * scale * other.demands[r] * min(1.0, times[i] / times[j])
-    return max(total, kernel.turn)
 
 
 def memory_stall_share(mix: Mix | None) -> float:

@@ -255,6 +255,16 @@ class ModelConstants(_Strict):
         description="share of its counted peak that L2 sustains",
         json_schema_extra={"unit": "1"},
     )
+    l2_write_gb_per_s: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+        default=5000.0,
+        description="plain writes that L2 sustains",
+        json_schema_extra={"unit": "GB/s"},
+    )
+    l2_atomic_gb_per_s: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+        default=3000.0,
+        description="traffic of atomics and reductions that L2 sustains",
+        json_schema_extra={"unit": "GB/s"},
+    )
     sustained_issue_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.9,
         description="share of an SM's issue slots, pipes and data paths that co-resident warps can keep busy",

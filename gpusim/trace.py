@@ -118,6 +118,10 @@ class Mix(_Strict):
     l1_read_bytes: Annotated[_Traffic, _text("read into L1 from L2")] = None
     l1_write_bytes: Annotated[_Traffic, _text("written from L1 to L2")] = None
     l2_bytes: Annotated[_Traffic, _text("all traffic at L2")] = None
+    l2_read_bytes: Annotated[_Traffic, _text("the part of it that is reads")] = None
+    l2_write_bytes: Annotated[
+        _Traffic, _text("the part of it that is plain writes; what is left are atomics and reductions")
+    ] = None
     dram_read_bytes: Annotated[_Traffic, _text("read from DRAM")] = None
     dram_write_bytes: Annotated[_Traffic, _text("written to DRAM")] = None
     l2_busy_us: Annotated[

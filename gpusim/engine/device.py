@@ -303,7 +303,7 @@ class Device:
         self._limit(line)
         for grant in line:
             launch = self._launches[grant.kernel]
-            caps = _caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
+            caps = launch.model.within_grid(_caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count))
             if self._caps.get(grant.kernel) != caps:
                 self._caps[grant.kernel] = caps
                 self._sms.set_caps(_slot(launch), caps)

@@ -25,6 +25,11 @@ TOTALS = {  # of the launch
     "dram_read_bytes": "dram__bytes_read.sum",
     "dram_write_bytes": "dram__bytes_write.sum",
 }
+SECTOR_BYTES = 32
+SECTORS = {  # of the launch
+    "l2_read_bytes": "lts__t_sectors_op_read.sum",
+    "l2_write_bytes": "lts__t_sectors_op_write.sum",
+}
 AS_COUNTED = {
     "l1_hit_percent": "l1tex__t_sector_hit_rate.pct",
     "l2_hit_percent": "lts__t_sector_hit_rate.pct",
@@ -48,6 +53,7 @@ REQUIRED = (
     "lts__throughput.avg.pct_of_peak_sustained_elapsed",
     *BUSY_PERCENT.values(),
     *TOTALS.values(),
+    *SECTORS.values(),
     *AS_COUNTED.values(),
     *(STALL_COUNTER.format(part) for part in STALLS.values()),
 )
@@ -77,6 +83,7 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix:
         name: trimmed(float(counters[counter]) / 100 * sm_cycles_per_block) for name, counter in BUSY_PERCENT.items()
     }
     fields |= {name: trimmed(float(counters[counter]) / blocks) for name, counter in TOTALS.items()}
+    fields |= {name: trimmed(float(counters[counter]) * SECTOR_BYTES / blocks) for name, counter in SECTORS.items()}
     fields |= {name: trimmed(float(counters[counter])) for name, counter in AS_COUNTED.items()}
     fields["l2_hit_percent"] = min(fields["l2_hit_percent"], 100.0)
     l2_busy = float(counters["lts__throughput.avg.pct_of_peak_sustained_elapsed"]) / 100
