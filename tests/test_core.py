@@ -397,6 +397,15 @@ def test_usage_folds_and_keeps_its_sum(core: ModuleType) -> None:
     assert sum(flat[3::6]) == pytest.approx(5000.0)
 
 
+def test_short_blocks_end_late_in_a_long_replay(core: ModuleType) -> None:
+    """At 10^6 us the clock is coarser than what such a block has left of its work."""
+    array = array_of(core, 1, rates=own_pace(50.0))
+    array.now = 1e6
+    submit(array, 0, 64, caps=2)
+    line(array, 0)
+    assert ends(array) == [(0, pytest.approx(1e6 + 32 / 50.0))]
+
+
 # ---- jitter ---------------------------------------------------------------------------------------------------------
 
 

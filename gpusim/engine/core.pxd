@@ -3,7 +3,7 @@ cimport cython
 
 # numbers that core.py sets once (those that other modules read stay Python's, with a copy for C)
 cdef long long RESOURCES, USES, FIRST_MIXES, MODULUS, SKIPPED_WAVES, _BINS
-cdef double FINISHED, _NEVER
+cdef double FINISHED, ROUNDING, _NEVER
 
 @cython.locals(x=cython.longlong)
 cdef double jitter_factor(long long seed, long long block, double jitter)

@@ -25,6 +25,7 @@ BINS = 128  # bins of the usage history; their width doubles when the history ou
 FIRST_MIXES = 64  # mixes that the tables hold before they grow
 SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by is then within 0.5 % of the whole
 FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
+ROUNDING = 4e-16  # relative, of the clock: late in a long replay a short block's end rounds to this
 NEVER = 1e300
 _BINS = BINS  # the same, which the build makes numbers of C
 _NEVER = NEVER
@@ -652,7 +653,7 @@ class SMArray:
         base = sm * self.width
         j = base + self.count[sm] - 1
         while j >= base:
-            if self.work[j] <= FINISHED:
+            if self.work[j] <= FINISHED + self.rate[j] * self.now * ROUNDING:
                 slot = self.owner[j]
                 i = slot * self.sms + sm
                 self.ran[i] += 1
