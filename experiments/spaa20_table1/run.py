@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -329,7 +330,7 @@ def _hope_text(rows: Sequence[Row]) -> str:
             f"{inter.speedup:.3f}x of serial. While both run, the intra-SM partition does {intra.together:.2f} times "
             f"what taking turns does."
         )
-    return "\n".join([*lines, "", _verdict(rows, framework)])
+    return "\n".join([*(_wrapped(line, "  ") for line in lines), "", _wrapped(_verdict(rows, framework))])
 
 
 def _mixed(rows: Sequence[Row], durations: str) -> list[Row]:
@@ -341,10 +342,10 @@ def _verdict(rows: Sequence[Row], framework: float) -> str:
     works = [row.together > SOME_GAIN for row in intra]
     gains = [row.speedup > SOME_GAIN for row in intra]
     sooner = [framework / row.makespan_us > SOME_GAIN for row in intra]
-    least, most = min(row.together for row in intra), max(row.together for row in intra)
+    times = " and ".join(dict.fromkeys(f"{row.together:.2f}" for row in intra))
     return (
-        f"Running both on every SM does more than taking turns under {_which(works)}: {least:.2f} to {most:.2f} times "
-        f"as much while both run. Whether it shows in the makespan depends on the durations: against serial with the "
+        f"Running both on every SM does more than taking turns under {_which(works)}: {times} times as much while both "
+        f"run. Whether it shows in the makespan depends on the durations: against serial with the "
         f"same algorithms it gains more than {100 * (SOME_GAIN - 1):.0f} % under {_which(gains)}; against PRECOMP_GEMM "
         f"for both, one after the other, under {_which(sooner)}."
     )
@@ -373,12 +374,16 @@ def _ratio_text(rows: Sequence[Row], mixed: Trace) -> str:
         f"{peak[1]:.3f}x, at a ratio of {peak[0]}."
     )
     table = _markdown(["ratio", "intra-SM", "SM split", "leftover"], cells)
-    return f"{head}\n\n{table}\n\n![speedup over serial against the ratio of the durations](ratio.png)"
+    return f"{_wrapped(head)}\n\n{table}\n\n![speedup over serial against the ratio of the durations](ratio.png)"
 
 
 def _rule_ratios(mixed: Trace) -> dict[str, float]:
     first = launch(mixed, 0).duration_us
     return {"own flop": launch(mixed, 1).duration_us / first, "direct flop": direct_us(mixed) / first}
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
