@@ -130,11 +130,11 @@ class SlowSMs:
         self.resolved.clear()
         self.restless = True
 
-    def evict(self, slot: int, sm: int, blocks: int, extra_work: float) -> None:
+    def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
         launch, here = self.launches[slot], self.sms[sm]
         for block in [b for b in reversed(here.blocks) if b.slot == slot][:blocks]:
             self._charge(block)
-            launch.saved.append(block.work + extra_work)
+            launch.saved.append((1.0 if restart else block.work) + extra_work)
             launch.waiting += 1
             self._remove(here, block)
             assert block.process is not None

@@ -89,23 +89,27 @@ def kernels(draw: st.DrawFn, stream: str = "main", max_blocks_x: int = 2000) -> 
 
 
 @st.composite
-def algorithms(draw: st.DrawFn, name: str = "FFT_TILING/FMA", max_kernels: int = 4) -> ConvolutionAlgorithm:
+def algorithms(
+    draw: st.DrawFn, name: str = "FFT_TILING/FMA", max_kernels: int = 4, max_blocks_x: int = 2000
+) -> ConvolutionAlgorithm:
     """An algorithm whose kernels may run on streams of the library's own."""
     streams = st.sampled_from(["main", "main", "internal0", "internal1"])
     count = draw(st.integers(1, max_kernels))
     return ConvolutionAlgorithm(
         algorithm=name,
         workspace_bytes=draw(st.none() | st.integers(0, 10**9)),
-        kernels=tuple(draw(kernels(draw(streams))) for _ in range(count)),
+        kernels=tuple(draw(kernels(draw(streams), max_blocks_x)) for _ in range(count)),
     )
 
 
 @st.composite
-def operations(draw: st.DrawFn, id: str = "op", depends_on: tuple[str, ...] = ()) -> AnyOperation:
+def operations(
+    draw: st.DrawFn, id: str = "op", depends_on: tuple[str, ...] = (), max_blocks_x: int = 2000
+) -> AnyOperation:
     """One operation of any kind."""
     kind = draw(st.sampled_from(["kernel", "kernel", "convolution", "copy", "host"]))
     if kind == "kernel":
-        return Kernel(id=id, kind="kernel", depends_on=depends_on, kernel=draw(kernels()))
+        return Kernel(id=id, kind="kernel", depends_on=depends_on, kernel=draw(kernels("main", max_blocks_x)))
     if kind == "copy":
         return Copy(
             id=id,
@@ -140,7 +144,7 @@ def operations(draw: st.DrawFn, id: str = "op", depends_on: tuple[str, ...] = ()
             stride=draw(st.integers(1, 2)),
         ),
         direction=draw(st.sampled_from(["fwd", "bwd_data", "bwd_filter"])),
-        selected=draw(algorithms()),
+        selected=draw(algorithms(max_blocks_x=max_blocks_x)),
         alternatives=tuple(draw(algorithms(name)) for name in others),
     )
 
@@ -163,7 +167,11 @@ def arrivals() -> st.SearchStrategy[TimesArrivals | PoissonArrivals | LoopArriva
 
 @st.composite
 def traces(
-    draw: st.DrawFn, max_streams: int = 8, max_operations: int = 12, with_arrivals: bool = False
+    draw: st.DrawFn,
+    max_streams: int = 8,
+    max_operations: int = 12,
+    with_arrivals: bool = False,
+    max_blocks_x: int = 2000,
 ) -> Trace:
     """A trace of 1 to `max_streams` streams whose operations depend only on ones drawn before them."""
     stream_count = draw(st.integers(1, max_streams))
@@ -177,7 +185,7 @@ def traces(
         depends_on: tuple[str, ...] = ()
         if arriving[name] is None and connected:
             depends_on = tuple(draw(st.lists(st.sampled_from(connected), unique=True, max_size=3)))
-        operation = draw(operations(f"op{n}", depends_on))
+        operation = draw(operations(f"op{n}", depends_on, max_blocks_x))
         lists[name].append(operation)
         if arriving[name] is None:
             connected.append(operation.id)

@@ -1,0 +1,61 @@
+"""The engine against one simpy process a block (see `oracle`): the same makespans, to within half a per cent.
+
+Small shipped traces and random ones here; every shipped trace, which takes minutes, in benchmarks/.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from oracle import slow_sms
+from strategies import traces
+
+from gpusim import load_gpu, load_trace
+from gpusim.engine.replay import Kernels, replay
+from gpusim.result import Result
+from gpusim.trace import Trace
+
+TRACES = Path(__file__).resolve().parent.parent / "traces"
+POLICIES = ["serial", "leftover", "even", "inter-sm", "smk", "warped-slicer"]
+PAIR = "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
+TOLERANCE = 0.005
+
+
+def both(trace: Trace, policy: str) -> tuple[Result, Result]:
+    """The trace replayed by the engine, and on the slow SMs."""
+    gpu = load_gpu(trace.device)
+    kernels = Kernels(gpu, gpu)
+    solo = {stream.name: 1.0 for stream in trace.streams}
+    fast = replay(trace, gpu, policy, kernels=kernels, solo=solo)
+    with slow_sms():
+        slow = replay(trace, gpu, policy, kernels=kernels, solo=solo)
+    return fast, slow
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_two_convolutions_take_as_long_as_one_process_a_block(policy: str) -> None:
+    fast, slow = both(load_trace(TRACES / "spaa20_table1.json"), policy)
+    assert fast.makespan_us == pytest.approx(slow.makespan_us, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("policy", ["leftover", "even", "smk"])
+def test_a_recorded_pair_takes_as_long_as_one_process_a_block(policy: str) -> None:
+    fast, slow = both(load_trace(TRACES / PAIR), policy)
+    assert fast.makespan_us == pytest.approx(slow.makespan_us, rel=TOLERANCE)
+
+
+def test_an_sm_split_in_which_the_last_wave_matters() -> None:
+    """784 blocks, two to an SM, on 64 SMs: six waves and a bit."""
+    fast, slow = both(load_trace(TRACES / PAIR), "inter-sm:sms=64+68")
+    assert fast.makespan_us == pytest.approx(slow.makespan_us, rel=TOLERANCE)
+
+
+@settings(max_examples=25, phases=[Phase.explicit, Phase.generate])  # to shrink what takes seconds takes for ever
+@given(trace=traces(max_streams=8, max_operations=6, max_blocks_x=150), policy=st.sampled_from(POLICIES))
+def test_random_traces_take_as_long_as_one_process_a_block(trace: Trace, policy: str) -> None:
+    fast, slow = both(trace, policy)
+    assert fast.makespan_us == pytest.approx(slow.makespan_us, rel=TOLERANCE, abs=1e-9)
+    assert [run.kernel for run in fast.kernel_runs] == [run.kernel for run in slow.kernel_runs]
