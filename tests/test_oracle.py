@@ -1,0 +1,137 @@
+"""Oracles: nothing static is better, and how far others are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import traces
+from tiny import kernel, played, stream, tiny
+from tiny import trace as by_hand
+
+from gpusim import InputError, load_gpu, load_trace
+from gpusim import replay as replay_any
+from gpusim.engine import replay as engine
+from gpusim.engine.replay import Kernels, solo_makespans
+from gpusim.metrics import metrics
+from gpusim.oracle import distance, oracle_of, search
+from gpusim.policies.oracles import OracleInterSM
+from gpusim.policies.registry import policies, policy_from
+from gpusim.trace import Trace
+
+TRACES = Path(__file__).resolve().parent.parent / "traces"
+H200 = load_gpu("h200")
+SMALL = replace(H200, name="small", sm_count=8)  # 4 TPCs: three splits of two streams
+MODELS = Kernels(H200, SMALL)
+
+
+def test_the_best_split_by_hand() -> None:
+    """8 blocks of 10 us beside 2: on 4 SMs 3 + 1 take 31 and 21 us, all other splits longer."""
+    streams = (stream("a", kernel("a", 8, 21.0)), stream("b", kernel("b", 2, 11.0)))
+    best = played("oracle-inter-sm", *streams)
+    assert best.makespan_us == 31.0
+    assert best.policy == "oracle-inter-sm"
+    assert best.notes == (
+        "best of 7 replays (all divisions) by makespan: inter-sm",  # 2 + 2 takes as long: b leaves at 11
+    )
+    held = {f"{n}+{4 - n}": played(f"inter-sm:sms={n}+{4 - n}", *streams).makespan_us for n in (1, 2, 3)}
+    assert held == {"1+3": 81.0, "2+2": 41.0, "3+1": 31.0}
+
+
+def test_the_best_quota_by_hand() -> None:
+    """Blocks of 256 threads, four on an SM: of 16 quotas, each twice, and even."""
+    streams = (stream("a", kernel("a", 64, 41.0, threads=256)), stream("b", kernel("b", 16, 11.0, threads=256)))
+    best = played("oracle-intra-sm", *streams)
+    assert best.notes[0].startswith("best of 33 replays (all divisions) by makespan: ")
+    for a in range(1, 5):
+        for b in range(1, 5):
+            assert played(f"quota:blocks=a:{a}+b:{b}", *streams).makespan_us >= best.makespan_us
+
+
+SPLITS = ["inter-sm", "inter-sm:dynamic=false", "inter-sm:granularity=4"] + [
+    f"inter-sm:sms={n}+{8 - n}{dynamic}" for n in (2, 4, 6) for dynamic in ("", ",dynamic=true")
+]
+
+
+@settings(max_examples=12)
+@given(trace=traces(max_streams=2, max_operations=4), objective=st.sampled_from(["makespan", "stp"]))
+def test_no_static_split_beats_the_oracle(trace: Trace, objective: str) -> None:
+    solo = solo_makespans(trace, SMALL, MODELS)
+    best = search(trace, SMALL, f"oracle-inter-sm:objective={objective}", kernels=MODELS, solo=solo)
+    for text in SPLITS if len(trace.streams) == 2 else SPLITS[:1]:
+        result = engine.replay(trace, SMALL, text, kernels=MODELS, solo=solo)
+        assert distance(result, best, objective) >= -1e-12
+
+
+@settings(max_examples=6)
+@given(trace=traces(max_streams=2, max_operations=3), data=st.data())
+def test_no_static_quota_beats_the_oracle(trace: Trace, data: st.DataObject) -> None:
+    solo = solo_makespans(trace, SMALL, MODELS)
+    best = search(trace, SMALL, "oracle-intra-sm", kernels=MODELS, solo=solo)
+    names = [s.name for s in trace.streams]
+    for _ in range(5):
+        quotas = "+".join(f"{name}:{data.draw(st.integers(1, 32))}" for name in names)
+        release = data.draw(st.sampled_from(["", ",release=true"]))
+        result = engine.replay(trace, SMALL, f"quota:blocks={quotas}{release}", kernels=MODELS, solo=solo)
+        assert distance(result, best) >= -1e-12
+    assert distance(engine.replay(trace, SMALL, "even", kernels=MODELS, solo=solo), best) >= -1e-12
+
+
+@pytest.mark.parametrize("oracle", ["oracle-inter-sm", "oracle-intra-sm"])
+def test_three_streams_are_searched_from_the_even_split(oracle: str) -> None:
+    trace = load_trace(TRACES / "inception_5a.json.gz")
+    kernels = Kernels(H200, H200)
+    solo = solo_makespans(trace, H200, kernels)
+    best = search(trace, H200, f"{oracle}:replays=25", kernels=kernels, solo=solo)
+    assert best.notes[0].startswith("best of 25 replays (a local search) by makespan: ")
+    even = "inter-sm" if oracle == "oracle-inter-sm" else "even"
+    assert distance(engine.replay(trace, H200, even, kernels=kernels, solo=solo), best) >= 0.0
+
+
+def test_a_search_ends_where_no_move_is_better() -> None:
+    streams = [stream(name, kernel(name, 4, 11.0)) for name in "abc"]
+    best = played("oracle-inter-sm", *streams, gpu=tiny(6))
+    assert best.makespan_us == 21.0 and "(a local search)" in best.notes[0]
+
+
+def test_the_step_of_a_split_is_a_tpc_unless_asked() -> None:
+    streams = (stream("a", kernel("a", 8, 11.0)), stream("b", kernel("b", 8, 11.0)))
+    gpu = replace(tiny(8), sms_per_tpc=2)
+    assert played("oracle-inter-sm", *streams, gpu=gpu).notes[0].startswith("best of 7 ")
+    assert played("oracle-inter-sm:step=1", *streams, gpu=gpu).notes[0].startswith("best of 15 ")
+    assert played("oracle-inter-sm:step=5", *streams, gpu=gpu).notes[0].startswith("best of 1 ")
+
+
+def test_more_streams_than_steps_leave_the_even_split() -> None:
+    streams = [stream(name, kernel(name, 1, 11.0)) for name in "abc"]
+    assert played("oracle-inter-sm", *streams, gpu=tiny(2)).notes[0].endswith(": inter-sm")
+
+
+def test_distance() -> None:
+    streams = (stream("a", kernel("a", 8, 21.0)), stream("b", kernel("b", 2, 11.0)))
+    best, worse = played("oracle-inter-sm", *streams), played("inter-sm:sms=1+3", *streams)
+    assert distance(best, best) == 0.0
+    assert distance(worse, best) == pytest.approx(81.0 / 31.0 - 1.0)
+    assert distance(worse, best, "stp") == pytest.approx(metrics(best)["stp"] / metrics(worse)["stp"] - 1.0)
+
+
+def test_families() -> None:
+    assert oracle_of(policies()["inter-sm"]) == oracle_of(policy_from("green-context")) == "oracle-inter-sm"
+    assert oracle_of(policies()["even"]) == oracle_of(policies()["quota"]) == "oracle-intra-sm"
+    assert oracle_of(policies()["leftover"]) is None
+
+
+def test_a_single_replay_is_no_search() -> None:
+    trace, gpu = by_hand(stream("a", kernel("a", 1, 11.0))), tiny()
+    with pytest.raises(InputError, match=r"^--policy oracle-inter-sm: is a search"):
+        engine.replay(trace, gpu, "oracle-inter-sm")
+    assert replay_any(trace, gpu, OracleInterSM()).makespan_us == 11.0
+
+
+@pytest.mark.parametrize("text", ["oracle-inter-sm:objective=x", "oracle-inter-sm:step=0", "oracle-intra-sm:replays=0"])
+def test_wrong_parameters_are_one_line(text: str) -> None:
+    with pytest.raises(InputError, match=r"^--policy oracle-.*; expected "):
+        played(text, stream("a", kernel("a", 1, 11.0)))
