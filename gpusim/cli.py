@@ -37,6 +37,7 @@ COMMANDS = (
     Command("gpus", "gpusim.commands.gpus", "the GPUs that ship, and what is known of them"),
     Command("policies", "gpusim.commands.policies", "the policies, each in a sentence, with their parameters"),
     Command("schema", "gpusim.commands.schema", "JSON Schema of a trace or of a GPU file"),
+    Command("validate", "gpusim.commands.validate", "predict what a real GPU did, and print the error"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
 )
 

@@ -255,6 +255,11 @@ class ModelConstants(_Strict):
         description="share of its counted peak that L2 sustains",
         json_schema_extra={"unit": "1"},
     )
+    l2_read_gb_per_s: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+        default=6000.0,
+        description="reads that L2 sustains for convolution kernels; a plain stream gets more (h200_microbench)",
+        json_schema_extra={"unit": "GB/s"},
+    )
     l2_write_gb_per_s: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
         default=5000.0,
         description="plain writes that L2 sustains",

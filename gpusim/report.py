@@ -18,7 +18,7 @@ from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.metrics import LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing
 from gpusim.plots import gantt, occupancy
 from gpusim.result import USES, KernelRun, Result, StreamRun
-from gpusim.tables import Column, number, print_table, shortened
+from gpusim.tables import Column, columns_that_fit, number, print_table, shortened
 from gpusim.trace import Trace
 
 BASELINE = "serial"
@@ -131,18 +131,30 @@ def print_comparison(comparison: Comparison) -> None:
         print(f"note: {note}")
     print()
     print_table(*_policy_table(comparison))
-    print()
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
-    print_table(*_stream_table(shown))
+    _print_by_policy(*_stream_table(shown))
     _print_left_out(len(comparison.entries) - len(shown), "policies")
     _print_left_out(len(best.stream_runs) - MOST_STREAMS, "streams")
     if latencies_us(best):
-        print()
-        print_table(*_latency_table(shown))
+        _print_by_policy(*_latency_table(shown))
     if best.kernel_runs:
         print()
         print_table(*_kernel_table(best))
         _print_left_out(len(best.kernel_runs) - MOST_KERNELS, "kernels")
+
+
+def _print_by_policy(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
+    """Prints a table with a column a policy, as several below one another where a terminal is too narrow."""
+    widths = [
+        max(len(text) for text in (column.title, *cells))
+        for column, cells in zip(columns, zip(*rows, strict=True), strict=True)
+    ]
+    first = 1
+    while first < len(columns):
+        last = first + max(1, columns_that_fit([widths[0], *widths[first:]]) - 1)
+        print()
+        print_table([columns[0], *columns[first:last]], [[row[0], *row[first:last]] for row in rows], title)
+        first = last
 
 
 def _notes(results: Sequence[Result]) -> list[str]:
@@ -168,7 +180,8 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 _band_text(entry.error_band, comparison.gpu.name),
             ]
         )
-    return [Column("policy"), *(Column(title, right=True) for title in titles), Column("how wrong")], rows
+    numbers = (Column(title, right=True) for title in titles)
+    return [Column("policy", narrow="break"), *numbers, Column("how wrong", narrow="break")], rows
 
 
 def _band_text(band: ErrorBand | None, gpu: str) -> str:
@@ -210,9 +223,9 @@ def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
         ]
         for run in sorted(costly, key=lambda run: (run.start_us, run.ready_us))
     ]
-    titles = ("start us", "end us", "alone us", "waited us", "sharing us")
-    columns = [Column("operation"), Column("kernel"), *(Column(t, right=True) for t in titles), Column("bound by")]
-    return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}"
+    numbers = (Column(title, right=True) for title in ("start", "end", "alone", "waited", "sharing"))
+    columns = [Column("operation"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
+    return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}, us"
 
 
 def short_name(kernel: str) -> str:

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple
+
+GAP = "  "  # between columns
+LEAST_WIDTH = 8  # characters that a narrowed column keeps
 
 
 class Column(NamedTuple):
-    """A column: its title, and whether its cells align right (numbers do)."""
+    """A column.
+
+    Attributes:
+        title: what stands above it.
+        right: align its cells to the right, as numbers are.
+        narrow: what to do where a terminal is too narrow: break its cells over lines, or cut what has no blank in
+            it; other columns stay as they are.
+    """
 
     title: str
     right: bool = False
+    narrow: Literal["", "break", "cut"] = ""
+
+
+def columns_that_fit(widths: Sequence[int]) -> int:
+    """How many of some columns, the first of them always, fit side by side: all where nobody watches."""
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    taken = list(accumulate(width + len(GAP) for width in widths))
+    return max(1, sum(width - len(GAP) <= room for width in taken))
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
@@ -34,7 +54,7 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     cells = [[column.title for column in columns], *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     lines = [_line(columns, row, widths) for row in cells]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines.insert(1, GAP.join("-" * width for width in widths))
     return "\n".join([title, *lines] if title else lines)
 
 
@@ -62,7 +82,7 @@ def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
         cell.rjust(width) if column.right else cell.ljust(width)
         for column, cell, width in zip(columns, row, widths, strict=True)
     ]
-    return "  ".join(cells).rstrip()
+    return GAP.join(cells).rstrip()
 
 
 def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
@@ -71,10 +91,22 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title, style="bold") if title else None, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=Text(title, style="bold") if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, len(GAP) - 1, 0, 0),  # and the box has a blank between columns
+        collapse_padding=True,
+        pad_edge=False,
+        show_edge=False,
+    )
     for column in columns:
         table.add_column(
-            Text(column.title), justify="right" if column.right else "left", overflow="fold", no_wrap=column.right
+            Text(column.title),
+            justify="right" if column.right else "left",
+            no_wrap=not column.narrow,
+            overflow="fold" if column.narrow == "break" else "ellipsis",
+            min_width=LEAST_WIDTH if column.narrow else None,
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))

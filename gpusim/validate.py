@@ -9,21 +9,21 @@ describe the condition reach a prediction.
 from __future__ import annotations
 
 import csv
-import gzip
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, TypedDict
 
 from gpusim.engine.replay import Kernels, makespan_us, stream_ends
-from gpusim.errors import InputError
-from gpusim.gpu import GPU, load_gpu
-from gpusim.io.ncu import REQUIRED, launch_from_counters
-from gpusim.occupancy import occupancy
+from gpusim.files import atomic_write
+from gpusim.gpu import load_gpu
+from gpusim.io.dataset import Dataset, Row, number_in
 from gpusim.policies.base import Grant, Partition, Policy, View
 from gpusim.policies.hardware import Leftover, Serial
+from gpusim.progress import tracked
 from gpusim.trace import (
     Convolution,
     ConvolutionAlgorithm,
@@ -34,20 +34,19 @@ from gpusim.trace import (
     Trace,
 )
 
-Row = Mapping[str, str]
-
-RECORDED_ON = "h200"
 SEQUENCE = 10  # calls back to back behind a ms_stream
 QUOTA_LEAD_US = 20.0  # b waits this long before the reservation ends (recording/ground_truth.cu)
-CONVOLUTION_COLUMNS = ("op", "ms_stream_run1", "ms_stream_run2", "supported", "gpu_bound")
-KERNEL_COLUMNS = ("op", "stream", "launch__waves_per_multiprocessor", "launch__block_size", *REQUIRED)
-OUTCOMES = {  # file: columns of the condition, columns of the outcome
-    "sm_curve.csv": (("op", "sms"), ("ms",)),
-    "residency_curve.csv": (("op", "blocks_per_sm", "reserved_smem_bytes"), ("ms",)),
-    "pairs.csv": (("a", "na", "b", "nb", "mode", "sms_a", "sms_b"), ("ms_makespan",)),
-    "quota.csv": (("a", "kA", "b", "kB", "ms_release"), ("ms_a", "ms_b")),
-    "modules.csv": (("module", "selection", "branch", "ops", "mode"), ("ms_makespan",)),
-}
+NO_SHAPE = ConvolutionShape(  # a replay does not look at it
+    batch=1,
+    in_channels=1,
+    in_height=1,
+    in_width=1,
+    out_channels=1,
+    filter_height=1,
+    filter_width=1,
+    padding=0,
+    stride=1,
+)
 EXPERIMENTS = (
     "sm_curve",
     "residency_curve",
@@ -95,136 +94,6 @@ class Scored:
     nothing_ms: float
 
 
-@dataclass(frozen=True)
-class Op:
-    """A recorded convolution call: ms of one of many calls back to back, and its kernels."""
-
-    name: str
-    ms: float
-    gpu_bound: bool
-    kernels: tuple[KernelLaunch, ...]
-
-
-class Dataset:
-    """A folder of recordings, read and checked.
-
-    Raises:
-        InputError: a missing file or column, an op that is not in convolutions.csv, NaN where a supported op needs a
-            number, kernels recorded on another GPU than ``gpu``.
-    """
-
-    def __init__(self, folder: str | Path, gpu: GPU) -> None:
-        self.folder = Path(folder)
-        self.gpu = gpu
-        self._calls = self._read_calls()
-        self._kernels = self._read_kernels()
-        self._ops: dict[str, Op] = {}
-        self.outcomes = {name: self._read_outcome(name) for name in OUTCOMES if (self.folder / name).is_file()}
-        if not self.outcomes:
-            raise InputError(self.folder, "folder", "holds no outcome file", f"one of {', '.join(OUTCOMES)}")
-
-    def op(self, name: str) -> Op:
-        """One recorded call.
-
-        Raises:
-            InputError: cuDNN does not support it, so it has no times and kernels.
-        """
-        known = self._ops.get(name)
-        if known is None:
-            known = self._ops[name] = self._build(name)
-        return known
-
-    def gpu_bound(self, name: str) -> bool:
-        """Whether the GPU, and not the host, bounds the call: accuracy is scored on these only."""
-        return self._calls[name]["gpu_bound"] == "True"
-
-    def _build(self, name: str) -> Op:
-        call = self._calls[name]
-        path = self.folder / "convolutions.csv"
-        if call["supported"] != "True":
-            raise InputError(path, name, "is not supported by cuDNN, so it has no times", "a supported op")
-        rows = self._kernels.get(name)
-        if not rows:
-            raise InputError(self.folder / "kernels.csv.gz", name, "has no kernels", "at least one row")
-        times = [_number(call, column, path, name) for column in ("ms_stream_run1", "ms_stream_run2")]
-        kernels = []
-        for i, row in enumerate(rows):
-            try:
-                kernels.append(launch_from_counters(row, self.gpu.sm_count, row["stream"]))
-            except (ValueError, KeyError) as error:
-                raise InputError(
-                    self.folder / "kernels.csv.gz",
-                    f"{name} kernel {i}",
-                    f"has a value that is no number: {_first_line(error)}",
-                    "Nsight Compute counters in base units",
-                ) from error
-        return Op(name, sum(times) / len(times), call["gpu_bound"] == "True", tuple(kernels))
-
-    def _read_calls(self) -> dict[str, Row]:
-        return {row["op"]: row for row in self._rows("convolutions.csv", CONVOLUTION_COLUMNS)}
-
-    def _read_kernels(self) -> dict[str, list[Row]]:
-        rows: dict[str, list[Row]] = {}
-        for row in self._rows("kernels.csv.gz", KERNEL_COLUMNS):
-            if row["op"] not in self._calls:
-                raise InputError(self.folder / "kernels.csv.gz", row["op"], "is unknown", "an op of convolutions.csv")
-            rows.setdefault(row["op"], []).append(row)
-        for op, kernels in rows.items():
-            self._check_gpu(op, kernels[0])
-        return rows
-
-    def _check_gpu(self, op: str, row: Row) -> None:
-        """The waves that the profiler counted are grid / (SMs x resident blocks): they tell the GPU."""
-        path = self.folder / "kernels.csv.gz"
-        waves = _number(row, "launch__waves_per_multiprocessor", path, op)
-        fit = occupancy(
-            self.gpu,
-            threads_per_block=int(_number(row, "launch__block_size", path, op)),
-            registers_per_thread=int(_number(row, "launch__registers_per_thread", path, op)),
-            shared_memory_per_block=int(_number(row, "launch__shared_mem_per_block_static", path, op))
-            + int(_number(row, "launch__shared_mem_per_block_dynamic", path, op)),
-        )
-        grid = _number(row, "launch__grid_size", path, op)
-        expected = grid / (self.gpu.sm_count * max(1, fit.blocks_per_sm))
-        if fit.blocks_per_sm == 0 or abs(expected - waves) > 0.02 + 0.02 * waves:
-            raise InputError(
-                path,
-                op,
-                f"was recorded with {waves:g} waves per SM, {self.gpu.name} gives {expected:.2f}",
-                "the GPU that the dataset was recorded on",
-            )
-
-    def _read_outcome(self, name: str) -> list[Row]:
-        condition, outcome = OUTCOMES[name]
-        rows = list(self._rows(name, (*condition, *outcome)))
-        for row in rows:
-            for column in ("op", "a", "b", "ops"):
-                for op in row[column].split() if column in row else ():
-                    if op not in self._calls:
-                        raise InputError(self.folder / name, op, "is unknown", "an op of convolutions.csv")
-        return rows
-
-    def _rows(self, name: str, columns: Sequence[str]) -> Iterator[Row]:
-        path = self.folder / name
-        if not path.is_file():
-            raise InputError(path, "file", "is missing", "a dataset as in experiments/h200_validation")
-        try:
-            opened = gzip.open(path, "rt", newline="") if name.endswith(".gz") else path.open(newline="")
-            with opened as file:
-                reader = csv.DictReader(file)
-                missing = [column for column in columns if column not in (reader.fieldnames or ())]
-                if missing:
-                    raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
-                for row in reader:
-                    if None in row.values() or None in row:
-                        raise InputError(
-                            path, f"line {reader.line_num}", "has too few or too many fields", "a full row"
-                        )
-                    yield row
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-            raise InputError(path, "file", f"cannot be read: {_first_line(error)}", "a CSV file") from error
-
-
 # ---- conditions and measurements -----------------------------------------------------------------------------------
 
 
@@ -236,10 +105,17 @@ def conditions(dataset: Dataset) -> list[Condition]:
             condition = _CONDITION[name](row)
             if condition is None:
                 continue
-            bound = all(dataset.gpu_bound(op) for ops in condition.ops for op in ops)
-            if bound or name == "modules.csv":
+            if _scored(dataset, name, _ops(row)):
                 found.append(condition)
     return _modules_together(found)
+
+
+def _ops(row: Row) -> list[str]:
+    return [op for column in ("op", "a", "b", "ops") if column in row for op in row[column].split()]
+
+
+def _scored(dataset: Dataset, name: str, ops: Sequence[str]) -> bool:
+    return name == "modules.csv" or all(dataset.gpu_bound(op) for op in ops)
 
 
 def _sm_curve(row: Row) -> Condition:
@@ -308,14 +184,14 @@ def measurements(dataset: Dataset) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = {}
     for name, rows in dataset.outcomes.items():
         for row in rows:
-            if name == "pairs.csv" and row["mode"] == "alone":
+            if name == "pairs.csv" and row["mode"] == "alone" and _scored(dataset, name, _ops(row)):
                 key = "|".join(row[column] for column in ("a", "na", "b", "nb"))
-                found["alone", key] = _number(row, "ms_makespan", dataset.folder / name, key)
+                found["alone", key] = number_in(row, "ms_makespan", dataset.folder / name, key)
             condition = _CONDITION[name](row)
-            if condition is None:
+            if condition is None or not _scored(dataset, name, _ops(row)):
                 continue
             for experiment, column in _outcome_columns(condition.experiment):
-                found[experiment, condition.key] = _number(row, column, dataset.folder / name, condition.key)
+                found[experiment, condition.key] = number_in(row, column, dataset.folder / name, condition.key)
     return found
 
 
@@ -427,10 +303,8 @@ def _scaled(kernels: Sequence[KernelLaunch], factor: float) -> tuple[KernelLaunc
 
 def _convolution(kernels: tuple[KernelLaunch, ...]) -> Convolution:
     selected = ConvolutionAlgorithm.model_construct(algorithm="recorded", workspace_bytes=None, kernels=kernels)
-    shape = ConvolutionShape.model_construct()
-    return Convolution.model_construct(
-        id="op", kind="convolution", depends_on=(), shape=shape, direction="fwd", selected=selected, alternatives=()
-    )
+    parts: dict[str, Any] = {"id": "op", "kind": "convolution", "depends_on": (), "direction": "fwd"}
+    return Convolution.model_construct(**parts, shape=NO_SHAPE, selected=selected, alternatives=())
 
 
 @dataclass
@@ -499,7 +373,202 @@ class _PriorityEntry(Policy):
         return Partition(tuple(Grant(kernel.id) for kernel in ordered))
 
 
-# ---- scoring -----------------------------------------------------------------------------------------------------------
+# ---- scoring -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How far off the predictions of one experiment were, in percent of the measurement.
+
+    Attributes:
+        experiment: one of `EXPERIMENTS`.
+        points: predictions scored.
+        mape_percent: mean absolute percentage error.
+        median_percent: median of the absolute errors.
+        p95_percent: their 95th percentile.
+        bias_percent: mean error with its sign; positive: predicted too long.
+        nothing_percent: mean absolute percentage error of the do-nothing model.
+        rank_correlation: Spearman's, of predicted and measured speedup over serial; None where there is no serial.
+        regret_percent: measured makespan at the SM split predicted best over the best measured, less 1, mean over
+            the pairs; None but for ``green``.
+    """
+
+    experiment: str
+    points: int
+    mape_percent: float
+    median_percent: float
+    p95_percent: float
+    bias_percent: float
+    nothing_percent: float
+    rank_correlation: float | None
+    regret_percent: float | None
+
+
+def score(dataset: Dataset, gpu: str, executor: Executor | None = None) -> list[Scored]:
+    """Predict every condition and put it beside its measurement, in the order of the files.
+
+    Args:
+        dataset: read for the GPU.
+        gpu: name or path of that GPU, from which worker processes load it.
+        executor: where to predict; None: a process for each core.
+    """
+    wanted = conditions(dataset)
+    measured = measurements(dataset)
+    tasks = [(str(dataset.folder), gpu, condition) for condition in wanted]
+    if executor is None:
+        with ProcessPoolExecutor() as pool:
+            answers = list(tracked(pool.map(_predict_one, tasks, chunksize=8), len(tasks), "predicting"))
+    else:
+        answers = list(executor.map(_predict_one, tasks))
+    return [
+        Scored(experiment, condition.key, ms, measured[experiment, condition.key], nothing[experiment])
+        for condition, (predicted, nothing) in zip(wanted, answers, strict=True)
+        for experiment, ms in predicted.items()
+    ]
+
+
+def summaries(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> list[Summary]:
+    """One summary an experiment, scored as the dataset's README says.
+
+    Args:
+        rows: all predictions.
+        measured: as `measurements` gives them; the times of pairs alone are the serial of the speedup.
+    """
+    serial = _serial(rows, measured)
+    found = []
+    for experiment in EXPERIMENTS:
+        mine = [row for row in rows if row.experiment == experiment]
+        if mine:
+            found.append(_summary(experiment, mine, serial))
+    return found
+
+
+def _summary(experiment: str, rows: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> Summary:
+    import numpy as np
+
+    points = _ratios(rows) if experiment == "residency_curve" else rows
+    errors = np.array([row.predicted_ms / row.measured_ms - 1.0 for row in points])
+    nothing = np.array([row.nothing_ms / row.measured_ms - 1.0 for row in points])
+    return Summary(
+        experiment,
+        len(points),
+        float(np.mean(np.abs(errors)) * 100),
+        float(np.median(np.abs(errors)) * 100),
+        float(np.percentile(np.abs(errors), 95) * 100),
+        float(np.mean(errors) * 100),
+        float(np.mean(np.abs(nothing)) * 100),
+        _rank_correlation(rows, serial),
+        _regret(rows) * 100 if experiment == "green" else None,
+    )
+
+
+def _serial(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Measured serial time of every pair and module run in streams."""
+    found = {}
+    for row in rows:
+        if row.experiment in ("streams", "streams_b_first"):
+            found[row.experiment, row.key] = measured.get(("alone", row.key), 0.0)
+        elif row.experiment == "modules_streams":
+            found[row.experiment, row.key] = measured.get(("modules_serial", row.key), 0.0)
+    return found
+
+
+def _ratios(rows: Sequence[Scored]) -> list[Scored]:
+    """Residency rows over the same op's row at its largest limit."""
+    most: dict[str, tuple[int, Scored]] = {}
+    for row in rows:
+        op, blocks = row.key.rsplit("|", 1)
+        if op not in most or int(blocks) > most[op][0]:
+            most[op] = (int(blocks), row)
+    ratios = []
+    for row in rows:
+        base = most[row.key.rsplit("|", 1)[0]][1]
+        ratios.append(
+            Scored(
+                row.experiment,
+                row.key,
+                row.predicted_ms / base.predicted_ms,
+                row.measured_ms / base.measured_ms,
+                row.nothing_ms / base.nothing_ms,
+            )
+        )
+    return ratios
+
+
+def _rank_correlation(rows: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> float | None:
+    import pandas as pd
+
+    known = [row for row in rows if serial.get((row.experiment, row.key), 0.0) > 0.0]
+    if len(known) < 3:
+        return None
+    predicted = pd.Series([serial[row.experiment, row.key] / row.predicted_ms for row in known])
+    measured = pd.Series([serial[row.experiment, row.key] / row.measured_ms for row in known])
+    return float(predicted.rank().corr(measured.rank()))
+
+
+def _regret(rows: Sequence[Scored]) -> float:
+    pairs: dict[str, list[Scored]] = {}
+    for row in rows:
+        pairs.setdefault(row.key.rsplit("|", 2)[0], []).append(row)
+    regrets = [
+        min(splits, key=lambda row: row.predicted_ms).measured_ms / min(row.measured_ms for row in splits) - 1.0
+        for splits in pairs.values()
+    ]
+    return sum(regrets) / len(regrets)
+
+
+def write_rows(rows: Sequence[Scored], path: Path) -> None:
+    """Write ``experiment,key,predicted_ms,measured_ms``, whole or not at all."""
+    with atomic_write(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("experiment", "key", "predicted_ms", "measured_ms"))
+        for row in rows:
+            writer.writerow((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}"))
+
+
+# ---- what a replay says of itself ---------------------------------------------------------------------------------
+
+VALIDATED = Path(__file__).with_name("validated.json")  # written by experiments/h200_validation/run.py
+BANDS = {  # policy: the experiment that shares a GPU as it does
+    "serial": "modules_serial",
+    "leftover": "streams",
+    "inter-sm": "green",
+    "green-context": "green",
+    "tpc-mask": "green",
+    "oracle-inter-sm": "green",
+    "even": "quota",
+    "quota": "quota",
+    "warped-slicer": "quota",
+    "smk": "quota",
+    "oracle-intra-sm": "quota",
+}
+
+
+class ErrorBand(TypedDict):
+    """The error that was found when predictions of this kind were scored."""
+
+    experiment: str
+    mape_percent: float
+
+
+def error_band(gpu_name: str, policy: str, trace: Trace) -> ErrorBand | None:
+    """The validated error of the kind of experiment that a replay is; None where nothing like it was ever validated.
+
+    Args:
+        gpu_name: where the trace was replayed.
+        policy: name, with or without parameters.
+        trace: what was replayed; on another GPU than it was recorded on nothing is validated.
+    """
+    experiment = BANDS.get(policy.partition(":")[0])
+    if experiment == "streams" and len(trace.streams) > 2:
+        experiment = "modules_streams"
+    known = json.loads(VALIDATED.read_text()).get(gpu_name, {})
+    if experiment is None or trace.device != gpu_name:
+        return None
+    parts = ("quota_a", "quota_b") if experiment == "quota" else (experiment,)
+    if not all(part in known for part in parts):
+        return None
+    return {"experiment": experiment, "mape_percent": sum(known[part] for part in parts) / len(parts)}
 
 
 @cache
@@ -510,34 +579,3 @@ def _predictor(folder: str, gpu: str) -> Predictor:
 def _predict_one(task: tuple[str, str, Condition]) -> tuple[dict[str, float], dict[str, float]]:
     predictor = _predictor(task[0], task[1])
     return predictor.predict(task[2]), predictor.nothing(task[2])
-
-
-def score(dataset: Dataset, gpu: str, executor: Executor | None = None) -> list[Scored]:
-    """Predict every condition and put it beside its measurement."""
-    wanted = conditions(dataset)
-    measured = measurements(dataset)
-    tasks = [(str(dataset.folder), gpu, condition) for condition in wanted]
-    if executor is None:
-        with ProcessPoolExecutor() as pool:
-            answers = list(pool.map(_predict_one, tasks, chunksize=8))
-    else:
-        answers = list(executor.map(_predict_one, tasks))
-    return [
-        Scored(experiment, condition.key, ms, measured[experiment, condition.key], nothing[experiment])
-        for condition, (predicted, nothing) in zip(wanted, answers, strict=True)
-        for experiment, ms in predicted.items()
-    ]
-
-
-def _number(row: Row, column: str, path: Path, place: str) -> float:
-    try:
-        value = float(row[column])
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(path, place, f"{column} is {row[column] or 'empty'}", "a number")
-    return value
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

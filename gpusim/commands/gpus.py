@@ -32,7 +32,12 @@ def run(args: argparse.Namespace) -> int:
             ]
         )
         return 0
-    columns = [Column("name"), Column("GPU"), Column("cc"), *(Column(title, right=True) for title in _NUMBERS)]
+    columns = [
+        Column("name"),
+        Column("GPU", narrow="break"),
+        Column("cc"),
+        *(Column(title, right=True) for title in _NUMBERS),
+    ]
     rows = [
         (
             gpu.name,
@@ -47,8 +52,9 @@ def run(args: argparse.Namespace) -> int:
         )
         for gpu in gpus
     ]
-    print_table(columns, rows)
+    print_table(columns, rows, TITLE)
     return 0
 
 
-_NUMBERS = ("SMs", "boost MHz", "FP32 TFLOP/s", "DRAM GB/s", "L2 MiB", "memory GiB")
+TITLE = "The GPUs that ship: peak FP32 TFLOP/s at the boost clock, peak bandwidth and GiB of memory"
+_NUMBERS = ("SMs", "boost MHz", "TFLOP/s", "DRAM GB/s", "L2 MiB", "GiB")

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.tables import Column, print_table
 
     result = run_microbenchmarks(args.out, counters=args.counters, raw_dir=args.raw)
-    columns = [Column("constant"), Column("value", right=True), Column("unit"), Column("meaning")]
+    columns = [Column("constant"), Column("value", right=True), Column("unit"), Column("meaning", narrow="break")]
     constants = result["constants"].items()
     print_table(columns, [(name, f"{c['value']:g}", c["unit"], c["meaning"]) for name, c in constants])
     return 0

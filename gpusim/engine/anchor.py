@@ -265,7 +265,7 @@ def _memory(
     """Load of one block, load of the whole launch, and the share of its time left when L2 and DRAM are free."""
     duration = launch.duration_us
     dram = _dram_bytes(launch) * launch.blocks / duration / 1e3 / gpu.model.dram_sustained_gb_per_s
-    l2 = _l2_us(launch.mix, gpu) * launch.blocks / duration
+    l2 = _l2_us(launch.mix, gpu) * launch.blocks / (duration * _active_share(launch.mix))
     free = unstretched(dram, l2)
     dram, l2 = min(dram, 0.985) / free, min(l2, 0.985) / free
     whole, low = residents * gpu.sm_count, int(residents)
@@ -276,8 +276,15 @@ def _memory(
     return block, MemoryLoad(dram, l2), free
 
 
+def _active_share(mix: Mix | None) -> float:
+    """Mean active cycles of the SMs over the most: L2 was busy while they were."""
+    if mix is None or not mix.active_cycles_avg or not mix.active_cycles_max:
+        return 1.0
+    return min(1.0, mix.active_cycles_avg / mix.active_cycles_max)
+
+
 def _l2_us(mix: Mix | None, gpu: GPU) -> float:
-    """Time that L2 would be fully busy with one block: by its counted throughput, by writes or by atomics."""
+    """Time that L2 would be fully busy with one block: by counted throughput, by reads, by writes or by atomics."""
     if mix is None:
         return 0.0
     written = mix.l2_write_bytes or 0.0
@@ -285,6 +292,7 @@ def _l2_us(mix: Mix | None, gpu: GPU) -> float:
     atomic = max(0.0, (mix.l2_bytes or 0.0) - plain)
     return max(
         (mix.l2_busy_us or 0.0) / gpu.model.l2_sustained_share,
+        (mix.l2_read_bytes or 0.0) / (gpu.model.l2_read_gb_per_s * 1e3),
         written / (gpu.model.l2_write_gb_per_s * 1e3),
         atomic / (gpu.model.l2_atomic_gb_per_s * 1e3),
     )

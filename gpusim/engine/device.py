@@ -102,6 +102,7 @@ class Device:
         self._caps: dict[int, list[int]] = {}
         self._shares: dict[int, _Shares] = {}  # that launches are limited to, by slot
         self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
+        self._predicted: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # for policies
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
         self._next_id = 0
         self._deciding = False
@@ -389,7 +390,10 @@ class Device:
 
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
-        rates, dram, l2 = mix_rates(models)
+        key = tuple((id(model), count) for model, count in models)
+        if key not in self._predicted:
+            self._predicted[key] = mix_rates(models)
+        rates, dram, l2 = self._predicted[key]
         everywhere = float(self._gpu.sm_count if sms is None else sms)
         return [
             count * rate / memory_stretch(dram * everywhere, l2 * everywhere, model.own_load)

@@ -3,7 +3,9 @@
 All of these are set up before the work starts and stay as they are: a part whose stream has nothing to do stands
 idle. A green context and a TPC mask belong to a stream, so that kernels which a library launches on streams of its
 own run anywhere (seen on the H200); an MPS client or a MIG instance is a process and holds these too. The parts of
-different streams are different queues for the hardware: nobody waits behind another's line [D].
+different streams are different queues for the hardware: nobody waits behind another's line [D]. Where parts overlap,
+room goes to who came first; within one process (TPC masks) to the higher priority, which across processes has no
+effect (Amert et al., RTSS'17 [V]).
 
 Which SMs a part is made of is not documented: parts are laid out in device order one after the other [D].
 """
@@ -15,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
+from typing import ClassVar
 
 from gpusim.errors import InputError
 from gpusim.gpu import GPU
@@ -25,9 +28,15 @@ from gpusim.policies.values import decimal, hexadecimal, one_each, plus_separate
 
 @dataclass
 class Parts(Policy):
-    """Parts of the GPU that are fixed before the replay, one a stream; streams beyond them wait for a free one."""
+    """Parts of the GPU that are fixed before the replay, one a stream; streams beyond them wait for a free one.
 
-    holds_internal = True
+    Class attributes:
+        holds_internal: whether kernels on streams that a library opened itself are held to the part, too.
+        one_process: whether all streams are of one process, so that their priorities count.
+    """
+
+    holds_internal: ClassVar[bool] = True
+    one_process: ClassVar[bool] = False
     _parts: list[frozenset[int]] = field(default_factory=list, init=False, repr=False)
     _streams: list[str] = field(default_factory=list, init=False, repr=False)
     _holder: list[int] = field(default_factory=list, init=False, repr=False)
@@ -54,7 +63,7 @@ class Parts(Policy):
             if ended and stream not in self._holder:
                 self._holder[ended[0]] = stream
         sms = {holder: self._parts[i] for i, holder in enumerate(self._holder)}
-        return confined(view, sms, internal=self.holds_internal)
+        return confined(view, sms, internal=self.holds_internal, by_priority=self.one_process)
 
 
 @dataclass
@@ -255,6 +264,7 @@ class TpcMask(Parts):
         "(libsmctrl; Bakita and Anderson, RTAS'23)"
     )
     holds_internal = False
+    one_process = True
     masks: str = field(
         default="0",
         metadata={

@@ -202,7 +202,9 @@ def confined(view: View, sms: Mapping[int, frozenset[int]], *, drain: bool = Fal
         sms: by position of the stream in the trace; streams that are not in it wait.
         drain: let an SM run out of other streams' blocks first.
         internal: also confine kernels on streams that a library opened itself.
+        by_priority: where SMs are those of several streams, the higher priority takes room first, not who came first.
     """
+    line = sorted(view.kernels, key=lambda k: -k.priority) if by_priority else view.kernels
     return Partition(
         tuple(
             Grant(
@@ -211,7 +213,7 @@ def confined(view: View, sms: Mapping[int, frozenset[int]], *, drain: bool = Fal
                 queue=kernel.stream_index,
                 tenant=kernel.stream_index if drain else None,
             )
-            for kernel in view.kernels
+            for kernel in line
             if kernel.stream_index in sms
         )
     )
