@@ -118,7 +118,7 @@ def test_replay_table(capsys: Capture) -> None:
     assert lines[5].split()[2] == "1.000x"
     assert lines[5].endswith("never validated")
     assert "Start and end of each stream, us" in lines
-    assert "What waiting and sharing cost each kernel under leftover" in lines
+    assert "What waiting and sharing cost each kernel under leftover, us" in lines
     assert not any(line != line.rstrip() for line in lines)
 
 
@@ -132,6 +132,21 @@ def test_replay_table_on_a_terminal(capsys: Capture, monkeypatch: pytest.MonkeyP
     assert "─" in captured.out and "leftover" in captured.out
     assert "replaying under leftover (2 of 2)" in captured.err
     assert captured.err.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_tables_fit_the_terminal(width: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert cli.main(["replay", TABLE_1]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines[1:]) <= width
+    titles = [line for line in lines if line.startswith("stream ")]
+    assert len(titles) == (3 if width == 60 else 2 if width == 80 else 1)
+    assert "warped-slicer" in " ".join(titles)
+    assert cli.main(["gpus"]) == 0
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= width
 
 
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +300,7 @@ def test_gpus(capsys: Capture) -> None:
     assert (h200["compute_capability"], h200["sm_count"]) == ("9.0", 132)
     assert h200["limits"]["max_warps_per_sm"] == 64
     assert cli.main(["gpus"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2 + len(content)
+    assert len(capsys.readouterr().out.splitlines()) == 3 + len(content)
 
 
 def test_policies(capsys: Capture) -> None:
