@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import kernel, played, spans, stream, times, tiny
+from tiny import kernel, played, run_of, spans, stream, times, tiny
 
 from gpusim import InputError, load_gpu, replay
 from gpusim.policies.limits import GreenContext, Mig, Mps, Parts, TpcMask, green_sizes, mig_profiles, placeable
@@ -219,6 +219,17 @@ def test_sets_that_overlap_are_shared() -> None:
     result = played("mps:percent=75", *streams)  # SMs 0, 1, 2 and 3, 0, 1: a takes 0 and 1 first
     assert times(result) == {"a": (0.0, 11.0), "b": (0.0, 21.0)}
     assert {sm for sm, *_ in spans(result, "b")} <= {3, 0, 1}
+
+
+def test_priorities_count_within_a_process_only() -> None:
+    streams = (
+        stream("first", kernel("first", 8, 21.0)),
+        stream("low", kernel("low", 4, 11.0)),
+        stream("high", kernel("high", 4, 11.0), priority=1),
+    )
+    masked, processes = played("tpc-mask", *streams), played("mps", *streams)
+    assert run_of(masked, "high").end_us < run_of(masked, "low").end_us
+    assert run_of(processes, "high").end_us > run_of(processes, "low").end_us
 
 
 def test_a_stream_beyond_the_parts_gets_one_that_is_free() -> None:

@@ -194,7 +194,14 @@ def streams_now(view: View) -> dict[int, list[KernelView]]:
     return found
 
 
-def confined(view: View, sms: Mapping[int, frozenset[int]], *, drain: bool = False, internal: bool = True) -> Partition:
+def confined(
+    view: View,
+    sms: Mapping[int, frozenset[int]],
+    *,
+    drain: bool = False,
+    internal: bool = True,
+    by_priority: bool = False,
+) -> Partition:
     """Confine the kernels of each stream to some SMs, where they queue in a line of their own.
 
     Args:
