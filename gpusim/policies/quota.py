@@ -91,11 +91,12 @@ class Quota(Policy):
             known_stream(self.name, "blocks", stream, streams)
 
     def partition(self, view: View) -> Partition:
-        """Every stream places blocks within its quota, in a line of its own."""
+        """Every stream places blocks within its quota, in a line of its own; room goes to the higher priority."""
         if self.release and len(streams_now(view)) < 2:
             return unshared(view)
+        line = sorted(view.kernels, key=lambda kernel: -kernel.priority)
         return Partition(
-            tuple(Grant(k.id, blocks_per_sm=self._most.get(k.stream), queue=k.stream_index) for k in view.kernels)
+            tuple(Grant(k.id, blocks_per_sm=self._most.get(k.stream), queue=k.stream_index) for k in line)
         )
 
 
