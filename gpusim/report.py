@@ -7,10 +7,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from gpusim import validate
 from gpusim.api import check, replay
 from gpusim.engine.replay import Kernels, recording_gpu, solo_makespans
 from gpusim.files import whole_folder
@@ -26,8 +26,6 @@ MOST_POLICIES = 6  # side by side in the tables of streams
 MOST_STREAMS = 16
 MOST_KERNELS = 12
 
-ErrorBand = dict[str, Any]  # "experiment": kind of measured co-run; "mape_percent": mean absolute error there
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -41,7 +39,7 @@ class Entry:
 
     result: Result
     speedup_vs_serial: float
-    error_band: ErrorBand | None
+    error_band: validate.ErrorBand | None
 
 
 @dataclass(frozen=True)
@@ -86,12 +84,11 @@ def compare(
     return Comparison(trace, gpu, tuple(sorted(entries, key=lambda entry: round(entry.result.makespan_us, 6))))
 
 
-def error_band(gpu: GPU, policy: str, trace: Trace) -> ErrorBand | None:
+def error_band(gpu: GPU, policy: str, trace: Trace) -> validate.ErrorBand | None:
     """How far off the model was on measured co-runs of this kind, from `gpusim.validate`; None: never validated."""
     if gpu.name not in gpu_names() or load_gpu(gpu.name) != gpu or trace.device != gpu.name:
         return None
-    find: Callable[..., ErrorBand | None] | None = getattr(import_module("gpusim.validate"), "error_band", None)
-    return None if find is None else find(gpu.name, policy, trace)
+    return validate.error_band(gpu.name, policy, trace)
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -184,7 +181,7 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
     return [Column("policy", narrow="break"), *numbers, Column("how wrong", narrow="break")], rows
 
 
-def _band_text(band: ErrorBand | None, gpu: str) -> str:
+def _band_text(band: validate.ErrorBand | None, gpu: str) -> str:
     if band is None:
         return "never validated"
     return f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
