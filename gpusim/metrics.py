@@ -57,13 +57,8 @@ def utilisation(result: Result) -> dict[str, float]:
     shares = result.usage.shares
     if result.makespan_us <= 0.0 or not shares:
         return dict.fromkeys(USES, 0.0)
-    totals = [0.0] * len(USES)
-    for bins in shares:
-        for row in bins:
-            for use, share in enumerate(row):
-                totals[use] += share
     scale = result.usage.bin_us / (len(shares) * result.makespan_us)
-    return {use: total * scale for use, total in zip(USES, totals, strict=True)}
+    return {use: total * scale for use, total in zip(USES, result.usage.totals(), strict=True)}
 
 
 def latencies_us(result: Result) -> dict[str, list[float]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,6 +115,92 @@ class Placement:
     end_us: float
 
 
+Spans = tuple["array[int]", "array[int]", "array[float]", "array[float]"]  # SMs, blocks, starts, ends
+
+
+class Placements(Sequence[Placement]):
+    """Placements launch by launch, kept as columns of numbers: a trace of many kernels has millions of them."""
+
+    def __init__(self, spans: Iterable[tuple[int, Spans]]) -> None:
+        """Takes for each launch its row among the kernels, and where its blocks ran."""
+        self._spans = tuple(spans)
+        self._ends = list(accumulate(len(columns[0]) for _, columns in self._spans))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[Placement]:
+        for run, columns in self._spans:
+            for sm, blocks, start, end in zip(*columns, strict=True):
+                yield Placement(run, sm, blocks, start, end)
+
+    @overload
+    def __getitem__(self, at: int) -> Placement: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Placement, ...]: ...
+    def __getitem__(self, at: int | slice) -> Placement | tuple[Placement, ...]:
+        if isinstance(at, slice):
+            return tuple(self)[at]
+        row = range(len(self))[at]
+        launch = bisect_right(self._ends, row)
+        run, (sms, blocks, starts, ends) = self._spans[launch]
+        row -= self._ends[launch] - len(sms)
+        return Placement(run, sms[row], blocks[row], starts[row], ends[row])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Placements) and self._spans == other._spans
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._ends))
+
+    def __repr__(self) -> str:
+        return f"Placements({self._spans!r})"
+
+
+class Shares(Sequence[tuple[tuple[float, ...], ...]]):
+    """Shares of use by SM, bin and use, kept flat; an SM reads as a tuple of bins, a bin as a tuple of uses."""
+
+    def __init__(self, sms: int, bins: int, stride: int, flat: array[float], scale: tuple[float, ...]) -> None:
+        """Takes the numbers SM by SM, ``stride`` bins each of which ``bins`` count, and a factor for each use."""
+        self._sms, self._bins, self._stride, self._flat, self._scale = sms, bins, stride, flat, scale
+        self._read: dict[int, tuple[tuple[float, ...], ...]] = {}
+
+    def __len__(self) -> int:
+        return self._sms
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[tuple[float, ...], ...]: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[tuple[tuple[float, ...], ...], ...]: ...
+    def __getitem__(self, at: int | slice) -> tuple[Any, ...]:
+        if isinstance(at, slice):
+            return tuple(self[sm] for sm in range(self._sms)[at])
+        sm = range(self._sms)[at]
+        if sm not in self._read:
+            uses = len(self._scale)
+            first = sm * self._stride * uses
+            self._read[sm] = tuple(
+                tuple(x * s for x, s in zip(self._flat[b : b + uses], self._scale, strict=True))
+                for b in range(first, first + self._bins * uses, uses)
+            )
+        return self._read[sm]
+
+    def totals(self) -> list[float]:
+        """For each use the sum over all SMs and bins."""
+        uses = len(self._scale)
+        return [sum(self._flat[use::uses]) * self._scale[use] for use in range(uses)]
+
+    def __eq__(self, other: object) -> bool:
+        mine = (self._sms, self._bins, self._flat, self._scale)
+        return isinstance(other, Shares) and mine == (other._sms, other._bins, other._flat, other._scale)
+
+    def __hash__(self) -> int:
+        return hash((self._sms, self._bins, self._scale))
+
+    def __repr__(self) -> str:
+        return f"Shares({self._sms}, {self._bins}, {self._flat!r}, {self._scale!r})"
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Use of every SM over time.
@@ -125,7 +214,13 @@ class Usage:
     """
 
     bin_us: float
-    shares: tuple[tuple[tuple[float, ...], ...], ...]
+    shares: Sequence[Sequence[Sequence[float]]]
+
+    def totals(self) -> list[float]:
+        """For each of `USES` the sum of its shares over all SMs and bins."""
+        if isinstance(self.shares, Shares):
+            return self.shares.totals()
+        return [sum(row[use] for bins in self.shares for row in bins) for use in range(len(USES))]
 
 
 @dataclass(frozen=True)
@@ -140,7 +235,7 @@ class Result:
     operation_runs: tuple[OperationRun, ...]
     request_runs: tuple[RequestRun, ...]
     stream_runs: tuple[StreamRun, ...]
-    placements: tuple[Placement, ...]
+    placements: Sequence[Placement]
     usage: Usage
     notes: tuple[str, ...] = field(default=())
 

@@ -2,7 +2,7 @@
 cimport cython
 
 # numbers that core.py sets once (those that other modules read stay Python's, with a copy for C)
-cdef long long RESOURCES, USES, FIRST_MIXES, MODULUS, SKIPPED_WAVES, _BINS
+cdef long long RESOURCES, USES, FIRST_MIXES, SKIPPED_WAVES, _BINS
 cdef double FINISHED, ROUNDING, _NEVER
 
 @cython.locals(x=cython.longlong)
@@ -34,6 +34,8 @@ cdef class SMArray:
     cpdef dispatch(self)
     @cython.locals(base=cython.longlong, j=cython.longlong)
     cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart=*)
+    @cython.locals(sm=cython.longlong, i=cython.longlong)
+    cpdef span_columns(self, long long slot)
     @cython.locals(total=cython.double, sm=cython.longlong, b=cython.longlong)
     cpdef double block_time(self)
     @cython.locals(passed=cython.double, base=cython.longlong, n=cython.longlong, j=cython.longlong)

@@ -29,7 +29,6 @@ ROUNDING = 4e-16  # relative, of the clock: late in a long replay a short block'
 NEVER = 1e300
 _BINS = BINS  # the same, which the build makes numbers of C
 _NEVER = NEVER
-MODULUS = 2147483647  # of the hash behind jitter: small enough that no product leaves 63 bits
 
 Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in ascending order of slot
 MixRates = tuple[list[list[float]], float, float]  # rates by slot and rank, DRAM load, L2 load
@@ -61,10 +60,11 @@ def joined(first: array[Any], second: array[Any]) -> array[Any]:
 
 def jitter_factor(seed: int, block: int, jitter: float) -> float:
     """The work of one block over the mean: uniform, standard deviation ``jitter``, the same for the same arguments."""
-    x = (seed + 1 + block * 48271) % MODULUS
-    x = (x * x + 12345) % MODULUS
-    x = (x * 16807 + block) % MODULUS
-    x = (x * x + 67890) % MODULUS
+    # 2147483647 is small enough that no product leaves 63 bits, and a constant so that C need not divide
+    x = (seed + 1 + block * 48271) % 2147483647
+    x = (x * x + 12345) % 2147483647
+    x = (x * 16807 + block) % 2147483647
+    x = (x * x + 67890) % 2147483647
     return 1.0 + jitter * 3.4641016151377544 * (x / 2147483647.0 - 0.5)
 
 
@@ -439,6 +439,18 @@ class SMArray:
             self.limit[3] - self.used[u + 3],
         )
 
+    def span_columns(self, slot: int) -> tuple[array[int], array[int], array[float], array[float]]:
+        """What `spans` gives, column by column: SMs, blocks run, first starts, last ends."""
+        sms, blocks, starts, ends = array("i"), array("q"), array("d"), array("d")
+        for sm in range(self.sms):
+            i = slot * self.sms + sm
+            if self.ran[i] > 0:
+                sms.append(sm)
+                blocks.append(self.ran[i])
+                starts.append(self.start_here[i])
+                ends.append(self.end_here[i])
+        return sms, blocks, starts, ends
+
     def spans(self, slot: int) -> list[tuple[int, int, float, float]]:
         """(SM, blocks run, first start, last end) for each SM that ran blocks of a launch."""
         found = []
@@ -448,11 +460,11 @@ class SMArray:
                 found.append((sm, self.ran[i], self.start_here[i], self.end_here[i]))
         return found
 
-    def usage(self) -> tuple[float, list[float]]:
+    def usage(self) -> tuple[float, array[float]]:
         """Bin width (us) and, SM by SM and bin by bin, the six uses integrated over time (unit x us)."""
         for sm in range(self.sms):
             self.charge(sm, self.now)
-        return self.bin_width, [self.history[i] for i in range(self.sms * _BINS * USES)]
+        return self.bin_width, joined(self.history, reals(0))
 
     def block_time(self) -> float:
         """Resident blocks of all SMs integrated over time (block x us)."""

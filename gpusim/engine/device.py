@@ -16,7 +16,7 @@ from gpusim.engine.core import BINS, NEVER, Mix, MixRates
 from gpusim.errors import InputError
 from gpusim.gpu import GPU
 from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
-from gpusim.result import USES, Placement, Usage
+from gpusim.result import Placements, Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
@@ -54,7 +54,7 @@ class Launch:
     slot: int | None = None
     admitted: bool = False
     bound_us: dict[str, float] = field(default_factory=dict)
-    spans: list[tuple[int, int, float, float]] = field(default_factory=list)
+    spans: Spans | None = None
 
     @property
     def internal(self) -> bool:
@@ -142,14 +142,7 @@ class Device:
             1.0 / self._gpu.sm_count,
         )
         bins = min(BINS, int(self._sms.now / width) + 1)
-        shares = tuple(
-            tuple(
-                tuple(flat[((sm * BINS) + b) * len(USES) + i] / (width * full[i]) for i in range(len(USES)))
-                for b in range(bins)
-            )
-            for sm in range(self._gpu.sm_count)
-        )
-        return Usage(width, shares)
+        return Usage(width, Shares(self._gpu.sm_count, bins, BINS, flat, tuple(1.0 / (width * most) for most in full)))
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
@@ -191,7 +184,7 @@ class Device:
         launch.start_us = self._sms.started_at(slot)
         launch.dispatched_us = self._sms.dispatched(slot)
         launch.end_us = self._sms.now
-        launch.spans = self._sms.spans(slot)
+        launch.spans = self._sms.span_columns(slot)
         del self._launches[launch.id]
         self._grants.pop(launch.id, None)
         self._caps.pop(launch.id, None)
@@ -470,7 +463,7 @@ class Device:
     def _bound_now(self, launch: Launch) -> str:
         slot = _slot(launch)
         here = self._sms.residents_by_sm(slot)
-        sm = max(range(len(here)), key=lambda i: here[i])
+        sm = here.index(max(here))
         mix = self._sms.mix_of(sm) if here[sm] > 0 else ((slot, launch.model.blocks_per_sm),)
         residents = [(self._model(s), count) for s, count in mix]
         index = [s for s, _ in mix].index(slot)
@@ -485,13 +478,9 @@ class Device:
         )
 
 
-def placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> list[Placement]:
+def placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:
     """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
-    return [
-        Placement(run_of[launch.id], sm, blocks, start, end)
-        for launch in finished
-        for sm, blocks, start, end in launch.spans
-    ]
+    return Placements((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None)
 
 
 def _slot(launch: Launch) -> int:

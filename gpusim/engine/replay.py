@@ -259,7 +259,7 @@ class _Replay:
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
             stream_runs=tuple(self._stream_run(stream, solo[stream.name]) for stream in self.trace.streams),
-            placements=tuple(placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of)),
+            placements=placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
             usage=self.device.usage(),
             notes=notes,
         )
