@@ -53,7 +53,7 @@ def nothing_is_lost(trace: Trace, result: Result) -> None:
         assert blocks == MODELS.model(launches[(run.operation, run.index)], "").blocks
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(trace=traces(max_streams=8), policy=st.sampled_from(RULES + VARIANTS))
 def test_no_policy_loses_work(trace: Trace, policy: str) -> None:
     if "branch0" in policy and trace.streams[0].name != "branch0":
@@ -63,7 +63,7 @@ def test_no_policy_loses_work(trace: Trace, policy: str) -> None:
     nothing_is_lost(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(trace=traces(max_streams=3, max_operations=4, with_arrivals=True), policy=st.sampled_from(RULES + VARIANTS))
 def test_no_policy_loses_requests(trace: Trace, policy: str) -> None:
     if "branch0" in policy and trace.streams[0].name != "branch0":
@@ -71,7 +71,7 @@ def test_no_policy_loses_requests(trace: Trace, policy: str) -> None:
     nothing_is_lost(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(trace=traces(max_streams=1, max_operations=5), policy=st.sampled_from(RULES + VARIANTS))
 def test_a_stream_alone_runs_as_under_serial(trace: Trace, policy: str) -> None:
     if policy in NEVER_WHOLE or ("branch0" in policy and trace.streams[0].name != "branch0"):

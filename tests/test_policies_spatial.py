@@ -168,7 +168,7 @@ class Watched(InterSM):
         return partition
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     trace=traces(max_streams=8),
     rule=st.sampled_from(["even", "smart-even", "rounds", "profile"]),
