@@ -95,9 +95,7 @@ class Quota(Policy):
         if self.release and len(streams_now(view)) < 2:
             return unshared(view)
         line = sorted(view.kernels, key=lambda kernel: -kernel.priority)
-        return Partition(
-            tuple(Grant(k.id, blocks_per_sm=self._most.get(k.stream), queue=k.stream_index) for k in line)
-        )
+        return Partition(tuple(Grant(k.id, blocks_per_sm=self._most.get(k.stream), queue=k.stream_index) for k in line))
 
 
 def _quotas(text: str) -> dict[str, int]:
