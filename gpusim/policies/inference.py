@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from gpusim.gpu import GPU
 from gpusim.policies.base import Eviction, Grant, KernelView, Partition, Policy, View
 from gpusim.policies.intra import capacity, need, unshared
+from gpusim.policies.spatial import streams_now
 from gpusim.policies.values import wrong
 
 COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
@@ -81,7 +82,9 @@ class Orion(Policy):
             raise wrong(self.name, f"duration_us={self.duration_us} is no time", "above 0")
 
     def partition(self, view: View) -> Partition:
-        """Let latency-critical kernels start, and those best-effort kernels that may."""
+        """Let latency-critical kernels start, and those best-effort kernels that may; one stream alone as it comes."""
+        if len(streams_now(view)) < 2:
+            return unshared(view)
         urgent, others = critical(view), best_effort(view)
         running = [kernel for kernel in others if kernel.started]
         if not running:
