@@ -1,0 +1,74 @@
+"""Predicted beside measured: a scatter an experiment, and the staircase of a few ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpusim.plots import COLOURS, new_figure, save_figure
+from gpusim.validate import Scored, Summary
+
+BAND = 0.1  # of the grey band about the diagonal
+STAIRCASES = (
+    "googlenet/4a.3x3/fwd/IMPLICIT_PRECOMP_GEMM/FMA",
+    "googlenet/4b.3x3/fwd/IMPLICIT_PRECOMP_GEMM/TF32",
+    "googlenet/3a.3x3/bwd_data/ALGO_1/FMA",
+    "googlenet/4e.1x1/bwd_filter/ALGO_1/TF32",
+    "resnet50/5a.expand/fwd/IMPLICIT_GEMM/FMA",
+    "li2016/Conv2/fwd/IMPLICIT_PRECOMP_GEMM/FMA",
+)
+
+
+def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -> None:
+    """Predicted over measured against measured, one panel an experiment."""
+    with new_figure(12.5, 9.5) as figure:
+        grid = figure.subplots(3, 3)
+        for axes, one in zip(grid.flat, found, strict=False):
+            mine = [row for row in rows if row.experiment == one.experiment]
+            axes.axhspan(1 - BAND, 1 + BAND, color="#EEEEEE", zorder=0)
+            axes.axhline(1.0, color="#888888", linewidth=0.8, zorder=1)
+            axes.scatter(
+                [row.measured_ms for row in mine],
+                [row.predicted_ms / row.measured_ms for row in mine],
+                s=7,
+                color=COLOURS[0],
+                alpha=0.4,
+                linewidths=0,
+            )
+            axes.set_xscale("log")
+            axes.set_ylim(0.5, 1.5)
+            axes.set_title(f"{one.experiment}: {one.mape_percent:.1f} %, {one.points} points", fontsize=10, loc="left")
+        for axes in grid[-1]:
+            axes.set_xlabel("measured, ms")
+        for axes in grid[:, 0]:
+            axes.set_ylabel("predicted / measured")
+        figure.tight_layout()
+        save_figure(figure, path)
+
+
+def draw_staircases(rows: Sequence[Scored], path: Path) -> None:
+    """SM time of a call (time x SMs) over that measured on the whole GPU, of a few ops: 1 is perfect scaling."""
+    with new_figure(12.5, 6.8) as figure:
+        grid = figure.subplots(2, 3)
+        for axes, op in zip(grid.flat, STAIRCASES, strict=True):
+            points = sorted(
+                (int(row.key.rsplit("|", 1)[1]), row.measured_ms, row.predicted_ms)
+                for row in rows
+                if row.experiment == "sm_curve" and row.key.rsplit("|", 1)[0] == op
+            )
+            sms = [point[0] for point in points]
+            whole = points[-1][0] * points[-1][1]
+            measured = [n * ms / whole for n, ms, _ in points]
+            predicted = [n * ms / whole for n, _, ms in points]
+            axes.axhline(1.0, color="#CCCCCC", linewidth=0.8, zorder=0)
+            axes.plot(sms, predicted, "-", color=COLOURS[0], linewidth=1.5, label="predicted")
+            axes.plot(sms, measured, "o", color=COLOURS[3], markersize=5, label="measured")
+            axes.set_xticks([8, 32, 64, 96, 132])
+            axes.set_title(op, fontsize=8.5, loc="left")
+        for axes in grid[-1]:
+            axes.set_xlabel("SMs")
+        for axes in grid[:, 0]:
+            axes.set_ylabel("SM time / measured on 132")
+        grid[0, 0].legend(frameon=False, fontsize=9)
+        figure.tight_layout()
+        save_figure(figure, path)

@@ -1,0 +1,252 @@
+"""The tables of this study as CSV and, between markers, in README.md and docs/model.md."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from variants import GPU_NAME, HERE, ROOT
+
+from gpusim.errors import InputError
+from gpusim.files import atomic_write
+from gpusim.gpu import ModelConstants, load_gpu
+from gpusim.io.dataset import Dataset
+from gpusim.validate import EXPERIMENTS, Scored, _ratios
+
+DOCUMENTS = (HERE / "README.md", ROOT / "docs" / "model.md")
+PLACE = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
+WORST = 8  # ops or rows listed an experiment
+SHORT = {
+    "sm_curve": "sm_curve",
+    "residency_curve": "residency",
+    "streams": "streams",
+    "streams_b_first": "b_first",
+    "green": "green",
+    "quota_a": "quota_a",
+    "quota_b": "quota_b",
+    "modules_serial": "mod. serial",
+    "modules_streams": "mod. streams",
+}
+TARGETS = {  # MAPE in percent that the project set out to reach on these rows
+    "sm_curve": 3.5,
+    "residency_curve": 7.0,
+    "streams": 2.5,
+    "streams_b_first": 2.5,
+    "green": 4.0,
+    "quota_a": 6.0,
+    "quota_b": 6.0,
+    "modules_streams": 3.0,
+}
+
+Line = Mapping[str, str]
+
+
+def write_csv(path: Path, columns: Sequence[str], lines: Sequence[Mapping[str, object]]) -> None:
+    """Write lines, reals to six digits, None as nothing."""
+    with atomic_write(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([_cell(line[column]) for column in columns] for line in lines)
+
+
+def read_csv(path: Path) -> list[Line]:
+    """Lines of a table, none where it was not made yet."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# ---- what is missed most ---------------------------------------------------------------------------------------------
+
+
+def misses(dataset: Dataset, rows: Sequence[Scored]) -> None:
+    """Write the ops, pairs and modules of each experiment with the largest mean absolute error."""
+    lines: list[dict[str, object]] = []
+    for experiment in EXPERIMENTS:
+        mine = [row for row in rows if row.experiment == experiment]
+        mine = _ratios(mine) if experiment == "residency_curve" else mine
+        groups: dict[str, list[float]] = {}
+        for row in mine:
+            parts = row.key.split("|")
+            what = parts[0] if experiment in ("sm_curve", "residency_curve") else "|".join(parts[:4])
+            groups.setdefault(what, []).append((row.predicted_ms / row.measured_ms - 1.0) * 100.0)
+        worst = sorted(groups, key=lambda what: -_mean_absolute(groups[what]))[:WORST]
+        lines += [
+            {
+                "experiment": experiment,
+                "what": what,
+                "points": len(groups[what]),
+                "mape_percent": _mean_absolute(groups[what]),
+                "bias_percent": sum(groups[what]) / len(groups[what]),
+                "kernels": _kernels(dataset, what),
+            }
+            for what in worst
+        ]
+    write_csv(HERE / "misses.csv", list(lines[0]), lines)
+
+
+def _mean_absolute(errors: Sequence[float]) -> float:
+    return sum(map(abs, errors)) / len(errors)
+
+
+def _kernels(dataset: Dataset, what: str) -> str:
+    """Names of the longest kernel of each op in a key."""
+    names = []
+    for part in what.split("|"):
+        if part.count("/") == 4:
+            try:
+                kernels = dataset.op(part).kernels
+            except InputError:
+                continue
+            names.append(max(kernels, key=lambda kernel: kernel.duration_us).name[:60])
+    return " + ".join(names)
+
+
+# ---- documents -------------------------------------------------------------------------------------------------------
+
+
+def documents() -> None:
+    """Put the tables into the documents."""
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        with atomic_write(path) as file:
+            file.write(PLACE.sub(lambda place: place[1] + "\n" + TABLES[place["name"]]() + "\n" + place[3], text))
+
+
+def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A markdown table; the first ``left`` columns aligned left."""
+    rule = ["---" if i < left else "--:" for i in range(len(titles))]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (titles, rule, *rows))
+
+
+def accuracy_table() -> str:
+    """The accuracy of the model on all rows."""
+    titles = ("experiment", "points", "MAPE %", "aim %", "median %", "95th %", "bias %", "do-nothing %", "rank corr.",
+              "regret %")  # fmt: skip
+    rows = []
+    for line in read_csv(HERE / "accuracy.csv"):
+        aim = TARGETS.get(line["experiment"])
+        rows.append(
+            (
+                line["experiment"],
+                line["points"],
+                _number(line["mape_percent"], 2),
+                "" if aim is None else f"{aim:g}",
+                _number(line["median_percent"], 2),
+                _number(line["p95_percent"], 1),
+                _number(line["bias_percent"], 2),
+                _number(line["nothing_percent"], 1),
+                _number(line["rank_correlation"], 2),
+                _number(line["regret_percent"], 2),
+            )
+        )
+    return markdown(titles, rows)
+
+
+def ablation_table(kind: str) -> str:
+    """MAPE of each variant, an experiment a column, and the regret."""
+    lines = read_csv(HERE / "ablation.csv")
+    by: dict[str, dict[str, Line]] = {}
+    for line in lines:
+        if line["kind"] == kind or line["variant"] == "model":
+            by.setdefault(line["variant"], {})[line["experiment"]] = line
+    titles = ("variant", "", *SHORT.values(), "regret", "rank corr. streams")
+    rows = []
+    for variant, of in by.items():
+        cells = [_beside(of, by["model"], name, "mape_percent", 2) for name in SHORT]
+        regret = _beside(of, by["model"], "green", "regret_percent", 2)
+        rank = _number(of["streams"]["rank_correlation"], 2) if "streams" in of else ""
+        rows.append((f"`{variant}`", next(iter(of.values()))["title"], *cells, regret, rank))
+    return markdown(titles, rows, left=2)
+
+
+def _beside(of: Mapping[str, Line], model: Mapping[str, Line], name: str, column: str, digits: int) -> str:
+    """A cell: the number, bold where it is off the model's by more than a tenth, a dot where it is the model's."""
+    if name not in of:
+        return ""
+    value, known = float(of[name][column]), float(model[name][column])
+    if of is not model and of[name][column] == model[name][column]:
+        return "·"
+    text = f"{value:.{digits}f}"
+    return f"**{text}**" if abs(value - known) > 0.1 * known else text
+
+
+def cross_validation_table() -> str:
+    """Scores of each part of the networks under constants fitted on itself, on the other, and those that ship."""
+    lines = read_csv(HERE / "cross_validation.csv")
+    cells: dict[tuple[str, str], dict[str, Line]] = {}
+    for line in lines:
+        cells.setdefault((line["scored_on"], line["experiment"]), {})[line["fitted_on"]] = line
+    rows = []
+    for (part, experiment), of in cells.items():
+        other = "others" if part == "googlenet" else "googlenet"
+        named = (of[part], of[other], of["shipped"])
+        rows.append((part, experiment, named[0]["points"], *(_number(line["mape_percent"], 2) for line in named)))
+    for part in dict.fromkeys(line["scored_on"] for line in lines):
+        other = "others" if part == "googlenet" else "googlenet"
+        of = cells.get((part, "green"), {})
+        if of:
+            regrets = (_number(of[by]["regret_percent"], 2) for by in (part, other, "shipped"))
+            rows.append((part, "regret (green)", of[part]["points"], *regrets))
+    return markdown(("scored on", "experiment", "points", "fitted there", "fitted on the other", "shipped"), rows, left=2)
+
+
+def fitted_table() -> str:
+    """The constants that each part of the networks gives."""
+    lines = read_csv(HERE / "fitted.csv")
+    titles = ("constant", "start", "shipped", "fitted on GoogLeNet", "fitted on the others")
+    return markdown(
+        titles, [(f"`{line['constant']}`", *(line[by] for by in ("start", "shipped", "googlenet", "others"))) for line in lines]
+    )  # fmt: skip
+
+
+def constants_table() -> str:
+    """The constants of the model, from their definitions and the GPU's file."""
+    import tomllib
+
+    file = tomllib.loads((ROOT / "gpus" / f"{GPU_NAME}.toml").read_text(encoding="utf-8"))["model"]
+    model = load_gpu(GPU_NAME).model
+    rows = []
+    for name, info in ModelConstants.model_fields.items():
+        extra = info.json_schema_extra
+        unit = str(extra["unit"]) if isinstance(extra, dict) else ""
+        source = file[name]["source"] if name in file else "default, unverified"
+        rows.append((f"`{name}`", f"{getattr(model, name):g}", unit, info.description or "", source))
+    return markdown(("constant", "value", "unit", "meaning", "from"), rows, left=5)
+
+
+def misses_table() -> str:
+    """What is missed most."""
+    lines = [line for line in read_csv(HERE / "misses.csv") if line["experiment"] != "modules_serial"]
+    rows = []
+    counted: dict[str, int] = {}
+    for line in lines:
+        counted[line["experiment"]] = counted.get(line["experiment"], 0) + 1
+        if counted[line["experiment"]] <= WORST // 2:
+            what = line["what"].replace("|", " \\| ").replace("googlenet/", "")
+            rows.append((line["experiment"], what, line["points"], *(_number(line[c], 1) for c in ("mape_percent", "bias_percent"))))
+    return markdown(("experiment", "op, pair or module (googlenet/ left out)", "points", "MAPE %", "bias %"), rows, left=2)  # fmt: skip
+
+
+def _number(text: str, digits: int) -> str:
+    return f"{float(text):.{digits}f}" if text else ""
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "accuracy": accuracy_table,
+    "misses": misses_table,
+    "ablation": lambda: ablation_table("off"),
+    "designs": lambda: ablation_table("design"),
+    "cross-validation": cross_validation_table,
+    "fitted": fitted_table,
+    "constants": constants_table,
+}

@@ -1,0 +1,347 @@
+"""The model with one mechanism switched off or built another way, and what each such variant predicts.
+
+A variant patches the package in a process of its own: the package itself has no switch for any of this. What a
+variant predicts is kept as a file of rows under .cache/, named after everything that can change it (the sources of
+the model, the GPU's file, the data), so that a run that was interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpusim import contention, validate
+from gpusim.engine import anchor, device
+from gpusim.files import atomic_write
+from gpusim.gpu import GPU, load_gpu
+from gpusim.io.dataset import Dataset
+from gpusim.policies.base import Grant, Partition, View
+from gpusim.validate import Condition, Predictor, Scored, measurements
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+DATA = HERE / "data"
+CACHE = HERE / ".cache"
+GPU_NAME = "h200"
+UNLIMITED = 1e6  # GB/s
+FIXED_POINT_ROUNDS = 60
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to build the model.
+
+    Attributes:
+        name: short, of the cached file and the table.
+        title: what is off or different.
+        constants: of the GPU file's [model] to replace.
+        patch: applied in the process that predicts.
+    """
+
+    name: str
+    title: str
+    constants: Mapping[str, float] = field(default_factory=dict)
+    patch: Callable[[], None] | None = None
+
+
+# ---- patches -------------------------------------------------------------------------------------------------------
+
+
+def _put(module: Any, name: str, value: Any) -> None:
+    """Replace what must be there: a patch of nothing would score as the model itself."""
+    if not hasattr(module, name):
+        raise AttributeError(f"{module} has no {name} to patch")
+    setattr(module, name, value)
+
+
+def _no_age() -> None:
+    _put(anchor, "AGE_PREFERENCES", anchor.AGE_PREFERENCES[:1])
+
+
+def _one_seed() -> None:
+    _put(anchor, "SEEDS", anchor.SEEDS[:1])
+
+
+def _no_age_no_seeds() -> None:
+    _no_age()
+    _one_seed()
+
+
+def _no_sharing() -> None:
+    _put(anchor, "mix_times", lambda residents, least=(): [1.0] * len(residents))
+
+
+def _blind_to_others() -> None:
+    known = anchor.mix_times
+    _put(anchor, "mix_times", lambda residents, least=(): [known([one])[0] for one in residents])
+
+
+def _in_proportion() -> None:
+    known = anchor.sharing
+
+    def sharing(mix: Any, warps: int, residents: float, *rest: Any) -> contention.Sharing:
+        kernel = known(mix, warps, residents, *rest)
+        turn = 1.0 / max(1.0, residents * kernel.warps_per_scheduler)
+        return replace(kernel, latency=turn, turn=turn)
+
+    _put(anchor, "sharing", sharing)
+
+
+def _without_stalls() -> None:
+    known = anchor.sharing
+
+    def sharing(mix: Any, *rest: Any) -> contention.Sharing:
+        return known(mix if mix is None else mix.model_copy(update={"stalls": None}), *rest)
+
+    _put(anchor, "sharing", sharing)
+
+
+def _power(p: float) -> Callable[[], None]:
+    """Latency and turns add with another exponent than 2."""
+
+    def patch() -> None:
+        known = anchor.sharing
+
+        def sharing(mix: Any, warps: int, residents: float, *rest: Any) -> contention.Sharing:
+            kernel = known(mix, warps, residents, *rest)
+            competing = max(1.0, residents * kernel.warps_per_scheduler)
+            if competing > 1.3:
+                left = max(0.0, 1.0 - kernel.latency**p)
+                turn = max(kernel.demands[kernel.bound], (left / (competing**p - 1.0)) ** (1.0 / p))
+                kernel = replace(kernel, turn=turn)
+            return kernel
+
+        def time(kernel: contention.Sharing, queue: float) -> float:
+            return float(max(kernel.latency**p + queue**p - kernel.turn**p, 1e-12) ** (1.0 / p))
+
+        _put(anchor, "sharing", sharing)
+        _put(contention, "_time", time)
+
+    return patch
+
+
+def _fixed_point() -> None:
+    """Warps of another kernel count by how often they come by while one instruction of this one runs."""
+
+    def mix_times(
+        residents: Sequence[tuple[contention.Sharing, int]], least: Sequence[float] = ()
+    ) -> list[float]:
+        times = [1.0] * len(residents)
+        for _ in range(FIXED_POINT_ROUNDS):
+            found = []
+            for i, (kernel, count) in enumerate(residents):
+                queue = count * kernel.warps_per_scheduler * kernel.turn
+                for j, (other, others) in enumerate(residents):
+                    if j != i:
+                        held = other.demands[kernel.bound] * kernel.turn / kernel.demands[kernel.bound]
+                        queue += others * other.warps_per_scheduler * held * times[i] / times[j]
+                found.append(contention._time(kernel, max(kernel.turn, queue)))
+            times = [(a * b) ** 0.5 for a, b in zip(times, found, strict=True)]
+        return times
+
+    _put(anchor, "mix_times", mix_times)
+
+
+def _same_resource() -> None:
+    """Warps of another kernel count by what they hold of the resource that binds this kernel."""
+
+    def mix_times(
+        residents: Sequence[tuple[contention.Sharing, int]], least: Sequence[float] = ()
+    ) -> list[float]:
+        times = []
+        for i, (kernel, count) in enumerate(residents):
+            scale = kernel.turn / kernel.demands[kernel.bound]
+            queue = count * kernel.warps_per_scheduler * kernel.turn
+            for j, (other, others) in enumerate(residents):
+                if j != i:
+                    queue += scale * others * other.warps_per_scheduler * other.demands[kernel.bound]
+            times.append(contention._time(kernel, max(kernel.turn, queue)))
+        return times
+
+    _put(anchor, "mix_times", mix_times)
+
+
+def _memory(dram: float, l2: float) -> Callable[[], None]:
+    """Loads of DRAM and L2 are multiplied by 0 or 1 before they stretch anything."""
+
+    def patch() -> None:
+        known = anchor.memory_stretch
+        for module in (anchor, device):
+            _put(module, "memory_stretch", lambda d, t, own: known(d * dram, t * l2, own))
+
+    return patch
+
+
+def _largest_carveout() -> None:
+    _put(anchor, "carveout", lambda launch, foot, blocks, gpu: gpu.limits.shared_memory_per_sm_bytes)
+
+
+def _hold_keeps_carveout() -> None:
+    _put(validate._PriorityEntry, "shared_carveout", False)
+
+
+def _nothing_persistent() -> None:
+    _put(anchor, "is_persistent", lambda launch, blocks_per_sm, sm_count: False)
+
+
+def _theoretical_residency() -> None:
+    def residents(launch: Any, foot: Any, blocks_per_sm: int, gpu: GPU) -> float:
+        return float(min(blocks_per_sm, -(-launch.blocks // gpu.sm_count)))
+
+    _put(anchor, "_recorded_residents", residents)
+
+
+def _enqueue_order() -> None:
+    def released(self: Predictor, condition: Condition) -> float:
+        order = list(range(len(condition.ops)))
+        if condition.experiment == "streams_b_first":
+            order.reverse()
+        return self._makespan(condition, validate._InOrder(tuple(order)))
+
+    _put(Predictor, "_released_together", released)
+
+
+def _no_head_of_line() -> None:
+    def partition(self: Any, view: View) -> Partition:
+        ordered = sorted(view.kernels, key=lambda k: (k.ready_us, self.order.index(k.stream_index), k.id))
+        return Partition(tuple(Grant(kernel.id, queue=kernel.stream_index) for kernel in ordered))
+
+    _put(validate._InOrder, "partition", partition)
+
+
+def _no_hold() -> None:
+    known = validate._PriorityEntry.partition
+
+    def partition(self: Any, view: View) -> Partition:
+        found = known(self, view)
+        of = {kernel.id: kernel.stream_index for kernel in view.kernels}
+        return replace(found, grants=tuple(replace(grant, queue=of[grant.kernel]) for grant in found.grants))
+
+    _put(validate._PriorityEntry, "partition", partition)
+
+
+def _internal_confined() -> None:
+    def partition(self: Any, view: View) -> Partition:
+        grants = []
+        for kernel in view.kernels:
+            first = sum(self.sms[: kernel.stream_index])
+            mine = frozenset(range(first, first + self.sms[kernel.stream_index]))
+            grants.append(Grant(kernel.id, sms=mine, queue=kernel.stream_index))
+        return Partition(tuple(grants))
+
+    _put(validate._Confined, "partition", partition)
+
+
+MODEL = Variant("model", "the model")
+ABLATION = (
+    MODEL,
+    Variant("no-age", "old blocks do not go before young ones", patch=_no_age),
+    Variant("no-tail-seed", "the recorded tail does not choose the seed of the jitter", patch=_one_seed),
+    Variant("no-jitter", "every block has the same work", {"block_jitter": 0.0}),
+    Variant("no-age-no-jitter", "neither age nor jitter", {"block_jitter": 0.0}, _no_age_no_seeds),
+    Variant("no-sharing", "residents of an SM do not slow one another", patch=_no_sharing),
+    Variant("blind-to-others", "blocks of other kernels on an SM cost nothing", patch=_blind_to_others),
+    Variant("no-latency", "an SM's throughput does not depend on its residents", patch=_in_proportion),
+    Variant("no-stall-reasons", "latency is what the busiest pipe leaves; stall reasons unread", patch=_without_stalls),
+    Variant("theoretical-residency", "recorded at the occupancy, not at sm__warps_active", patch=_theoretical_residency),
+    Variant("no-l2", "L2 slows nobody", patch=_memory(1.0, 0.0)),
+    Variant("no-dram", "DRAM slows nobody", patch=_memory(0.0, 1.0)),
+    Variant("no-memory", "neither does", patch=_memory(0.0, 0.0)),
+    Variant("no-l2-reads", "no ceiling of L2 reads", {"l2_read_gb_per_s": UNLIMITED}),
+    Variant("no-l2-writes", "no ceiling of L2 writes", {"l2_write_gb_per_s": UNLIMITED}),
+    Variant("no-l2-atomics", "no ceiling of L2 atomics", {"l2_atomic_gb_per_s": UNLIMITED}),
+    Variant("no-carveout", "every SM holds all its shared memory for every kernel", patch=_largest_carveout),
+    Variant("no-held-carveout", "a reservation leaves the carve-out as it is", patch=_hold_keeps_carveout),
+    Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
+    Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
+    Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}),
+    Variant("no-priority-hold", "waiting blocks of high priority hold nobody back", patch=_no_hold),
+    Variant("no-head-of-line", "a kernel's blocks start beside an earlier kernel's that wait", patch=_no_head_of_line),
+    Variant("confined-internal", "an SM set confines cuDNN's internal streams too", patch=_internal_confined),
+)
+DESIGNS = (
+    Variant("enqueue-order", "streams start in the order of enqueuing, not the mean over orders", patch=_enqueue_order),
+    Variant("fixed-point", "in a mix others count by how often they come by, at what binds this kernel",
+            patch=_fixed_point),
+    Variant("same-resource", "in a mix others count by what they hold of the resource that binds this kernel",
+            patch=_same_resource),
+    Variant("sum", "latency and turns add (exponent 1, not 2)", patch=_power(1.0)),
+    Variant("nearly-max", "latency and turns hide one another (exponent 8, not 2)", patch=_power(8.0)),
+)  # fmt: skip
+VARIANTS = {variant.name: variant for variant in (*ABLATION, *DESIGNS)}
+
+
+# ---- predicting ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def sources() -> str:
+    """A digest of all that every prediction depends on."""
+    folders = ("gpusim/engine", "gpusim/io", "gpusim/policies")
+    files = [path for folder in folders for path in sorted((ROOT / folder).glob("*.py"))]
+    files += [ROOT / "gpusim" / f"{name}.py" for name in ("contention", "gpu", "occupancy", "trace", "validate")]
+    files += [ROOT / "gpus" / f"{GPU_NAME}.toml", *sorted(path for path in DATA.iterdir() if path.is_file())]
+    files += [HERE / "variants.py"]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def gpu_of(constants: Mapping[str, float]) -> GPU:
+    """The recording GPU with some constants of the model replaced."""
+    gpu = load_gpu(GPU_NAME)
+    model = type(gpu.model).model_validate({**gpu.model.model_dump(), **constants})
+    return replace(gpu, model=model)
+
+
+def predicted(variant: Variant, wanted: Sequence[Condition]) -> list[Scored]:
+    """What a variant predicts; patches this process for good, so call it in one that does nothing else after."""
+    if variant.patch is not None:
+        variant.patch()
+    return scored(Dataset(DATA, gpu_of(variant.constants)), wanted)
+
+
+def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
+    """Predictions beside measurements, worked out in this process."""
+    predictor, measured = Predictor(dataset), measurements(dataset)
+    rows = []
+    for condition in wanted:
+        nothing = predictor.nothing(condition)
+        for experiment, ms in predictor.predict(condition).items():
+            rows.append(
+                Scored(experiment, condition.key, ms, measured[experiment, condition.key], nothing[experiment])
+            )
+    return rows
+
+
+def cached(name: str, part: str) -> Path:
+    """Where the rows of a variant on a part of the conditions are kept."""
+    return CACHE / f"{name}-{part}-{sources()}.csv"
+
+
+def keep(rows: Sequence[Scored], path: Path) -> None:
+    """Write rows to a cached file, whole or not at all."""
+    path.parent.mkdir(exist_ok=True)
+    with atomic_write(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for row in rows:
+            writer.writerow((row.experiment, row.key, row.predicted_ms, row.measured_ms, row.nothing_ms))
+
+
+def kept(path: Path) -> list[Scored]:
+    """Read rows of a cached file."""
+    with path.open(newline="") as file:
+        return [Scored(row[0], row[1], float(row[2]), float(row[3]), float(row[4])) for row in csv.reader(file)]
+
+
+def run_variant(task: tuple[str, Path, list[Condition]]) -> str:
+    """In a process of its own: predict with a variant and keep the rows. Task: variant, file of rows, conditions."""
+    name, path, wanted = task
+    keep(predicted(VARIANTS[name], wanted), path)
+    return name
