@@ -23,8 +23,8 @@ FP32_OPERATIONS_PER_LANE_AND_CYCLE = 2  # a fused multiply-add counts as two
 
 _PEAK_TOLERANCE = 0.02
 
-# Share of its DRAM peak that a copy sustains on the H200: 4300 of 4800 GB/s. Stands in where no one measured.
-_H200_SUSTAINED_SHARE = 4300 / 4800
+# Share of its DRAM peak that the H200 sustains: 4600 of 4800 GB/s. Stands in where no one measured.
+_H200_SUSTAINED_SHARE = 4600 / 4800
 
 Text = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Count = Annotated[int, Field(ge=1, le=100_000)]
@@ -236,8 +236,8 @@ class ModelConstants(_Strict):
     """
 
     dram_sustained_gb_per_s: BandwidthGbPerS = Field(
-        description="DRAM bandwidth that a copy kernel sustains, reads and writes together; "
-        "where a file does not give it, the H200's share of its peak (4300 of 4800)",
+        description="DRAM bandwidth that kernels sustain, reads and writes together; "
+        "where a file does not give it, the H200's share of its peak (4600 of 4800)",
         json_schema_extra={"unit": "GB/s"},
     )
     launch_latency_us: Annotated[float, Field(ge=0, le=1000)] = Field(
@@ -266,7 +266,7 @@ class ModelConstants(_Strict):
         json_schema_extra={"unit": "GB/s"},
     )
     l2_atomic_gb_per_s: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
-        default=3000.0,
+        default=2600.0,
         description="traffic of atomics and reductions that L2 sustains",
         json_schema_extra={"unit": "GB/s"},
     )
@@ -276,7 +276,7 @@ class ModelConstants(_Strict):
         json_schema_extra={"unit": "1"},
     )
     barrier_turn_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.5,
+        default=0.7,
         description="share of barrier stalls that is waiting for other warps' turns and not latency",
         json_schema_extra={"unit": "1"},
     )

@@ -52,7 +52,7 @@ def test_h200_by_hand() -> None:
     assert (gpu.boost_clock_mhz, gpu.base_clock_mhz, gpu.fp32_lanes_per_sm) == (1980, None, 128)
     assert gpu.fp32_peak_tflops == pytest.approx(132 * 128 * 2 * 1980e6 / 1e12)
     assert (gpu.dram_bandwidth_gb_per_s, gpu.l2_bytes, gpu.memory_bytes) == (4800, 60 << 20, 141 << 30)
-    assert gpu.model.dram_sustained_gb_per_s == 4300
+    assert gpu.model.dram_sustained_gb_per_s == 4600
     assert "model.dram_sustained_gb_per_s" not in gpu.unverified
 
 
@@ -61,7 +61,7 @@ def test_what_is_not_verified_is_named() -> None:
     assert {"sm_count", "l2_bytes", "limits.shared_memory_per_sm_bytes"} <= set(k80.unverified)
     assert "limits.registers_per_sm" not in k80.unverified
     assert "model.dram_sustained_gb_per_s" in k80.unverified
-    assert k80.model.dram_sustained_gb_per_s == pytest.approx(240 * 4300 / 4800)
+    assert k80.model.dram_sustained_gb_per_s == pytest.approx(240 * 4600 / 4800)
 
 
 def test_one_gpu_of_the_two_on_a_k80() -> None:
@@ -198,8 +198,8 @@ def test_a_replaced_recalled_limit_counts_by_its_own_word(tmp_path: Path) -> Non
             "value = 200_000_000_000",
             "l2_bytes: 200000000000 is above memory_bytes",
         ),
-        ("value = 4300", "value = 4801", "model.dram_sustained_gb_per_s: 4801 is above dram_bandwidth"),
-        ("value = 4300", "value = -1", "model.dram_sustained_gb_per_s: has -1; expected greater than 0"),
+        ("value = 4600", "value = 4801", "model.dram_sustained_gb_per_s: 4801 is above dram_bandwidth"),
+        ("value = 4600", "value = -1", "model.dram_sustained_gb_per_s: has -1; expected greater than 0"),
         (
             "launch_gap_us",
             "launch_gap_ms",

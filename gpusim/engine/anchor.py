@@ -123,8 +123,6 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     latency = min(gpu.model.launch_latency_us, LATENCY_SHARE * recorded)
     best, makespan = _fitted(model, gpu)
     unit = best.unit_us * (recorded - latency) / makespan
-    mix = launch.mix
-    cycles = mix.issue_cycles if mix is not None and mix.issue_cycles is not None else None
     scale = launch.blocks / best.blocks
     dram_bytes = _dram_bytes(launch)
     return replace(
@@ -132,7 +130,7 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         unit_us=unit,
         latency_us=latency,
         solo_us=recorded,
-        issue_us=scale * (cycles / gpu.boost_clock_mhz if cycles is not None else 0.0),
+        issue_us=scale * _issue_us(launch, gpu),
         dram_share_us=scale * dram_bytes / (gpu.model.dram_sustained_gb_per_s * 1e3),
     )
 
@@ -274,6 +272,15 @@ def _memory(
         time += (residents - low) * (mix_times([(kernel, low + 1)])[0] - time)
     block = MemoryLoad(dram * time / whole, l2 * time / whole)
     return block, MemoryLoad(dram, l2), free
+
+
+def _issue_us(launch: KernelLaunch, gpu: GPU) -> float:
+    """SM-time of all issue slots for one block; without the counter, the arithmetic utilisation stands in [D]."""
+    mix = launch.mix
+    if mix is not None and mix.issue_cycles is not None:
+        return mix.issue_cycles / gpu.boost_clock_mhz
+    busy = (mix.alu_utilisation_percent or 0.0) / 100.0 if mix is not None else 0.0
+    return busy * launch.duration_us * gpu.sm_count / launch.blocks
 
 
 def _active_share(mix: Mix | None) -> float:
