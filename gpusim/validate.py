@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from gpusim.engine.replay import Kernels, makespan_us, stream_ends
+from gpusim.errors import InputError
 from gpusim.files import atomic_write
 from gpusim.gpu import load_gpu
 from gpusim.io.dataset import Dataset, Row, number_in
@@ -98,16 +100,41 @@ class Scored:
 
 
 def conditions(dataset: Dataset) -> list[Condition]:
-    """Everything to predict, from the condition columns alone, on gpu_bound ops (modules: every row)."""
+    """Everything to predict, from the condition columns alone, on gpu_bound ops (modules: every row).
+
+    Raises:
+        InputError: a condition that is no number, or there is nothing to predict.
+    """
     found: list[Condition] = []
     for name, rows in dataset.outcomes.items():
         for row in rows:
-            condition = _CONDITION[name](row)
-            if condition is None:
-                continue
-            if _scored(dataset, name, _ops(row)):
+            condition = _condition(dataset, name, row)
+            if condition is not None:
                 found.append(condition)
+    if not found:
+        raise InputError(dataset.folder, "outcome files", "hold nothing to predict", "rows with gpu_bound ops")
     return _modules_together(found)
+
+
+def _condition(dataset: Dataset, name: str, row: Row) -> Condition | None:
+    """What a row of an outcome file asks for; None where it is not scored."""
+    if not _scored(dataset, name, _ops(row)):
+        return None
+    try:
+        condition = _CONDITION[name](row)
+    except (ValueError, OverflowError) as error:
+        place = "|".join(_ops(row))
+        raise InputError(
+            dataset.folder / name, place, f"has a condition that is no number: {error}", "a number"
+        ) from error
+    if condition is None:
+        return None
+    most = dataset.gpu.sm_count
+    if condition.experiment != "residency_curve" and sum(condition.sms) > most:
+        raise InputError(dataset.folder / name, condition.key, f"takes {sum(condition.sms)} SMs", f"at most {most}")
+    if min((1, *condition.sms, *condition.blocks, *condition.calls)) < 1 or not math.isfinite(condition.release_us):
+        raise InputError(dataset.folder / name, condition.key, "has a count below 1 or no release", "counts from 1")
+    return condition
 
 
 def _ops(row: Row) -> list[str]:
@@ -152,7 +179,9 @@ def _quota(row: Row) -> Condition:
     )
 
 
-def _module(row: Row) -> Condition:
+def _module(row: Row) -> Condition | None:
+    if row["mode"] not in ("serial", "streams"):
+        return None
     return Condition(f"modules_{row['mode']}", f"{row['module']}|{row['selection']}", (tuple(row["ops"].split()),))
 
 
@@ -186,13 +215,20 @@ def measurements(dataset: Dataset) -> dict[tuple[str, str], float]:
         for row in rows:
             if name == "pairs.csv" and row["mode"] == "alone" and _scored(dataset, name, _ops(row)):
                 key = "|".join(row[column] for column in ("a", "na", "b", "nb"))
-                found["alone", key] = number_in(row, "ms_makespan", dataset.folder / name, key)
-            condition = _CONDITION[name](row)
-            if condition is None or not _scored(dataset, name, _ops(row)):
+                found["alone", key] = _measured(row, "ms_makespan", dataset.folder / name, key)
+            condition = _condition(dataset, name, row)
+            if condition is None:
                 continue
             for experiment, column in _outcome_columns(condition.experiment):
-                found[experiment, condition.key] = number_in(row, column, dataset.folder / name, condition.key)
+                found[experiment, condition.key] = _measured(row, column, dataset.folder / name, condition.key)
     return found
+
+
+def _measured(row: Row, column: str, path: Path, key: str) -> float:
+    ms = number_in(row, column, path, key)
+    if ms <= 0.0:
+        raise InputError(path, key, f"{column} is {ms:g}", "more than 0")
+    return ms
 
 
 def _outcome_columns(experiment: str) -> tuple[tuple[str, str], ...]:
@@ -257,7 +293,7 @@ class Predictor:
         return makespan_us(self._trace(condition), self._gpu, policy, self._kernels)
 
     def _trace(self, condition: Condition) -> Trace:
-        names = "abcdefghijklmnop"
+        names = [chr(ord("a") + i) if i < 26 else f"s{i}" for i in range(len(condition.ops))]
         streams = []
         for i, ops in enumerate(condition.ops):
             operations = tuple(
@@ -438,15 +474,15 @@ def summaries(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float])
     found = []
     for experiment in EXPERIMENTS:
         mine = [row for row in rows if row.experiment == experiment]
-        if mine:
-            found.append(_summary(experiment, mine, serial))
+        points = residency_ratios(mine) if experiment == "residency_curve" else mine
+        if points:
+            found.append(_summary(experiment, points, serial))
     return found
 
 
-def _summary(experiment: str, rows: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> Summary:
+def _summary(experiment: str, points: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> Summary:
     import numpy as np
 
-    points = _ratios(rows) if experiment == "residency_curve" else rows
     errors = np.array([row.predicted_ms / row.measured_ms - 1.0 for row in points])
     nothing = np.array([row.nothing_ms / row.measured_ms - 1.0 for row in points])
     return Summary(
@@ -457,8 +493,8 @@ def _summary(experiment: str, rows: Sequence[Scored], serial: Mapping[tuple[str,
         float(np.percentile(np.abs(errors), 95) * 100),
         float(np.mean(errors) * 100),
         float(np.mean(np.abs(nothing)) * 100),
-        _rank_correlation(rows, serial),
-        _regret(rows) * 100 if experiment == "green" else None,
+        _rank_correlation(points, serial),
+        _regret(points) * 100 if experiment == "green" else None,
     )
 
 
@@ -473,8 +509,8 @@ def _serial(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -
     return found
 
 
-def _ratios(rows: Sequence[Scored]) -> list[Scored]:
-    """Residency rows over the same op's row at its largest limit."""
+def residency_ratios(rows: Sequence[Scored]) -> list[Scored]:
+    """Residency rows over the same op's row at its largest limit, which is left out itself."""
     most: dict[str, tuple[int, Scored]] = {}
     for row in rows:
         op, blocks = row.key.rsplit("|", 1)
@@ -483,6 +519,8 @@ def _ratios(rows: Sequence[Scored]) -> list[Scored]:
     ratios = []
     for row in rows:
         base = most[row.key.rsplit("|", 1)[0]][1]
+        if row is base:
+            continue
         ratios.append(
             Scored(
                 row.experiment,
@@ -503,6 +541,8 @@ def _rank_correlation(rows: Sequence[Scored], serial: Mapping[tuple[str, str], f
         return None
     predicted = pd.Series([serial[row.experiment, row.key] / row.predicted_ms for row in known])
     measured = pd.Series([serial[row.experiment, row.key] / row.measured_ms for row in known])
+    if predicted.nunique() == 1 or measured.nunique() == 1:  # no rank to compare
+        return None
     return float(predicted.rank().corr(measured.rank()))
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpusim.errors import InputError
+from gpusim.errors import InputError, from_pydantic
 from gpusim.gpu import GPU
 from gpusim.io.ncu import REQUIRED, launch_from_counters
 from gpusim.occupancy import occupancy
@@ -95,11 +96,11 @@ class Dataset:
         for i, row in enumerate(rows):
             try:
                 kernels.append(launch_from_counters(row, self.gpu.sm_count, row["stream"]))
-            except (ValueError, KeyError) as error:
+            except (ValueError, KeyError, ArithmeticError) as error:
                 raise InputError(
                     self.folder / "kernels.csv.gz",
                     f"{name} kernel {i}",
-                    f"has a value that is no number: {_first_line(error)}",
+                    f"has a value that cannot be: {_why(error)}",
                     "Nsight Compute counters in base units",
                 ) from error
         return Op(name, sum(times) / len(times), call["gpu_bound"] == "True", tuple(kernels))
@@ -164,7 +165,7 @@ class Dataset:
                             path, f"line {reader.line_num}", "has too few or too many fields", "a full row"
                         )
                     yield row
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
             raise InputError(path, "file", f"cannot be read: {_first_line(error)}", "a CSV file") from error
 
 
@@ -185,3 +186,13 @@ def number_in(row: Row, column: str, path: Path, place: str) -> float:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _why(error: BaseException) -> str:
+    """One line of an error; of pydantic's the field and what was wrong with it."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        first = from_pydantic(None, error)
+        return f"{first.place} {first.problem}"
+    return _first_line(error)
