@@ -26,6 +26,7 @@ CONSTANTS: Mapping[str, tuple[float, ...]] = {
     "barrier_turn_share": (0.0, 0.5, 1.0),
     "short_scoreboard_turn_share": (0.0, 0.5, 0.75, 1.0),
     "long_scoreboard_turn_share": (0.0, 0.5, 1.0),
+    "dram_sustained_gb_per_s": (4000.0, 4300.0, 4600.0),
     "l2_sustained_share": (0.85, 0.97, 1.1),
     "l2_read_gb_per_s": (4500.0, 6000.0, 9000.0),
     "l2_write_gb_per_s": (3500.0, 5000.0, 9000.0),

@@ -1,4 +1,4 @@
-"""Predicted beside measured: a scatter an experiment, and the staircase of a few ops."""
+"""Predicted beside measured: a scatter an experiment, and how a few ops scale with SMs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpusim.plots import COLOURS, new_figure, save_figure
-from gpusim.validate import Scored, Summary
+from gpusim.validate import Scored, Summary, residency_ratios
 
 BAND = 0.1  # of the grey band about the diagonal
 STAIRCASES = (
@@ -20,28 +20,26 @@ STAIRCASES = (
 
 
 def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -> None:
-    """Predicted over measured against measured, one panel an experiment."""
-    with new_figure(12.5, 9.5) as figure:
+    """Predicted against measured, both over what the do-nothing model says, one panel an experiment."""
+    with new_figure(12.5, 12.0) as figure:
         grid = figure.subplots(3, 3)
         for axes, one in zip(grid.flat, found, strict=False):
             mine = [row for row in rows if row.experiment == one.experiment]
-            axes.axhspan(1 - BAND, 1 + BAND, color="#EEEEEE", zorder=0)
-            axes.axhline(1.0, color="#888888", linewidth=0.8, zorder=1)
-            axes.scatter(
-                [row.measured_ms for row in mine],
-                [row.predicted_ms / row.measured_ms for row in mine],
-                s=7,
-                color=COLOURS[0],
-                alpha=0.4,
-                linewidths=0,
+            mine = residency_ratios(mine) if one.experiment == "residency_curve" else mine
+            x = [row.measured_ms / row.nothing_ms for row in mine]
+            y = [row.predicted_ms / row.nothing_ms for row in mine]
+            ends = (0.97 * min(*x, *y), 1.03 * max(*x, *y))
+            axes.fill_between(
+                ends, [e * (1 - BAND) for e in ends], [e * (1 + BAND) for e in ends], color="#EEEEEE", linewidth=0
             )
-            axes.set_xscale("log")
-            axes.set_ylim(0.5, 1.5)
+            axes.plot(ends, ends, color="#888888", linewidth=0.8)
+            axes.scatter(x, y, s=9, color=COLOURS[0], alpha=0.4, linewidths=0)
+            axes.set(xlim=ends, ylim=ends, aspect="equal")
             axes.set_title(f"{one.experiment}: {one.mape_percent:.1f} %, {one.points} points", fontsize=10, loc="left")
         for axes in grid[-1]:
-            axes.set_xlabel("measured, ms")
+            axes.set_xlabel("measured / do-nothing model")
         for axes in grid[:, 0]:
-            axes.set_ylabel("predicted / measured")
+            axes.set_ylabel("predicted / do-nothing model")
         figure.tight_layout()
         save_figure(figure, path)
 
@@ -49,7 +47,7 @@ def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -
 def draw_staircases(rows: Sequence[Scored], path: Path) -> None:
     """SM time of a call (time x SMs) over that measured on the whole GPU, of a few ops: 1 is perfect scaling."""
     with new_figure(12.5, 6.8) as figure:
-        grid = figure.subplots(2, 3)
+        grid = figure.subplots(2, 3, sharey=True)
         for axes, op in zip(grid.flat, STAIRCASES, strict=True):
             points = sorted(
                 (int(row.key.rsplit("|", 1)[1]), row.measured_ms, row.predicted_ms)

@@ -1,4 +1,4 @@
-"""How far off the model is on a real H200: `python experiments/h200_validation/run.py [--ablation] [--cross-validation]`.
+"""How far off the model is on a real H200: `python experiments/h200_validation/run.py [--all]`.
 
 Without flags: predicts all of data/, writes accuracy.csv, misses.csv, the pictures, and gpusim/validated.json, which
 `gpusim replay` quotes. `--ablation` scores the model with one mechanism after the other switched off (ablation.csv),
@@ -11,7 +11,6 @@ what is unchanged is not predicted again.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import multiprocessing
 import os
@@ -21,12 +20,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, fields
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from crossval import cross_validate  # noqa: E402
-from pictures import draw_scatter, draw_staircases  # noqa: E402
-from tables import documents, misses, write_csv  # noqa: E402
-from variants import (  # noqa: E402
+from crossval import cross_validate
+from pictures import draw_scatter, draw_staircases
+from tables import documents, misses, write_csv
+from variants import (
     ABLATION,
     CACHE,
     DATA,
@@ -40,10 +37,10 @@ from variants import (  # noqa: E402
     run_variant,
 )
 
-from gpusim.files import atomic_write  # noqa: E402
-from gpusim.gpu import load_gpu  # noqa: E402
-from gpusim.io.dataset import Dataset  # noqa: E402
-from gpusim.validate import Condition, Scored, Summary, conditions, measurements, summaries  # noqa: E402
+from gpusim.files import atomic_write
+from gpusim.gpu import load_gpu
+from gpusim.io.dataset import Dataset
+from gpusim.validate import Condition, Scored, Summary, conditions, measurements, summaries
 
 STRIDES = {"sm_curve": 4, "residency_curve": 2, "streams": 3, "streams_b_first": 3, "green": 3}
 PARTS = os.cpu_count() or 1

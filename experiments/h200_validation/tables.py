@@ -13,7 +13,7 @@ from gpusim.errors import InputError
 from gpusim.files import atomic_write
 from gpusim.gpu import ModelConstants, load_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.validate import EXPERIMENTS, Scored, _ratios
+from gpusim.validate import EXPERIMENTS, Scored, residency_ratios
 
 DOCUMENTS = (HERE / "README.md", ROOT / "docs" / "model.md")
 PLACE = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
@@ -73,7 +73,7 @@ def misses(dataset: Dataset, rows: Sequence[Scored]) -> None:
     lines: list[dict[str, object]] = []
     for experiment in EXPERIMENTS:
         mine = [row for row in rows if row.experiment == experiment]
-        mine = _ratios(mine) if experiment == "residency_curve" else mine
+        mine = residency_ratios(mine) if experiment == "residency_curve" else mine
         groups: dict[str, list[float]] = {}
         for row in mine:
             parts = row.key.split("|")
@@ -197,16 +197,17 @@ def cross_validation_table() -> str:
         if of:
             regrets = (_number(of[by]["regret_percent"], 2) for by in (part, other, "shipped"))
             rows.append((part, "regret (green)", of[part]["points"], *regrets))
-    return markdown(("scored on", "experiment", "points", "fitted there", "fitted on the other", "shipped"), rows, left=2)
+    return markdown(
+        ("scored on", "experiment", "points", "fitted there", "fitted on the other", "shipped"), rows, left=2
+    )
 
 
 def fitted_table() -> str:
     """The constants that each part of the networks gives."""
     lines = read_csv(HERE / "fitted.csv")
     titles = ("constant", "start", "shipped", "fitted on GoogLeNet", "fitted on the others")
-    return markdown(
-        titles, [(f"`{line['constant']}`", *(line[by] for by in ("start", "shipped", "googlenet", "others"))) for line in lines]
-    )  # fmt: skip
+    columns = ("start", "shipped", "googlenet", "others")
+    return markdown(titles, [(f"`{line['constant']}`", *(line[by] for by in columns)) for line in lines])
 
 
 def constants_table() -> str:
@@ -233,8 +234,10 @@ def misses_table() -> str:
         counted[line["experiment"]] = counted.get(line["experiment"], 0) + 1
         if counted[line["experiment"]] <= WORST // 2:
             what = line["what"].replace("|", " \\| ").replace("googlenet/", "")
-            rows.append((line["experiment"], what, line["points"], *(_number(line[c], 1) for c in ("mape_percent", "bias_percent"))))
-    return markdown(("experiment", "op, pair or module (googlenet/ left out)", "points", "MAPE %", "bias %"), rows, left=2)  # fmt: skip
+            errors = (_number(line[column], 1) for column in ("mape_percent", "bias_percent"))
+            rows.append((line["experiment"], what, line["points"], *errors))
+    titles = ("experiment", "op, pair or module (googlenet/ left out)", "points", "MAPE %", "bias %")
+    return markdown(titles, rows, left=2)
 
 
 def _number(text: str, digits: int) -> str:

@@ -128,9 +128,7 @@ def _power(p: float) -> Callable[[], None]:
 def _fixed_point() -> None:
     """Warps of another kernel count by how often they come by while one instruction of this one runs."""
 
-    def mix_times(
-        residents: Sequence[tuple[contention.Sharing, int]], least: Sequence[float] = ()
-    ) -> list[float]:
+    def mix_times(residents: Sequence[tuple[contention.Sharing, int]], least: Sequence[float] = ()) -> list[float]:
         times = [1.0] * len(residents)
         for _ in range(FIXED_POINT_ROUNDS):
             found = []
@@ -150,9 +148,7 @@ def _fixed_point() -> None:
 def _same_resource() -> None:
     """Warps of another kernel count by what they hold of the resource that binds this kernel."""
 
-    def mix_times(
-        residents: Sequence[tuple[contention.Sharing, int]], least: Sequence[float] = ()
-    ) -> list[float]:
+    def mix_times(residents: Sequence[tuple[contention.Sharing, int]], least: Sequence[float] = ()) -> list[float]:
         times = []
         for i, (kernel, count) in enumerate(residents):
             scale = kernel.turn / kernel.demands[kernel.bound]
@@ -248,7 +244,7 @@ ABLATION = (
     Variant("blind-to-others", "blocks of other kernels on an SM cost nothing", patch=_blind_to_others),
     Variant("no-latency", "an SM's throughput does not depend on its residents", patch=_in_proportion),
     Variant("no-stall-reasons", "latency is what the busiest pipe leaves; stall reasons unread", patch=_without_stalls),
-    Variant("theoretical-residency", "recorded at the occupancy, not at sm__warps_active", patch=_theoretical_residency),
+    Variant("theoretical-residency", "recorded at occupancy, not sm__warps_active", patch=_theoretical_residency),
     Variant("no-l2", "L2 slows nobody", patch=_memory(1.0, 0.0)),
     Variant("no-dram", "DRAM slows nobody", patch=_memory(0.0, 1.0)),
     Variant("no-memory", "neither does", patch=_memory(0.0, 0.0)),
@@ -314,9 +310,7 @@ def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
     for condition in wanted:
         nothing = predictor.nothing(condition)
         for experiment, ms in predictor.predict(condition).items():
-            rows.append(
-                Scored(experiment, condition.key, ms, measured[experiment, condition.key], nothing[experiment])
-            )
+            rows.append(Scored(experiment, condition.key, ms, measured[experiment, condition.key], nothing[experiment]))
     return rows
 
 
