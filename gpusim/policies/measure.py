@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpusim.policies.base import View
+from gpusim.policies.base import KernelView, View
 
-Kinds = tuple[tuple[int, str, int], ...]  # stream, kernel and blocks of all that run: what a measurement is of
+Kind = tuple[int, str, int]  # stream, kernel and blocks: what a measurement is of, whichever launch it was
+Kinds = tuple[Kind, ...]
+
+
+def kind(kernel: KernelView) -> Kind:
+    """What a kernel is: the same ones come back in loops and restarts."""
+    return (kernel.stream_index, kernel.name, kernel.blocks)
 
 
 def kinds(view: View) -> Kinds:
-    """What runs now, whichever launch it is: the same kernels come back in loops and restarts."""
-    return tuple((kernel.stream_index, kernel.name, kernel.blocks) for kernel in view.kernels)
+    """What runs now."""
+    return tuple(kind(kernel) for kernel in view.kernels)
 
 
 def steady(view: View) -> bool:

@@ -15,6 +15,7 @@ from math import prod
 
 from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.intra import capacity, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.measure import Kind, kind
 from gpusim.policies.memory import MITIGATIONS, mitigated
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.values import wrong
@@ -130,7 +131,10 @@ class _Sampling:
 
 @dataclass
 class WarpedSlicer(Policy):
-    """Blocks per SM by water-filling over the kernels' curves; SM split where that would cost one too much."""
+    """Blocks per SM by water-filling over the kernels' curves; SM split where that would cost one too much.
+
+    A kernel that the same stream launches again is not profiled again [D].
+    """
 
     name = "warped-slicer"
     family = "intra-sm"
@@ -154,7 +158,8 @@ class WarpedSlicer(Policy):
     )
     warmup_cycles: int = field(default=20_000, metadata={"help": "before sampling, SM clock cycles (profiled)"})
     sample_cycles: int = field(default=5_000, metadata={"help": "sampled, SM clock cycles (profiled)"})
-    _profiled: dict[int, Curve] = field(default_factory=dict, init=False, repr=False)
+    _profiled: dict[Kind, Curve] = field(default_factory=dict, init=False, repr=False)
+    _in_vain: set[int] = field(default_factory=set, init=False, repr=False)
     _sampling: _Sampling | None = field(default=None, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
 
@@ -177,10 +182,13 @@ class WarpedSlicer(Policy):
             return unshared(view)
         if self.curve == "oracle":
             return self._sliced(view, [_curve(view, kernel) for kernel in view.kernels])
-        unknown = [kernel for kernel in view.kernels if kernel.id not in self._profiled]
-        if unknown:
+        if any(kind(kernel) not in self._profiled and kernel.id not in self._in_vain for kernel in view.kernels):
             return self._sample(view)
-        return self._sliced(view, [self._profiled[kernel.id] for kernel in view.kernels])
+        return self._sliced(view, self._curves(view))
+
+    def _curves(self, view: View) -> list[Curve]:
+        """What was profiled of each kernel; empty where no SM came to sample it."""
+        return [self._profiled.get(kind(kernel), ()) for kernel in view.kernels]
 
     def _sliced(self, view: View, curves: Sequence[Curve]) -> Partition:
         counts = self._slice(view, curves) if all(curves) else None
@@ -210,8 +218,12 @@ class WarpedSlicer(Policy):
         if view.now_us >= sampling.until_us - 1e-9:
             if sampling.before is not None:
                 self._sampling = None
-                self._profiled = _sampled_curves(view, sampling)
-                return self._sliced(view, [self._profiled[kernel] for kernel in ids])
+                for kernel, curve in zip(view.kernels, _sampled_curves(view, sampling), strict=True):
+                    if curve:
+                        self._profiled[kind(kernel)] = curve
+                    else:
+                        self._in_vain.add(kernel.id)
+                return self._sliced(view, self._curves(view))
             sampling.before = {kernel: list(view.progress(kernel)) for kernel in ids}
             sampling.until_us = view.now_us + self.sample_cycles / cycles_per_us
         grants = [
@@ -237,7 +249,7 @@ def _layout(view: View) -> dict[int, tuple[int, ...]]:
     return layout
 
 
-def _sampled_curves(view: View, sampling: _Sampling) -> dict[int, Curve]:
+def _sampled_curves(view: View, sampling: _Sampling) -> list[Curve]:
     """Curves from what SMs did that held just what they were to sample; empty where no SM did.
 
     An SM with few blocks got less than its even share of the bandwidth while sampling, one with many more. What it
@@ -245,18 +257,21 @@ def _sampled_curves(view: View, sampling: _Sampling) -> dict[int, Curve]:
     sampled SMs over its own, less 1 [M/D].
     """
     before = sampling.before or {}
-    samples: dict[int, list[tuple[int, float]]] = {}
-    for kernel, targets in sampling.layout.items():
-        now, held = view.progress(kernel), view.residents(kernel)
-        samples[kernel] = [
-            (target, max(0.0, now[sm] - before[kernel][sm]))
-            for sm, target in enumerate(targets)
-            if target and held[sm] == target
-        ]
-    blocks = [target for found in samples.values() for target, _ in found]
+    samples: list[list[tuple[int, float]]] = []
+    for kernel in view.kernels:
+        now, held = view.progress(kernel.id), view.residents(kernel.id)
+        samples.append(
+            [
+                (target, max(0.0, now[sm] - before[kernel.id][sm]))
+                for sm, target in enumerate(sampling.layout[kernel.id])
+                if target and held[sm] == target
+            ]
+        )
+    blocks = [target for found in samples for target, _ in found]
     mean = sum(blocks) / len(blocks) if blocks else 0.0
-    stalls = {kernel.id: kernel.memory_stall_share for kernel in view.kernels}
-    return {kernel: _points(found, mean, stalls[kernel]) for kernel, found in samples.items()}
+    return [
+        _points(found, mean, kernel.memory_stall_share) for kernel, found in zip(view.kernels, samples, strict=True)
+    ]
 
 
 def _points(samples: Sequence[tuple[int, float]], mean_blocks: float, stall_share: float) -> Curve:
