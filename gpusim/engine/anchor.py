@@ -32,7 +32,7 @@ SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the reco
 GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 TILES_PER_BLOCK = 8  # of a persistent kernel [D]
-PERSISTENT_SHARE = 0.75  # of the SMs that a persistent kernel's grid covers at least [D]
+PERSISTENT_SHARE = 0.9  # of the SMs that a persistent kernel's grid covers at least [D]
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 LOAD_STEP = 0.02  # of a memory domain, after which its stretch is worked out anew
 
