@@ -1,0 +1,186 @@
+"""A dataset that is wrong is refused with one line that says where."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import dataset_sample as sample
+import pytest
+
+from gpusim import cli
+from gpusim.errors import InputError
+from gpusim.gpu import load_gpu
+from gpusim.io.dataset import OUTCOMES, Dataset
+from gpusim.validate import Predictor, conditions, measurements
+
+WAVES = "launch__waves_per_multiprocessor"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sample.build(tmp_path_factory.mktemp("dataset"))
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "dataset"))
+
+
+def _lacks(name: str, column: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        sample.edit(folder / name, lambda row: row.pop(column) and None)
+
+    return spoil
+
+
+def _sets(name: str, column: str, value: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        sample.edit(folder / name, lambda row: row.update({column: value}))
+
+    return spoil
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "kernels.csv.gz"
+    path.write_bytes(path.read_bytes()[:-2000])
+
+
+def _garbled(folder: Path) -> None:
+    path = folder / "kernels.csv.gz"
+    whole = bytearray(path.read_bytes())
+    whole[200:400] = bytes(200)
+    path.write_bytes(bytes(whole))
+
+
+def _not_gzip(folder: Path) -> None:
+    (folder / "kernels.csv.gz").write_bytes(gzip.decompress((folder / "kernels.csv.gz").read_bytes()))
+
+
+def _short_line(folder: Path) -> None:
+    with (folder / "sm_curve.csv").open("a") as file:
+        file.write("googlenet,8\n")
+
+
+def _long_line(folder: Path) -> None:
+    with (folder / "sm_curve.csv").open("a") as file:
+        file.write(f"{sample.STAIRCASE},8,1.0,2.0\n")
+
+
+def _no_outcomes(folder: Path) -> None:
+    for name in OUTCOMES:
+        (folder / name).unlink()
+
+
+def _binary(folder: Path) -> None:
+    (folder / "sm_curve.csv").write_bytes(b"op,sms,ms\n\xff\xfe\x00")
+
+
+def _nothing_bound(folder: Path) -> None:
+    sample.edit(folder / "convolutions.csv", lambda row: row.update(gpu_bound="False"))
+    (folder / "modules.csv").unlink()
+
+
+BAD = {
+    "no folder": (shutil.rmtree, ("convolutions.csv", "missing")),
+    "no kernels": (lambda f: (f / "kernels.csv.gz").unlink(), ("kernels.csv.gz", "missing")),
+    "no outcomes": (_no_outcomes, ("no outcome file",)),
+    "empty file": (lambda f: (f / "quota.csv").write_text(""), ("quota.csv", "header", "lacks")),
+    "column of a condition": (_lacks("sm_curve.csv", "sms"), ("sm_curve.csv", "lacks sms")),
+    "column of an outcome": (_lacks("pairs.csv", "ms_makespan"), ("pairs.csv", "lacks ms_makespan")),
+    "column of the calls": (_lacks("convolutions.csv", "gpu_bound"), ("convolutions.csv", "lacks gpu_bound")),
+    "counter": (_lacks("kernels.csv.gz", "smsp__inst_executed.sum"), ("kernels.csv.gz", "smsp__inst_executed.sum")),
+    "unknown op": (_sets("sm_curve.csv", "op", "net/none"), ("sm_curve.csv", "net/none", "unknown")),
+    "unknown op in a branch": (_sets("modules.csv", "ops", "net/none"), ("modules.csv", "net/none", "unknown")),
+    "kernel of an unknown op": (_sets("kernels.csv.gz", "op", "net/none"), ("kernels.csv.gz", "net/none", "unknown")),
+    "another GPU": (_sets("kernels.csv.gz", WAVES, "17.5"), ("kernels.csv.gz", "17.5 waves", "h200 gives")),
+    "waves NaN": (_sets("kernels.csv.gz", WAVES, "nan"), ("kernels.csv.gz", "is nan")),
+    "cut off": (_cut, ("kernels.csv.gz", "cannot be read")),
+    "garbled": (_garbled, ("kernels.csv.gz",)),
+    "not gzip": (_not_gzip, ("kernels.csv.gz", "cannot be read")),
+    "too few fields": (_short_line, ("sm_curve.csv", "line 5", "too few or too many")),
+    "too many fields": (_long_line, ("sm_curve.csv", "line 5", "too few or too many")),
+    "not text": (_binary, ("sm_curve.csv",)),
+    "outcome NaN": (_sets("sm_curve.csv", "ms", "nan"), ("sm_curve.csv", f"{sample.STAIRCASE}|8", "ms is nan")),
+    "outcome empty": (_sets("quota.csv", "ms_b", ""), ("quota.csv", "ms_b is empty")),
+    "outcome zero": (_sets("modules.csv", "ms_makespan", "0"), ("modules.csv", "res5a|implicit", "more than 0")),
+    "SMs no number": (_sets("sm_curve.csv", "sms", "many"), ("sm_curve.csv", sample.STAIRCASE, "'many'")),
+    "SMs of a fraction": (_sets("sm_curve.csv", "sms", "8.5"), ("sm_curve.csv", "'8.5'")),
+    "no SM": (_sets("sm_curve.csv", "sms", "0"), ("sm_curve.csv", "below 1")),
+    "too many SMs": (_sets("sm_curve.csv", "sms", "133"), ("sm_curve.csv", "133 SMs", "at most 132")),
+    "no release": (_sets("quota.csv", "ms_release", "nan"), ("quota.csv", "no release")),
+    "nothing scored": (_nothing_bound, ("hold nothing to predict",)),
+    "time NaN": (_sets("convolutions.csv", "ms_stream_run1", "nan"), ("convolutions.csv", "ms_stream_run1 is nan")),
+    "unsupported": (_sets("convolutions.csv", "supported", "False"), ("convolutions.csv", "not supported")),
+    "counter NaN": (_sets("kernels.csv.gz", "dram__bytes_read.sum", "nan"), ("kernels.csv.gz", "dram_read")),
+    "counter a word": (_sets("kernels.csv.gz", "dram__bytes_read.sum", "n/a"), ("kernels.csv.gz", "kernel 0", "n/a")),
+    "grid in words": (_sets("kernels.csv.gz", "Grid Size", "big"), ("kernels.csv.gz", "kernel 0")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_refused_with_one_line(case: str, folder: Path) -> None:
+    spoil, said = BAD[case]
+    spoil(folder)
+    with pytest.raises(InputError) as caught:
+        _use(folder)
+    line = str(caught.value)
+    assert "\n" not in line and line.startswith(str(folder))
+    assert "; expected " in line
+    for part in said:
+        assert part in line
+
+
+def _use(folder: Path) -> None:
+    """All that scoring does, but for the replays."""
+    dataset = Dataset(folder, load_gpu("h200"))
+    wanted = conditions(dataset)
+    measurements(dataset)
+    predictor = Predictor(dataset)
+    for condition in wanted:
+        predictor.nothing(condition)
+
+
+@pytest.mark.parametrize("case", ["counter", "another GPU", "cut off", "outcome NaN", "counter NaN"])
+def test_command_says_so_and_writes_nothing(case: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    BAD[case][0](folder)
+    before = sorted(folder.parent.rglob("*"))
+    rows = folder.parent / "rows.csv"
+    assert cli.main(["validate", str(folder), "--rows", str(rows)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith(str(folder))
+    assert sorted(folder.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("gpu", ["a100-40", "h100-pcie", "rtx4090", "k40c"])
+def test_recorded_on_another_gpu(gpu: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The waves that were recorded do not come out of other numbers of SMs."""
+    assert cli.main(["validate", str(folder), "--gpu", gpu]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert "kernels.csv.gz" in err and f"{gpu} gives" in err
+
+
+def test_unknown_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["validate", str(folder), "--gpu", "h300"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_reads_what_was_recorded() -> None:
+    """Every recorded op has its kernels, and each kernel its counters."""
+    dataset = Dataset(sample.RECORDED, load_gpu("h200"))
+    op = dataset.op(sample.STAIRCASE)
+    assert op.gpu_bound and len(op.kernels) == 1
+    assert op.kernels[0].blocks == 392 and op.kernels[0].threads_per_block == 128
+    assert op.ms == pytest.approx(0.35, rel=0.02)
+    assert set(dataset.outcomes) == set(OUTCOMES)
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_any_outcome_file_may_be_missing(name: str, folder: Path) -> None:
+    (folder / name).unlink()
+    dataset = Dataset(folder, load_gpu("h200"))
+    assert name not in dataset.outcomes
+    assert {(row.experiment) for row in conditions(dataset)}

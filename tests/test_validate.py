@@ -1,0 +1,322 @@
+"""Scores by hand, predictions that no outcome can move, and a bound on how far off the model may get."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import dataset_sample as sample
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusim import cli, validate
+from gpusim.gpu import load_gpu
+from gpusim.io.dataset import OUTCOMES, Dataset
+from gpusim.trace import load_trace
+from gpusim.validate import (
+    BANDS,
+    EXPERIMENTS,
+    Scored,
+    conditions,
+    error_band,
+    measurements,
+    residency_ratios,
+    score,
+    summaries,
+    write_rows,
+)
+
+TRACES = Path(__file__).resolve().parent.parent / "traces"
+GENEROUS_PERCENT = {  # the sample's rows are few: a guard against breakage, not the accuracy of the model
+    "sm_curve": 8.0,
+    "residency_curve": 15.0,
+    "streams": 15.0,
+    "streams_b_first": 15.0,
+    "green": 20.0,
+    "quota_a": 30.0,
+    "quota_b": 30.0,
+    "modules_serial": 8.0,
+    "modules_streams": 12.0,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sample.build(tmp_path_factory.mktemp("dataset"))
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> list[Scored]:
+    return _score(folder)
+
+
+def _score(folder: Path) -> list[Scored]:
+    with ThreadPoolExecutor(1) as executor:
+        return score(Dataset(folder, load_gpu("h200")), "h200", executor)
+
+
+def _rows(experiment: str, *points: tuple[str, float, float]) -> list[Scored]:
+    return [Scored(experiment, key, predicted, measured, 2.0 * measured) for key, predicted, measured in points]
+
+
+# ---- scores by hand ----------------------------------------------------------------------------------------------
+
+
+def test_errors_by_hand() -> None:
+    """Errors of +10, -20, 0 and +50 %: mean absolute 20, median 15, bias 10, 95th of (0, 10, 20, 50) is 45.5."""
+    found = summaries(_rows("sm_curve", ("a", 1.1, 1.0), ("b", 1.6, 2.0), ("c", 3.0, 3.0), ("d", 1.5, 1.0)), {})[0]
+    assert found.points == 4
+    assert found.mape_percent == pytest.approx(20.0)
+    assert found.median_percent == pytest.approx(15.0)
+    assert found.bias_percent == pytest.approx(10.0)
+    assert found.p95_percent == pytest.approx(45.5)
+    assert found.nothing_percent == pytest.approx(100.0)
+    assert found.rank_correlation is None and found.regret_percent is None
+
+
+def test_residency_is_scored_as_a_ratio() -> None:
+    """Over the op's own row at its largest limit, which is not scored itself; a constant factor cancels."""
+    rows = _rows("residency_curve", ("x|1", 8.0, 4.4), ("x|2", 4.0, 2.0), ("x|10", 2.0, 1.0), ("y|3", 7.0, 1.0))
+    assert [(row.key, row.predicted_ms, row.measured_ms) for row in residency_ratios(rows)] == [
+        ("x|1", 4.0, 4.4),
+        ("x|2", 2.0, 2.0),
+    ]
+    found = summaries(rows, {})[0]
+    assert found.points == 2
+    assert found.mape_percent == pytest.approx(100 * (0.4 / 4.4) / 2)
+
+
+def test_residency_of_one_row_each_is_no_experiment() -> None:
+    assert summaries(_rows("residency_curve", ("x|1", 1.0, 1.0), ("y|4", 1.0, 2.0)), {}) == []
+
+
+def test_regret_by_hand() -> None:
+    """Pair 1: the split predicted best takes 12, the best measured 10: 20 %. Pair 2: none. Mean 10 %."""
+    rows = _rows(
+        "green",
+        ("a|1|b|1|32|100", 5.0, 12.0),
+        ("a|1|b|1|64|68", 6.0, 10.0),
+        ("a|2|b|1|32|100", 9.0, 9.0),
+        ("a|2|b|1|64|68", 3.0, 4.0),
+    )
+    assert summaries(rows, {})[0].regret_percent == pytest.approx(10.0)
+
+
+def test_rank_correlation_by_hand_with_ties() -> None:
+    """Speedups predicted 1, 2, 2, 4 and measured 1, 3, 2, 4: ranks 1, 2.5, 2.5, 4 and 1, 3, 2, 4: 4.5 / sqrt(22.5)."""
+    rows = _rows("streams", ("a", 1.0, 1.0), ("b", 0.5, 1 / 3), ("c", 0.5, 0.5), ("d", 0.25, 0.25))
+    measured = {("alone", key): 1.0 for key in "abcd"}
+    assert summaries(rows, measured)[0].rank_correlation == pytest.approx(4.5 / 22.5**0.5)
+
+
+def test_rank_correlation_is_of_speedup_and_not_of_time() -> None:
+    """The longer pair has the larger speedup, in both."""
+    rows = _rows("modules_streams", ("a", 8.0, 8.0), ("b", 1.0, 1.0), ("c", 2.0, 2.0))
+    measured = {("modules_serial", "a"): 24.0, ("modules_serial", "b"): 1.0, ("modules_serial", "c"): 4.0}
+    assert summaries(rows, measured)[0].rank_correlation == pytest.approx(1.0)
+    assert summaries(rows, {})[0].rank_correlation is None  # without serial times there is no speedup
+
+
+def test_no_rank_where_all_is_equal() -> None:
+    rows = _rows("streams", ("a", 1.0, 1.0), ("b", 1.0, 2.0), ("c", 1.0, 3.0))
+    assert summaries(rows, {("alone", key): 1.0 for key in "abc"})[0].rank_correlation is None
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=30))
+def test_bounds_of_the_scores(pairs: Sequence[tuple[float, float]]) -> None:
+    found = summaries(_rows("green", *((f"a|1|b|1|{i}|0", p, m) for i, (p, m) in enumerate(pairs))), {})[0]
+    assert abs(found.bias_percent) <= found.mape_percent + 1e-9
+    assert found.regret_percent is not None and found.regret_percent >= 0.0
+    assert found.median_percent <= found.p95_percent + 1e-9
+
+
+# ---- conditions and keys -------------------------------------------------------------------------------------------
+
+
+def test_keys_are_the_identifying_columns(folder: Path) -> None:
+    shapes = {
+        "sm_curve": r"[^|]+\|\d+",
+        "residency_curve": r"[^|]+\|\d+",
+        "streams": r"[^|]+\|\d+\|[^|]+\|\d+",
+        "streams_b_first": r"[^|]+\|\d+\|[^|]+\|\d+",
+        "green": r"[^|]+\|\d+\|[^|]+\|\d+\|\d+\|\d+",
+        "quota": r"[^|]+\|\d+\|[^|]+\|\d+",
+        "modules_serial": r"res5a\|implicit",
+        "modules_streams": r"res5a\|implicit",
+    }
+    found = conditions(Dataset(folder, load_gpu("h200")))
+    assert {condition.experiment for condition in found} == set(shapes)
+    for condition in found:
+        assert re.fullmatch(shapes[condition.experiment], condition.key)
+    curve = [condition for condition in found if condition.experiment == "sm_curve"]
+    assert [condition.key for condition in curve] == [f"{sample.STAIRCASE}|{sms}" for sms in sample.KEPT_SMS]
+
+
+def test_a_reservation_of_nothing_is_not_scored(folder: Path) -> None:
+    reserved = [r for r in sample.read(folder / "residency_curve.csv") if int(r["reserved_smem_bytes"]) >= 0]
+    found = [c for c in conditions(Dataset(folder, load_gpu("h200"))) if c.experiment == "residency_curve"]
+    assert [c.blocks for c in found] == [(int(r["blocks_per_sm"]),) for r in reserved]
+
+
+def test_only_gpu_bound_ops_are_scored_but_every_module(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "dataset"))
+    sample.edit(copy / "convolutions.csv", lambda row: row.update(gpu_bound="False"))
+    found = conditions(Dataset(copy, load_gpu("h200")))
+    assert {condition.experiment for condition in found} == {"modules_serial", "modules_streams"}
+
+
+def test_every_recorded_outcome_has_its_condition() -> None:
+    dataset = Dataset(sample.RECORDED, load_gpu("h200"))
+    measured = measurements(dataset)
+    names = {
+        (name, condition.key)
+        for condition in conditions(dataset)
+        for name in (("quota_a", "quota_b") if condition.experiment == "quota" else (condition.experiment,))
+    }
+    assert names == {name for name in measured if name[0] != "alone"}
+    assert {name for name, _ in names} == set(EXPERIMENTS)
+
+
+# ---- predictions -----------------------------------------------------------------------------------------------------
+
+
+def test_accuracy_on_the_sample(rows: Sequence[Scored], folder: Path) -> None:
+    found = summaries(rows, measurements(Dataset(folder, load_gpu("h200"))))
+    assert [one.experiment for one in found] == list(EXPERIMENTS)
+    for one in found:
+        assert one.mape_percent < GENEROUS_PERCENT[one.experiment], one.experiment
+
+
+def test_a_staircase_falls_with_more_sms(rows: Sequence[Scored]) -> None:
+    curve = [row.predicted_ms for row in rows if row.experiment == "sm_curve"]
+    assert curve == sorted(curve, reverse=True)
+
+
+def test_predictions_do_not_read_the_outcomes(rows: Sequence[Scored], folder: Path, tmp_path: Path) -> None:
+    """Other outcomes, the same predictions to the byte."""
+    copy = Path(shutil.copytree(folder, tmp_path / "dataset"))
+    random_ms = random.Random(1)
+    for name, (_, outcome) in OUTCOMES.items():
+        columns = {*outcome, "ms_end"}
+        sample.edit(
+            copy / name,
+            lambda row, c=columns: row.update({k: f"{random_ms.uniform(0.1, 9):.3f}" for k in c & set(row)}),
+        )
+    scrambled = _score(copy)
+    assert _written(scrambled, tmp_path, "predicted_ms") == _written(rows, tmp_path, "predicted_ms")
+    assert _written(scrambled, tmp_path, "measured_ms") != _written(rows, tmp_path, "measured_ms")
+
+
+def _written(rows: Sequence[Scored], folder: Path, column: str) -> list[tuple[str, str, str]]:
+    path = folder / "written.csv"
+    write_rows(rows, path)
+    with path.open(newline="") as file:
+        return [(row["experiment"], row["key"], row[column]) for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("name", ["sm_curve.csv", "pairs.csv"])
+def test_a_prediction_stands_alone(name: str, rows: Sequence[Scored], folder: Path, tmp_path: Path) -> None:
+    """Without an outcome file the others are predicted as before."""
+    copy = Path(shutil.copytree(folder, tmp_path / "dataset"))
+    (copy / name).unlink()
+    left = _score(copy)
+    keys = {(row.experiment, row.key) for row in left}
+    assert 0 < len(left) < len(rows)
+    assert [row for row in rows if (row.experiment, row.key) in keys] == left
+
+
+# ---- the command -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def short(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the sample only what is quick."""
+    copy = Path(shutil.copytree(folder, tmp_path_factory.mktemp("short") / "dataset"))
+    for name in ("modules.csv", "pairs.csv", "residency_curve.csv"):
+        (copy / name).unlink()
+    return copy
+
+
+def test_command_prints_a_table(short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.csv"
+    assert cli.main(["validate", str(short), "--rows", str(path)]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert err == "" and lines[0].split()[:3] == ["experiment", "points", "MAPE"]
+    assert [line.split()[0] for line in lines[2:]] == ["sm_curve", "quota_a", "quota_b"]
+    assert len({len(line) for line in lines[1:2]}) == 1
+    written = list(csv.reader(path.open(newline="")))
+    assert written[0] == ["experiment", "key", "predicted_ms", "measured_ms"]
+    assert [row[0] for row in written[1:]] == ["sm_curve"] * 3 + ["quota_a", "quota_b"]
+    assert all(float(row[2]) > 0 and float(row[3]) > 0 for row in written[1:])
+
+
+def test_command_prints_json(short: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["validate", str(short), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["gpu"] == "h200"
+    assert {one["experiment"]: one["points"] for one in said["experiments"]} == {
+        "sm_curve": 3,
+        "quota_a": 1,
+        "quota_b": 1,
+    }
+
+
+def test_rows_that_cannot_be_written(short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["validate", str(short), "--rows", str(tmp_path / "none" / "rows.csv")]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "rows.csv" in err
+    assert not (tmp_path / "none").exists()
+
+
+# ---- what replays quote ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "validated.json"
+    known = {
+        "streams": 2.0,
+        "modules_streams": 3.0,
+        "modules_serial": 1.0,
+        "green": 4.0,
+        "quota_a": 5.0,
+        "quota_b": 8.0,
+    }
+    path.write_text(json.dumps({"h200": known}))
+    monkeypatch.setattr(validate, "VALIDATED", path)
+    return path
+
+
+def test_error_band_by_policy_and_streams(validated: Path) -> None:
+    trace = load_trace(TRACES / "inception_3a.json.gz")
+    two = trace.model_copy(update={"streams": trace.streams[:2]})
+    assert error_band("h200", "leftover", trace) == {"experiment": "modules_streams", "mape_percent": 3.0}
+    assert error_band("h200", "leftover:first=1x1", two) == {"experiment": "streams", "mape_percent": 2.0}
+    assert error_band("h200", "inter-sm:sms=64+68", two) == {"experiment": "green", "mape_percent": 4.0}
+    assert error_band("h200", "quota:blocks=a:1+b:2", two) == {"experiment": "quota", "mape_percent": 6.5}
+    assert error_band("h200", "serial", trace) == {"experiment": "modules_serial", "mape_percent": 1.0}
+
+
+def test_no_error_band_where_nothing_was_validated(validated: Path) -> None:
+    trace = load_trace(TRACES / "inception_3a.json.gz")
+    assert error_band("a100-40", "leftover", trace) is None
+    assert error_band("h200", "mig:sizes=1+2", trace) is None
+    assert error_band("h200", "leftover", trace.model_copy(update={"device": "v100"})) is None
+    validated.write_text(json.dumps({"h200": {"quota_a": 5.0}}))
+    assert error_band("h200", "quota", trace) is None
+    assert error_band("h200", "serial", trace) is None
+
+
+def test_shipped_errors_are_of_known_experiments() -> None:
+    known = json.loads(validate.VALIDATED.read_text())
+    assert set(known) == {"h200"} and set(known["h200"]) == set(EXPERIMENTS)
+    assert all(0.0 < percent < 50.0 for percent in known["h200"].values())
+    assert set(BANDS.values()) - {"quota"} <= set(EXPERIMENTS)
