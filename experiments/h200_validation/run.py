@@ -42,7 +42,7 @@ from gpusim.gpu import load_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.validate import Condition, Scored, Summary, conditions, measurements, summaries
 
-STRIDES = {"sm_curve": 4, "residency_curve": 2, "streams": 3, "streams_b_first": 3, "green": 3}
+STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
 PARTS = os.cpu_count() or 1
 
 
@@ -130,11 +130,11 @@ def run_all(tasks: Sequence[tuple[str, Path, list[Condition]]]) -> None:
 
 
 def sample(wanted: Sequence[Condition]) -> list[Condition]:
-    """Every so many-th op or pair of the large experiments, all of the small: what the variants are scored on."""
+    """Every so many-th op, pair or module: what the variants are scored on."""
     groups: dict[str, dict[str, int]] = {}
     found = []
     for condition in wanted:
-        stride = STRIDES.get(condition.experiment, 1)
+        stride = STRIDES.get(condition.experiment, 2)
         key = "|".join(condition.key.split("|")[: 4 if len(condition.ops) > 1 else 1])
         known = groups.setdefault("pairs" if len(condition.ops) > 1 else condition.experiment, {})
         if known.setdefault(key, len(known)) % stride == 0:
@@ -147,13 +147,16 @@ def ablation() -> None:
     dataset = Dataset(DATA, load_gpu(GPU_NAME))
     wanted = sample(conditions(dataset))
     variants = (*ABLATION, *DESIGNS)
-    run_all([(variant.name, cached(variant.name, "sample"), wanted) for variant in variants])
+    paths = [(variant, cached(variant.name, f"sample{len(wanted)}")) for variant in variants]
+    run_all([(variant.name, path, wanted) for variant, path in paths])
     measured = measurements(dataset)
-    lines = [line for variant in variants for line in variant_lines(variant, measured)]
+    lines = [line for variant, path in paths for line in variant_lines(variant, kept(path), measured)]
     write_csv(HERE / "ablation.csv", list(lines[0]), lines)
 
 
-def variant_lines(variant: Variant, measured: Mapping[tuple[str, str], float]) -> list[dict[str, object]]:
+def variant_lines(
+    variant: Variant, rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]
+) -> list[dict[str, object]]:
     """One line an experiment: how a variant scores."""
     kind = "design" if variant in DESIGNS else "off"
     return [
@@ -168,7 +171,7 @@ def variant_lines(variant: Variant, measured: Mapping[tuple[str, str], float]) -
             "rank_correlation": one.rank_correlation,
             "regret_percent": one.regret_percent,
         }
-        for one in summaries(kept(cached(variant.name, "sample")), measured)
+        for one in summaries(rows, measured)
     ]
 
 

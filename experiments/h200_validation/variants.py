@@ -278,8 +278,8 @@ VARIANTS = {variant.name: variant for variant in (*ABLATION, *DESIGNS)}
 @cache
 def sources() -> str:
     """A digest of all that every prediction depends on."""
-    folders = ("gpusim/engine", "gpusim/io", "gpusim/policies")
-    files = [path for folder in folders for path in sorted((ROOT / folder).glob("*.py"))]
+    files = [path for folder in ("gpusim/engine", "gpusim/io") for path in sorted((ROOT / folder).glob("*.py"))]
+    files += [ROOT / "gpusim" / "policies" / f"{name}.py" for name in ("base", "hardware")]
     files += [ROOT / "gpusim" / f"{name}.py" for name in ("contention", "gpu", "occupancy", "trace", "validate")]
     files += [ROOT / "gpus" / f"{GPU_NAME}.toml", *sorted(path for path in DATA.iterdir() if path.is_file())]
     files += [HERE / "variants.py"]
