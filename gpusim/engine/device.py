@@ -99,10 +99,11 @@ class Device:
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
-        self._caps: dict[int, list[int]] = {}
+        self._placing: dict[int, Grant] = {}  # what each kernel's caps were set from
         self._shares: dict[int, _Shares] = {}  # that launches are limited to, by slot
         self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
-        self._predicted: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # for policies
+        self._known_rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
+        self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
         self._next_id = 0
         self._deciding = False
@@ -187,7 +188,7 @@ class Device:
         launch.spans = self._sms.span_columns(slot)
         del self._launches[launch.id]
         self._grants.pop(launch.id, None)
-        self._caps.pop(launch.id, None)
+        self._placing.pop(launch.id, None)
         heappush(self._free_slots, slot)
         if self._late:
             self._arrive(self._late.popleft())
@@ -296,11 +297,12 @@ class Device:
         line = [grant for grant in self._grants.values() if self._launches[grant.kernel].slot is not None]
         self._limit(line)
         for grant in line:
+            if self._placing.get(grant.kernel) == grant:
+                continue
+            self._placing[grant.kernel] = grant
             launch = self._launches[grant.kernel]
             caps = launch.model.within_grid(_caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count))
-            if self._caps.get(grant.kernel) != caps:
-                self._caps[grant.kernel] = caps
-                self._sms.set_caps(_slot(launch), caps)
+            self._sms.set_caps(_slot(launch), caps)
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_line([_slot(self._launches[grant.kernel]) for grant in line], [grant.queue for grant in line])
         self._sms.dispatch()
@@ -338,32 +340,20 @@ class Device:
 
     def _kernel_view(self, launch: Launch) -> KernelView:
         model, slot = launch.model, launch.slot
+        if id(model) not in self._known_views:
+            self._known_views[id(model)] = _fixed_view(model)
         return KernelView(
             id=launch.id,
             stream=launch.stream,
             stream_index=launch.stream_index,
             internal=launch.internal,
             priority=launch.priority,
-            name=model.launch.name,
-            blocks=model.blocks,
             waiting=model.blocks if slot is None else self._sms.waiting_blocks(slot),
             resident=0 if slot is None else self._sms.resident_blocks(slot),
-            footprint=model.footprint,
-            blocks_per_sm=model.blocks_per_sm,
             ready_us=launch.ready_us,
             started=launch.admitted,
-            solo_us=model.solo_us,
-            bound_by=binding(
-                [(model.sharing, model.blocks_per_sm)], 0, model.own_load.dram, model.own_load.l2, model.own_load
-            ),
-            dram_load=model.own_load.dram,
-            l2_load=model.own_load.l2,
-            issue_us=model.busy_us("issue_cycles"),
-            memory_us=model.busy_us("l1_cycles"),
-            dram_us=model.dram_share_us,
-            memory_stall_share=memory_stall_share(model.launch.mix),
-            latency_us=model.latency_us,
             queued=launch.queued,
+            **self._known_views[id(model)],
         )
 
     def _residents(self, kernel: int) -> Sequence[int]:
@@ -383,21 +373,26 @@ class Device:
 
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
-        key = tuple((id(model), count) for model, count in models)
-        if key not in self._predicted:
-            self._predicted[key] = mix_rates(models)
-        rates, dram, l2 = self._predicted[key]
+        rates, dram, l2 = self._rates_of(models)
         everywhere = float(self._gpu.sm_count if sms is None else sms)
         return [
             count * rate / memory_stretch(dram * everywhere, l2 * everywhere, model.own_load)
             for (model, count), rate in zip(models, rates, strict=True)
         ]
 
+    def _rates_of(self, models: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
+        """`mix_rates`, worked out once for each mix of kernels."""
+        key = tuple((id(model), count) for model, count in models)
+        if key not in self._known_rates:
+            self._known_rates[key] = mix_rates(models)
+        return self._known_rates[key]
+
     # ---- what the SMs ask -------------------------------------------------------------------------------------------
 
     def _resolve(self, mix: Mix) -> MixRates:
         residents = [(self._model(slot), count) for slot, count in mix]
-        rates, dram, l2 = mix_rates(residents, self._least_times(mix))
+        least = self._least_times(mix)
+        rates, dram, l2 = mix_rates(residents, least) if least else self._rates_of(residents)
         self._mix_loads[mix] = [
             (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
             for (model, count), rate in zip(residents, rates, strict=True)
@@ -417,15 +412,16 @@ class Device:
 
     def _stretch(self, domain: int, dram: float, l2: float) -> list[float]:
         share = self._domain_share[domain]
-        held = self._held_back(domain)
+        held = self._held_back(domain) if self._shares else {}
         for asked_dram, asked_l2, factor in held.values():
             dram -= asked_dram * (1.0 - 1.0 / factor)
             l2 -= asked_l2 * (1.0 - 1.0 / factor)
+        dram, l2 = max(0.0, dram) / share, max(0.0, l2) / share
         factors = [1.0] * self._slot_count
         for slot, launch in self._slots.items():
-            factors[slot] = memory_stretch(max(0.0, dram) / share, max(0.0, l2) / share, launch.model.own_load)
-            if slot in held:
-                factors[slot] = max(factors[slot], held[slot][2])
+            factors[slot] = memory_stretch(dram, l2, launch.model.own_load)
+        for slot, (_, _, factor) in held.items():
+            factors[slot] = max(factors[slot], factor)
         return factors
 
     def _held_back(self, domain: int) -> dict[int, tuple[float, float, float]]:
@@ -476,6 +472,26 @@ class Device:
             l2 / share,
             launch.model.own_load,
         )
+
+
+def _fixed_view(model: KernelModel) -> dict[str, Any]:
+    """The fields of a `KernelView` that depend on the kernel only."""
+    own = model.own_load
+    return {
+        "name": model.launch.name,
+        "blocks": model.blocks,
+        "footprint": model.footprint,
+        "blocks_per_sm": model.blocks_per_sm,
+        "solo_us": model.solo_us,
+        "bound_by": binding([(model.sharing, model.blocks_per_sm)], 0, own.dram, own.l2, own),
+        "dram_load": own.dram,
+        "l2_load": own.l2,
+        "issue_us": model.busy_us("issue_cycles"),
+        "memory_us": model.busy_us("l1_cycles"),
+        "dram_us": model.dram_share_us,
+        "memory_stall_share": memory_stall_share(model.launch.mix),
+        "latency_us": model.latency_us,
+    }
 
 
 def placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:

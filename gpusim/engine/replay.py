@@ -29,6 +29,7 @@ class Kernels:
         self._gpu = gpu
         self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
         self._same: dict[tuple[object, ...], KernelModel] = {}
+        self.alone_us: dict[tuple[object, ...], float] = {}  # operations alone, by their kernels
 
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
         """The model of one launch.
@@ -115,15 +116,27 @@ def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]
 
 
 def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
-    mine = {op.id for op in stream.operations}
-    operations = tuple(
-        op.model_copy(update={"depends_on": tuple(d for d in op.depends_on if d in mine)}) for op in stream.operations
-    )
-    alone = stream.model_copy(update={"operations": operations})
-    run = _Replay(trace.model_copy(update={"streams": (alone,)}), gpu, policy_from("leftover"), kernels)
-    run.run()
-    end = max((request.end_us for request in run.requests), default=0.0)
-    return end - min((request.release_us for request in run.requests), default=0.0)
+    once = sum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
+    releases, end = release_times(stream), 0.0
+    for release in releases:
+        end = max(end, release or 0.0) + once
+    return end - (releases[0] or 0.0)
+
+
+def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Kernels) -> float:
+    """How long an operation takes on an idle GPU: of kernels one after the other, each its own time alone."""
+    if isinstance(op, Copy | Host):
+        return op.duration_us
+    models = [kernels.model(launch, op.id) for launch in op.launches()]
+    if all(launch.stream == "main" for launch in op.launches()):
+        return sum(model.solo_us for model in models)
+    key = tuple((id(model), launch.stream) for model, launch in zip(models, op.launches(), strict=True))
+    if key not in kernels.alone_us:
+        one = stream.model_copy(update={"operations": (op.model_copy(update={"depends_on": ()}),), "arrivals": None})
+        run = _Replay(trace.model_copy(update={"streams": (one,)}), gpu, policy_from("leftover"), kernels)
+        run.run()
+        kernels.alone_us[key] = run.requests[0].end_us
+    return kernels.alone_us[key]
 
 
 @dataclass(slots=True)
