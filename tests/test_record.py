@@ -157,6 +157,32 @@ def test_queue_table_counts_starts_across_streams():
     assert row["a_starts_while_b_waits"] == 1  # at 9000, between 5000 + 2500 and b's last start
 
 
+def test_drain_table_counts_the_sms_that_took_waiting_blocks():
+    a = launch([block(0, 0, 9000), block(1, 0, 5000), block(2, 0, 6000)], experiment="drain")
+    b = launch([block(1, 5200, 7000), block(1, 5300, 7000), block(2, 6200, 8000)], experiment="drain", role="b")
+    (row,) = mb.drain_table(mb.Recording({"sm_count": "4"}, [], [a, b]))
+    assert (row["b_blocks"], row["sms_used_by_b"], row["most_b_blocks_on_an_sm"]) == (3, 2, 2)
+    assert row["idle_sms_at_b_first_start"] == 2  # SM 1 and SM 3, which never had any
+    assert (row["a_last_start_us"], row["a_last_end_us"]) == (0.0, 9.0)
+    assert (row["b_first_start_us"], row["b_median_start_us"], row["b_last_start_us"]) == (5.2, 5.3, 6.2)
+
+
+def test_l1_table_parts_blocks_by_what_their_sm_held():
+    def run(rep, slow):
+        lives = (80_000, 80_000 * slow)
+        blocks = [block(smid, 1000, 1000 + life, smid) for smid, life in enumerate(lives)]
+        kernel = launch(blocks, experiment="l1", rep=rep, role="k", progress=[steady(life) for life in lives])
+        return [kernel, launch([block(1, 0, 50_000)], experiment="l1", rep=rep, role="big")]
+
+    timers = launch([block(0, 0, 100)], experiment="timers")
+    launches = [x for rep, slow in enumerate((9, 3, 3, 3)) for x in run(rep, slow)]
+    alone, beside = mb.l1_table(mb.Recording({"sm_count": "2"}, [], [timers, *launches]))
+    assert alone["on_the_sm"] == "no block of 200 KB"
+    assert (alone["blocks"], alone["life_us"], alone["second_eighth_us"], alone["last_eighth_us"]) == (1, 80, 10, 10)
+    assert beside["on_the_sm"] == "a block of 200 KB at its start"
+    assert (beside["life_us"], beside["life_of_last_quarter_to_start_us"], beside["beside_most"]) == (240, 240, 0)
+
+
 def write_recording(folder, *, blocks=2, progress=16, columns=None):
     header = columns or (
         "experiment,case,rep,role,kernel,threads,registers,shared_bytes,per_sm,grid,work,first_block,first_progress"
@@ -214,6 +240,20 @@ def test_counters_are_matched_from_the_end():
     ]
     with pytest.raises(InputError, match="has 0 launches"):
         mb.counter_table("==ERROR== nothing", wanted)
+
+
+def test_memory_counters_stand_beside_the_known_bytes():
+    names = list(mb.MEMORY_COUNTERS)
+    lines = ['"ID",' + ",".join(f'"{name}"' for name in names), '"",' + ",".join(['""'] * len(names))]
+    lines += [f'"{i}",' + ",".join(f'"{i + 1},000"' for _ in names) for i in range(2)]
+    scalars = [
+        {"experiment": "memory_counters", "case": case, "rep": 0, "quantity": "bytes", "value": 64.0}
+        for case in ("write", "red")
+    ]
+    rows = mb.memory_counter_table("\n".join(lines), [{**scalars[0], "experiment": "timers"}, *scalars])
+    assert [(r["access"], r["bytes"], r["l2_bytes"]) for r in rows] == [("write", 64, 1000), ("red", 64, 2000)]
+    with pytest.raises(InputError, match="has 2 launches"):
+        mb.memory_counter_table("\n".join(lines), scalars * 2)
 
 
 def test_without_a_compiler_there_is_one_clear_line(tmp_path, monkeypatch, capsys):
@@ -274,7 +314,7 @@ def test_the_program_and_the_reader_agree_on_their_constants():
 
 
 def test_the_recorded_results_hold_every_table_and_constant():
-    for name in [*mb.TABLES, "counters"]:
+    for name in [*mb.TABLES, "counters", "memory_counters"]:
         with (RESULTS / f"{name}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) > 1, name
     result = json.loads((RESULTS / "constants.json").read_text())

@@ -82,6 +82,7 @@ struct Args {
     const u32* table;  // spin: if set, life of the n-th block to arrive on an SM is table[smid * 8 + n]
     u32* arrivals;     // spin: one counter an SM, for table
     float x, y;
+    int footprint;  // l1: bytes that the blocks of an SM read again and again
 };
 
 __device__ __forceinline__ u32 smid() {
@@ -379,6 +380,57 @@ __global__ void spin_kernel(Args a) {
     finish(a, begin);
 }
 
+// As spin_kernel, with LIVE registers held for life.
+template <int LIVE, int THREADS>
+__global__ void __launch_bounds__(THREADS) hold_kernel(Args a) {
+    Stamp begin = stamp();
+    u32 v[LIVE];
+#pragma unroll
+    for (int i = 0; i < LIVE; i++)
+        v[i] = ((const volatile u32*)a.a)[(blockIdx.x * THREADS + threadIdx.x + i * 32768) & (CHASE_WORDS - 1)];
+    if (threadIdx.x == 0) {
+        u64 life = a.work;
+        if (a.jitter > 0) life += hash(blockIdx.x + a.seed * 7919u) % (u64)a.jitter;
+        while ((u64)clock64() - begin.clock < life) {
+        }
+    }
+    __syncthreads();
+    u32 sum = (u32)clock64();  // known only now, so that every v lives until here
+#pragma unroll
+    for (int i = 0; i < LIVE; i++) sum = (sum ^ v[i]) * 3;
+    if (sum == 12345 && a.out_words == -1) a.out[0] = sum;
+    finish(a, begin);
+}
+
+constexpr int FOOTPRINT_ROOM = 120 << 10;  // bytes between the footprints of two SMs
+
+// Reads its SM's footprint through L1 over and over, 16 bytes a thread, four loads in flight.
+__global__ void __launch_bounds__(256) l1_kernel(Args a) {
+    Stamp begin = stamp();
+    const float4* from = (const float4*)((const char*)a.a + (size_t)smid() * FOOTPRINT_ROOM) + threadIdx.x;
+    const int steps = a.footprint / 16 / blockDim.x, turns = (int)a.work;
+    float sum = 0;
+    for (int s = 0; s < SEGMENTS; s++) {
+#pragma unroll 1
+        for (int i = 0; i < turns; i++) {
+#pragma unroll 1
+            for (int step = 0; step < steps; step += 4) {
+                float4 v[4];
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    asm volatile("ld.global.ca.v4.f32 {%0,%1,%2,%3}, [%4];"
+                                 : "=f"(v[j].x), "=f"(v[j].y), "=f"(v[j].z), "=f"(v[j].w)
+                                 : "l"(from + (step + j) * blockDim.x));
+#pragma unroll
+                for (int j = 0; j < 4; j++) sum += v[j].x + v[j].y + v[j].z + v[j].w;
+            }
+        }
+        checkpoint(a, s);
+    }
+    if (sum == 1.2345f) a.out[0] = sum;
+    finish(a, begin);
+}
+
 __global__ void empty_kernel(Args a) {
     if (a.work == -1) a.out[threadIdx.x] = 0;
 }
@@ -396,14 +448,20 @@ struct MemoryArgs {
     const u32* ring;    // pointer chase: ring[i * stride] is the next i
     u32 ring_entries, ring_stride;
     u64 clocks;    // how long to go on
+    u64 turns;     // if not 0, stop after this many turns of a warp instead
+    u32 hot_bytes, tile_bytes;  // SHARED: bytes that all SMs read; bytes of each SM's own, which take turns (0: none)
+    int stagger;                // SHARED: SMs begin at different places of the hot bytes
     u32* arrived;  // blocks that have started
     u64* moved;    // [SM] bytes moved, or loads done when chasing
 };
 
 constexpr int CHUNK = 2048;  // bytes that a warp moves a turn: four 16-byte accesses a thread
 
+// RED and ATOM add to 32-bit floats: a warp to 128 bytes an instruction, all addresses distinct.
+enum Mode { READ = 0, WRITE = 1, COPY = 2, RED = 3, ATOM = 4, SHARED = 5 };
+
 // Streams or chases for a fixed time on the SMs it is told to; every block of the grid must be resident at once.
-template <int MODE>  // 0 read, 1 write, 2 copy
+template <int MODE>
 __global__ void __launch_bounds__(1024, 2) memory_kernel(MemoryArgs m) {
     const u32 sm = smid();
     const int role = m.role[sm], warp = threadIdx.x / 32, lane = threadIdx.x & 31, warps = blockDim.x / 32;
@@ -431,24 +489,40 @@ __global__ void __launch_bounds__(1024, 2) memory_kernel(MemoryArgs m) {
     float sum = 0;
     float4 v[4] = {make_float4(1, 2, 3, 4), make_float4(1, 2, 3, 4), make_float4(1, 2, 3, 4), make_float4(1, 2, 3, 4)};
     do {
-        const u64 index = (at & mask) / 16 + lane;
-        if (MODE != 1) {
+        u64 index = (at & mask) / 16 + lane;
+        if (MODE == SHARED) {
+            const bool own = m.tile_bytes && (turns & 1);
+            const u64 walk = ((m.tile_bytes ? turns / 2 : turns) * warps + warp) * CHUNK;
+            const u64 shift = m.stagger ? (u64)hash(blockIdx.x) * CHUNK : 0;
+            index = (own ? m.hot_bytes + (u64)blockIdx.x * m.tile_bytes + (walk & (m.tile_bytes - 1))
+                         : (walk + shift) & (m.hot_bytes - 1)) / 16 + lane;
+        }
+        if (MODE == RED || MODE == ATOM) {
+            float* to = (float*)(m.a + index - lane) + lane;
+#pragma unroll
+            for (int i = 0; i < CHUNK / 128; i++) {
+                if (MODE == RED)
+                    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to + 32 * i), "f"(v[0].x) : "memory");
+                else
+                    sum += atomicAdd(to + 32 * i, v[0].x);
+            }
+        } else if (MODE != WRITE) {
 #pragma unroll
             for (int i = 0; i < 4; i++) v[i] = __ldcg(m.a + index + 32 * i);
         }
-        if (MODE == 0) {
+        if (MODE == READ || MODE == SHARED) {
 #pragma unroll
             for (int i = 0; i < 4; i++) sum += v[i].x + v[i].y + v[i].z + v[i].w;
-        } else {
-            float4* to = MODE == 1 ? m.a : m.b;
+        } else if (MODE == WRITE || MODE == COPY) {
+            float4* to = MODE == WRITE ? m.a : m.b;
 #pragma unroll
             for (int i = 0; i < 4; i++) __stcg(to + index + 32 * i, v[i]);
         }
         at += step;
         turns++;
-    } while ((u64)clock64() - begin < m.clocks);
+    } while (m.turns ? turns < m.turns : (u64)clock64() - begin < m.clocks);
     if (sum == 1.2345f) m.moved[0] = 0;
-    if (lane == 0) atomicAdd(m.moved + sm, turns * CHUNK * (MODE == 2 ? 2 : 1));
+    if (lane == 0) atomicAdd(m.moved + sm, turns * CHUNK * (MODE == COPY ? 2 : 1));
 }
 
 __global__ void ring_kernel(u32* ring, const u32* next, u32 entries, u32 stride) {
@@ -582,6 +656,7 @@ struct Options {
     u32 seed = 0;
     bool table = false;
     int out_words = 0;
+    int footprint = 0;
 };
 
 static void launch(cudaStream_t stream, const Kernel& k, int grid, int shared, long long work, const string& experiment,
@@ -595,6 +670,7 @@ static void launch(cudaStream_t stream, const Kernel& k, int grid, int shared, l
     a.b = operand_b;
     a.out = sink;
     a.out_words = o.out_words;
+    a.footprint = o.footprint;
     a.table = o.table ? life_table : nullptr;
     a.arrivals = arrival_counts;
     a.x = 0.999f;
@@ -768,7 +844,23 @@ struct Memory {
     int* role;
     u64* moved;
     u64 at = 0;  // where the next run starts, so that no run finds its data in L2
+    u32 hot_bytes = 0, tile_bytes = 0;
+    int stagger = 0;
+    u64 turns = 0;
 };
+
+static const char* mode_names[] = {"read", "write", "copy", "red", "atom", "shared"};
+
+static void memory_open(Memory& m, u64 bytes) {
+    m.dram_bytes = bytes;
+    for (float4** p : {&m.a, &m.b}) {
+        CK(cudaMalloc(p, bytes));
+        CK(cudaMemset(*p, 0, bytes));
+    }
+    CK(cudaMalloc(&m.role, sms * 4));
+    CK(cudaMalloc(&m.moved, sms * 8));
+    CK(cudaMalloc(&m.arrived, 4));
+}
 
 static u32* make_ring(u32 entries, u32 stride) {
     vector<u32> order(entries), next(entries);
@@ -808,7 +900,13 @@ static vector<double> move(Memory& m, int mode, bool l2, int warps, int warps2, 
     CK(cudaMemcpy(m.role, role.data(), sms * 4, cudaMemcpyHostToDevice));
     CK(cudaMemset(m.arrived, 0, 4));
     CK(cudaMemset(m.moved, 0, sms * 8));
-    void (*fn)(MemoryArgs) = mode == 0 ? memory_kernel<0> : mode == 1 ? memory_kernel<1> : memory_kernel<2>;
+    a.turns = m.turns;
+    a.hot_bytes = m.hot_bytes;
+    a.tile_bytes = m.tile_bytes;
+    a.stagger = m.stagger;
+    void (*kernels[])(MemoryArgs) = {memory_kernel<READ>, memory_kernel<WRITE>, memory_kernel<COPY>,
+                                     memory_kernel<RED>,  memory_kernel<ATOM>,  memory_kernel<SHARED>};
+    auto fn = kernels[mode];
     CK(cudaFuncSetAttribute(fn, cudaFuncAttributeMaxDynamicSharedMemorySize, props.sharedMemPerBlockOptin));
     fn<<<sms * k, std::max(1, warps / k) * 32, shared_for(k)>>>(a);
     CK(cudaDeviceSynchronize());
@@ -823,18 +921,11 @@ static void memory() {
     Memory m;
     size_t available, total;
     CK(cudaMemGetInfo(&available, &total));
-    m.dram_bytes = 8ull << 30;
-    while (m.dram_bytes * 4 > available) m.dram_bytes /= 2, m.dram_entries /= 2;
-    CK(cudaMalloc(&m.a, m.dram_bytes));
-    CK(cudaMalloc(&m.b, m.dram_bytes));
-    CK(cudaMemset(m.a, 1, m.dram_bytes));
-    CK(cudaMemset(m.b, 1, m.dram_bytes));
+    u64 bytes = 8ull << 30;
+    while (bytes * 4 > available) bytes /= 2, m.dram_entries /= 2;
+    memory_open(m, bytes);
     m.dram_ring = make_ring(m.dram_entries, m.dram_stride);
     m.l2_ring = make_ring(m.l2_entries, m.l2_stride);
-    CK(cudaMalloc(&m.role, sms * 4));
-    CK(cudaMalloc(&m.moved, sms * 8));
-    CK(cudaMalloc(&m.arrived, 4));
-    const char* modes[] = {"read", "write", "copy"};
     auto report = [&](const string& experiment, const string& name, int rep, const vector<double>& rate,
                       const vector<int>& role) {
         double sum[4] = {}, low[4] = {1e30, 1e30, 1e30, 1e30}, high[4] = {};
@@ -859,17 +950,38 @@ static void memory() {
         }
     };
     for (int l2 = 0; l2 < 2; l2++)
-        for (int mode = 0; mode < 3; mode++)
+        for (int mode = READ; mode <= (l2 ? ATOM : COPY); mode++)
             for (int n : {1, 2, 8, 16, 32, 48, 64, 80, 96, 112, sms})
                 for (int warps : {1, 2, 4, 8, 16, 32, 64}) {
-                    if (n > sms || (mode && (warps < 8 || n == 2 || n == 48 || n == 80 || n == 112))) continue;
+                    const bool between = n == 2 || n == 48 || n == 80 || n == 112;
+                    if (n > sms || (mode && (warps < 8 || (between && (!l2 || mode == COPY))))) continue;
                     vector<int> role(sms, IDLE);
                     for (int i = 0; i < n; i++) role[i] = STREAM;
                     const string name =
-                        string(modes[mode]) + "/sms=" + std::to_string(n) + "/warps=" + std::to_string(warps);
+                        string(mode_names[mode]) + "/sms=" + std::to_string(n) + "/warps=" + std::to_string(warps);
                     for (int rep = -1; rep < 3; rep++) {
                         auto rate = move(m, mode, l2, warps, 0, role);
                         if (rep >= 0) report(l2 ? "l2_bandwidth" : "dram_bandwidth", name, rep, rate, role);
+                    }
+                }
+    for (u32 hot_kb : {8, 64, 512})  // all SMs read the same bytes; with tiles, every other turn their own
+        for (u32 tile_kb : {0, 64})
+            for (int stagger : {0, 1})
+                for (int n : {1, 8, 16, 32, 64, 96, sms}) {
+                    if (n > sms || (hot_kb < 512 && n != sms)) continue;
+                    m.hot_bytes = hot_kb << 10;
+                    m.tile_bytes = tile_kb << 10;
+                    m.stagger = stagger;
+                    vector<int> role(sms, IDLE);
+                    for (int i = 0; i < n; i++) role[i] = STREAM;
+                    for (int warps : {8, 16, 32}) {
+                        const string name = "hot_kb=" + std::to_string(hot_kb) + "/tile_kb=" + std::to_string(tile_kb) +
+                                            (stagger ? "/staggered" : "/together") + "/sms=" + std::to_string(n) +
+                                            "/warps=" + std::to_string(warps);
+                        for (int rep = -1; rep < 3; rep++) {
+                            auto rate = move(m, SHARED, true, warps, 0, role);
+                            if (rep >= 0) report("l2_shared", name, rep, rate, role);
+                        }
                     }
                 }
     for (int l2 = 0; l2 < 2; l2++)
@@ -901,7 +1013,7 @@ static void memory() {
                     vector<int> role(sms, STREAM);
                     for (int i = 0; i < sms; i += 8) role[i] = CHASE;
                     report(l2 ? "l2_latency" : "dram_latency",
-                           string("beside_") + modes[mode] + "/warps=" + std::to_string(warps), rep,
+                           string("beside_") + mode_names[mode] + "/warps=" + std::to_string(warps), rep,
                            move(m, mode, l2, warps, 0, role), role);
                 }
         for (int n : {32, 64, 96})  // two sets of SMs stream with different numbers of warps
@@ -919,6 +1031,20 @@ static void memory() {
     for (void* p : {(void*)m.a, (void*)m.b, (void*)m.dram_ring, (void*)m.l2_ring, (void*)m.role, (void*)m.moved,
                     (void*)m.arrived})
         CK(cudaFree(p));
+}
+
+// Known bytes into L2 by each kind of access, for a profiler to count.
+static void memory_counters() {
+    Memory m;
+    memory_open(m, m.l2_bytes);
+    m.turns = 200;
+    vector<int> role(sms, STREAM);
+    for (int mode = READ; mode <= ATOM; mode++) {
+        const int warps = 16;
+        move(m, mode, true, warps, 0, role);
+        scalar("memory_counters", mode_names[mode], 0, "bytes",
+               (double)sms * warps * m.turns * CHUNK * (mode == COPY ? 2 : 1));
+    }
 }
 
 // Kernels that follow one another: in one stream, across streams by events, several released at once.
@@ -1199,6 +1325,102 @@ static void queue(const string& experiment, const string& name, const Party& a, 
     CK(cudaFuncSetAttribute(kb.fn, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
 }
 
+// SMs drain one by one of a's blocks of 1024 threads, one an SM; b's of 64 threads, eight an SM by registers, wait.
+static void drain() {
+    const Kernel a = make("hold40", hold_kernel<40, 1024>, 1024, 0, 0);
+    const Kernel b = make("hold104", hold_kernel<104, 64>, 64, 0, 0);
+    const int last_wave = sms * 3 / 4, shared = 10 << 10, percent_132_kb = 58;
+    auto go = [&](const string& name, int grid_a, double life_us, double jitter_us, int grid_b, double due_us,
+                  int carveout_a) {
+        CK(cudaFuncSetAttribute(a.fn, cudaFuncAttributePreferredSharedMemoryCarveout, carveout_a));
+        CK(cudaFuncSetAttribute(b.fn, cudaFuncAttributePreferredSharedMemoryCarveout, percent_132_kb));
+        for (int rep = 0; rep < 4; rep++) {
+            Options o;
+            o.seed = rep;
+            o.jitter = us(jitter_us);
+            hold({streams[0]}, {streams[1]});
+            launch(streams[0], a, grid_a, 0, us(life_us), "drain", name, rep, o);
+            o.role = "b";
+            o.jitter = 0;
+            launch(streams[1], b, grid_b, shared, us(10), "drain", name, rep, o);
+            release(due_us);
+        }
+    };
+    for (double jitter : {0.0, 1.0, 4.0, 16.0})
+        for (int blocks : {100, 216, 400})
+            for (int carveout_a : {-1, percent_132_kb}) {
+                const string tag = "/jitter_us=" + std::to_string((int)jitter) + "/b_blocks=" + std::to_string(blocks) +
+                                   (carveout_a < 0 ? "" : "/same_carveout");
+                go("partial_wave/b_early" + tag, sms + last_wave, 40, jitter, blocks, 10, carveout_a);
+                go("partial_wave/b_late" + tag, sms + last_wave, 40, jitter, blocks, 65 + jitter, carveout_a);
+                go("full_wave" + tag, sms, 40, jitter, blocks, 10, carveout_a);
+            }
+}
+
+// A kernel that lives on L1 (a footprint an SM, no shared memory) after and beside blocks that need 200 KB.
+static void small_l1() {
+    Kernel k = make("l1", l1_kernel, 256, 0, 0), big = spin(128), delay = spin(32, 1);
+    const int two_hundred = 200 << 10;
+    cudaEvent_t due;
+    CK(cudaEventCreateWithFlags(&due, cudaEventDisableTiming));
+    struct Case {
+        const char* name;
+        int footprint_kb, carveout, blocks;  // of k
+        int before, beside;                  // blocks of 200 KB that end first, that stay
+        double beside_us;
+        bool same_stream;
+        int idle_ms;
+    };
+    const int n = sms, half = sms / 2, many = sms * 32;
+    vector<Case> cases;
+    for (int kb : {16, 48, 96})
+        for (int carveout : {-1, 0, 50, 100}) cases.push_back({"alone", kb, carveout, n, 0, 0, 0, true, 0});
+    for (int kb : {16, 96}) {
+        cases.push_back({"after_in_stream", kb, -1, n, n, 0, 0, true, 0});
+        cases.push_back({"after_and_idle", kb, -1, n, n, 0, 0, true, 20});
+        cases.push_back({"after_in_other_stream", kb, -1, n, n, 0, 0, false, 0});
+        cases.push_back({"beside_on_half_fewer", kb, -1, half, n, half, 500, false, 0});
+        cases.push_back({"beside_on_half", kb, -1, n, n, half, 500, false, 0});
+        cases.push_back({"beside_on_all", kb, -1, n, n, n, 500, false, 0});
+        cases.push_back({"beside_on_all_then_alone", kb, -1, n, n, n, 60, false, 0});
+        cases.push_back({"many_alone", kb, -1, many, 0, 0, 0, true, 0});
+        cases.push_back({"many_beside_then_alone", kb, -1, many, n, n, 60, false, 0});
+        cases.push_back({"many_with_little_l1", kb, 100, many, 0, 0, 0, true, 0});
+    }
+    for (const Case& c : cases) {
+        const string name = string(c.name) + "/footprint_kb=" + std::to_string(c.footprint_kb) +
+                            "/carveout=" + std::to_string(c.carveout);
+        CK(cudaFuncSetAttribute(k.fn, cudaFuncAttributePreferredSharedMemoryCarveout, c.carveout));
+        for (int rep = 0; rep < 4; rep++) {
+            Options o;
+            o.role = "big";
+            if (c.idle_ms) {
+                launch(streams[0], big, c.before, two_hundred, us(20), "l1", name, rep, o);
+                CK(cudaDeviceSynchronize());
+                const auto begin = std::chrono::steady_clock::now();
+                while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(c.idle_ms)) {
+                }
+            }
+            hold({streams[0], streams[5]});
+            if (!c.idle_ms && c.before)
+                launch(streams[0], big, c.before, two_hundred, us(20), "l1", name, rep, o);
+            if (c.beside) launch(streams[0], big, c.beside, two_hundred, us(c.beside_us), "l1", name, rep, o);
+            if (!c.same_stream) {
+                launch(streams[5], delay, 1, 0, us(40), "l1", name, rep, {"delay"});
+                CK(cudaEventRecord(due, streams[5]));
+                CK(cudaStreamWaitEvent(streams[1], due, 0));
+            }
+            o.role = "k";
+            o.footprint = c.footprint_kb << 10;
+            o.progress = true;
+            launch(c.same_stream ? streams[0] : streams[1], k, c.blocks, 0, 12 * 96 / c.footprint_kb, "l1", name, rep,
+                   o);
+            release();
+        }
+    }
+    CK(cudaEventDestroy(due));
+}
+
 static void scheduling() {
     const int two = shared_for(2), sixty = 60 << 10;
     const Party same = {128, sms * 6, two, 20, 20};
@@ -1295,7 +1517,7 @@ static void begin_stage(const char* name) {
 
 int main(int argc, char** argv) {
     if (argc != 2 && argc != 3) {
-        fprintf(stderr, "usage: microbench OUT_DIR [counters]\n");
+        fprintf(stderr, "usage: microbench OUT_DIR [counters | memory_counters]\n");
         return 2;
     }
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
@@ -1338,6 +1560,10 @@ int main(int argc, char** argv) {
     CK(cudaMemset(zeros, 0, (size_t)CHASE_WORDS * 4));
     recorder.open();
 
+    if (argc == 3 && string(argv[2]) == "memory_counters") {
+        memory_counters();
+        return 0;
+    }
     begin_stage("timers");
     warm_up();
     timers();
@@ -1385,6 +1611,10 @@ int main(int argc, char** argv) {
     placement();
     begin_stage("scheduling");
     scheduling();
+    begin_stage("drain");
+    drain();
+    begin_stage("small L1");
+    small_l1();
     begin_stage("tails");
     tails(kernels);
     begin_stage("memory");

@@ -78,6 +78,20 @@ COUNTERS = {
 }
 """Nsight Compute's metrics of the kernels of the residency experiment, and our short names for them."""
 
+MEMORY_COUNTERS = {
+    "gpu__time_duration.sum": "duration_ns",
+    "l1tex__m_l1tex2xbar_write_bytes.sum": "l1_to_l2_bytes",
+    "l1tex__m_xbar2l1tex_read_bytes.sum": "l2_to_l1_bytes",
+    "lts__t_bytes.sum": "l2_bytes",
+    "lts__t_sectors.sum": "l2_sectors",
+    "lts__t_sectors_op_read.sum": "l2_read_sectors",
+    "lts__t_sectors_op_write.sum": "l2_write_sectors",
+    "lts__t_sectors_op_red.sum": "l2_red_sectors",
+    "lts__t_sectors_op_atom.sum": "l2_atom_sectors",
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_percent",
+}
+"""Nsight Compute's metrics of accesses of known size that hit L2, and our short names for them."""
+
 Row = dict[str, Any]
 Table = list[Row]
 
@@ -688,6 +702,81 @@ def carveout_table(recording: Recording) -> Table:
     return table
 
 
+def drain_table(recording: Recording) -> Table:
+    """Few blocks of b wait while SMs drain of a's, one an SM: which SMs get them, and when (us after a's first)."""
+    table: Table = []
+    for (_, case), launches in recording.cases("drain").items():
+        for rep in sorted({launch.rep for launch in launches}):
+            party = _parties(launch for launch in launches if launch.rep == rep)
+            a, b = party["a"], party["b"]
+            zero, first = int(a.starts_ns.min()), int(b.starts_ns.min())
+            got = np.bincount(b.blocks["smid"], minlength=recording.sm_count)
+            row: Row = {"case": case, "rep": rep, "b_blocks": len(b.blocks)}
+            row |= {"sms_used_by_b": int((got > 0).sum()), "most_b_blocks_on_an_sm": int(got.max())}
+            row["idle_sms_at_b_first_start"] = int((residents_at(a, first, recording.sm_count) == 0).sum())
+            times = {
+                "a_last_start_us": a.starts_ns.max(),
+                "a_last_end_us": a.ends_ns.max(),
+                "b_first_start_us": first,
+                "b_median_start_us": np.median(b.starts_ns),
+                "b_last_start_us": b.starts_ns.max(),
+            }
+            table.append(row | {name: round((int(ns) - zero) / 1000, 2) for name, ns in times.items()})
+    return table
+
+
+def l1_table(recording: Recording) -> Table:
+    """A kernel that lives on L1, after or beside blocks that need 200 KB: its blocks by what their SM held.
+
+    Times are medians over blocks, us. The second and the last eighth are of a block's work; by the second, its
+    footprint is where it will stay.
+    """
+    table: Table = []
+    for (_, case), launches in recording.cases("l1").items():
+        groups: dict[str, list[Row]] = defaultdict(list)
+        reps = sorted({launch.rep for launch in launches})[1:]  # the first finds its footprint outside L2
+        for rep in reps:
+            of_rep = [launch for launch in launches if launch.rep == rep]
+            kernel = next(launch for launch in of_rep if launch.role == "k")
+            for where, row in _l1_blocks(kernel, [x for x in of_rep if x.role == "big"], recording.clocks_per_ns):
+                groups[where].append(row)
+        for where, rows in groups.items():
+            late = sorted(rows, key=lambda row: float(row["start_us"]))[-(len(rows) // 4 or 1) :]
+            middle = {name: float(np.median([row[name] for row in rows])) for name in rows[0]}
+            table.append(
+                {
+                    "case": case,
+                    "on_the_sm": where,
+                    "blocks": len(rows) // len(reps),
+                    "life_us": round(middle["life_us"], 2),
+                    "second_eighth_us": round(middle["second_us"], 2),
+                    "last_eighth_us": round(middle["last_us"], 2),
+                    "life_of_last_quarter_to_start_us": round(float(np.median([row["life_us"] for row in late])), 2),
+                    "beside_most": int(max(row["beside"] for row in rows)),
+                }
+            )
+    return table
+
+
+def _l1_blocks(kernel: Launch, big: Sequence[Launch], clocks_per_ns: float) -> Iterator[tuple[str, Row]]:
+    clocks, _ = progress_curves(kernel)
+    steps = np.diff(clocks, axis=1) / clocks_per_ns / 1000
+    others = np.concatenate([launch.blocks for launch in big]) if big else kernel.blocks[:0]
+    first = int(kernel.starts_ns.min())
+    for index, block in enumerate(kernel.blocks):
+        on = others[others["smid"] == block["smid"]]
+        there = ((on["start_ns"] < block["start_ns"]) & (on["end_ns"] > block["start_ns"])).any()
+        beside = (kernel.blocks["smid"] == block["smid"]) & (kernel.blocks["start_ns"] <= block["start_ns"])
+        row = {
+            "start_us": (int(block["start_ns"]) - first) / 1000,
+            "life_us": float(kernel.life_clocks[index]) / clocks_per_ns / 1000,
+            "second_us": float(steps[index, 1]),
+            "last_us": float(steps[index, -1]),
+            "beside": int((beside & (kernel.blocks["end_ns"] > block["start_ns"])).sum()) - 1,
+        }
+        yield ("a block of 200 KB at its start" if there else "no block of 200 KB"), row
+
+
 def tail_table(recording: Recording) -> Table:
     """One wave and a part: its time relative to one wave's, and how many SMs got how many of the extra blocks."""
     table: Table = []
@@ -729,6 +818,8 @@ TABLES: dict[str, Callable[[Recording], Table]] = {
     "room": room_table,
     "queue": queue_table,
     "carveout": carveout_table,
+    "drain": drain_table,
+    "l1": l1_table,
     "tails": tail_table,
     "memory": memory_table,
 }
@@ -782,6 +873,12 @@ def constants(recording: Recording, tables: dict[str, Table]) -> dict[str, Row]:
         ("l2_write_gb_per_s", rate("l2_bandwidth", f"write/sms={sms}/warps=32"), "GB/s", "into L2, all SMs"),
         ("l2_read_sm_gb_per_s", rate("l2_bandwidth", "read/sms=8/warps=32") / 8, "GB/s", "L2 hits, one SM of eight"),
         ("write_sm_gb_per_s", rate("l2_bandwidth", "write/sms=8/warps=32") / 8, "GB/s", "stores, one SM of eight"),
+        ("l2_red_gb_per_s", rate("l2_bandwidth", f"red/sms={sms}/warps=16"), "GB/s",
+         "32-bit float reductions into L2 without return, coalesced, bytes of operands, all SMs"),
+        ("l2_atom_gb_per_s", rate("l2_bandwidth", f"atom/sms={sms}/warps=16"), "GB/s", "the same with return"),
+        ("red_sm_gb_per_s", rate("l2_bandwidth", "red/sms=8/warps=16") / 8, "GB/s", "reductions, one SM of eight"),
+        ("atom_sm_gb_per_s", rate("l2_bandwidth", "atom/sms=8/warps=16") / 8, "GB/s",
+         "atomics with return, one SM of eight"),
         ("l2_latency_ns", memory["l2_latency", "idle", "latency_ns"], "ns", "dependent load that hits L2"),
         ("dram_latency_ns", memory["dram_latency", "beside_read/warps=1", "latency_ns"], "ns",
          "dependent load from DRAM, device lightly loaded"),
@@ -804,25 +901,56 @@ def counter_table(text: str, launches: Sequence[Launch]) -> Table:
     Raises:
         InputError: the CSV does not have a row for each of those launches.
     """
+    wanted = [launch for launch in launches if launch.experiment == "counters"]
+    return [
+        {"kernel": launch.kernel, "k": launch.per_sm, "blocks": len(launch.blocks)} | values
+        for launch, values in zip(wanted, _counted(text, COUNTERS, len(wanted)), strict=True)
+    ]
+
+
+def memory_counter_table(text: str, scalars: Table) -> Table:
+    """Reads Nsight Compute's CSV of a run of `microbench OUT memory_counters`.
+
+    Args:
+        text: the CSV, raw page, base units.
+        scalars: the run's scalars; each of experiment "memory_counters" is one launch, with its bytes.
+
+    Raises:
+        InputError: the CSV does not have a row for each of those launches.
+    """
+    wanted = [row for row in scalars if row["experiment"] == "memory_counters"]
+    return [
+        {"access": row["case"], "bytes": int(row["value"])} | values
+        for row, values in zip(wanted, _counted(text, MEMORY_COUNTERS, len(wanted)), strict=True)
+    ]
+
+
+def _counted(text: str, counters: dict[str, str], launches: int) -> Table:
+    """The counters of the last launches that Nsight saw."""
     lines = text.splitlines()
     header = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
-    wanted = [launch for launch in launches if launch.experiment == "counters"]
     rows = list(csv.DictReader(lines[header:]))[1:] if header is not None else []
-    if len(rows) < len(wanted):
-        raise InputError(None, "Nsight Compute's CSV", f"has {len(rows)} launches", f"at least {len(wanted)}")
-    table: Table = []
-    for row, launch in zip(rows[len(rows) - len(wanted) :], wanted, strict=True):
-        values = {short: float(row[name].replace(",", "")) for name, short in COUNTERS.items() if row.get(name)}
-        table.append({"kernel": launch.kernel, "k": launch.per_sm, "blocks": len(launch.blocks)} | values)
-    return table
+    if len(rows) < launches:
+        raise InputError(None, "Nsight Compute's CSV", f"has {len(rows)} launches", f"at least {launches}")
+    return [
+        {short: float(row[name].replace(",", "")) for name, short in counters.items() if row.get(name)}
+        for row in rows[len(rows) - launches :]
+    ]
 
 
-def _record_counters(program: Path, folder: Path) -> Table:
-    log = folder / "ncu.csv"
-    command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
-    command += ["--cache-control", "none", "--metrics", ",".join(COUNTERS), "--log-file", str(log)]
-    _run([*command, str(program), str(folder), "counters"], "Nsight Compute")
-    return counter_table(log.read_text(encoding="utf-8"), load_recording(folder).launches)
+def _profile(program: Path, folder: Path, stage: str, counters: Iterable[str], *options: str) -> str:
+    log = folder / f"{stage}.csv"
+    command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", *options]
+    command += ["--cache-control", "none", "--metrics", ",".join(counters), "--log-file", str(log)]
+    _run([*command, str(program), str(folder), stage], "Nsight Compute")
+    return log.read_text(encoding="utf-8")
+
+
+def _record_counters(program: Path, folder: Path) -> dict[str, Table]:
+    residency = _profile(program, folder, "counters", COUNTERS)
+    tables = {"counters": counter_table(residency, load_recording(folder).launches)}
+    memory = _profile(program, folder, "memory_counters", MEMORY_COUNTERS, "--kernel-name", "regex:memory_kernel")
+    return tables | {"memory_counters": memory_counter_table(memory, load_recording(folder).scalars)}
 
 
 # ---------------------------------------------------------------- building and running
@@ -912,7 +1040,7 @@ def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path 
         tables = summarise(recording)
         if counters:
             with tempfile.TemporaryDirectory() as profile:
-                tables["counters"] = _record_counters(program, Path(profile))
+                tables |= _record_counters(program, Path(profile))
         return write_results(out_dir, recording, tables)
 
 
