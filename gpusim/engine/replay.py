@@ -112,7 +112,20 @@ def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> dic
 
 def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
     """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
+    work_out(trace, kernels)
     return {stream.name: _solo_makespan(trace, stream, gpu, kernels) for stream in trace.streams}
+
+
+def work_out(trace: Trace, kernels: Kernels) -> None:
+    """Have every kernel of a trace worked out.
+
+    Raises:
+        InputError: one that fits no SM, with its place in the trace.
+    """
+    for index, stream in enumerate(trace.streams):
+        for at, op in enumerate(stream.operations):
+            for launch in op.launches():
+                kernels.model(launch, f"streams[{index}].operations[{at}] ({op.id})")
 
 
 def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
@@ -171,10 +184,7 @@ class _Replay:
         self.pending: list[_Pending] = []
         self.operations: list[OperationRun] = []
         self.requests: list[RequestRun] = []
-        for index, stream in enumerate(trace.streams):
-            for at, op in enumerate(stream.operations):
-                for launch in op.launches():
-                    kernels.model(launch, f"streams[{index}].operations[{at}] ({op.id})")
+        work_out(trace, kernels)
 
     def run(self) -> None:
         for index, stream in enumerate(self.trace.streams):
