@@ -31,7 +31,6 @@ AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
 SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the recorded run fell
 GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
-TILES_PER_BLOCK = 8  # of a persistent kernel [D]
 PERSISTENT_SHARE = 0.9  # of the SMs that a persistent kernel's grid covers at least [D]
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 LOAD_STEP = 0.02  # of a memory domain, after which its stretch is worked out anew
@@ -43,7 +42,8 @@ class KernelModel:
 
     Attributes:
         launch: as recorded.
-        blocks: units of work that are placed: thread blocks, or tiles of a persistent kernel.
+        blocks: thread blocks.
+        persistent: its grid is sized to the SMs that it may use, and its blocks divide the work.
         footprint: what a resident block holds of an SM.
         blocks_per_sm: most resident blocks of this kernel alone.
         carveout_bytes: shared memory that an idle SM is set to for it.
@@ -62,6 +62,7 @@ class KernelModel:
 
     launch: KernelLaunch
     blocks: int
+    persistent: bool
     footprint: Footprint
     blocks_per_sm: int
     carveout_bytes: int
@@ -83,15 +84,18 @@ class KernelModel:
         f = self.footprint
         return (f.registers, f.shared_memory_bytes, f.warps, f.slots)
 
-    def within_grid(self, caps: list[int]) -> list[int]:
-        """Caps on the SMs, in order, that a persistent kernel's grid reaches; of any other kernel, as they are."""
-        if self.blocks == self.launch.blocks:
-            return caps
-        left, kept = self.launch.blocks, []
-        for cap in caps:
-            kept.append(min(cap, left))
-            left -= kept[-1]
-        return kept
+    def on(self, sms: int) -> KernelModel:
+        """The kernel as it launches on some SMs: a persistent one has no more blocks than SMs, each doing more."""
+        if not self.persistent or not 0 < sms < self.blocks:
+            return self
+        more = self.blocks / sms
+        return replace(
+            self,
+            blocks=sms,
+            unit_us=self.unit_us * more,
+            issue_us=self.issue_us * more,
+            dram_share_us=self.dram_share_us * more,
+        )
 
     def busy_us(self, resource: str) -> float:
         """Time of a shared resource of an SM (a name in `gpusim.contention.SHARED`) that one block takes."""
@@ -123,15 +127,14 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     latency = min(gpu.model.launch_latency_us, LATENCY_SHARE * recorded)
     best, makespan = _fitted(model, gpu)
     unit = best.unit_us * (recorded - latency) / makespan
-    scale = launch.blocks / best.blocks
     dram_bytes = _dram_bytes(launch)
     return replace(
         best,
         unit_us=unit,
         latency_us=latency,
         solo_us=recorded,
-        issue_us=scale * _issue_us(launch, gpu),
-        dram_share_us=scale * dram_bytes / (gpu.model.dram_sustained_gb_per_s * 1e3),
+        issue_us=_issue_us(launch, gpu),
+        dram_share_us=dram_bytes / (gpu.model.dram_sustained_gb_per_s * 1e3),
     )
 
 
@@ -168,7 +171,7 @@ def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
 
     array = sm_array(gpu, 1, resolve, stretch)
     array.submit(0, model.blocks, model.need, model.carveout_bytes, model.jitter, model.seed, 0.0, 0.0)
-    array.set_caps(0, model.within_grid([model.blocks_per_sm] * gpu.sm_count))
+    array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
     array.set_line([0], [0])
     array.dispatch()
     array.advance(NEVER)
@@ -220,7 +223,6 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
             "a kernel that this GPU can launch",
         )
     foot = footprint(gpu, launch.threads_per_block, launch.registers_per_thread, shared)
-    tiles = TILES_PER_BLOCK if is_persistent(launch, fit.blocks_per_sm, gpu.sm_count) else 1
     residents = _recorded_residents(launch, foot, fit.blocks_per_sm, gpu)
     kernel = sharing(
         launch.mix,
@@ -233,7 +235,8 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
     load, own, free = _memory(launch, kernel, residents, fit.blocks_per_sm, gpu)
     return KernelModel(
         launch=launch,
-        blocks=launch.blocks * tiles,
+        blocks=launch.blocks,
+        persistent=is_persistent(launch, fit.blocks_per_sm, gpu.sm_count),
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
         carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, gpu),

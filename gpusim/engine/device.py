@@ -102,6 +102,7 @@ class Device:
         self._placing: dict[int, Grant] = {}  # what each kernel's caps were set from
         self._shares: dict[int, _Shares] = {}  # that launches are limited to, by slot
         self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
+        self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
         self._known_rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
         self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
@@ -252,8 +253,8 @@ class Device:
         if not self._free_slots:  # as many kernels run as the GPU takes at once
             self._late.append(launch)
             return
-        launch.slot = slot = self._slot_for(launch.model)
-        model = launch.model
+        launch.model = model = self._sized(launch)
+        launch.slot = slot = self._slot_for(model)
         self._slots[slot] = launch
         if self._last_model[slot] is not model:
             stale = self._last_model[slot] is not None
@@ -276,6 +277,17 @@ class Device:
         if self._idle is not None:
             idle, self._idle = self._idle, None
             idle.succeed()
+
+    def _sized(self, launch: Launch) -> KernelModel:
+        """The kernel with the grid that it launches on the SMs that it may use now."""
+        model, grant = launch.model, self._grants.get(launch.id)
+        if not model.persistent or grant is None:
+            return model
+        sms = sum(cap > 0 for cap in _caps(grant, model.blocks_per_sm, self._gpu.sm_count))
+        key = (id(model), sms)
+        if key not in self._sized_models:
+            self._sized_models[key] = (model, model.on(sms))
+        return self._sized_models[key][1]
 
     def _slot_for(self, model: KernelModel) -> int:
         """A free slot, the one that held the same kernel last if there is one: what is known of its mixes stays."""
@@ -301,7 +313,7 @@ class Device:
                 continue
             self._placing[grant.kernel] = grant
             launch = self._launches[grant.kernel]
-            caps = launch.model.within_grid(_caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count))
+            caps = _caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
             self._sms.set_caps(_slot(launch), caps)
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_line([_slot(self._launches[grant.kernel]) for grant in line], [grant.queue for grant in line])
