@@ -8,6 +8,7 @@ block that may go anywhere is placed by looking at every SM. Kernels are to be a
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -212,8 +213,12 @@ class SlowSMs:
     def spans(self, slot: int) -> list[tuple[int, int, float, float]]:
         return [(sm, *self.launches[slot].spans[sm]) for sm in sorted(self.launches[slot].spans)]
 
-    def usage(self) -> tuple[float, list[float]]:
-        return max(1.0, self.now / (BINS - 1)), [0.0] * (len(self.sms) * BINS * USES)
+    def span_columns(self, slot: int) -> tuple[array[int], array[int], array[float], array[float]]:
+        sms, blocks, starts, ends = zip(*self.spans(slot), strict=True)
+        return array("i", sms), array("q", blocks), array("d", starts), array("d", ends)
+
+    def usage(self) -> tuple[float, array[float]]:
+        return max(1.0, self.now / (BINS - 1)), array("d", [0.0]) * (len(self.sms) * BINS * USES)
 
     # ---- placing
 
