@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from gpusim.policies.base import KernelView, View
 
-Kind = tuple[int, str, int]  # stream, kernel and blocks: what a measurement is of, whichever launch it was
+Kind = tuple[int, str, float]  # stream, kernel and its time alone: what a measurement is of, whichever launch it was
 Kinds = tuple[Kind, ...]
 
 
 def kind(kernel: KernelView) -> Kind:
     """What a kernel is: the same ones come back in loops and restarts."""
-    return (kernel.stream_index, kernel.name, kernel.blocks)
+    return (kernel.stream_index, kernel.name, kernel.solo_us)
 
 
 def kinds(view: View) -> Kinds:
