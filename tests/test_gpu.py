@@ -201,9 +201,9 @@ def test_a_replaced_recalled_limit_counts_by_its_own_word(tmp_path: Path) -> Non
         ("value = 4600", "value = 4801", "model.dram_sustained_gb_per_s: 4801 is above dram_bandwidth"),
         ("value = 4600", "value = -1", "model.dram_sustained_gb_per_s: has -1; expected greater than 0"),
         (
-            "launch_gap_us",
-            "launch_gap_ms",
-            "model.launch_gap_ms: unknown key; expected one of dram_sustained",
+            "launch_latency_us",
+            "launch_latency_ms",
+            "model.launch_latency_ms: unknown key; expected one of dram_sustained",
         ),
         ('source = "hmc-tech.com"', 'source = ""', "source: has ''; expected"),
         ('source = "hmc-tech.com"', 'source = "a\\nb"', "source: has 'a\\nb'; expected"),
@@ -270,9 +270,7 @@ def test_a_folder_named_like_a_gpu_does_not_hide_it(tmp_path: Path, monkeypatch:
     assert load_gpu("h200").sm_count == 132
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, "a = " + "9" * 5000, "\0", "[model", "version = 1\nversion = 1"]
-)
+@pytest.mark.parametrize("text", ["[" * 100_000, "a = " + "9" * 5000, "\0", "[model", "version = 1\nversion = 1"])
 def test_what_is_not_toml_is_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError) as caught:
         load_gpu(write(tmp_path, text))

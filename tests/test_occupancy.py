@@ -27,9 +27,7 @@ def of_capability(compute_capability: str) -> GPU:
 
 
 def blocks(gpu: GPU, threads: int, registers: int, shared: int) -> Occupancy:
-    return occupancy(
-        gpu, threads_per_block=threads, registers_per_thread=registers, shared_memory_per_block=shared
-    )
+    return occupancy(gpu, threads_per_block=threads, registers_per_thread=registers, shared_memory_per_block=shared)
 
 
 def test_by_hand_on_kepler() -> None:
@@ -186,9 +184,7 @@ def test_every_limit_that_nsight_recorded(shared: Path) -> None:
         }
         # The driver never chose one that costs a block.
         resident = blocks(H200, *arguments).blocks_per_sm
-        assert launch.grid_size / (132 * resident) == pytest.approx(
-            launch.waves_per_multiprocessor, abs=0.006
-        )
+        assert launch.grid_size / (132 * resident) == pytest.approx(launch.waves_per_multiprocessor, abs=0.006)
 
 
 @pytest.mark.parametrize(

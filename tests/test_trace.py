@@ -21,6 +21,7 @@ from strategies import kernels, traces
 from gpusim.errors import InputError
 from gpusim.gpu import load_gpu
 from gpusim.occupancy import occupancy
+from gpusim.io.ncu import launch_from_counters
 from gpusim.trace import (
     ConvolutionShape,
     KernelLaunch,
@@ -93,9 +94,7 @@ def test_a_kernel_knows_its_totals() -> None:
     (found,) = trace.operations()
     (launch,) = found.launches()
     assert (launch.blocks, launch.threads_per_block, launch.stream, launch.mix) == (200, 128, "main", None)
-    launch = launch.model_copy(
-        update={"static_shared_memory_bytes": 100, "dynamic_shared_memory_bytes": 2000}
-    )
+    launch = launch.model_copy(update={"static_shared_memory_bytes": 100, "dynamic_shared_memory_bytes": 2000})
     assert launch.shared_memory_per_block_bytes == 2100
 
 
@@ -146,17 +145,13 @@ def test_the_flop_of_a_convolution() -> None:
 )
 def test_the_order_of_kernels_inside_an_operation(streams: str, waits: list[tuple[int, ...]]) -> None:
     launches = [
-        KernelLaunch.model_validate_json(
-            json.dumps(kernel(stream="main" if name == "m" else f"internal{name}"))
-        )
+        KernelLaunch.model_validate_json(json.dumps(kernel(stream="main" if name == "m" else f"internal{name}")))
         for name in streams
     ]
     assert launch_waits(launches) == tuple(waits)
 
 
-@given(
-    st.lists(st.sampled_from(["main", "internal0", "internal1", "internal2"]).flatmap(kernels), max_size=8)
-)
+@given(st.lists(st.sampled_from(["main", "internal0", "internal1", "internal2"]).flatmap(kernels), max_size=8))
 @QUICK
 def test_the_order_inside_an_operation_holds_every_rule(launches: list[KernelLaunch]) -> None:
     direct = launch_waits(launches)
@@ -401,15 +396,11 @@ def test_what_is_missing_is_described() -> None:
             f"{FIRST}.selected.kernels: is empty; expected at least one kernel",
         ),
         (
-            document(
-                stream("s", convolution(alternatives=[{"algorithm": "GEMM/FMA", "kernels": [kernel()]}]))
-            ),
+            document(stream("s", convolution(alternatives=[{"algorithm": "GEMM/FMA", "kernels": [kernel()]}]))),
             f"{FIRST}: algorithm 'GEMM/FMA' given twice; expected each algorithm once",
         ),
         (
-            document(
-                stream("s", convolution(alternatives=[{"algorithm": "A", "kernels": [kernel(grid=[])]}]))
-            ),
+            document(stream("s", convolution(alternatives=[{"algorithm": "A", "kernels": [kernel(grid=[])]}]))),
             f"{FIRST}.alternatives[0].kernels[0].grid[0]: missing",
         ),
         (
@@ -560,9 +551,7 @@ def test_every_field_has_a_description_and_every_number_a_unit() -> None:
 
 def test_the_module_is_light() -> None:
     code = "import gpusim.trace, sys; print(sorted({'numpy', 'pandas', 'simpy', 'rich'} & set(sys.modules)))"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY
-    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert ran.stdout.strip() == "[]"
 
 
@@ -653,9 +642,7 @@ def test_the_script_makes_the_shipped_traces(maker: Any, tmp_path: Path) -> None
         assert load_trace(tmp_path / path.name) == load_trace(path)
 
 
-def test_the_script_refuses_another_folder(
-    maker: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_script_refuses_another_folder(maker: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert maker.main([str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "convolutions.csv: cannot be read" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -664,7 +651,7 @@ def test_the_script_refuses_another_folder(
 def test_counters_become_demand_per_block(maker: Any) -> None:
     dataset = maker.read_dataset(DATASET)
     (row,) = dataset.kernels["googlenet/conv1.7x7/fwd/IMPLICIT_GEMM/FMA"]
-    launch = maker.launch_of(row)
+    launch = launch_from_counters(row, maker.DEVICE_SMS)
     assert (launch.grid, launch.block, launch.blocks) == ((50176, 2, 1), (8, 8, 1), 100352)
     assert launch.duration_us == 1454.08
     assert launch.mix.issue_cycles == pytest.approx(0.8049 * 2863991.39 * 132 / 100352, rel=1e-6)
@@ -694,9 +681,7 @@ def test_modules_have_the_recorded_branches() -> None:
         name = f"resnet50_{module[3:]}" if module.startswith("res") else f"inception_{module}"
         trace = load_trace(REPOSITORY / "traces" / f"{name}.json.gz")
         recorded = {
-            row["branch"]: [op.split("/")[1] for op in row["ops"].split()]
-            for row in rows
-            if row["module"] == module
+            row["branch"]: [op.split("/")[1] for op in row["ops"].split()] for row in rows if row["module"] == module
         }
         assert [[found.id for found in entry.operations] for entry in trace.streams] == [
             recorded[branch] for branch in sorted(recorded)
