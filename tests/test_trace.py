@@ -20,8 +20,8 @@ from strategies import kernels, traces
 
 from gpusim.errors import InputError
 from gpusim.gpu import load_gpu
-from gpusim.occupancy import occupancy
 from gpusim.io.ncu import launch_from_counters
+from gpusim.occupancy import occupancy
 from gpusim.trace import (
     ConvolutionShape,
     KernelLaunch,
