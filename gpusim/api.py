@@ -32,6 +32,7 @@ def replay(
     *,
     kernels: engine.Kernels | None = None,
     solo: Mapping[str, float] | None = None,
+    seed: int | None = None,
 ) -> Result:
     """Replay a trace on a GPU under a policy.
 
@@ -42,6 +43,7 @@ def replay(
             oracle replays many divisions and gives the best.
         kernels: from an earlier replay of the same kernels on the same GPUs, to save the time of working them out.
         solo: makespan (us) of each stream alone on the whole GPU, if known.
+        seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording.
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
@@ -49,5 +51,7 @@ def replay(
     """
     chosen = policy_from(policy) if isinstance(policy, str) else policy
     if isinstance(chosen, Oracle):
+        kernels = kernels if kernels is not None else engine.Kernels(engine.recording_gpu(trace, gpu), gpu)
+        kernels = kernels if seed is None else kernels.seeded(seed)
         return oracle.search(trace, gpu, policy if isinstance(policy, str) else chosen, kernels=kernels, solo=solo)
-    return engine.replay(trace, gpu, policy, kernels=kernels, solo=solo)
+    return engine.replay(trace, gpu, policy, kernels=kernels, solo=solo, seed=seed)

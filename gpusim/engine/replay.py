@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import simpy
 
@@ -20,13 +20,25 @@ from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, 
 
 Operation = Kernel | Convolution | Copy | Host
 
+SEED_STEP = 1_000_003  # between the jitter seeds of two replay seeds
+SEEDS = 2**31
+
 
 class Kernels:
-    """The kernels of a trace as replayed on one GPU, each worked out once; usable for many replays."""
+    """The kernels of a trace as replayed on one GPU, each worked out once; usable for many replays.
 
-    def __init__(self, device: GPU, gpu: GPU) -> None:
+    Args:
+        device: the GPU that they were recorded on.
+        gpu: the GPU to replay them on.
+        seed: of the jitter of their blocks; 0: that of the fit to the recording.
+        like: kernels recorded on the same device, whose fits are taken over and added to.
+    """
+
+    def __init__(self, device: GPU, gpu: GPU, seed: int = 0, like: Kernels | None = None) -> None:
+        self.seed = seed
         self._device = device
         self._gpu = gpu
+        self._anchored: dict[tuple[object, ...], KernelModel] = {} if like is None else like._anchored
         self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
         self._same: dict[tuple[object, ...], KernelModel] = {}
         self.alone_us: dict[tuple[object, ...], float] = {}  # operations alone, by their kernels
@@ -43,12 +55,20 @@ class Kernels:
         content = (launch.name, launch.grid, launch.block, launch.duration_us, launch.stream, repr(launch))
         model = self._same.get(content)
         if model is None:
-            model = anchored(launch, self._device, place)
+            model = self._anchored.get(content)
+            if model is None:
+                model = self._anchored[content] = anchored(launch, self._device, place)
             if self._gpu is not self._device:
                 model = transferred(model, self._device, self._gpu, place)
+            if self.seed != 0:
+                model = replace(model, seed=(model.seed + SEED_STEP * self.seed) % SEEDS)
             self._same[content] = model
         self._models[id(launch)] = (launch, model)
         return model
+
+    def seeded(self, seed: int) -> Kernels:
+        """The same kernels with other jitter."""
+        return self if seed == self.seed else Kernels(self._device, self._gpu, seed, self)
 
 
 def replay(
@@ -58,6 +78,7 @@ def replay(
     *,
     kernels: Kernels | None = None,
     solo: Mapping[str, float] | None = None,
+    seed: int | None = None,
 ) -> Result:
     """Replay a trace.
 
@@ -67,6 +88,8 @@ def replay(
         policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object.
         kernels: from an earlier replay of the same kernels on the same GPUs, to save the time of working them out.
         solo: makespan (us) of each stream alone on the whole GPU, if known.
+        seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording. What kernels
+            take alone stays as it is.
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever, a
@@ -74,6 +97,7 @@ def replay(
     """
     device = recording_gpu(trace, gpu)
     kernels = kernels if kernels is not None else Kernels(device, gpu)
+    kernels = kernels if seed is None else kernels.seeded(seed)
     chosen = policy_from(policy) if isinstance(policy, str) else policy
     run = _Replay(trace, gpu, chosen, kernels)
     run.run()
