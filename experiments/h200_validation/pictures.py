@@ -14,7 +14,7 @@ STAIRCASES = (
     "googlenet/4b.3x3/fwd/IMPLICIT_PRECOMP_GEMM/TF32",
     "googlenet/3a.3x3/bwd_data/ALGO_1/FMA",
     "googlenet/4e.1x1/bwd_filter/ALGO_1/TF32",
-    "resnet50/5a.expand/fwd/IMPLICIT_GEMM/FMA",
+    "googlenet/4a.5x5/fwd/IMPLICIT_PRECOMP_GEMM/TF32",
     "li2016/Conv2/fwd/IMPLICIT_PRECOMP_GEMM/FMA",
 )
 

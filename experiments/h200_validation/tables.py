@@ -117,9 +117,14 @@ def _kernels(dataset: Dataset, what: str) -> str:
 def documents() -> None:
     """Put the tables into the documents."""
     for path in DOCUMENTS:
-        text = path.read_text(encoding="utf-8")
+        text = refreshed(path.read_text(encoding="utf-8"))
         with atomic_write(path) as file:
-            file.write(PLACE.sub(lambda place: place[1] + "\n" + TABLES[place["name"]]() + "\n" + place[3], text))
+            file.write(text)
+
+
+def refreshed(text: str) -> str:
+    """A document with its tables as they are now."""
+    return PLACE.sub(lambda place: place[1] + "\n" + TABLES[place["name"]]() + "\n" + place[3], text)
 
 
 def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -159,13 +164,12 @@ def ablation_table(kind: str) -> str:
     for line in lines:
         if line["kind"] == kind or line["variant"] == "model":
             by.setdefault(line["variant"], {})[line["experiment"]] = line
-    titles = ("variant", "", *SHORT.values(), "regret", "rank corr. streams")
+    titles = ("variant", "", *SHORT.values(), "regret")
     rows = []
     for variant, of in by.items():
         cells = [_beside(of, by["model"], name, "mape_percent", 2) for name in SHORT]
         regret = _beside(of, by["model"], "green", "regret_percent", 2)
-        rank = _number(of["streams"]["rank_correlation"], 2) if "streams" in of else ""
-        rows.append((f"`{variant}`", next(iter(of.values()))["title"], *cells, regret, rank))
+        rows.append((f"`{variant}`", next(iter(of.values()))["title"], *cells, regret))
     return markdown(titles, rows, left=2)
 
 

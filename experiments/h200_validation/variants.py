@@ -221,18 +221,6 @@ def _no_hold() -> None:
     _put(validate._PriorityEntry, "partition", partition)
 
 
-def _internal_confined() -> None:
-    def partition(self: Any, view: View) -> Partition:
-        grants = []
-        for kernel in view.kernels:
-            first = sum(self.sms[: kernel.stream_index])
-            mine = frozenset(range(first, first + self.sms[kernel.stream_index]))
-            grants.append(Grant(kernel.id, sms=mine, queue=kernel.stream_index))
-        return Partition(tuple(grants))
-
-    _put(validate._Confined, "partition", partition)
-
-
 MODEL = Variant("model", "the model")
 ABLATION = (
     MODEL,
@@ -258,7 +246,6 @@ ABLATION = (
     Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}),
     Variant("no-priority-hold", "waiting blocks of high priority hold nobody back", patch=_no_hold),
     Variant("no-head-of-line", "a kernel's blocks start beside an earlier kernel's that wait", patch=_no_head_of_line),
-    Variant("confined-internal", "an SM set confines cuDNN's internal streams too", patch=_internal_confined),
 )
 DESIGNS = (
     Variant("enqueue-order", "streams start in the order of enqueuing, not the mean over orders", patch=_enqueue_order),

@@ -1,0 +1,82 @@
+"""The study's documents say what its tables say, and its sampling and search do what they claim."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gpusim import validate
+from gpusim.validate import Condition
+
+FOLDER = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
+MODULES = ("run", "tables", "variants", "crossval", "pictures")
+
+
+@pytest.fixture(scope="module")
+def study() -> Iterator[dict[str, ModuleType]]:
+    """The modules of the study, which lie beside its run.py and on no path."""
+    before = {name: sys.modules.pop(name, None) for name in MODULES}
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield {name: importlib.import_module(name) for name in MODULES}
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name, module in before.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module
+
+
+def test_documents_hold_the_tables(study: dict[str, ModuleType]) -> None:
+    """If this fails: `python experiments/h200_validation/run.py --documents`."""
+    tables = study["tables"]
+    for path in tables.DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        assert tables.refreshed(text) == text, path
+
+
+def test_replays_quote_the_accuracy_of_the_table(study: dict[str, ModuleType]) -> None:
+    lines = study["tables"].read_csv(FOLDER / "accuracy.csv")
+    quoted = json.loads(validate.VALIDATED.read_text())["h200"]
+    assert quoted == {line["experiment"]: round(float(line["mape_percent"]), 2) for line in lines}
+
+
+def test_a_patch_of_nothing_is_refused(study: dict[str, ModuleType]) -> None:
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        study["variants"]._put(validate, "no_such_thing", 1)
+
+
+def test_variants_replace_constants_that_exist(study: dict[str, ModuleType]) -> None:
+    variants = study["variants"]
+    for variant in variants.VARIANTS.values():
+        gpu = variants.gpu_of(variant.constants)
+        for name, value in variant.constants.items():
+            assert getattr(gpu.model, name) == value
+    assert len(variants.VARIANTS) == len(variants.ABLATION) + len(variants.DESIGNS)
+
+
+def test_the_sample_keeps_every_so_many_th_op(study: dict[str, ModuleType]) -> None:
+    wanted = [Condition("sm_curve", f"op{i}|{sms}", ((f"op{i}",),), sms=(sms,)) for i in range(13) for sms in (8, 16)]
+    stride = study["run"].STRIDES["sm_curve"]
+    kept = {condition.key.split("|")[0] for condition in study["run"].sample(wanted)}
+    assert kept == {f"op{i}" for i in range(0, 13, stride)}
+    assert len(study["run"].sample(wanted)) == 2 * len(kept)
+
+
+def test_parts_hold_every_condition_once(study: dict[str, ModuleType]) -> None:
+    wanted = [Condition("sm_curve", f"op{i}|8", ((f"op{i}",),), sms=(8,)) for i in range(7)]
+    parts = study["run"].by_op(wanted, 3)
+    assert sorted(c.key for part in parts for c in part) == sorted(c.key for c in wanted)
+
+
+def test_networks_do_not_mix(study: dict[str, ModuleType]) -> None:
+    part_of = study["crossval"].part_of
+    assert part_of(Condition("streams", "", (("googlenet/a",), ("googlenet/b",)))) == "googlenet"
+    assert part_of(Condition("streams", "", (("resnet50/a",), ("li2016/b",)))) == "others"
+    assert part_of(Condition("streams", "", (("googlenet/a",), ("li2016/b",)))) == "mixed"
