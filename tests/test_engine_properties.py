@@ -112,7 +112,7 @@ def check(trace: Trace, result: Result) -> None:
     for i, run in enumerate(result.kernel_runs):
         model = anchored_model(launches[(run.operation, run.index)])
         assert run.blocks == launches[(run.operation, run.index)].blocks
-        assert placed[i] == model.blocks
+        assert placed[i] == model.blocks or model.persistent  # which launches fewer blocks where it has fewer SMs
         assert run.ready_us + model.latency_us <= run.start_us * (1 + 1e-12)
         assert run.start_us <= run.dispatched_us <= run.end_us
         assert run.end_us <= result.makespan_us * (1 + 1e-12)
@@ -182,8 +182,8 @@ def test_what_was_worked_out_before_changes_nothing(trace: Trace, policy: str) -
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")
-@settings(max_examples=15)
-@given(trace=traces(max_streams=4, max_operations=5), policy=POLICIES)
+@settings(max_examples=8)
+@given(trace=traces(max_streams=4, max_operations=4, max_blocks_x=300), policy=POLICIES)
 def test_replays_on_the_plain_core_agree_to_the_bit(trace: Trace, policy: str) -> None:
     compiled = replay(trace, H200, policy)
     with pytest.MonkeyPatch.context() as patch:
@@ -220,3 +220,16 @@ def test_shipped_traces_replay(path: Path) -> None:
         result = replay(trace, gpu, policy)
         assert result.makespan_us > 0.0
     assert any(isinstance(op, Convolution | Kernel) for op in trace.operations())
+
+
+def test_a_seed_changes_co_runs_and_nothing_else() -> None:
+    trace = load_trace(TRACES / "inception_3a.json.gz")
+    kernels = Kernels(H200, H200)
+    first = replay(trace, H200, "leftover", kernels=kernels)
+    assert replay(trace, H200, "leftover", kernels=kernels, seed=0) == first
+    other = replay(trace, H200, "leftover", kernels=kernels, seed=1)
+    assert other.makespan_us != first.makespan_us
+    assert other.makespan_us == pytest.approx(first.makespan_us, rel=0.05)
+    assert [run.solo_us for run in other.stream_runs] == [run.solo_us for run in first.stream_runs]
+    assert other == replay(trace, H200, "leftover", seed=1)
+    assert other == replay(trace, H200, "leftover", kernels=kernels.seeded(1))

@@ -39,6 +39,7 @@ class Kernels:
         self._device = device
         self._gpu = gpu
         self._anchored: dict[tuple[object, ...], KernelModel] = {} if like is None else like._anchored
+        self._by_seed: dict[int, Kernels] = {seed: self}
         self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
         self._same: dict[tuple[object, ...], KernelModel] = {}
         self.alone_us: dict[tuple[object, ...], float] = {}  # operations alone, by their kernels
@@ -68,7 +69,11 @@ class Kernels:
 
     def seeded(self, seed: int) -> Kernels:
         """The same kernels with other jitter."""
-        return self if seed == self.seed else Kernels(self._device, self._gpu, seed, self)
+        if seed not in self._by_seed:
+            other = Kernels(self._device, self._gpu, seed, self)
+            other._by_seed = self._by_seed
+            self._by_seed[seed] = other
+        return self._by_seed[seed]
 
 
 def replay(
@@ -136,6 +141,7 @@ def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> dic
 
 def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
     """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
+    kernels = kernels.seeded(0)
     work_out(trace, kernels)
     return {stream.name: _solo_makespan(trace, stream, gpu, kernels) for stream in trace.streams}
 
