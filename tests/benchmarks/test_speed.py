@@ -1,0 +1,62 @@
+"""How fast the engine is, against what it must reach on two cores.
+
+pytest -m benchmark tests/benchmarks/test_speed.py
+
+The same cases as `gpusim bench`, which prints them all, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from gpusim import bench, load_gpu, load_trace
+from gpusim.bench import Measurement
+from gpusim.engine.replay import Kernels, replay, solo_makespans
+
+MOST_MIB = 1024
+
+
+def one(group: str, case: str) -> Measurement:
+    return next(found for found in bench.measure([group]) if found.case == case)
+
+
+@pytest.mark.parametrize("name", [path.name for path in bench.shipped()])
+def test_replay_of_a_shipped_trace(benchmark: BenchmarkFixture, name: str) -> None:
+    trace = load_trace(bench.ROOT / "traces" / name)
+    gpu = load_gpu(trace.device)
+    kernels = Kernels(gpu, gpu)
+    solo = solo_makespans(trace, gpu, kernels)
+    benchmark(replay, trace, gpu, "leftover", kernels=kernels, solo=solo)
+    assert benchmark.stats.stats.min < 0.3
+
+
+def test_a_grid_a_hundred_times_larger_costs_at_most_twice_as_much() -> None:
+    found = {m.case: m for m in bench.measure(["grid"])}
+    assert found["x100"].replay_s <= 2 * found["x1"].replay_s
+    assert found["x1000"].replay_s <= 2 * found["x1"].replay_s
+
+
+@pytest.mark.parametrize("group", ["streams", "SMs"])
+def test_growth_in_streams_and_sms(group: str) -> None:
+    found = list(bench.measure([group]))
+    assert max(m.replay_s for m in found) < 2.0
+    assert max(m.peak_mib for m in found) < MOST_MIB
+
+
+def test_a_hundred_thousand_kernels() -> None:
+    found = one("kernels", "100,000")
+    assert found.replay_s < 60.0
+    assert found.peak_mib < MOST_MIB
+
+
+def test_a_thousand_pairs() -> None:
+    (found,) = bench.measure(["pairs"])
+    assert found.replay_s < 60.0
+    assert found.peak_mib < MOST_MIB
+
+
+def test_a_hundred_times_faster_than_one_process_a_block() -> None:
+    found = one("oracle", "googlenet_forward")
+    assert found.oracle_s is not None
+    assert found.oracle_s >= 100 * found.replay_s
