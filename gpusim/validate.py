@@ -381,7 +381,6 @@ class _Reserved(Policy):
     blocks: int = 1
     name = "validate-reserved"
     summary = "a reservation on every SM"
-    shared_carveout = True
 
     def partition(self, view: View) -> Partition:
         return Partition(tuple(Grant(kernel.id, blocks_per_sm=self.blocks) for kernel in view.kernels))
@@ -395,7 +394,6 @@ class _PriorityEntry(Policy):
     release_us: float = 0.0
     name = "validate-priority"
     summary = "a reservation, then a stream of higher priority"
-    shared_carveout = True
 
     def partition(self, view: View) -> Partition:
         waits = self.release_us - QUOTA_LEAD_US

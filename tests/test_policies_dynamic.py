@@ -184,7 +184,6 @@ class Limited(Policy):
     name = "limited"
     summary = "for this test"
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    shared_carveout = True
 
     def partition(self, view: View) -> Partition:
         return Partition(

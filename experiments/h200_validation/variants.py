@@ -173,12 +173,14 @@ def _memory(dram: float, l2: float) -> Callable[[], None]:
     return patch
 
 
-def _largest_carveout() -> None:
-    _put(anchor, "carveout", lambda launch, foot, blocks, gpu: gpu.limits.shared_memory_per_sm_bytes)
+def _held_carveout() -> None:
+    """An SM is set to what the first kernel wants, as recorded, and keeps it while blocks run."""
 
+    def wanted(launch: Any, foot: Any, blocks_per_sm: int, gpu: GPU) -> int:
+        most = gpu.limits.shared_memory_per_sm_bytes
+        return min(most, max(launch.mix.shared_memory_config_bytes, foot.shared_memory_bytes * blocks_per_sm))
 
-def _hold_keeps_carveout() -> None:
-    _put(validate._PriorityEntry, "shared_carveout", False)
+    _put(anchor, "carveout", wanted)
 
 
 def _nothing_persistent() -> None:
@@ -239,8 +241,7 @@ ABLATION = (
     Variant("no-l2-reads", "no ceiling of L2 reads", {"l2_read_gb_per_s": UNLIMITED}),
     Variant("no-l2-writes", "no ceiling of L2 writes", {"l2_write_gb_per_s": UNLIMITED}),
     Variant("no-l2-atomics", "no ceiling of L2 atomics", {"l2_atomic_gb_per_s": UNLIMITED}),
-    Variant("no-carveout", "every SM holds all its shared memory for every kernel", patch=_largest_carveout),
-    Variant("no-held-carveout", "a reservation leaves the carve-out as it is", patch=_hold_keeps_carveout),
+    Variant("held-carveout", "an SM keeps the carve-out of the kernel that came first", patch=_held_carveout),
     Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
     Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}),

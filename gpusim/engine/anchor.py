@@ -313,15 +313,14 @@ def _dram_bytes(launch: KernelLaunch) -> float:
     return (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0) if mix is not None else 0.0
 
 
-def carveout(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU, recorded: bool = True) -> int:
-    """Shared memory of an SM when this kernel comes first: as recorded, else the smallest that holds its blocks."""
-    most = gpu.limits.shared_memory_per_sm_bytes
-    size = launch.mix.shared_memory_config_bytes if recorded and launch.mix is not None else None
-    needed = foot.shared_memory_bytes * blocks_per_sm
-    if size is not None and size >= foot.shared_memory_bytes:
-        return min(most, max(size, needed))
-    sizes = sorted(kib * 1024 for kib in gpu.limits.shared_memory_carveouts_kib)
-    return min([size for size in sizes if size >= needed] or [most])
+def carveout(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> int:
+    """Shared memory of an SM while this kernel runs: all that there is, whatever the kernel asks for [D].
+
+    The H200 sets an idle SM to the carve-out of the kernel that comes first and keeps it while blocks run
+    (experiments/h200_microbench), but co-runs of cuDNN kernels are predicted better without that rule than with it:
+    variant `held-carveout` of experiments/h200_validation replays it with what the recording says of this launch.
+    """
+    return gpu.limits.shared_memory_per_sm_bytes
 
 
 def _preferences(model: KernelModel) -> tuple[float, ...]:

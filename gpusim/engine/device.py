@@ -89,7 +89,6 @@ class Device:
         self._busy_streams = busy_streams
         self._unready = unready
         policy.prepare(gpu, streams)
-        self._largest_carveout = policy.shared_carveout and len(streams) > 1
         domains = policy.memory_domains(gpu, streams)
         self._domain_share = [share for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
@@ -261,13 +260,11 @@ class Device:
             self._last_model[slot] = model
             if stale:
                 self._forget_mixes()
-        most = self._gpu.limits.shared_memory_per_sm_bytes
-        carveout = most if self._largest_carveout else model.carveout_bytes
         self._sms.submit(
             slot,
             model.blocks,
             model.need,
-            carveout,
+            model.carveout_bytes,
             model.jitter,
             model.seed,
             model.issue_us,

@@ -337,7 +337,7 @@ def _kernel_run(pending: _Pending) -> KernelRun:
         request=pending.request,
         kernel=model.launch.name,
         index=pending.index,
-        blocks=model.launch.blocks,
+        blocks=model.blocks,
         ready_us=launch.ready_us,
         start_us=launch.start_us,
         dispatched_us=launch.dispatched_us,

@@ -51,7 +51,7 @@ def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> Ker
         model,
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
-        carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, target, recorded=False),
+        carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, target),
         sharing=sharing,
         load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * bandwidth),
         own_load=MemoryLoad(model.own_load.dram * bandwidth, model.own_load.l2 * bandwidth),

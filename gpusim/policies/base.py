@@ -195,16 +195,12 @@ class Policy(ABC):
     Class attributes:
         name: what the command line calls it.
         summary: one sentence, with the citation.
-        shared_carveout: whether SMs are set to the largest shared-memory carve-out, so that blocks of different
-            streams fit beside one another; plain hardware sets each SM to what its first kernel wants. Where a trace
-            has one stream it makes no difference.
         family: what it divides: ``inter-sm``, ``intra-sm``, or neither; ``oracle-FAMILY`` is the best static
             division of that kind.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    shared_carveout: ClassVar[bool] = False
     family: ClassVar[str] = ""
 
     @abstractmethod

@@ -102,7 +102,6 @@ class Maestro(Policy):
         "hill climbing by measured STP, an epoch a try, over SM split and blocks per SM, whichever of the two started "
         "better (Park et al., ASPLOS'17)"
     )
-    shared_carveout = True
     epoch_us: float | None = field(
         default=None,
         metadata={

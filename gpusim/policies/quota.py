@@ -48,7 +48,6 @@ class Even(Policy):
         "the intra-SM papers, as in Xu et al., ISCA'16)"
     )
     family = "intra-sm"
-    shared_carveout = True
     _split: Split = field(default_factory=Split, init=False, repr=False)
 
     def partition(self, view: View) -> Partition:
@@ -70,7 +69,6 @@ class Quota(Policy):
     name = "quota"
     summary = "at most so many blocks of each stream's kernels on every SM, as given (any intra-SM split by hand)"
     family = "intra-sm"
-    shared_carveout = True
     blocks: str | None = field(
         default=None,
         metadata={"help": "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit"},

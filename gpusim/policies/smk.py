@@ -76,7 +76,6 @@ class SMK(Policy):
         "blocks of all kernels on every SM by dominant-resource fairness, partial context switch for newcomers, "
         "issue slots in proportion to solo use (Wang et al., HPCA'16)"
     )
-    shared_carveout = True
     mode: str = field(default="p+w", metadata={"help": "p (partition only) or p+w (and issue quotas)"})
     preempt: str = field(
         default="switch", metadata={"help": "switch (blocks above their share are saved and go on later) or drain"}

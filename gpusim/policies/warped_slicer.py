@@ -142,7 +142,6 @@ class WarpedSlicer(Policy):
         "blocks of each kernel on every SM so that the least progress, relative to the kernel's own best, is largest; "
         "SM split where one would lose too much (Xu et al., ISCA'16)"
     )
-    shared_carveout = True
     objective: str = field(default="maxmin", metadata={"help": "maxmin (the paper's) or stp (largest sum)"})
     curve: str = field(
         default="oracle",
