@@ -26,6 +26,15 @@ GOOGLENET = load_trace(Path(__file__).resolve().parents[2] / "traces" / "googlen
 RULES = [name for name, policy in policies().items() if not issubclass(policy, Oracle)]
 LIMIT_MS = {2: 10.0, 8: 100.0}
 REPEATS = 5
+VARIANTS = [
+    "inter-sm:rule=smart-even",
+    "inter-sm:rule=rounds",
+    "inter-sm:rule=profile",
+    "warped-slicer:objective=stp,loss=1",
+    "warped-slicer:mitigation=dmil,loss=1",
+    "warped-slicer:curve=profiled",
+    "smk:mitigation=dmil",
+]
 
 
 class Timed(Leftover):
@@ -62,11 +71,11 @@ def one_convolution_each(streams: int) -> Trace:
 
 
 @pytest.mark.parametrize("kernels", sorted(LIMIT_MS))
-@pytest.mark.parametrize("text", [*RULES, "inter-sm:rule=smart-even", "inter-sm:rule=rounds", "inter-sm:rule=profile"])
+@pytest.mark.parametrize("text", [*RULES, *VARIANTS])
 def test_deciding_is_quick(text: str, kernels: int) -> None:
     trace = one_convolution_each(kernels)
     timed = Timed(text, kernels)
     replay(trace, H200, timed, kernels=MODELS, solo=dict.fromkeys([s.name for s in trace.streams], 1.0))
-    took = sorted(timed.took_ms)[REPEATS // 2]
+    took = max(timed.took_ms)  # the first: what is predicted of a mix is worked out once
     print(f"{text:28} {kernels} kernels: {took:7.3f} ms")
     assert took < LIMIT_MS[kernels]
