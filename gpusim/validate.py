@@ -351,6 +351,10 @@ class _Confined(Policy):
     name = "validate-confined"
     summary = "streams on disjoint SMs"
 
+    def shows_sms(self) -> bool:
+        """A green context does."""
+        return True
+
     def partition(self, view: View) -> Partition:
         firsts = [sum(self.sms[:i]) for i in range(len(self.sms))]
         grants = []

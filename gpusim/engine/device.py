@@ -276,9 +276,9 @@ class Device:
             idle.succeed()
 
     def _sized(self, launch: Launch) -> KernelModel:
-        """The kernel with the grid that it launches on the SMs that it may use now."""
+        """The kernel with the grid that it launches on the SMs that it sees."""
         model, grant = launch.model, self._grants.get(launch.id)
-        if not model.persistent or grant is None:
+        if not model.persistent or grant is None or not self._policy.shows_sms():
             return model
         sms = sum(cap > 0 for cap in _caps(grant, model.blocks_per_sm, self._gpu.sm_count))
         key = (id(model), sms)

@@ -214,6 +214,13 @@ class Policy(ABC):
             InputError: a parameter that this GPU or these streams cannot have.
         """
 
+    def shows_sms(self) -> bool:
+        """Whether a program sees only the SMs that it is given, as in a green context.
+
+        A persistent kernel then sizes its grid to them; else it launches for the whole GPU and its blocks wait.
+        """
+        return False
+
     def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> list[tuple[frozenset[int], float]] | None:
         """Sets of SMs that share an L2 and DRAM slice, each with its share of the device's; None: all share all."""
         return None

@@ -33,10 +33,12 @@ class Parts(Policy):
     Class attributes:
         holds_internal: whether kernels on streams that a library opened itself are held to the part, too.
         one_process: whether all streams are of one process, so that their priorities count.
+        shown: whether a program asks for the SMs of its part when it asks for those of the GPU.
     """
 
     holds_internal: ClassVar[bool] = True
     one_process: ClassVar[bool] = False
+    shown: ClassVar[bool] = True
     _parts: list[frozenset[int]] = field(default_factory=list, init=False, repr=False)
     _streams: list[str] = field(default_factory=list, init=False, repr=False)
     _holder: list[int] = field(default_factory=list, init=False, repr=False)
@@ -48,6 +50,10 @@ class Parts(Policy):
         Raises:
             InputError: a parameter that this GPU or these streams cannot have.
         """
+
+    def shows_sms(self) -> bool:
+        """A green context, an MPS limit and a MIG instance do."""
+        return self.shown
 
     def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
         """Lay out the parts."""
@@ -265,6 +271,7 @@ class TpcMask(Parts):
     )
     holds_internal = False
     one_process = True
+    shown = False
     masks: str = field(
         default="0",
         metadata={

@@ -309,6 +309,10 @@ class InterSM(Policy):
         if not (self.sms is None if self.dynamic is None else self.dynamic):
             self._fixed = self._layout(gpu, streams)
 
+    def shows_sms(self) -> bool:
+        """A split that is fixed does, as green contexts would; one that moves is the hardware's own affair [D]."""
+        return self._fixed is not None
+
     def partition(self, view: View) -> Partition:
         """Share the SMs among the streams present, or keep to the split that is fixed."""
         if self._fixed is not None:
