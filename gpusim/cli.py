@@ -39,6 +39,7 @@ COMMANDS = (
     Command("schema", "gpusim.commands.schema", "JSON Schema of a trace or of a GPU file"),
     Command("validate", "gpusim.commands.validate", "predict what a real GPU did, and print the error"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
+    Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
     Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),
 )
 

@@ -64,7 +64,7 @@ def search(
         solo: as for `gpusim.engine.replay.replay`.
 
     Returns:
-        The replay under the best division. Its policy is the oracle; a note says which division it is and how many
+        The replay under the best division, which it names. Its policy is the oracle; a note says how many divisions
         were replayed.
 
     Raises:
@@ -85,7 +85,7 @@ def search(
     note = f"best of {len(tried.scores)} replays ({how}) by {asked.objective}: {text}"
     result = replay(trace, gpu, text, kernels=kernels, solo=solo)
     name = oracle if isinstance(oracle, str) else asked.name
-    return replace(result, policy=name, notes=(*result.notes, note))
+    return replace(result, policy=name, notes=(*result.notes, note), division=text)
 
 
 class _Tried:

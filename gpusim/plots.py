@@ -11,6 +11,7 @@ from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpusim.files import atomic_write
 from gpusim.result import USES, KernelRun, Result
 from gpusim.tables import shortened
 
@@ -311,9 +312,13 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure as PNG, with nothing in it that differs from run to run."""
+    """Writes a figure as PNG, with nothing in it that differs from run to run.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
-    with Path(path).open("wb") as file:
+    with atomic_write(path, "wb") as file:
         figure.savefig(file, format="png", metadata={"Software": None})

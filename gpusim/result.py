@@ -225,7 +225,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class Result:
-    """One trace replayed on one GPU under one policy."""
+    """One trace replayed on one GPU under one policy.
+
+    Attributes:
+        notes: what a reader should know of how it came about.
+        division: of an oracle, the division that it found, as a policy; else empty.
+    """
 
     trace: str
     gpu: str
@@ -238,6 +243,7 @@ class Result:
     placements: Sequence[Placement]
     usage: Usage
     notes: tuple[str, ...] = field(default=())
+    division: str = ""
 
     @cached_property
     def kernels(self) -> pd.DataFrame:

@@ -1,5 +1,8 @@
 """Workloads as the papers on GPU sharing run them, made from a trace.
 
+Pairs: two streams of a trace, or two operations of different streams that may run at once, beside each other and
+without the rest.
+
 Run once: the trace as it is; every stream runs its operations once, and who ends early leaves the GPU to the others.
 Its figure is the makespan, or the speedup over running the streams one after the other.
 
@@ -13,13 +16,87 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from math import ceil
+from typing import Literal, assert_never
 
 from pydantic import ValidationError
 
 from gpusim.errors import InputError
 from gpusim.result import Result
-from gpusim.trace import MAX_REQUESTS, LoopArrivals, Stream, Trace, trace_error
+from gpusim.trace import MAX_REQUESTS, Convolution, Kernel, LoopArrivals, Stream, Trace, trace_error
+
+WorkloadKind = Literal["trace", "stream-pairs", "operation-pairs"]
+
+
+def workloads(trace: Trace, kind: WorkloadKind) -> list[tuple[str, ...]]:
+    """The workloads of a kind in a trace.
+
+    Args:
+        trace: what was recorded.
+        kind: ``trace``: all of it; ``stream-pairs``: every two streams; ``operation-pairs``: every two kernels or
+            convolutions of different streams of which neither waits for the other, however indirectly.
+
+    Returns:
+        The names that `workload` takes: none, two streams or the ids of two operations.
+    """
+    if kind == "trace":
+        return [()]
+    if kind == "stream-pairs":
+        return list(combinations([stream.name for stream in trace.streams], 2))
+    if kind == "operation-pairs":
+        return _operation_pairs(trace)
+    assert_never(kind)
+
+
+def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
+    """One of the `workloads` of a trace, waiting for nothing outside it.
+
+    Of two operations each is alone in its stream and runs once, without that stream's arrivals.
+    """
+    if kind == "trace":
+        return trace
+    streams = []
+    for stream in trace.streams:
+        kept = [op for op in stream.operations if (stream.name if kind == "stream-pairs" else op.id) in names]
+        if kept:
+            ids = {op.id for op in kept}
+            free = [op.model_copy(update={"depends_on": tuple(d for d in op.depends_on if d in ids)}) for op in kept]
+            arrivals = stream.arrivals if kind == "stream-pairs" else None
+            streams.append(stream.model_copy(update={"operations": tuple(free), "arrivals": arrivals}))
+    return trace.model_copy(update={"streams": tuple(streams)})
+
+
+def _operation_pairs(trace: Trace) -> list[tuple[str, ...]]:
+    earlier = _waited_for(trace)
+    found: list[tuple[str, ...]] = []
+    for first, second in combinations(trace.streams, 2):
+        for a in first.operations:
+            for b in second.operations:
+                both = isinstance(a, Kernel | Convolution) and isinstance(b, Kernel | Convolution)
+                if both and a.id not in earlier[b.id] and b.id not in earlier[a.id]:
+                    found.append((a.id, b.id))
+    return found
+
+
+def _waited_for(trace: Trace) -> dict[str, set[str]]:
+    """For each operation all that end before it may start: those before it in its stream, and what it depends on."""
+    direct = {
+        op.id: {*op.depends_on, *(before.id for before in stream.operations[max(0, n - 1) : n])}
+        for stream in trace.streams
+        for n, op in enumerate(stream.operations)
+    }
+    found: dict[str, set[str]] = {}
+    stack = list(direct)
+    while stack:
+        op = stack[-1]
+        missing = [other for other in direct[op] if other not in found]
+        if op in found or not missing:
+            found.setdefault(op, direct[op].union(*(found[other] for other in direct[op])))
+            stack.pop()
+        else:
+            stack.extend(missing)
+    return found
 
 
 @dataclass(frozen=True)

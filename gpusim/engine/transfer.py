@@ -15,8 +15,8 @@ def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> Ker
     """The kernel on another GPU.
 
     Latency keeps its cycles, so it scales with the clock. A turn at a pipe keeps its operations, so it scales with
-    the clock and the FP32 lanes of an SM; memory loads scale with the sustained bandwidth of DRAM and, for want of
-    a better number, L2's with it too [D].
+    the clock and the FP32 lanes of an SM; memory loads scale with the sustained bandwidth of DRAM and, on another
+    chip and for want of a better number, L2's with it too [D].
 
     Raises:
         InputError: no SM of the target holds a block.
@@ -40,6 +40,7 @@ def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> Ker
     clock = source.boost_clock_mhz / target.boost_clock_mhz
     lanes = clock * source.fp32_lanes_per_sm / target.fp32_lanes_per_sm
     bandwidth = source.model.dram_sustained_gb_per_s / target.model.dram_sustained_gb_per_s
+    l2_bandwidth = bandwidth if source.architecture != target.architecture else 1.0
     sharing = replace(
         model.sharing,
         warps_per_scheduler=foot.warps / target.limits.sub_partitions,
@@ -53,8 +54,8 @@ def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> Ker
         blocks_per_sm=fit.blocks_per_sm,
         carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, target),
         sharing=sharing,
-        load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * bandwidth),
-        own_load=MemoryLoad(model.own_load.dram * bandwidth, model.own_load.l2 * bandwidth),
+        load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth),
+        own_load=MemoryLoad(model.own_load.dram * bandwidth, model.own_load.l2 * l2_bandwidth),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,
         latency_us=min(model.latency_us, target.model.launch_latency_us),

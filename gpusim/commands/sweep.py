@@ -1,0 +1,173 @@
+"""`gpusim sweep`: every point of an experiment, on all cores or a cluster, into one table."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpusim.commands.arguments import json_flag, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpusim.sweep.run import Point, Swept
+    from gpusim.sweep.summary import PolicySummary, Row
+    from gpusim.sweep.workers import Executors
+    from gpusim.tables import Column
+
+MOST_ROWS = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "experiment",
+        type=Path,
+        metavar="EXPERIMENT.toml",
+        help="traces, GPUs, what-ifs of them, policies and seeds; see experiments/*.toml",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the table, .csv or .parquet; points that it holds already are not computed again; "
+        "default: the experiment's name with .csv, beside it",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=whole(1), metavar="N", help="processes; default: one a core")
+    where.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, such as tcp://HOST:8786")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the table, too")
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Computes what is missing, prints a summary and, when asked, draws."""
+    from gpusim.sweep.experiment import load_experiment
+    from gpusim.sweep.run import sweep
+
+    experiment = load_experiment(args.experiment)
+    out = args.out or args.experiment.with_suffix(".csv")
+    try:
+        with _executors(args.jobs, args.cluster) as (executors, width):
+            swept = sweep(experiment, out, executors, width, _tell_what_is_known)
+    except KeyboardInterrupt:
+        _tell(f"interrupted; what is done is kept in {out}, run it again to go on")
+        raise
+    _tell_what_came_of_it(swept)
+    if args.plot is not None:
+        from gpusim.sweep.picture import draw
+
+        draw(swept, args.plot)
+    if args.json:
+        from gpusim.tables import print_json
+
+        print_json(_as_json(swept))
+    else:
+        _print(swept)
+    return 0
+
+
+def _executors(jobs: int | None, address: str | None) -> AbstractContextManager[tuple[Executors, int]]:
+    from gpusim.sweep.workers import cluster, local
+
+    return cluster(address) if address is not None else nullcontext(local(jobs or os.cpu_count() or 1))
+
+
+def _as_json(swept: Swept) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from gpusim.sweep.summary import policy_summaries
+
+    return {
+        "experiment": str(swept.experiment.path),
+        "table": str(swept.table),
+        "points": len(swept.points),
+        "computed": swept.computed,
+        "failed": len(swept.failures),
+        "policies": [asdict(summary) for summary in policy_summaries(swept)],
+    }
+
+
+# ---- on the terminal
+
+
+def _print(swept: Swept) -> None:
+    from gpusim.sweep.summary import fastest, policy_summaries, rows
+    from gpusim.tables import print_table
+
+    summaries = policy_summaries(swept)
+    if summaries:
+        print_table(*_policy_table(swept, summaries[:MOST_ROWS]))
+        _print_left_out(len(summaries) - MOST_ROWS)
+    best = fastest(rows(swept))
+    if not swept.experiment.varied and len(swept.experiment.policies) > 1 and 1 < len(best) <= MOST_ROWS:
+        print()
+        print_table(*_best_table(swept, best))
+
+
+def _tell(text: str) -> None:
+    print(f"gpusim sweep: {text}", file=sys.stderr)
+
+
+def _tell_what_is_known(points: Sequence[Point], known: int) -> None:
+    if known:
+        _tell(f"{known:,} of {len(points):,} points are in the table already")
+
+
+def _tell_what_came_of_it(swept: Swept) -> None:
+    if swept.dropped:
+        _tell(f"{swept.dropped:,} rows of other points were in the table and went")
+    if swept.failures:
+        point, outcome = swept.failures[0]
+        what = " ".join(str(label) for label in point.labels if label != "")
+        _tell(f"{len(swept.failures):,} of {len(swept.points):,} points failed; the first, {what}: {outcome.error}")
+    _tell(f"{len(swept.points):,} points, {swept.computed:,} of them computed now, are in {swept.table}")
+
+
+def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[list[Column], list[list[str]]]:
+    from gpusim.tables import Column, number
+
+    varied = swept.experiment.varied
+    columns = [Column("gpu"), *(Column(name, right=True) for name in varied), Column("policy", narrow="break")]
+    columns += [
+        Column(title, right=True) for title in ("points", "makespan us", "speedup", "STP", "fairness", "fastest in")
+    ]
+    cells = [
+        [
+            one.gpu,
+            *(f"{one.values[name]:,}" for name in varied),
+            one.policy,
+            f"{one.points:,}",
+            number(one.makespan_us),
+            number(one.speedup, 3) + "x",
+            number(one.stp, 3),
+            number(one.fairness, 3),
+            f"{one.best:,}",
+            "yes" if one.undominated else "",
+        ]
+        for one in summaries
+    ]
+    return [*columns, Column("undominated")], cells
+
+
+def _best_table(swept: Swept, best: Sequence[Row]) -> tuple[list[Column], list[list[str]], str]:
+    from gpusim.sweep.run import label_names
+    from gpusim.tables import Column, number
+
+    names = [name for name in label_names(swept.experiment) if len({row.labels[name] for row in best}) > 1]
+    names = [*(name for name in names if name != "policy"), "policy"]
+    cells = [
+        [*(str(row.labels[name]) for name in names), number(row.figures["speedup_vs_serial"], 3) + "x", row.division]
+        for row in best
+    ]
+    columns = [*(Column(name) for name in names), Column("speedup", right=True), Column("division", narrow="break")]
+    return columns, cells, "Fastest policy of each workload"
+
+
+def _print_left_out(count: int) -> None:
+    if count > 0:
+        print(f"… and {count:,} more: all of them with --json")

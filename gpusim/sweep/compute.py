@@ -1,0 +1,203 @@
+"""One point of a sweep: what it needs, who it is, and what a replay of it gives.
+
+A point's identity is a hash of everything that can change its result: the trace and which part of it, the GPU and the
+one that it was recorded on, the policy (and the file of a user's own), the seed, and the sources of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+import gpusim
+from gpusim.api import replay
+from gpusim.engine.replay import Kernels, solo_makespans
+from gpusim.errors import InputError, quote
+from gpusim.gpu import GPU
+from gpusim.metrics import sharing, utilisation
+from gpusim.policies.registry import policies, policy_from
+from gpusim.result import USES, Result
+from gpusim.trace import Trace, parse_trace
+from gpusim.workload import WorkloadKind, workload
+
+BASELINE = "serial"
+FIGURES = ("makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", *(f"utilisation_{use}" for use in USES))
+"""Numbers of a point: as in `gpusim.metrics`, and the makespan of serial over that of the policy."""
+
+MODEL = (
+    "api.py", "contention.py", "engine", "gpu.py", "metrics.py", "occupancy.py", "oracle.py", "policies", "result.py",
+    "sweep/compute.py", "trace.py", "workload.py",
+)  # fmt: skip
+"""Sources that a result comes from."""
+
+KEPT = 16  # traces on GPUs that a process keeps, kernels worked out
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A trace for other processes: the same however its file was written.
+
+    Attributes:
+        content: the trace as JSON, compressed.
+        digest: a hash of it, uncompressed.
+    """
+
+    content: bytes = field(repr=False)
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a process needs to compute a point; it reads no other file, but that of a user's own policy.
+
+    Attributes:
+        identity: of the point.
+        model: `model_version` of who asks.
+        trace: what was recorded.
+        kind: of workload.
+        names: which of them (`gpusim.workload`).
+        device: the GPU that the trace was recorded on.
+        gpu: the GPU to replay it on.
+        policy: with its parameters.
+        seed: of the jitter of blocks.
+    """
+
+    identity: str
+    model: str
+    trace: Packed
+    kind: WorkloadKind
+    names: tuple[str, ...]
+    device: GPU
+    gpu: GPU
+    policy: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a point.
+
+    Attributes:
+        figures: one for each of `FIGURES`; none where it failed.
+        division: of an oracle: what it found.
+        error: why it failed; empty where it did not.
+    """
+
+    figures: tuple[float, ...]
+    division: str = ""
+    error: str = ""
+
+
+def failed(error: str) -> Outcome:
+    """The outcome of a point that gave none."""
+    return Outcome((), "", error)
+
+
+def compute(task: Task) -> Outcome:
+    """Replay a point. Whatever goes wrong with it is its outcome and raises nothing."""
+    if task.model != model_version():
+        return failed("the worker has other sources of gpusim; expected the same on all machines")
+    try:
+        return _outcome(_on(task.trace, task.device, task.gpu), task)
+    except InputError as error:
+        return failed(str(error))
+    except Exception as error:  # a defect of a policy or of ours costs this point and not the sweep
+        return failed(f"{type(error).__name__}: {error}".replace("\n", " "))
+
+
+@cache
+def model_version() -> str:
+    """A hash of the sources that results come from."""
+    root = Path(gpusim.__file__).resolve().parent
+    digest = hashlib.sha256()
+    for name in MODEL:
+        path = root / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def packed(trace: Trace) -> Packed:
+    """A trace for a `Task`."""
+    text = trace.model_dump_json(exclude_none=True).encode()
+    return Packed(zlib.compress(text), hashlib.sha256(text).hexdigest())
+
+
+def digest(content: Any) -> str:
+    """A hash of plain data, of GPUs and of what they hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=_plain).encode()).hexdigest()
+
+
+def policy_source(text: str) -> str:
+    """A hash of the file that a user's own policy is in; empty for one of `gpusim policies`."""
+    policy = type(policy_from(text))
+    if policies().get(policy.name) is policy and policy.__module__.startswith("gpusim."):
+        return ""
+    file = inspect.getsourcefile(policy)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file is not None else ""
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if isinstance(value, GPU):
+        return asdict(value)
+    raise TypeError(f"{quote(value)} has no identity")
+
+
+class _OnGPU:
+    """A trace on a GPU: its kernels, each worked out once, and what many points of it share."""
+
+    def __init__(self, trace: Trace, device: GPU, gpu: GPU, like: Kernels | None) -> None:
+        self._trace = trace
+        self._gpu = gpu
+        self.kernels = Kernels(device, gpu, like=like)
+        self._parts: dict[tuple[WorkloadKind, tuple[str, ...]], tuple[Trace, Mapping[str, float]]] = {}
+        self._serial_us: dict[tuple[object, ...], float] = {}
+
+    def part(self, kind: WorkloadKind, names: tuple[str, ...]) -> tuple[Trace, Mapping[str, float]]:
+        """A workload and the makespan of each of its streams alone."""
+        if (kind, names) not in self._parts:
+            trace = workload(self._trace, kind, names)
+            self._parts[kind, names] = trace, solo_makespans(trace, self._gpu, self.kernels)
+        return self._parts[kind, names]
+
+    def replay(self, task: Task, policy: str) -> Result:
+        trace, solo = self.part(task.kind, task.names)
+        return replay(trace, self._gpu, policy, kernels=self.kernels, solo=solo, seed=task.seed)
+
+    def serial_us(self, task: Task) -> float:
+        """Makespan of a workload under serial."""
+        key = (task.kind, task.names, task.seed)
+        if key not in self._serial_us:
+            self._serial_us[key] = self.replay(task, BASELINE).makespan_us
+        return self._serial_us[key]
+
+
+@lru_cache(maxsize=KEPT)
+def _on(trace: Packed, device: GPU, gpu: GPU) -> _OnGPU:
+    like = None if gpu is device or gpu == device else _on(trace, device, device).kernels
+    return _OnGPU(_unpacked(trace), device, device if like is None else gpu, like)
+
+
+@lru_cache(maxsize=KEPT)
+def _unpacked(trace: Packed) -> Trace:
+    return parse_trace(zlib.decompress(trace.content))
+
+
+def _outcome(on: _OnGPU, task: Task) -> Outcome:
+    result = on.replay(task, task.policy)
+    makespan_us = result.makespan_us
+    speedup = on.serial_us(task) / makespan_us if makespan_us > 0.0 else 1.0
+    shared, used = sharing(result), utilisation(result)
+    figures = (makespan_us, speedup, *(shared[name] for name in ("stp", "antt", "fairness")), *used.values())
+    return Outcome(figures, result.division)

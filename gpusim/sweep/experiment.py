@@ -1,0 +1,252 @@
+"""What a sweep is asked for: traces x GPUs x what-ifs x policies x seeds, in a TOML file.
+
+    traces = ["../traces/inception_*.json.gz"]   # relative to this file
+    workload = "operation-pairs"                 # or "trace" (the default), "stream-pairs"
+    gpus = ["h200"]                              # default: the GPU that each trace was recorded on
+    policies = ["leftover", { name = "inter-sm", sms = ["44+88", "66+66"] }]
+    seeds = [0, 1]                               # default: [0], as fitted to the recording
+
+    [[parameters]]                               # of the GPU: see `gpusim.what_if`
+    sm_count = ["x0.5", "x1", "x2"]
+    registers_per_sm = ["x1", "x2"]
+
+Several values make every combination; several `[[parameters]]` follow one another.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from gpusim.errors import InputError, from_pydantic, quote
+from gpusim.files import read_text
+from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.sweep.compute import policy_source
+from gpusim.what_if import QUANTITIES, what_if
+from gpusim.workload import WorkloadKind
+
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Scalar = bool | int | float | str
+Values = Annotated[tuple[Scalar, ...], Field(min_length=1)]
+
+PARAMETERS = "of the GPU, by name of `gpusim.what_if.QUANTITIES`: a value or several; a table or several"
+
+
+class _ExperimentFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    traces: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(description="files or patterns such as *.json.gz")
+    workload: WorkloadKind = Field(default="trace", description="what of each trace to replay")
+    gpus: tuple[Text, ...] = Field(default=(), description="names or GPU files; none: where the trace was recorded")
+    policies: Annotated[tuple[Text | dict[str, Scalar | Values], ...], Field(min_length=1)] = Field(
+        description="as --policy takes them, or tables with the policy's name and values of its parameters"
+    )
+    parameters: tuple[dict[str, Scalar | Values], ...] = Field(default=(), description=PARAMETERS)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(default=(0,), description="of the jitter of blocks")
+
+    @field_validator("parameters", mode="before")
+    @classmethod
+    def _one_table(cls, given: Any) -> Any:
+        return (given,) if isinstance(given, dict) else given
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A trace to read: what the table calls it, and its file."""
+
+    label: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy.
+
+    Attributes:
+        label: what the table calls it.
+        text: what makes it, from any folder.
+        source: a hash of the file of a user's own; else empty.
+    """
+
+    label: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What a file asks for, every name in it found.
+
+    Attributes:
+        path: the file.
+        sources: its traces, each once.
+        workload: what of each trace to replay.
+        gpus: GPUs by name; empty: for each trace the one it was recorded on.
+        policies: each once.
+        parameters: changes of the GPU, one after the other; a GPU as it is where there are none.
+        seeds: each once.
+    """
+
+    path: Path
+    sources: tuple[Source, ...]
+    workload: WorkloadKind
+    gpus: tuple[GPU, ...]
+    policies: tuple[Choice, ...]
+    parameters: tuple[Mapping[str, float | str], ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """Quantities of the GPU that it changes, in the order of `QUANTITIES`."""
+        return tuple(name for name in QUANTITIES if any(name in changes for changes in self.parameters))
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """Read an experiment.
+
+    Raises:
+        InputError: the file cannot be read, says something else than an experiment, or names what there is not.
+    """
+    text = read_text(path)
+    try:
+        file = _ExperimentFile.model_validate(_tuples(tomllib.loads(text)))
+    except ValidationError as error:
+        raise from_pydantic(path, error) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(path, "", f"is not TOML: {error}", "an experiment in TOML") from None
+    folder = Path(path).parent
+    try:
+        gpus = tuple(_gpu(folder, name, f"gpus[{n}]") for n, name in enumerate(file.gpus))
+        return Experiment(
+            path=Path(path),
+            sources=_sources(folder, file.traces),
+            workload=file.workload,
+            gpus=_once(gpus),
+            policies=_once(c for n, given in enumerate(file.policies) for c in _choices(folder, given, n)),
+            parameters=tuple(changes for n, table in enumerate(file.parameters) for changes in _changes(table, n))
+            or ({},),
+            seeds=_once(file.seeds),
+        )
+    except InputError as error:
+        if error.path is not None:  # another file's fault
+            raise
+        raise InputError(path, error.place, error.problem, error.expected) from None
+
+
+def varied_gpu(experiment: Experiment, gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
+    """A GPU with the changes that an experiment asks for.
+
+    Raises:
+        InputError: a value that this GPU cannot have.
+    """
+    try:
+        return what_if(gpu, changes)
+    except InputError as error:
+        place = f"parameters: {error.place}"
+        raise InputError(experiment.path, place, f"{error.problem} ({gpu.name})", error.expected) from None
+
+
+def _tuples(content: Any) -> Any:
+    """TOML's lists as tuples, which a strict model asks for."""
+    if isinstance(content, list):
+        return tuple(_tuples(item) for item in content)
+    if isinstance(content, dict):
+        return {key: _tuples(value) for key, value in content.items()}
+    return content
+
+
+def _sources(folder: Path, patterns: tuple[str, ...]) -> tuple[Source, ...]:
+    found: dict[str, Path] = {}
+    for n, pattern in enumerate(patterns):
+        matched = _matches(folder, pattern)
+        if not matched:
+            raise InputError(None, f"traces[{n}]", f"{quote(pattern)} matches no file", "traces, relative to this file")
+        found |= {_name(folder, path): path for path in matched}
+    stems = [_stem(path) for path in found.values()]
+    return tuple(
+        Source(stem if stems.count(stem) == 1 else name, path)
+        for stem, (name, path) in zip(stems, found.items(), strict=True)
+    )
+
+
+def _matches(folder: Path, pattern: str) -> list[Path]:
+    """Files that a name or pattern stands for, sorted."""
+    path = Path(pattern)
+    if (folder / path).is_file():
+        return [folder / path]
+    root = Path(path.anchor) if path.is_absolute() else folder
+    try:
+        return sorted(root.glob(str(path.relative_to(path.anchor) if path.is_absolute() else path)))
+    except (ValueError, OSError):
+        return []
+
+
+def _name(folder: Path, path: Path) -> str:
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".json")
+
+
+def _gpu(folder: Path, name: str, place: str) -> GPU:
+    if name in gpu_names():
+        return load_gpu(name)
+    path = folder / name
+    if not path.is_file():
+        problem = f"{quote(name)} is no GPU"
+        raise InputError(None, place, problem, f"one of {', '.join(gpu_names())}, or a file relative to this one")
+    return load_gpu(path)
+
+
+def _choices(folder: Path, given: str | Mapping[str, Scalar | tuple[Scalar, ...]], n: int) -> Iterator[Choice]:
+    """The policies of one entry, each tried whether there is such a one."""
+    for label in [given] if isinstance(given, str) else _policy_texts(given, f"policies[{n}]"):
+        file = label.partition(":")[0]
+        text = str(folder / file) + label.removeprefix(file) if file.endswith(".py") else label
+        try:
+            source = policy_source(text)
+        except InputError as error:
+            raise InputError(error.path, f"policies[{n}]", error.problem, error.expected) from None
+        yield Choice(label, text, source)
+
+
+def _policy_texts(table: Mapping[str, Scalar | tuple[Scalar, ...]], place: str) -> Iterator[str]:
+    name = table.get("name")
+    if not isinstance(name, str):
+        raise InputError(None, f"{place}.name", "missing" if name is None else "is no text", "the name of a policy")
+    for chosen in _combinations({key: values for key, values in table.items() if key != "name"}):
+        yield name + ":" * bool(chosen) + ",".join(f"{key}={_plain(value)}" for key, value in chosen.items())
+
+
+def _changes(table: Mapping[str, Scalar | tuple[Scalar, ...]], n: int) -> Iterator[Mapping[str, float | str]]:
+    for name, values in table.items():
+        if name not in QUANTITIES:
+            raise InputError(
+                None, f"parameters[{n}].{name}", "is nothing that can be changed", f"one of {', '.join(QUANTITIES)}"
+            )
+        if any(isinstance(value, bool) for value in (values if isinstance(values, tuple) else (values,))):
+            raise InputError(None, f"parameters[{n}].{name}", "is no number", "numbers, or texts such as x0.5")
+    yield from _combinations(table)
+
+
+def _combinations(table: Mapping[str, Scalar | tuple[Scalar, ...]]) -> Iterator[dict[str, Scalar]]:
+    lists = [values if isinstance(values, tuple) else (values,) for values in table.values()]
+    for chosen in product(*lists):
+        yield dict(zip(table, chosen, strict=True))
+
+
+def _plain(value: Scalar) -> str:
+    """A value as a policy's text takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _once(items: Any) -> Any:
+    return tuple(dict.fromkeys(items))

@@ -1,0 +1,98 @@
+"""A picture of a sweep: what a change of the GPU makes of the speedups, or else STP beside fairness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpusim.gpu import load_gpu
+from gpusim.plots import COLOURS, GRID, new_figure, save_figure
+from gpusim.sweep.run import Swept
+from gpusim.sweep.summary import Row, geometric_mean, grouped, rows, undominated
+from gpusim.what_if import value_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PANEL_INCHES = 4.6
+HEIGHT_INCHES = 4.4
+STYLES = ("-", "--", ":", "-.")  # a GPU each
+MARKERS = "osD^vP*X<>"  # a policy each
+
+
+def draw(swept: Swept, path: str | Path) -> None:
+    """Draws a sweep (PNG).
+
+    An experiment that varies GPUs has a panel for each quantity: speedup over serial (geometric mean over workloads
+    and seeds) against that quantity over what the GPU has, the others as they are, a line a policy and GPU. Any other
+    has a panel for each GPU: STP against fairness, a dot a point, a large one for a policy's mean, and a line along the
+    means that no other policy dominates.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    several, varied = rows(swept), swept.experiment.varied
+    policies = list(dict.fromkeys(str(row.labels["policy"]) for row in several))
+    panels = list(varied) or list(dict.fromkeys(str(row.labels["gpu"]) for row in several)) or [""]
+    with new_figure(PANEL_INCHES * len(panels) + 2.2, HEIGHT_INCHES) as figure:
+        axes = [figure.add_subplot(1, len(panels), n + 1) for n in range(len(panels))]
+        for n, (panel, axis) in enumerate(zip(panels, axes, strict=True)):
+            axis.grid(color=GRID, linewidth=0.6)
+            axis.set_axisbelow(True)
+            if varied:
+                _draw_lines(axis, swept, several, panel, policies)
+            else:
+                _draw_merits(axis, [row for row in several if row.labels["gpu"] == panel], panel, policies)
+            if n:
+                axis.set_ylabel("")
+        figure.subplots_adjust(left=0.75 / figure.get_figwidth(), right=1 - 2.3 / figure.get_figwidth(), wspace=0.22,
+                               bottom=0.13, top=0.91)  # fmt: skip
+        handles = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+        figure.legend(handles.values(), handles.keys(), loc="center right", frameon=False, fontsize=8)
+        save_figure(figure, path)
+
+
+def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str, policies: Sequence[str]) -> None:
+    gpus = {gpu.name: gpu for gpu in swept.experiment.gpus} or {
+        name: load_gpu(name) for name in dict.fromkeys(str(row.labels["gpu"]) for row in several)
+    }
+    others = [name for name in swept.experiment.varied if name != quantity]
+    for (gpu, policy), of in grouped(several, ("gpu", "policy")).items():
+        own = gpus[str(gpu)]
+        here = [row for row in of if all(row.labels[name] == value_of(own, name) for name in others)]
+        means = {
+            float(value[0]) / value_of(own, quantity): geometric_mean(
+                [row.figures["speedup_vs_serial"] for row in same]
+            )
+            for value, same in grouped(here, (quantity,)).items()
+        }
+        n, style = policies.index(str(policy)), STYLES[list(gpus).index(str(gpu)) % len(STYLES)]
+        label = str(policy) if len(gpus) == 1 else f"{policy} on {gpu}"
+        axis.plot(sorted(means), [means[factor] for factor in sorted(means)], style, marker=MARKERS[n % len(MARKERS)],
+                  markersize=4, color=COLOURS[n % len(COLOURS)], label=label)  # fmt: skip
+    axis.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(lambda factor, _: f"x{factor:g}")
+    axis.set_title(quantity, fontsize=9)
+    axis.set_xlabel("times what the GPU has")
+    axis.set_ylabel("speedup over serial")
+
+
+def _draw_merits(axis: Axes, several: Sequence[Row], gpu: str, policies: Sequence[str]) -> None:
+    means: dict[str, tuple[float, float]] = {}
+    for (policy,), of in grouped(several, ("policy",)).items():
+        merits = [(row.figures["fairness"], row.figures["stp"]) for row in of]
+        means[str(policy)] = (sum(x for x, _ in merits) / len(merits), sum(y for _, y in merits) / len(merits))
+        n = policies.index(str(policy))
+        colour, marker = COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)]
+        axis.scatter([x for x, _ in merits], [y for _, y in merits], s=7, color=colour, alpha=0.35, linewidths=0)
+        x, y = means[str(policy)]
+        axis.scatter([x], [y], s=70, color=colour, marker=marker, edgecolors="black", linewidths=0.7, zorder=3,
+                     label=str(policy))  # fmt: skip
+    kept = undominated(list(means.values()))
+    front = sorted(mean for mean, keep in zip(means.values(), kept, strict=True) if keep)
+    axis.plot(*zip(*front, strict=True), color="black", linewidth=1.0, linestyle="--", zorder=2, label="Pareto front")
+    axis.set_title(gpu, fontsize=9)
+    axis.set_xlabel("fairness (smallest over largest progress)")
+    axis.set_ylabel("STP (streams' worth of work at once)")

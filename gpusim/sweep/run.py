@@ -1,0 +1,177 @@
+"""A sweep: the points of an experiment, those that are missing computed, and all of them in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+from gpusim.engine.replay import recording_gpu
+from gpusim.errors import InputError
+from gpusim.gpu import GPU, load_gpu
+from gpusim.progress import tracked
+from gpusim.sweep.compute import Outcome, Task, digest, failed, model_version, packed
+from gpusim.sweep.experiment import Experiment, Source, varied_gpu
+from gpusim.sweep.table import Label, Table
+from gpusim.sweep.workers import Executors, outcomes
+from gpusim.trace import load_trace
+from gpusim.what_if import value_of
+from gpusim.workload import workloads
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One row of the table to come.
+
+    Attributes:
+        labels: a value for each of `label_names`.
+        identity: a hash of everything that can change what comes of it.
+        task: what computes it; None where it failed before, as with a trace that cannot be read.
+        error: why it did; else empty.
+    """
+
+    labels: tuple[Label, ...]
+    identity: str
+    task: Task | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """A sweep that is done.
+
+    Attributes:
+        experiment: what was asked for.
+        table: its file.
+        points: rows, in the order of the table.
+        outcomes: of the points, in the same order.
+        computed: how many of them were computed now; the others were in the table.
+        dropped: rows of the table from before that were of no point of this experiment.
+    """
+
+    experiment: Experiment
+    table: Path
+    points: tuple[Point, ...]
+    outcomes: tuple[Outcome, ...]
+    computed: int
+    dropped: int
+
+    @property
+    def failures(self) -> list[tuple[Point, Outcome]]:
+        """The points that failed."""
+        return [(point, outcome) for point, outcome in zip(self.points, self.outcomes, strict=True) if outcome.error]
+
+
+def label_names(experiment: Experiment) -> tuple[str, ...]:
+    """Names of the columns that say which point a row is of."""
+    return ("trace", "pair", "gpu", *experiment.varied, "policy", "seed")
+
+
+def points(experiment: Experiment) -> tuple[Point, ...]:
+    """All points of an experiment in the order of its table, each once.
+
+    Raises:
+        InputError: there are none, or a GPU cannot have what it asks for.
+    """
+    every = (point for source in experiment.sources for point in _points_of(experiment, source))
+    found = {(point.labels, point.identity): point for point in every}
+    if not found:
+        raise InputError(experiment.path, "workload", f"no trace has {experiment.workload}", "traces that have some")
+    return tuple(found.values())
+
+
+def sweep(
+    experiment: Experiment,
+    out: str | Path,
+    executors: Executors,
+    width: int,
+    begun: Callable[[Sequence[Point], int], None] | None = None,
+) -> Swept:
+    """Compute the points of an experiment that a table lacks.
+
+    Args:
+        experiment: what is asked for.
+        out: the table, ``.csv`` or ``.parquet``; what it holds from an earlier run is taken over.
+        executors: where to compute (`gpusim.sweep.workers`).
+        width: points to hand out at a time.
+        begun: called with all points and how many of them the table holds, before the first is computed.
+
+    Raises:
+        InputError: the experiment asks for what there is not, or the table cannot be read or written. What was
+            computed until then is in the table.
+    """
+    table = Table(Path(out), label_names(experiment))
+    wanted = points(experiment)
+    known = table.known()
+    asked = {point.identity for point in wanted}
+    found = {identity: outcome for identity, outcome in known.items() if identity in asked}
+    missing = {point.identity: point for point in wanted if point.task is not None and point.identity not in found}
+    if begun is not None:
+        begun(wanted, len(found))
+    rows = partial(_rows, wanted, found)
+    with table.appending(rows()) as append:
+        tasks = [point.task for point in missing.values() if point.task is not None]
+        with closing(outcomes(tasks, executors, width)) as coming:
+            for task, outcome in tracked(coming, len(tasks), "replaying"):
+                append(missing[task.identity].labels, task.identity, outcome)
+                found[task.identity] = outcome
+    table.finish(rows())
+    ended = tuple(outcome for _, _, outcome in rows())
+    return Swept(experiment, Path(out), wanted, ended, len(missing), len(known) - sum(key in asked for key in known))
+
+
+def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[tuple[tuple[Label, ...], str, Outcome]]:
+    """The rows of all points that are known, in their order."""
+    for point in wanted:
+        if point.task is None:
+            yield point.labels, point.identity, failed(point.error)
+        elif point.identity in found:
+            yield point.labels, point.identity, found[point.identity]
+
+
+def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
+    try:
+        trace = load_trace(source.path)
+        gpus = experiment.gpus or (load_gpu(trace.device),)
+        devices = [recording_gpu(trace, gpu) for gpu in gpus]
+    except InputError as error:
+        yield from _unreadable(experiment, source, error)
+        return
+    content = packed(trace)
+    for gpu, device in zip(gpus, devices, strict=True):
+        for changes in experiment.parameters:
+            varied = varied_gpu(experiment, gpu, changes)
+            first = Task("", model_version(), content, experiment.workload, (), device, varied, "", 0)
+            for names in workloads(trace, experiment.workload):
+                yield from _points(experiment, source.label, replace(first, names=names))
+
+
+def _unreadable(experiment: Experiment, source: Source, error: InputError) -> Iterator[Point]:
+    """A point for every replay of a trace that there cannot be."""
+    problem = str(InputError(source.label, error.place, error.problem, error.expected))
+    for gpu in [gpu.name for gpu in experiment.gpus] or [""]:
+        for changes in experiment.parameters:
+            for policy in experiment.policies:
+                for seed in experiment.seeds:
+                    values: list[Label] = [changes.get(quantity, "") for quantity in experiment.varied]
+                    labels: tuple[Label, ...] = (source.label, "", gpu, *values, policy.label, seed)
+                    yield Point(labels, digest([*labels, problem]), None, problem)
+
+
+def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
+    """The points of one workload, all like a task but for policy and seed."""
+    values = [value_of(like.gpu, quantity) for quantity in experiment.varied]
+    gpus = _digests(like.device, like.gpu)
+    for policy in experiment.policies:
+        for seed in experiment.seeds:
+            who = [like.model, like.trace.digest, like.kind, like.names, *gpus, policy.label, policy.source, seed]
+            labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)
+            task = replace(like, identity=digest(who), policy=policy.text, seed=seed)
+            yield Point(labels, task.identity, task)
+
+
+@cache
+def _digests(device: GPU, gpu: GPU) -> tuple[str, str]:
+    return digest(device), digest(gpu)

@@ -1,0 +1,128 @@
+"""What a sweep shows: each policy over all workloads, and the best policy of each workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from typing import NamedTuple
+
+from gpusim.sweep.compute import FIGURES
+from gpusim.sweep.run import Swept, label_names
+from gpusim.sweep.table import Label
+
+CLOSE = 1e-9  # speedups that differ by less are the same
+
+
+class Row(NamedTuple):
+    """A point that did not fail: its labels and figures by name."""
+
+    labels: Mapping[str, Label]
+    figures: Mapping[str, float]
+    division: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySummary:
+    """A policy on one GPU, over all workloads and seeds.
+
+    Attributes:
+        gpu: its name.
+        values: of the quantities that the experiment varies, by name.
+        policy: as the experiment names it.
+        points: how many did not fail.
+        makespan_us: geometric mean.
+        speedup: over serial, geometric mean.
+        stp: mean.
+        fairness: mean.
+        best: in how many workloads no other policy was faster.
+        undominated: whether no other policy here has both more STP and more fairness.
+    """
+
+    gpu: str
+    values: Mapping[str, Label]
+    policy: str
+    points: int
+    makespan_us: float
+    speedup: float
+    stp: float
+    fairness: float
+    best: int
+    undominated: bool
+
+
+def rows(swept: Swept) -> list[Row]:
+    """The points that did not fail, in the order of the table."""
+    names = label_names(swept.experiment)
+    return [
+        Row(
+            dict(zip(names, point.labels, strict=True)),
+            dict(zip(FIGURES, outcome.figures, strict=True)),
+            outcome.division,
+        )
+        for point, outcome in zip(swept.points, swept.outcomes, strict=True)
+        if not outcome.error
+    ]
+
+
+def policy_summaries(swept: Swept) -> list[PolicySummary]:
+    """Each policy on each GPU, the fastest first on each."""
+    varied = swept.experiment.varied
+    found: list[PolicySummary] = []
+    for on, here in grouped(rows(swept), ("gpu", *varied)).items():
+        wins = [row.labels["policy"] for row in fastest(here)]
+        policies = grouped(here, ("policy",))
+        merits = {policy: (_mean(of, "stp"), _mean(of, "fairness")) for policy, of in policies.items()}
+        front = undominated(list(merits.values()))
+        several = [
+            PolicySummary(
+                gpu=str(on[0]),
+                values=dict(zip(varied, on[1:], strict=True)),
+                policy=str(policy[0]),
+                points=len(of),
+                makespan_us=geometric_mean([row.figures["makespan_us"] for row in of]),
+                speedup=geometric_mean([row.figures["speedup_vs_serial"] for row in of]),
+                stp=merits[policy][0],
+                fairness=merits[policy][1],
+                best=wins.count(policy[0]),
+                undominated=kept,
+            )
+            for (policy, of), kept in zip(policies.items(), front, strict=True)
+        ]
+        found += sorted(several, key=lambda one: -one.speedup)
+    return found
+
+
+def fastest(several: Iterable[Row]) -> list[Row]:
+    """Of each workload on each GPU with each seed the fastest row; of equals the first."""
+    found = []
+    for of in grouped(several, tuple(name for name in _names(several) if name != "policy")).values():
+        best = max(row.figures["speedup_vs_serial"] for row in of)
+        found.append(next(row for row in of if row.figures["speedup_vs_serial"] >= best * (1.0 - CLOSE)))
+    return found
+
+
+def grouped(several: Iterable[Row], names: Sequence[str]) -> dict[tuple[Label, ...], list[Row]]:
+    """Rows by some of their labels, in the order in which these come."""
+    found: dict[tuple[Label, ...], list[Row]] = {}
+    for row in several:
+        found.setdefault(tuple(row.labels[name] for name in names), []).append(row)
+    return found
+
+
+def undominated(merits: Sequence[tuple[float, float]]) -> list[bool]:
+    """Of pairs of merits, which no other equals in both and exceeds in one: the Pareto front."""
+    return [not any(a >= mine[0] and b >= mine[1] and (a, b) != mine for a, b in merits) for mine in merits]
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of values above 0."""
+    return exp(sum(log(value) for value in values) / len(values))
+
+
+def _mean(several: Sequence[Row], figure: str) -> float:
+    return sum(row.figures[figure] for row in several) / len(several)
+
+
+def _names(several: Iterable[Row]) -> tuple[str, ...]:
+    return next((tuple(row.labels) for row in several), ())

@@ -1,0 +1,183 @@
+"""The table of a sweep: a row a point, appended as they come, sorted when all are there.
+
+A CSV table is its own journal. A Parquet table, which nobody can append to, has one beside it (`….rows.csv`) until it
+is written. A row that was cut off is dropped when the table is opened again; one with an error is tried again.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from gpusim.errors import InputError
+from gpusim.files import atomic_write, read_text
+from gpusim.sweep.compute import FIGURES, Outcome
+
+Label = str | int | float
+OUTCOME = (*FIGURES, "division", "error")
+IDENTITY = "identity"
+SUFFIXES = (".csv", ".parquet")
+
+
+class Appender(Protocol):
+    """Appends a row."""
+
+    def __call__(self, labels: Sequence[Label], identity: str, outcome: Outcome) -> None:
+        """Writes it, so that it is there even if this process is killed next."""
+
+
+class Table:
+    """A table in a file.
+
+    Args:
+        path: ``.csv`` or ``.parquet``.
+        labels: names of the columns that say which point a row is of.
+
+    Raises:
+        InputError: another kind of file, or Parquet without what writes it.
+    """
+
+    def __init__(self, path: Path, labels: Sequence[str]) -> None:
+        if path.suffix not in SUFFIXES:
+            raise InputError(path, "--out", "is no kind of table", " or ".join(f"FILE{s}" for s in SUFFIXES))
+        self.path = path
+        self.columns = (*labels, *OUTCOME, IDENTITY)
+        self._parquet = path.suffix == ".parquet"
+        self._journal = path.with_name(f"{path.name}.rows.csv") if self._parquet else path
+        if self._parquet:
+            _require_pyarrow()
+
+    def known(self) -> dict[str, Outcome]:
+        """What the file holds from before, by identity; nothing of points that failed.
+
+        Raises:
+            InputError: the file is there and is no table of a sweep.
+        """
+        found = _outcomes(self._journal, read_text(self._journal)) if self._journal.exists() else {}
+        if self._parquet and self.path.exists():
+            found = _parquet_outcomes(self.path) | found
+        return {identity: outcome for identity, outcome in found.items() if not outcome.error}
+
+    @contextmanager
+    def appending(self, rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> Iterator[Appender]:
+        """Begin the table with rows that are known, then append others.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        self._write_csv(self._journal, rows)
+        try:
+            with self._journal.open("a", encoding="utf-8", newline="") as file:
+
+                def append(labels: Sequence[Label], identity: str, outcome: Outcome) -> None:
+                    file.write(_line(_cells(labels, identity, outcome)))
+                    file.flush()
+
+                yield append
+        except OSError as error:
+            expected = "room for it; what is done is kept, run it again to go on"
+            raise InputError(self._journal, "", f"cannot be written ({error.strerror or error})", expected) from None
+
+    def finish(self, rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> None:
+        """Write the whole table in its order.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        if self._parquet:
+            with atomic_write(self.path, "wb") as file:
+                file.write(_parquet(self.columns, rows))
+            self._journal.unlink(missing_ok=True)
+        else:
+            self._write_csv(self.path, rows)
+
+    def _write_csv(self, path: Path, rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> None:
+        with atomic_write(path, "w") as file:
+            file.write(_line(self.columns))
+            for labels, identity, outcome in rows:
+                file.write(_line(_cells(labels, identity, outcome)))
+
+
+def read_rows(path: str | Path) -> list[dict[str, str]]:
+    """The whole rows of a CSV table, one that was cut off left out.
+
+    Raises:
+        InputError: it cannot be read, or is no table of a sweep.
+    """
+    return list(_rows(Path(path), read_text(path)))
+
+
+def _rows(path: Path, text: str) -> Iterator[dict[str, str]]:
+    whole = text[: text.rfind("\n") + 1]
+    reader = csv.DictReader(io.StringIO(whole))
+    if not {*OUTCOME, IDENTITY} <= set(reader.fieldnames or ()):
+        raise InputError(path, "line 1", "is not that of a sweep's table", "such a table, or a name that is free")
+    yield from reader
+
+
+def _outcomes(path: Path, text: str) -> dict[str, Outcome]:
+    found = {}
+    for n, row in enumerate(_rows(path, text), 2):
+        try:
+            figures = () if row["error"] else tuple(float(row[name]) for name in FIGURES)
+            found[row[IDENTITY]] = Outcome(figures, row["division"], row["error"])
+        except (TypeError, ValueError):
+            raise InputError(path, f"line {n}", "is no row of a sweep", "a table that nobody edited") from None
+    return found
+
+
+def _cells(labels: Sequence[Label], identity: str, outcome: Outcome) -> tuple[Label, ...]:
+    return (*labels, *(outcome.figures or ("",) * len(FIGURES)), outcome.division, outcome.error, identity)
+
+
+def _line(cells: Iterable[Label]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+# ---- Parquet
+
+
+def _require_pyarrow() -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'") from None
+
+
+def _parquet(columns: Sequence[str], rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> bytes:
+    import pandas as pd
+
+    cells = [[None if cell == "" else cell for cell in _cells(*row)] for row in rows]
+    frame = pd.DataFrame(cells, columns=list(columns))
+    for name in FIGURES:
+        frame[name] = frame[name].astype("float64")
+    for name in ("division", "error"):
+        frame[name] = frame[name].astype("string")
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _parquet_outcomes(path: Path) -> dict[str, Outcome]:
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(path)
+        rows: list[Mapping[str, object]] = frame[[*OUTCOME, IDENTITY]].to_dict("records")  # type: ignore[assignment]
+    except (OSError, ValueError, KeyError):
+        raise InputError(path, "", "is no table of a sweep", "such a table, or a name that is free") from None
+    return {
+        str(row[IDENTITY]): Outcome(tuple(float(str(row[name])) for name in FIGURES), _text(row["division"]))
+        for row in rows
+        if not _text(row["error"])
+    }
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,195 @@
+"""Where points are computed: processes of this machine, a cluster, or any other executor.
+
+Whoever asks gets the answers as they come. A worker that dies takes the points that were under way with it; each of
+them is then tried alone, so that only one that kills its worker again is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from gpusim.errors import InputError
+from gpusim.sweep.compute import Outcome, Task, compute, failed
+
+Executors = Callable[[], Executor]
+"""Starts an executor; called again where the one before has broken."""
+
+AHEAD = 2  # points a worker that are handed out before they are needed
+CONNECT_S = 30  # that a cluster and the first of its workers may take
+DIED = "the worker died, twice (killed, or out of memory?)"
+
+
+def outcomes(tasks: Iterable[Task], executors: Executors, width: int) -> Generator[tuple[Task, Outcome]]:
+    """Compute points, each once, and hand on what came of them as it comes.
+
+    Args:
+        tasks: the points.
+        executors: of any kind of `concurrent.futures`.
+        width: points handed out at a time.
+    """
+    waiting = deque(tasks)
+    while waiting:
+        lost: list[Task] = []
+        with _started(executors) as executor:
+            yield from _until_broken(waiting, executor, width, lost)
+        for task in lost:
+            yield task, _alone(task, executors)
+
+
+def _until_broken(
+    waiting: deque[Task], executor: Executor, width: int, lost: list[Task]
+) -> Iterator[tuple[Task, Outcome]]:
+    """Outcomes until all points are done, or the executor breaks and those that were under way are lost."""
+    running: dict[Future[Outcome], Task] = {}
+    while running or (waiting and not lost):
+        while waiting and len(running) < width and not lost:
+            task = waiting.popleft()
+            try:
+                running[executor.submit(compute, task)] = task
+            except BrokenExecutor:
+                lost.append(task)
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            task = running.pop(future)
+            try:
+                outcome = future.result()
+            except (BrokenExecutor, CancelledError):
+                lost.append(task)
+            else:
+                yield task, outcome
+
+
+def _alone(task: Task, executors: Executors) -> Outcome:
+    """A point on an executor of its own."""
+    lost: list[Task] = []
+    with _started(executors) as executor:
+        for _, outcome in _until_broken(deque([task]), executor, 1, lost):
+            return outcome
+    return failed(DIED)
+
+
+@contextmanager
+def _started(executors: Executors) -> Iterator[Executor]:
+    """An executor that is left at once when something raises, whatever it still computes."""
+    executor = executors()
+    whole = False
+    try:
+        yield executor
+        whole = True
+    finally:
+        executor.shutdown(wait=whole, cancel_futures=True)
+
+
+# ---- processes of this machine
+
+
+class LocalPool(ProcessPoolExecutor):
+    """Processes that end with the one that started them, however that ends, and as soon as nobody waits for them."""
+
+    def __init__(self, jobs: int) -> None:
+        leash, self._hand = Pipe(duplex=False)
+        super().__init__(jobs, get_context("spawn"), _on_a_leash, (leash,))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As of any executor; without waiting, points under way are given up."""
+        if not wait:
+            self._hand.close()
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+def local(jobs: int) -> tuple[Executors, int]:
+    """So many processes of this machine, and how many points they can have at a time."""
+    return partial(LocalPool, jobs), AHEAD * jobs
+
+
+def _on_a_leash(leash: Connection) -> None:
+    """Ends this process when the other end of a pipe is closed; Ctrl-C is its parent's to see to."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_when_closed, args=(leash,), daemon=True).start()
+
+
+def _leave_when_closed(leash: Connection) -> None:
+    try:
+        leash.poll(None)
+    finally:
+        os._exit(1)
+
+
+# ---- a cluster
+
+
+class _ClusterExecutor(Executor):
+    """A dask client's executor with the whole interface of one, and one clear line where the scheduler is gone."""
+
+    def __init__(self, client: Any, address: str) -> None:
+        self._client = client
+        self._address = address
+        self._executor = client.get_executor(pure=False)
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As of any executor.
+
+        Raises:
+            InputError: the scheduler is gone.
+        """
+        if self._client.status != "running":
+            expected = "a scheduler that stays; what is done is kept, run it again to go on"
+            raise InputError(None, "--cluster", f"{self._address} is gone", expected)
+        future: Future[Any] = self._executor.submit(function, *args, **kwargs)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As of any executor; dask cancels what nobody waits for."""
+        self._executor.shutdown(wait)
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[tuple[Executors, int]]:
+    """A dask cluster: its executors and how many points its workers can have at a time.
+
+    Args:
+        address: of its scheduler, such as ``tcp://10.0.0.1:8786``.
+
+    Raises:
+        InputError: dask.distributed is not installed, nobody answers, or there are no workers.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        problem = "dask.distributed is not installed"
+        raise InputError(None, "--cluster", problem, "pip install 'gpusim[cluster]'") from None
+    connect: Any = Client
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is told in one line of ours
+    try:
+        client = connect(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        problem = f"{address} does not answer ({type(error).__name__})"
+        raise InputError(
+            None, "--cluster", problem, "the address of a dask scheduler, such as tcp://HOST:8786"
+        ) from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        except TimeoutError:
+            problem = f"{address} has no workers"
+            raise InputError(None, "--cluster", problem, f"one within {CONNECT_S} s") from None
+        threads = sum(client.nthreads().values())
+        yield lambda: _ClusterExecutor(client, address), AHEAD * threads
