@@ -20,9 +20,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from gpusim.errors import InputError, quote
@@ -69,6 +69,18 @@ class _Strict(BaseModel):
     """Strict types, no unknown fields, no NaN or infinity, immutable."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _Recurring(_Strict):
+    """A part of which a long trace has many that are equal: a file's equal parts are read as one object.
+
+    The context of the validation is a dict of those read so far; without one every part is an object of its own.
+    """
+
+    @model_validator(mode="after")
+    def _shared(self, info: ValidationInfo) -> Self:
+        read: dict[Self, Self] | None = info.context
+        return self if read is None else read.setdefault(self, self)
 
 
 _Waiting = Annotated[float | None, _about("warps/issue", ge=0, le=1e5)]
@@ -151,7 +163,7 @@ class Mix(_Strict):
 _Extent = Annotated[int, Field(ge=1, le=65535)]
 
 
-class KernelLaunch(_Strict):
+class KernelLaunch(_Recurring):
     """One launch of one kernel, as recorded alone on the trace's device."""
 
     name: Annotated[str, _text("kernel name as the profiler gives it", min_length=1, max_length=10_000)]
@@ -305,7 +317,7 @@ class Host(_Operation):
     duration_us: Annotated[float, _about("us", "recorded duration", ge=0, le=MAX_DURATION_US)]
 
 
-class ConvolutionShape(_Strict):
+class ConvolutionShape(_Recurring):
     """The shape of a 2-D convolution, NCHW, one group, no dilation, same padding and stride both ways."""
 
     batch: Annotated[int, _about("images", "batch size", ge=1, le=10**6)]
@@ -341,7 +353,7 @@ class ConvolutionShape(_Strict):
         return self
 
 
-class ConvolutionAlgorithm(_Strict):
+class ConvolutionAlgorithm(_Recurring):
     """One way to compute a convolution: its workspace and its kernels."""
 
     algorithm: Annotated[
@@ -526,7 +538,7 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     text = _text_of(data, source)
     _check_json(text, source)
     try:
-        return Trace.model_validate_json(text)
+        return Trace.model_validate_json(text, context={})
     except ValidationError as error:
         raise trace_error(error, source) from None
 

@@ -190,6 +190,13 @@ def test_saved_json_is_laid_out_to_be_read(tmp_path: Path) -> None:
     assert '"grid": [100, 2, 1],' in text
 
 
+def test_equal_kernels_of_a_file_are_one_object() -> None:
+    operations = [operation("a"), operation("b"), operation("c", kernel=kernel(name="other"))]
+    trace = parse_trace(json.dumps(document(stream("s", *operations))).encode())
+    a, b, c = (launch for found in trace.operations() for launch in found.launches())
+    assert a is b and a is not c and c.name == "other"
+
+
 def test_gzip_is_recognised_by_its_content(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(gzip.compress(json.dumps(document()).encode()))

@@ -38,10 +38,10 @@ class Kernels:
         self.seed = seed
         self._device = device
         self._gpu = gpu
-        self._anchored: dict[tuple[object, ...], KernelModel] = {} if like is None else like._anchored
+        self._anchored: dict[KernelLaunch, KernelModel] = {} if like is None else like._anchored
         self._by_seed: dict[int, Kernels] = {seed: self}
         self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
-        self._same: dict[tuple[object, ...], KernelModel] = {}
+        self._same: dict[KernelLaunch, KernelModel] = {}
         self.alone_us: dict[tuple[object, ...], float] = {}  # operations alone, by their kernels
 
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
@@ -53,17 +53,16 @@ class Kernels:
         known = self._models.get(id(launch))
         if known is not None:
             return known[1]
-        content = (launch.name, launch.grid, launch.block, launch.duration_us, launch.stream, repr(launch))
-        model = self._same.get(content)
+        model = self._same.get(launch)
         if model is None:
-            model = self._anchored.get(content)
+            model = self._anchored.get(launch)
             if model is None:
-                model = self._anchored[content] = anchored(launch, self._device, place)
+                model = self._anchored[launch] = anchored(launch, self._device, place)
             if self._gpu is not self._device:
                 model = transferred(model, self._device, self._gpu, place)
             if self.seed != 0:
                 model = replace(model, seed=(model.seed + SEED_STEP * self.seed) % SEEDS)
-            self._same[content] = model
+            self._same[launch] = model
         self._models[id(launch)] = (launch, model)
         return model
 
