@@ -56,7 +56,7 @@ def array_of(
     order: list[int] | None = None,
     domains: list[int] | None = None,
     load: Callable[[Mix], tuple[float, float]] = lambda mix: (0.0, 0.0),
-    stretch: Callable[[int, float, float], list[float]] | None = None,
+    stretch: Callable[[int, float, float], dict[int, float]] | None = None,
     shares: Callable[[int], Sequence[float]] = lambda count: [1.0] * count,
 ) -> Any:
     """SMs whose blocks progress as `rates` says, shared among the blocks of a kernel as `shares` says."""
@@ -75,7 +75,7 @@ def array_of(
         domains,
         max(domains) + 1,
         resolve,
-        stretch or (lambda domain, dram, l2: [1.0] * slots),
+        stretch or (lambda domain, dram, l2: dict.fromkeys(range(slots), 1.0)),
         0.02,
     )
 

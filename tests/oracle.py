@@ -84,7 +84,7 @@ class SlowSMs:
         domains: list[int],
         domain_count: int,
         resolve: Callable[[Mix], tuple[list[list[float]], float, float]],
-        stretch: Callable[[int, float, float], list[float]],
+        stretch: Callable[[int, float, float], dict[int, float]],
         load_step: float,
     ) -> None:
         self.env = simpy.Environment()
@@ -97,7 +97,7 @@ class SlowSMs:
         self.launches: dict[int, Launch] = {}
         self.line: list[tuple[int, int]] = []
         self.loads = [(0.0, 0.0)] * domain_count  # when the stretch was last worked out
-        self.factors = [[1.0] * slots] * domain_count
+        self.factors: list[dict[int, float]] = [{} for _ in range(domain_count)]
         self.restless = False
         self.done: list[int] = []
         self.resolved: dict[Mix, tuple[list[list[float]], float, float]] = {}
@@ -183,6 +183,10 @@ class SlowSMs:
 
     def residents_by_sm(self, slot: int) -> list[int]:
         return [sum(block.slot == slot for block in sm.blocks) for sm in self.sms]
+
+    def fullest_sm(self, slot: int) -> int:
+        here = self.residents_by_sm(slot)
+        return here.index(max(here)) if max(here) > 0 else -1
 
     def work_left_by_sm(self, slot: int) -> list[float]:
         return [max((self._left(b) for b in sm.blocks if b.slot == slot), default=0.0) for sm in self.sms]

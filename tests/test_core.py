@@ -284,6 +284,15 @@ def test_nothing_to_run_ends_at_once(core: ModuleType) -> None:
     assert array.now == 3.0
 
 
+def test_the_fullest_sm_is_the_first_of_several(core: ModuleType) -> None:
+    array = array_of(core, 3)
+    submit(array, 0, 5, caps=[1, 2, 2])
+    submit(array, 1, 1)
+    line(array, 0)
+    assert array.residents_by_sm(0) == [1, 2, 2]
+    assert (array.fullest_sm(0), array.fullest_sm(1)) == (1, -1)
+
+
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
@@ -293,7 +302,7 @@ def test_memory_stretches_what_it_serves(core: ModuleType) -> None:
         2,
         rates=own_pace(1.0, 1.0),
         load=lambda mix: (sum(n for slot, n in mix if slot == 0) / 2, 0.0),
-        stretch=lambda domain, dram, l2: [1.0 + dram, 1.0, 1.0, 1.0],
+        stretch=lambda domain, dram, l2: {0: 1.0 + dram, 1: 1.0},
     )
     submit(array, 0, 2, caps=1)
     submit(array, 1, 2, caps=1)
@@ -308,7 +317,7 @@ def test_memory_is_freed_by_who_leaves(core: ModuleType) -> None:
         2,
         rates=own_pace(1.0, 0.5),
         load=lambda mix: (sum(n for _, n in mix) / 2, 0.0),
-        stretch=lambda domain, dram, l2: [1.0 + dram] * 4,
+        stretch=lambda domain, dram, l2: dict.fromkeys(range(2), 1.0 + dram),
     )
     submit(array, 0, 1, caps=[1, 0])
     submit(array, 1, 1, caps=[0, 1])
@@ -324,7 +333,7 @@ def test_memory_domains_are_apart(core: ModuleType) -> None:
         rates=own_pace(1.0, 1.0),
         domains=[0, 0, 1, 1],
         load=lambda mix: (sum(n for _, n in mix), 0.0),
-        stretch=lambda domain, dram, l2: [(2.0 if domain == 0 else 4.0) * dram] * 4,
+        stretch=lambda domain, dram, l2: dict.fromkeys(range(2), (2.0 if domain == 0 else 4.0) * dram),
     )
     submit(array, 0, 1, caps=[1, 0, 0, 0])
     submit(array, 1, 2, caps=[0, 0, 1, 1])

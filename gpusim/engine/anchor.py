@@ -166,8 +166,8 @@ def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
         rates, dram, l2 = mix_rates([(model, count)])
         return [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
 
-    def stretch(_domain: int, dram: float, l2: float) -> list[float]:
-        return [memory_stretch(dram, l2, model.own_load)]
+    def stretch(_domain: int, dram: float, l2: float) -> dict[int, float]:
+        return {0: memory_stretch(dram, l2, model.own_load)}
 
     array = sm_array(gpu, 1, resolve, stretch)
     array.submit(0, model.blocks, model.need, model.carveout_bytes, model.jitter, model.seed, 0.0, 0.0)

@@ -10,7 +10,7 @@ cdef double jitter_factor(long long seed, long long block, double jitter)
 
 cdef class SMArray:
     cdef long long sms, width, slots, domain_count, group, groups, line_length, open_count
-    cdef long long stable, residents, rates_used
+    cdef long long stable, residents, rates_used, stretches
     cdef bint reopen, restless
     cdef public double now
     cdef double load_step, bin_width
@@ -18,24 +18,41 @@ cdef class SMArray:
     cdef list mixes, saved, done
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need
-    cdef long long[::1] waiting, resident, unfinished, next_block, seed, seen, tenant
+    cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
     cdef long long[::1] cap, here, ran, line, line_queue, open, after_add, after_drop, rates_at
+    cdef long long[::1] group_first, first_rate, rate_slot, slowed_by, stretched
     cdef double[::1] since, due, issue_now, dram_now, group_due, work, rate, jitter
     cdef double[::1] issue_demand, dram_demand, first_start, dispatched_at, throughput, carried
     cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
-    cdef double[::1] mix_dram, mix_l2, rates, history
+    cdef double[::1] mix_dram, mix_l2, rates, slowed_rates, history
 
     @cython.locals(number=cython.longlong, i=cython.longlong)
     cpdef long long intern(self, mix)
     cdef long long neighbour(self, long long mix, long long slot, long long change)
-    @cython.locals(g=cython.longlong, i=cython.longlong, sm=cython.longlong, due=cython.double)
+    @cython.locals(g=cython.longlong, i=cython.longlong, due=cython.double)
     cpdef long long advance(self, double until)
     @cython.locals(i=cython.longlong)
     cpdef dispatch(self)
     @cython.locals(base=cython.longlong, j=cython.longlong)
     cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart=*)
-    @cython.locals(sm=cython.longlong, i=cython.longlong)
+    @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong)
+    cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
+                 double issue_demand, double dram_demand)
+    @cython.locals(sm=cython.longlong)
+    cpdef set_caps(self, long long slot, list caps)
+    @cython.locals(i=cython.longlong)
+    cpdef set_line(self, list slots, list queues)
+    @cython.locals(sm=cython.longlong)
+    cpdef residents_by_sm(self, long long slot)
+    @cython.locals(sm=cython.longlong, fullest=cython.longlong, most=cython.longlong)
+    cpdef long long fullest_sm(self, long long slot)
+    cpdef mix_of(self, long long sm)
+    cpdef load_at(self, long long sm)
+    @cython.locals(sm=cython.longlong, count=cython.longlong)
     cpdef span_columns(self, long long slot)
+    @cython.locals(sm=cython.longlong, i=cython.longlong, row=cython.longlong)
+    cdef void fill_spans(self, long long slot, int[::1] sms, int[::1] blocks, double[::1] starts,
+                         double[::1] ends) noexcept
     @cython.locals(total=cython.double, sm=cython.longlong, b=cython.longlong)
     cpdef double block_time(self)
     @cython.locals(passed=cython.double, base=cython.longlong, n=cython.longlong, j=cython.longlong)
@@ -45,11 +62,18 @@ cdef class SMArray:
     cdef void record(self, long long sm, double start, double end) noexcept
     @cython.locals(sm=cython.longlong, b=cython.longlong, h=cython.longlong, low=cython.longlong, i=cython.longlong)
     cdef void fold(self) noexcept
-    @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
-                   mix=cython.longlong, stretch=cython.longlong, due=cython.double, issue=cython.double,
-                   dram=cython.double, rate=cython.double, left=cython.double, g=cython.longlong,
-                   first=cython.longlong, last=cython.longlong, i=cython.longlong)
     cdef void project(self, long long sm) noexcept
+    @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
+                   mix=cython.longlong, due=cython.double, issue=cython.double,
+                   dram=cython.double, rate=cython.double, left=cython.double)
+    cdef void set_rates(self, long long sm) noexcept
+    @cython.locals(i=cython.longlong)
+    cdef void slow_down(self, long long mix, long long domain) noexcept
+    @cython.locals(first=cython.longlong, last=cython.longlong, sm=cython.longlong, earliest=cython.longlong,
+                   due=cython.double)
+    cdef void note_due(self, long long group) noexcept
+    @cython.locals(group=cython.longlong)
+    cdef void note_all_due(self) noexcept
     @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong)
     cdef bint fits(self, long long slot, long long sm) noexcept
     @cython.locals(room=cython.longlong, r=cython.longlong, need=cython.longlong, fit=cython.longlong,
@@ -72,7 +96,8 @@ cdef class SMArray:
     @cython.locals(sm=cython.longlong, d=cython.longlong)
     cdef settle(self)
     cdef void watch(self, long long domain) noexcept
-    @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong)
+    @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong,
+                   factor=cython.double, factors=dict)
     cdef restretch(self, long long domain)
     @cython.locals(i=cython.longlong, sm=cython.longlong, j=cython.longlong, spare=cython.longlong,
                    length=cython.double, end=cython.double, run=cython.double)

@@ -33,7 +33,7 @@ _NEVER = NEVER
 Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in ascending order of slot
 MixRates = tuple[list[list[float]], float, float]  # rates by slot and rank, DRAM load, L2 load
 Resolve = Callable[[Mix], MixRates]
-Stretch = Callable[[int, float, float], list[float]]
+Stretch = Callable[[int, float, float], dict[int, float]]
 
 
 def zeros(count: int) -> array[int]:
@@ -81,7 +81,8 @@ class SMArray:
         domain_count: number of memory domains.
         resolve: gives, for a mix, the rate (work/us) of the blocks of each slot in order of age, and the load that
             the mix puts on DRAM and L2 when nothing stretches it (1 = all that the domain can serve).
-        stretch: gives, for a domain and its DRAM and L2 load, the factor by which each slot's blocks are slowed.
+        stretch: gives, for a domain and its DRAM and L2 load, the factor by which the blocks of each slot in use are
+            slowed.
         load_step: a domain's stretch is worked out anew when its load has moved by this much.
     """
 
@@ -123,6 +124,7 @@ class SMArray:
         self.group = max(1, int(sms**0.5))
         self.groups = (sms + self.group - 1) // self.group
         self.group_due = array("d", [_NEVER] * self.groups)
+        self.group_first = zeros(self.groups)
         # one entry a resident block: SM by SM, oldest first
         self.work = reals(sms * block_slots)
         self.rate = reals(sms * block_slots)
@@ -141,9 +143,10 @@ class SMArray:
         self.dram_demand = reals(slots)
         self.first_start = array("d", [-1.0] * slots)
         self.dispatched_at = array("d", [-1.0] * slots)
-        self.seen = zeros(slots)
+        self.rate_at = zeros(slots)
         self.throughput = reals(slots)
         self.carried = reals(slots)
+        self.evicted = zeros(slots)
         self.saved: list[list[float]] = [[] for _ in range(slots)]
         # one entry a slot and SM
         self.cap = zeros(slots * sms)
@@ -164,6 +167,8 @@ class SMArray:
         self.dram_seen = reals(domain_count)
         self.l2_seen = reals(domain_count)
         self.slowdown = array("d", [1.0] * (domain_count * slots))
+        self.stretched = array("q", range(1, domain_count + 1))  # number of the last stretch: no two share one
+        self.stretches = domain_count
         self.restless = False
         # how steady things are
         self.stable = 0
@@ -186,7 +191,11 @@ class SMArray:
         self.mix_dram = reals(FIRST_MIXES)
         self.mix_l2 = reals(FIRST_MIXES)
         self.rates = reals(1024)
+        self.slowed_rates = reals(1024)  # by the stretch with the number in slowed_by
+        self.rate_slot = zeros(1024)
         self.rates_used = 0
+        self.first_rate = zeros(FIRST_MIXES + 1)
+        self.slowed_by = zeros(FIRST_MIXES)
         self.restless = True
         self.intern(())
         for sm in range(self.sms):
@@ -210,12 +219,20 @@ class SMArray:
         self.mix_l2[number] = l2
         for (slot, _), values in zip(mix, rates, strict=True):
             if self.rates_used + len(values) > len(self.rates):
-                self.rates = joined(self.rates, reals(len(self.rates) + len(values)))
+                self.grow_rates(len(self.rates) + len(values))
             self.rates_at[number * self.slots + slot] = self.rates_used
             for value in values:
                 self.rates[self.rates_used] = value
+                self.rate_slot[self.rates_used] = slot
                 self.rates_used += 1
+        self.first_rate[number + 1] = self.rates_used
         return number
+
+    def grow_rates(self, more: int) -> None:
+        """Make room for more rates."""
+        self.rates = joined(self.rates, reals(more))
+        self.slowed_rates = joined(self.slowed_rates, reals(more))
+        self.rate_slot = joined(self.rate_slot, zeros(more))
 
     def grow_mixes(self, held: int) -> None:
         """Double the tables of mixes, which hold ``held`` now."""
@@ -224,6 +241,8 @@ class SMArray:
         self.rates_at = joined(self.rates_at, zeros(held * self.slots))
         self.mix_dram = joined(self.mix_dram, reals(held))
         self.mix_l2 = joined(self.mix_l2, reals(held))
+        self.first_rate = joined(self.first_rate, zeros(held))
+        self.slowed_by = joined(self.slowed_by, zeros(held))
 
     def neighbour(self, mix: int, slot: int, change: int) -> int:
         """The mix after one block of a slot came (+1) or went (-1), for the first time."""
@@ -278,6 +297,7 @@ class SMArray:
         self.first_start[slot] = -1.0
         self.dispatched_at[slot] = -1.0
         self.carried[slot] = 0.0
+        self.evicted[slot] = 0
         self.saved[slot] = []
         self.tenant[slot] = -1
         self.restless = True
@@ -318,6 +338,7 @@ class SMArray:
             if self.owner[j] == slot:
                 left = 1.0 if restart else self.work[j]
                 self.saved[slot].append(left + extra_work)
+                self.evicted[slot] += 1
                 self.waiting[slot] += 1
                 self.drop(sm, j)
                 blocks -= 1
@@ -351,11 +372,8 @@ class SMArray:
                 if until < _NEVER and until > self.now:
                     self.now = until
                 return -1
-            sm = g * self.group
-            while self.due[sm] > due:
-                sm += 1
             self.now = due
-            self.complete(sm)
+            self.complete(self.group_first[g])
             if self.reopen:
                 self.dispatch()
             if self.restless:
@@ -396,6 +414,16 @@ class SMArray:
     def residents_by_sm(self, slot: int) -> list[int]:
         """Resident blocks of a launch on each SM."""
         return [self.here[slot * self.sms + sm] for sm in range(self.sms)]
+
+    def fullest_sm(self, slot: int) -> int:
+        """The SM that holds most blocks of a launch, the first of several; -1 where none holds any."""
+        fullest = -1
+        most = 0
+        for sm in range(self.sms):
+            if self.here[slot * self.sms + sm] > most:
+                most = self.here[slot * self.sms + sm]
+                fullest = sm
+        return fullest
 
     def work_left_by_sm(self, slot: int) -> list[float]:
         """Most work (blocks) that a resident block of a launch has left on each SM; 0 where none is."""
@@ -441,15 +469,28 @@ class SMArray:
 
     def span_columns(self, slot: int) -> tuple[array[int], array[int], array[float], array[float]]:
         """What `spans` gives, column by column: SMs, blocks run, first starts, last ends."""
-        sms, blocks, starts, ends = array("i"), array("q"), array("d"), array("d")
+        count = 0
+        for sm in range(self.sms):
+            if self.ran[slot * self.sms + sm] > 0:
+                count += 1
+        sms, blocks = array("i", bytes(4 * count)), array("i", bytes(4 * count))
+        starts, ends = reals(count), reals(count)
+        self.fill_spans(slot, sms, blocks, starts, ends)
+        return sms, blocks, starts, ends
+
+    def fill_spans(
+        self, slot: int, sms: array[int], blocks: array[int], starts: array[float], ends: array[float]
+    ) -> None:
+        """Write the columns of `span_columns`, which are as long as it takes."""
+        row = 0
         for sm in range(self.sms):
             i = slot * self.sms + sm
             if self.ran[i] > 0:
-                sms.append(sm)
-                blocks.append(self.ran[i])
-                starts.append(self.start_here[i])
-                ends.append(self.end_here[i])
-        return sms, blocks, starts, ends
+                sms[row] = sm
+                blocks[row] = self.ran[i]
+                starts[row] = self.start_here[i]
+                ends[row] = self.end_here[i]
+                row += 1
 
     def spans(self, slot: int) -> list[tuple[int, int, float, float]]:
         """(SM, blocks run, first start, last end) for each SM that ran blocks of a launch."""
@@ -527,19 +568,26 @@ class SMArray:
 
     def project(self, sm: int) -> None:
         """Set the rates of an SM's residents by its mix, and when the first of them ends."""
+        self.set_rates(sm)
+        self.note_due(sm // self.group)
+
+    def set_rates(self, sm: int) -> None:
+        """What `project` does, but for the SM's group: to be followed by `note_due`."""
         base = sm * self.width
         n = self.count[sm]
         mix = self.mix[sm] * self.slots
-        stretch = self.domain[sm] * self.slots
+        if self.slowed_by[self.mix[sm]] != self.stretched[self.domain[sm]]:
+            self.slow_down(self.mix[sm], self.domain[sm])
         due = _NEVER
         issue = 0.0
         dram = 0.0
         for j in range(base, base + n):
-            self.seen[self.owner[j]] = 0
+            k = self.owner[j]
+            self.rate_at[k] = self.rates_at[mix + k]
         for j in range(base, base + n):
             k = self.owner[j]
-            rate = self.rates[self.rates_at[mix + k] + self.seen[k]] / self.slowdown[stretch + k]
-            self.seen[k] += 1
+            rate = self.slowed_rates[self.rate_at[k]]
+            self.rate_at[k] += 1
             self.rate[j] = rate
             issue += rate * self.issue_demand[k]
             dram += rate * self.dram_demand[k]
@@ -551,16 +599,32 @@ class SMArray:
         if n > 0:
             due = self.since[sm] + (due if due > 0.0 else 0.0)
         self.due[sm] = due
-        g = sm // self.group
-        first = g * self.group
+
+    def slow_down(self, mix: int, domain: int) -> None:
+        """Work out the rates of a mix under the last stretch of a domain."""
+        for i in range(self.first_rate[mix], self.first_rate[mix + 1]):
+            self.slowed_rates[i] = self.rates[i] / self.slowdown[domain * self.slots + self.rate_slot[i]]
+        self.slowed_by[mix] = self.stretched[domain]
+
+    def note_due(self, group: int) -> None:
+        """Note when the first block of a group of SMs ends, and on which SM."""
+        first = group * self.group
         last = first + self.group
         if last > self.sms:
             last = self.sms
         due = _NEVER
-        for i in range(first, last):
-            if self.due[i] < due:
-                due = self.due[i]
-        self.group_due[g] = due
+        earliest = first
+        for sm in range(first, last):
+            if self.due[sm] < due:
+                due = self.due[sm]
+                earliest = sm
+        self.group_due[group] = due
+        self.group_first[group] = earliest
+
+    def note_all_due(self) -> None:
+        """Note when the first block of each group of SMs ends."""
+        for group in range(self.groups):
+            self.note_due(group)
 
     def fits(self, slot: int, sm: int) -> bool:
         """Whether one more block of a slot may be resident on an SM."""
@@ -609,7 +673,8 @@ class SMArray:
 
     def start(self, slot: int, sm: int) -> None:
         """Make the next waiting block of a slot resident on an SM (whose progress is booked up to now)."""
-        if self.saved[slot]:
+        if self.evicted[slot] > 0:
+            self.evicted[slot] -= 1
             work = self.saved[slot].pop()
         else:
             work = jitter_factor(self.seed[slot], self.next_block[slot], self.jitter[slot])
@@ -756,12 +821,15 @@ class SMArray:
         self.dram_seen[domain] = dram
         self.l2_seen[domain] = l2
         factors = self.stretch_of(domain, dram, l2)
-        for slot in range(len(factors)):
-            self.slowdown[domain * self.slots + slot] = factors[slot]
+        for slot, factor in factors.items():
+            self.slowdown[domain * self.slots + slot] = factor
+        self.stretches += 1
+        self.stretched[domain] = self.stretches
         for sm in range(self.sms):
             if self.domain[sm] == domain and self.count[sm] > 0:
                 self.charge(sm, self.now)
-                self.project(sm)
+                self.set_rates(sm)
+        self.note_all_due()
 
     def skip(self, until: float) -> None:
         """Jump over a stretch in which every launch only replaces blocks by its own, leaving two waves of each.
@@ -780,7 +848,7 @@ class SMArray:
         for i in range(self.slots):
             if self.resident[i] > 0:
                 spare = (self.waiting[i] - 2 * self.resident[i]) // self.resident[i] * self.resident[i]
-                if spare < SKIPPED_WAVES * self.resident[i] or self.saved[i]:
+                if spare < SKIPPED_WAVES * self.resident[i] or self.evicted[i] > 0:
                     return
                 if spare / self.throughput[i] < length:
                     length = spare / self.throughput[i]
@@ -798,9 +866,10 @@ class SMArray:
                 self.charge(sm, self.now)
                 self.record(sm, self.now, end)
                 self.since[sm] = end
-                self.project(sm)
+                self.set_rates(sm)
             else:
                 self.since[sm] = end
+        self.note_all_due()
         self.now = end
 
     def skip_blocks(self, slot: int, blocks: int) -> None:

@@ -24,7 +24,7 @@ MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fe
 _Shares = tuple[float | None, float | None, float | None]  # of issue slots, L1 path and DRAM; None: no limit
 
 
-@dataclass
+@dataclass(slots=True)
 class Launch:
     """A kernel launch from when it is ready to its end.
 
@@ -419,16 +419,14 @@ class Device:
         none = (None, None, None)
         return [capped_time(self._model(slot).sharing, count, *self._shares.get(slot, none)[:2]) for slot, count in mix]
 
-    def _stretch(self, domain: int, dram: float, l2: float) -> list[float]:
+    def _stretch(self, domain: int, dram: float, l2: float) -> dict[int, float]:
         share = self._domain_share[domain]
         held = self._held_back(domain) if self._shares else {}
         for asked_dram, asked_l2, factor in held.values():
             dram -= asked_dram * (1.0 - 1.0 / factor)
             l2 -= asked_l2 * (1.0 - 1.0 / factor)
         dram, l2 = max(0.0, dram) / share, max(0.0, l2) / share
-        factors = [1.0] * self._slot_count
-        for slot, launch in self._slots.items():
-            factors[slot] = memory_stretch(dram, l2, launch.model.own_load)
+        factors = {slot: memory_stretch(dram, l2, launch.model.own_load) for slot, launch in self._slots.items()}
         for slot, (_, _, factor) in held.items():
             factors[slot] = max(factors[slot], factor)
         return factors
@@ -467,9 +465,9 @@ class Device:
 
     def _bound_now(self, launch: Launch) -> str:
         slot = _slot(launch)
-        here = self._sms.residents_by_sm(slot)
-        sm = here.index(max(here))
-        mix = self._sms.mix_of(sm) if here[sm] > 0 else ((slot, launch.model.blocks_per_sm),)
+        fullest = self._sms.fullest_sm(slot)
+        mix = self._sms.mix_of(fullest) if fullest >= 0 else ((slot, launch.model.blocks_per_sm),)
+        sm = max(0, fullest)
         residents = [(self._model(s), count) for s, count in mix]
         index = [s for s, _ in mix].index(slot)
         dram, l2 = self._sms.load_at(sm)
