@@ -2,11 +2,11 @@
 
 All pairs of eleven kernels recorded on an H200 and of four from the seed's table of a K40c, each under every policy,
 as the papers run them: jobs that restart until the longest has ended (STP, ANTT, fairness), and jobs that run once
-(makespan). And latency-critical requests beside a best-effort job. It writes README.md, result.csv, inference.csv and
-stp.png beside itself (or to DIR).
+(makespan). The branches of recorded network modules, once. And latency-critical requests beside a best-effort job. It
+writes README.md, result.csv, modules.csv, inference.csv and stp.png beside itself (or to DIR).
 
-A run that was cut off goes on where it was: rows wait in result.part.csv, under a fingerprint of the sources that they
-come from.
+A run that was cut off goes on where it was: rows wait in *.part.csv, under a fingerprint of the sources that they come
+from.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ import csv
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
 import report
 from workloads import (
     KERNELS,
     LOADS,
+    MODULES,
     REQUESTS,
+    TRACES,
     Pair,
     alone,
     class_of,
@@ -39,13 +42,12 @@ import gpusim
 from gpusim.engine.replay import Kernels, solo_makespans
 from gpusim.files import atomic_write
 from gpusim.gpu import GPU
-from gpusim.metrics import latencies_us, percentile
-from gpusim.trace import LoopArrivals, Trace
+from gpusim.metrics import latencies_us, percentile, sharing
+from gpusim.trace import LoopArrivals, Trace, load_trace
 from gpusim.workload import Shares, restarting, shares
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PART = "result.part.csv"
 SLOWDOWNS = (3.0, 8.0, 24.0)  # over a job alone, that a restarting workload is long enough for: the first that is
 
 ORACLES = {
@@ -78,16 +80,21 @@ POLICIES = {
     ),
 }
 POLICIES["k40c"] = tuple(name for name in POLICIES["h200"] if name not in ("green-context", "mig"))
-INFERENCE = (
-    "serial",
+IN_MODULES = (
     "leftover",
     "inter-sm",
+    "inter-sm:rule=profile",
+    "cd-search",
     "even",
+    "smk:mode=p",
     "smk",
     "warped-slicer",
-    "orion",
-    "reef",
+    "warped-slicer:loss=1",
+    "warped-slicer:curve=profiled",
+    "warped-slicer:mitigation=dmil",
+    "maestro",
 )
+INFERENCE = ("serial", "leftover", "inter-sm", "even", "smk", "warped-slicer", "orion", "reef")
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,26 @@ class Row:
     second: float
     restarted: int
     speedup: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Module:
+    """The branches of one network module under one policy, run once.
+
+    Attributes:
+        module: name of the trace.
+        policy: as on the command line.
+        speedup: over one branch after the other.
+        stp, fairness: as in `gpusim.metrics`.
+        note: for an oracle, what it found.
+    """
+
+    module: str
+    policy: str
+    speedup: float
+    stp: float
+    fairness: float
     note: str
 
 
@@ -156,8 +183,23 @@ def rows_of(pair: Pair) -> list[Row]:
         rows.append(Row(pair.gpu, pair.name, kind, policy, *share, serial_us / once.makespan_us, ""))
     for policy in ORACLES[pair.gpu]:
         best = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo)
-        note = best.notes[-1].rpartition(": ")[2]
-        rows.append(Row(pair.gpu, pair.name, kind, policy, 0, 0, 0, 0, 0, 1, serial_us / best.makespan_us, note))
+        rows.append(
+            Row(pair.gpu, pair.name, kind, policy, 0, 0, 0, 0, 0, 1, serial_us / best.makespan_us, best.division)
+        )
+    return rows
+
+
+def module_rows(file: str) -> list[Module]:
+    """A module under every policy and oracle."""
+    gpu, kernels, trace = gpu_of("h200"), models("h200"), load_trace(TRACES / file)
+    solo = solo_makespans(trace, gpu, kernels)
+    serial_us = gpusim.replay(trace, gpu, "serial", kernels=kernels, solo=solo).makespan_us
+    rows = []
+    for policy in (*IN_MODULES, *ORACLES["h200"]):
+        result = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo)
+        found = sharing(result)
+        speedup = serial_us / result.makespan_us
+        rows.append(Module(trace.name, policy, speedup, found["stp"], found["fairness"], result.division))
     return rows
 
 
@@ -199,15 +241,18 @@ def latencies(load: float) -> list[Latency]:
 def fingerprint() -> str:
     """A hash of everything that the rows come from."""
     files = [*sorted((ROOT / "gpusim").rglob("*.py")), *sorted((ROOT / "gpus").glob("*.toml"))]
-    files += [*sorted({kernel.trace for kernel in KERNELS}), HERE / "workloads.py", HERE / "run.py"]
+    files += [TRACES / name for name in sorted({kernel.trace for kernel in KERNELS} | set(MODULES))]
     digest = hashlib.sha256()
-    for file in files:
-        path = Path(file) if isinstance(file, Path) else ROOT / "traces" / file
+    for path in (*files, HERE / "workloads.py", HERE / "run.py"):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
-def table_csv(kind: type[Row] | type[Latency], rows: Iterable[Row | Latency]) -> str:
+AnyRow = TypeVar("AnyRow", Row, Module, Latency)
+Item = TypeVar("Item")
+
+
+def table_csv(kind: type[AnyRow], rows: Iterable[AnyRow]) -> str:
     """Rows as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -217,34 +262,48 @@ def table_csv(kind: type[Row] | type[Latency], rows: Iterable[Row | Latency]) ->
     return text.getvalue()
 
 
-def read_rows(text: str) -> list[Row]:
+def read_rows(kind: type[AnyRow], text: str) -> list[AnyRow]:
     """What `table_csv` wrote."""
-    kinds = {column.name: column.type for column in fields(Row)}
     convert = {"float": float, "int": int, "str": str}
+    columns = {column.name: convert[str(column.type)] for column in fields(kind)}
     return [
-        Row(**{name: convert[str(kinds[name])](value) for name, value in row.items()})
-        for row in csv.DictReader(io.StringIO(text))
+        kind(**{name: columns[name](value) for name, value in row.items()}) for row in csv.DictReader(io.StringIO(text))
     ]
 
 
-def study(folder: Path, workers: int) -> list[Row]:
-    """All rows of pairs, those of an earlier run of the same sources taken over."""
-    part, key = folder / PART, fingerprint()
-    done: dict[tuple[str, str], list[Row]] = {}
+def resumed(
+    part: Path,
+    kind: type[AnyRow],
+    items: Mapping[str, Item],
+    work: Callable[[Item], list[AnyRow]],
+    place: Callable[[AnyRow], str],
+    workers: int,
+) -> list[AnyRow]:
+    """Rows of all items in their order, those that an earlier run of the same sources left in a file taken over.
+
+    Args:
+        part: that file; written anew after each item.
+        kind: of rows.
+        items: what to work on, by name.
+        work: gives the rows of an item.
+        place: tells the name of the item that a row is of.
+        workers: processes.
+    """
+    key = fingerprint()
+    done: dict[str, list[AnyRow]] = {}
     if part.is_file():
         head, _, text = part.read_text().partition("\n")
-        for row in read_rows(text) if head == key else []:
-            done.setdefault((row.gpu, row.pair), []).append(row)
-    wanted = [pair for gpu in POLICIES for pair in pairs(gpu)]
-    missing = [pair for pair in wanted if (pair.gpu, pair.name) not in done]
+        for row in read_rows(kind, text) if head == key else []:
+            done.setdefault(place(row), []).append(row)
+    missing = [name for name in items if name not in done]
     with ProcessPoolExecutor(workers) as pool:
-        for n, (pair, rows) in enumerate(zip(missing, pool.map(rows_of, missing), strict=True), 1):
-            done[pair.gpu, pair.name] = read_rows(table_csv(Row, rows))
-            kept = [row for found in done.values() for row in found]
+        found = pool.map(work, [items[name] for name in missing])
+        for n, (name, rows) in enumerate(zip(missing, found, strict=True), 1):
+            done[name] = read_rows(kind, table_csv(kind, rows))
             with atomic_write(part, "w") as file:
-                file.write(f"{key}\n{table_csv(Row, kept)}")
-            print(f"{n} of {len(missing)}: {pair.gpu}, {pair.name}", flush=True)
-    return [row for pair in wanted for row in done[pair.gpu, pair.name]]
+                file.write(f"{key}\n{table_csv(kind, (row for rows in done.values() for row in rows))}")
+            print(f"{n} of {len(missing)}: {name}", flush=True)
+    return [row for name in items for row in done[name]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -254,16 +313,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    rows = study(options.out, options.jobs)
+    parts = [options.out / f"{name}.part.csv" for name in ("result", "modules")]
+    wanted = {f"{pair.gpu}: {pair.name}": pair for gpu in POLICIES for pair in pairs(gpu)}
+    rows = resumed(parts[0], Row, wanted, rows_of, lambda row: f"{row.gpu}: {row.pair}", options.jobs)
+    files = {file.split(".")[0]: file for file in MODULES}
+    modules = resumed(parts[1], Module, files, module_rows, lambda row: row.module, options.jobs)
     waits = [row for load in LOADS for row in latencies(load)]
-    with atomic_write(options.out / "result.csv", "w") as file:
-        file.write(table_csv(Row, rows))
-    with atomic_write(options.out / "inference.csv", "w") as file:
-        file.write(table_csv(Latency, waits))
+    for name, text in (
+        ("result.csv", table_csv(Row, rows)),
+        ("modules.csv", table_csv(Module, modules)),
+        ("inference.csv", table_csv(Latency, waits)),
+        ("README.md", report.readme(rows, modules, waits, REQUESTS)),
+    ):
+        with atomic_write(options.out / name, "w") as file:
+            file.write(text)
     report.draw(rows, options.out / "stp.png")
-    with atomic_write(options.out / "README.md", "w") as file:
-        file.write(report.readme(rows, waits, REQUESTS))
-    (options.out / PART).unlink(missing_ok=True)
+    for part in parts:
+        part.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

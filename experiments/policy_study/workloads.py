@@ -63,7 +63,7 @@ KERNELS = (
     Chosen("tf32_conv2", "h200", _GOOGLENET, "conv2.3x3", "IMPLICIT_PRECOMP_GEMM/TF32", 2),
     Chosen("nhwc_nchw", "h200", _GOOGLENET, "conv2.3x3", "IMPLICIT_PRECOMP_GEMM/TF32", 3),
     Chosen("fft_inverse", "h200", _GOOGLENET, "conv2.3x3", "FFT/FMA", 4),
-    Chosen("wino_out", "h200", _GOOGLENET, "conv2.3x3", "WINOGRAD_NONFUSED/FMA", 3),
+    Chosen("fft32_inverse", "h200", _GOOGLENET, "3b.3x3", "FFT_TILING/FMA", 3),
     Chosen("gemm_1x1", "h200", _GOOGLENET, "conv2.1x1", "IMPLICIT_PRECOMP_GEMM/TF32", 0),
     Chosen("im2col", "h200", _GOOGLENET, "conv2.3x3", "GEMM/FMA", 0),
     Chosen("precomp_3x3", "k40c", _SPAA, "3a.3x3", "IMPLICIT_PRECOMP_GEMM/FMA", 0),
@@ -97,6 +97,12 @@ def _job(kernel: Chosen, length_us: float) -> Stream:
     launches = max(1, round(length_us / kernel.launch.duration_us))
     operations = tuple(Kernel(id=f"{kernel.name}:{n}", kind="kernel", kernel=kernel.launch) for n in range(launches))
     return Stream(name=kernel.name, operations=operations)
+
+
+MODULES = (
+    *(f"inception_{name}.json.gz" for name in ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b")),
+    *(f"resnet50_{name}.json.gz" for name in ("2a", "3a", "4a", "5a")),
+)
 
 
 def pairs(gpu: str) -> Iterator[Pair]:
