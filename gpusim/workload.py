@@ -56,14 +56,20 @@ def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
     """
     if kind == "trace":
         return trace
+    kept = {
+        stream.name: [op for op in stream.operations if (stream.name if kind == "stream-pairs" else op.id) in names]
+        for stream in trace.streams
+    }
+    ids = {op.id for operations in kept.values() for op in operations}
     streams = []
     for stream in trace.streams:
-        kept = [op for op in stream.operations if (stream.name if kind == "stream-pairs" else op.id) in names]
-        if kept:
-            ids = {op.id for op in kept}
-            free = [op.model_copy(update={"depends_on": tuple(d for d in op.depends_on if d in ids)}) for op in kept]
+        operations = [
+            op.model_copy(update={"depends_on": tuple(other for other in op.depends_on if other in ids)})
+            for op in kept[stream.name]
+        ]
+        if operations or stream.name in names:
             arrivals = stream.arrivals if kind == "stream-pairs" else None
-            streams.append(stream.model_copy(update={"operations": tuple(free), "arrivals": arrivals}))
+            streams.append(stream.model_copy(update={"operations": tuple(operations), "arrivals": arrivals}))
     return trace.model_copy(update={"streams": tuple(streams)})
 
 

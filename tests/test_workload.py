@@ -11,8 +11,8 @@ from gpusim import load_gpu, load_trace
 from gpusim.engine.replay import Kernels, replay, solo_makespans
 from gpusim.errors import InputError
 from gpusim.result import RequestRun, Result, StreamRun
-from gpusim.trace import Host, Kernel, LoopArrivals, Stream, Trace
-from gpusim.workload import repeated, restarting, shares
+from gpusim.trace import Host, Kernel, KernelLaunch, LoopArrivals, Stream, Trace
+from gpusim.workload import repeated, restarting, shares, workload, workloads
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 H200 = load_gpu("h200")
@@ -88,3 +88,73 @@ def test_halves_of_the_gpu_give_each_half() -> None:
     assert found.restarted
     assert found.progress["a"] == pytest.approx(found.progress["b"], rel=1e-6)
     assert 0.8 < found.stp < 1.2
+
+
+# ---- pairs
+
+
+def _waiting() -> Trace:
+    """Two branches between a first and a last kernel, and a stream that waits for nothing."""
+
+    def kernel(id: str, *depends_on: str) -> Kernel:
+        launch = KernelLaunch(name="k", grid=(8, 1, 1), block=(64, 1, 1), registers_per_thread=32, duration_us=10.0)
+        return Kernel(id=id, kind="kernel", kernel=launch, depends_on=depends_on)
+
+    host = Host(id="h", kind="host", what="other", duration_us=5.0)
+    streams = (
+        Stream(name="trunk", operations=(kernel("first"), kernel("left", "first"), kernel("last", "right"))),
+        Stream(name="branch", operations=(kernel("right", "first"), kernel("after", "last"))),
+        Stream(name="free", operations=(host, kernel("alone")), arrivals=LoopArrivals(kind="loop", count=2)),
+        Stream(name="empty", operations=()),
+    )
+    return Trace(version=1, name="waiting", device="h200", streams=streams)
+
+
+def test_the_whole_trace_is_one_workload() -> None:
+    trace = _waiting()
+    assert workloads(trace, "trace") == [()]
+    assert workload(trace, "trace", ()) is trace
+
+
+def test_pairs_of_operations_are_those_that_may_run_at_once() -> None:
+    pairs = workloads(_waiting(), "operation-pairs")
+    assert pairs == [
+        ("left", "right"),
+        ("first", "alone"),
+        ("left", "alone"),
+        ("last", "alone"),
+        ("right", "alone"),
+        ("after", "alone"),
+    ]
+
+
+def test_a_pair_of_operations_waits_for_nothing_else() -> None:
+    pair = workload(_waiting(), "operation-pairs", ("last", "alone"))
+    assert [(s.name, [op.id for op in s.operations], s.arrivals) for s in pair.streams] == [
+        ("trunk", ["last"], None),
+        ("free", ["alone"], None),
+    ]
+    assert all(op.depends_on == () for op in pair.operations())
+
+
+def test_pairs_of_streams_keep_what_they_wait_for_in_each_other() -> None:
+    trace = _waiting()
+    assert ("trunk", "branch") in workloads(trace, "stream-pairs")
+    assert len(workloads(trace, "stream-pairs")) == 6
+    pair = workload(trace, "stream-pairs", ("trunk", "branch"))
+    assert {op.id: op.depends_on for op in pair.operations()}["last"] == ("right",)
+    beside = workload(trace, "stream-pairs", ("trunk", "free"))
+    assert {op.id: op.depends_on for op in beside.operations()}["last"] == ()
+    assert beside.streams[1].arrivals is not None
+
+
+def test_a_module_has_a_pair_for_every_two_convolutions_of_different_branches() -> None:
+    trace = load_trace(TRACES / "inception_3a.json.gz")
+    branches = [len(stream.operations) for stream in trace.streams]
+    expected = sum(a * b for n, a in enumerate(branches) for b in branches[n + 1 :])
+    assert len(workloads(trace, "operation-pairs")) == expected == 13
+
+
+def test_no_pair_of_a_network_is_of_two_modules() -> None:
+    pairs = workloads(load_trace(TRACES / "googlenet_forward.json.gz"), "operation-pairs")
+    assert pairs and {a.split(".")[0] == b.split(".")[0] for a, b in pairs} == {True}

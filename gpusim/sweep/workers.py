@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 from collections import deque
@@ -27,7 +28,7 @@ from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from gpusim.errors import InputError
+from gpusim.errors import InputError, quote
 from gpusim.sweep.compute import Outcome, Task, compute, failed
 
 Executors = Callable[[], Executor]
@@ -35,6 +36,8 @@ Executors = Callable[[], Executor]
 
 AHEAD = 2  # points a worker that are handed out before they are needed
 CONNECT_S = 30  # that a cluster and the first of its workers may take
+ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+")
+EXPECTED_ADDRESS = "the address of a dask scheduler, such as tcp://HOST:8786"
 DIED = "the worker died, twice (killed, or out of memory?)"
 
 
@@ -176,11 +179,13 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
     except ImportError:
         problem = "dask.distributed is not installed"
         raise InputError(None, "--cluster", problem, "pip install 'gpusim[cluster]'") from None
+    if not ADDRESS.fullmatch(address):
+        raise InputError(None, "--cluster", f"{quote(address)} is no address", EXPECTED_ADDRESS)
     connect: Any = Client
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is told in one line of ours
+    _hush("distributed")  # what goes wrong is told in one line of ours
     try:
         client = connect(address, timeout=CONNECT_S, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         problem = f"{address} does not answer ({type(error).__name__})"
         raise InputError(
             None, "--cluster", problem, "the address of a dask scheduler, such as tcp://HOST:8786"
@@ -193,3 +198,10 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
             raise InputError(None, "--cluster", problem, f"one within {CONNECT_S} s") from None
         threads = sum(client.nthreads().values())
         yield lambda: _ClusterExecutor(client, address), AHEAD * threads
+
+
+def _hush(package: str) -> None:
+    """Keeps a package's loggers, each of which may have a level of its own, from printing."""
+    for name in [package, *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] == package:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,0 +1,432 @@
+"""Sweeps: what an experiment asks for, who its points are, and the table they end up in."""
+
+from __future__ import annotations
+
+import csv
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from executors import Here
+
+from gpusim import cli, load_gpu, load_trace, replay
+from gpusim.errors import InputError
+from gpusim.sweep import compute, summary
+from gpusim.sweep.experiment import load_experiment
+from gpusim.sweep.run import Swept, label_names, points, sweep
+from gpusim.sweep.table import read_rows
+from gpusim.sweep.workers import local
+from gpusim.what_if import what_if
+
+ROOT = Path(__file__).resolve().parent.parent
+TRACES = ROOT / "traces"
+PAIR = TRACES / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
+TABLE_1 = TRACES / "spaa20_table1.json"
+
+Capture = pytest.CaptureFixture[str]
+
+
+def written(folder: Path, text: str, name: str = "experiment.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def small(folder: Path, more: str = "", policies: str = '"leftover", "even"') -> Path:
+    return written(folder, f'traces = ["{PAIR}", "{TABLE_1}"]\npolicies = [{policies}]\n{more}')
+
+
+def swept(path: Path, out: Path | None = None) -> Swept:
+    return sweep(load_experiment(path), out or path.with_suffix(".csv"), Here, 1)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+# ---- what an experiment asks for
+
+
+def test_the_points_are_the_product_in_order(tmp_path: Path) -> None:
+    more = "seeds = [0, 7]\n[parameters]\nsm_count = ['x1', 30]\n"
+    experiment = load_experiment(small(tmp_path, more))
+    assert label_names(experiment) == ("trace", "pair", "gpu", "sm_count", "policy", "seed")
+    assert [point.labels for point in points(experiment)] == [
+        (PAIR.name.removesuffix(".json.gz"), "", "h200", 132, "leftover", 0),
+        (PAIR.name.removesuffix(".json.gz"), "", "h200", 132, "leftover", 7),
+        (PAIR.name.removesuffix(".json.gz"), "", "h200", 132, "even", 0),
+        (PAIR.name.removesuffix(".json.gz"), "", "h200", 132, "even", 7),
+        (PAIR.name.removesuffix(".json.gz"), "", "h200", 30, "leftover", 0),
+        (PAIR.name.removesuffix(".json.gz"), "", "h200", 30, "leftover", 7),
+        (PAIR.name.removesuffix(".json.gz"), "", "h200", 30, "even", 0),
+        (PAIR.name.removesuffix(".json.gz"), "", "h200", 30, "even", 7),
+        ("spaa20_table1", "", "k40c", 15, "leftover", 0),
+        ("spaa20_table1", "", "k40c", 15, "leftover", 7),
+        ("spaa20_table1", "", "k40c", 15, "even", 0),
+        ("spaa20_table1", "", "k40c", 15, "even", 7),
+        ("spaa20_table1", "", "k40c", 30, "leftover", 0),
+        ("spaa20_table1", "", "k40c", 30, "leftover", 7),
+        ("spaa20_table1", "", "k40c", 30, "even", 0),
+        ("spaa20_table1", "", "k40c", 30, "even", 7),
+    ]
+
+
+def test_patterns_gpus_tables_of_policies_and_pairs(tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    for name in ("b.json", "a.json"):
+        load_trace(PAIR).save(tmp_path / "traces" / name)
+    (tmp_path / "mine.toml").write_text((ROOT / "gpus" / "v100.toml").read_text())
+    path = written(
+        tmp_path,
+        """
+        traces = ["traces/*.json"]
+        workload = "stream-pairs"
+        gpus = ["h200", "mine.toml"]
+        policies = ["serial", { name = "inter-sm", sms = ["20+60", "40+40"], dynamic = false }]
+        """,
+    )
+    experiment = load_experiment(path)
+    assert [source.label for source in experiment.sources] == ["a", "b"]
+    assert [gpu.name for gpu in experiment.gpus] == ["h200", "mine"]
+    assert [policy.label for policy in experiment.policies] == [
+        "serial",
+        "inter-sm:sms=20+60,dynamic=false",
+        "inter-sm:sms=40+40,dynamic=false",
+    ]
+    assert {point.labels[1] for point in points(experiment)} == {"3x3+5x5"}
+    assert len(points(experiment)) == 2 * 2 * 3
+
+
+def test_tables_of_parameters_follow_one_another_and_a_gpu_counts_once(tmp_path: Path) -> None:
+    more = '[[parameters]]\nsm_count = ["x1", "x2"]\n[[parameters]]\nregisters_per_sm = ["x1", "x2"]\n'
+    path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["serial"]\n{more}')
+    assert [point.labels[3:5] for point in points(load_experiment(path))] == [(15, 65536), (30, 65536), (15, 131072)]
+
+
+def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        load_trace(TABLE_1).save(tmp_path / folder / "t.json")
+    experiment = load_experiment(written(tmp_path, 'traces = ["*/t.json"]\npolicies = ["serial"]\n'))
+    assert [source.label for source in experiment.sources] == ["one/t.json", "two/t.json"]
+    done = swept(experiment.path)
+    assert done.computed == 1, "the same point, whatever it is called"
+    assert len({outcome.figures for outcome in done.outcomes}) == 1 and len(done.points) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("traces = [", "is not TOML: "),
+        ('policies = ["serial"]', "traces: missing; expected this key"),
+        ('traces = []\npolicies = ["serial"]', "traces: has (); expected "),
+        ('traces = ["no*.json"]\npolicies = ["serial"]', "traces[0]: 'no*.json' matches no file; expected traces, "),
+        ('traces = ["{t}"]\npolicies = ["serial", "sreial"]', "policies[1]: no such policy; expected one of "),
+        ('traces = ["{t}"]\npolicies = ["inter-sm:smz=1"]', "policies[0]: has no parameter 'smz'; expected one of "),
+        (
+            'traces = ["{t}"]\npolicies = [{{ sms = "1+1" }}]',
+            "policies[0].name: missing; expected the name of a policy",
+        ),
+        ('traces = ["{t}"]\npolicies = ["serial"]\ngpus = ["h2000"]', "gpus[0]: 'h2000' is no GPU; expected one of "),
+        ('traces = ["{t}"]\npolicies = ["serial"]\nseeds = [-1]', "seeds[0]: has -1; expected "),
+        ('traces = ["{t}"]\npolicies = ["serial"]\nseed = [1]', "seed: unknown key; expected no such key here"),
+        ('traces = ["{t}"]\npolicies = ["serial"]\nworkload = "all"', "workload: has 'all'; expected 'trace', "),
+        (
+            'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nl2_bytes = 1',
+            "parameters[0].l2_bytes: is nothing that can be changed; expected one of sm_count, ",
+        ),
+        (
+            'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = "half"',
+            "parameters: sm_count: is 'half' (k40c); expected a number, xFACTOR such as x0.5, or the name of a GPU",
+        ),
+        (
+            'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = true',
+            "parameters[0].sm_count: is no number; expected numbers, or texts such as x0.5",
+        ),
+    ],
+)
+def test_an_experiment_that_is_wrong_is_one_line(tmp_path: Path, capsys: Capture, text: str, expected: str) -> None:
+    path = written(tmp_path, text.format(t=TABLE_1) if "{t}" in text else text)
+    assert cli.main(["sweep", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{path}: {expected}")
+    assert not path.with_suffix(".csv").exists()
+
+
+def test_a_trace_without_pairs_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    trace = load_trace(TABLE_1)
+    trace.model_copy(update={"streams": trace.streams[:1]}).save(tmp_path / "one.json")
+    path = written(tmp_path, 'traces = ["one.json"]\nworkload = "stream-pairs"\npolicies = ["serial"]\n')
+    assert cli.main(["sweep", str(path)]) == 2
+    assert "workload: no trace has stream-pairs; expected traces that have some" in capsys.readouterr().err
+
+
+# ---- who a point is
+
+
+def identities(path: Path) -> list[str]:
+    return [point.identity for point in points(load_experiment(path))]
+
+
+def test_identity_is_that_of_the_content_and_not_of_the_file(tmp_path: Path) -> None:
+    trace = load_trace(TABLE_1)
+    trace.save(tmp_path / "a.json")
+    trace.save(tmp_path / "b.json.gz")
+    (tmp_path / "c.json").write_text(json.dumps(json.loads((tmp_path / "a.json").read_text())))
+    found = [
+        identities(written(tmp_path, f'traces = ["{name}"]\npolicies = ["serial"]\n'))
+        for name in ("a.json", "b.json.gz", "c.json")
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_identity_changes_with_whatever_changes_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = load_trace(TABLE_1)
+    trace.save(tmp_path / "t.json")
+    faster = json.loads((tmp_path / "t.json").read_text())
+    faster["streams"][0]["operations"][0]["selected"]["kernels"][0]["duration_us"] += 1.0
+    (tmp_path / "faster.json").write_text(json.dumps(faster))
+    (tmp_path / "mine.toml").write_text((ROOT / "gpus" / "k40c.toml").read_text())
+
+    def identity(trace: str = "t", policy: str = "leftover", more: str = "") -> str:
+        text = f'traces = ["{trace}.json"]\npolicies = ["{policy}"]\n{more}'
+        (found,) = identities(written(tmp_path, text))
+        return found
+
+    base = identity()
+    others = [
+        identity("faster"),
+        identity(policy="leftover:first=5x5"),
+        identity(policy="even"),
+        identity(more="seeds = [1]"),
+        identity(more='gpus = ["h200"]'),
+        identity(more='gpus = ["mine.toml"]'),
+        identity(more="[parameters]\nsm_count = 16"),
+        identity(more='workload = "stream-pairs"'),
+    ]
+    assert identity() == base
+    assert len({base, *others}) == len(others) + 1
+    assert identity(more="[parameters]\nsm_count = 15") == base
+    compute.model_version.cache_clear()
+    monkeypatch.setattr(compute, "MODEL", (*compute.MODEL, "errors.py"))
+    assert identity() not in {base, *others}
+    compute.model_version.cache_clear()
+
+
+def test_identity_of_a_users_policy_is_that_of_its_file(tmp_path: Path) -> None:
+    policy = "from gpusim.policies.hardware import Leftover\n\n\nclass Mine(Leftover):\n    summary = 'mine'\n"
+    path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["mine.py:Mine"]\n')
+    found = []
+    for text in (policy, policy + "    # changed\n", policy):
+        (tmp_path / "mine.py").write_text(text)
+        found += identities(path)
+    assert found[0] == found[2] != found[1]
+    assert swept(path).outcomes[0].error == ""
+
+
+def test_a_worker_with_other_sources_says_so(tmp_path: Path) -> None:
+    (point, *_) = points(load_experiment(small(tmp_path)))
+    assert point.task is not None
+    other = compute.compute(compute.Task(**{f: getattr(point.task, f) for f in point.task.__slots__} | {"model": "x"}))
+    assert other.error == "the worker has other sources of gpusim; expected the same on all machines"
+
+
+# ---- the table
+
+
+def test_figures_are_those_of_a_replay(tmp_path: Path) -> None:
+    path = small(tmp_path, "seeds = [3]\n[parameters]\nsm_count = 30\n")
+    swept(path)
+    rows = read_rows(tmp_path / "experiment.csv")
+    assert [row["trace"] for row in rows] == [PAIR.name.removesuffix(".json.gz")] * 2 + ["spaa20_table1"] * 2
+    for row in rows:
+        file = PAIR if row["gpu"] == "h200" else TABLE_1
+        gpu = what_if(load_gpu(row["gpu"]), {"sm_count": 30})
+        result = replay(load_trace(file), gpu, row["policy"], seed=3)
+        serial = replay(load_trace(file), gpu, "serial", seed=3)
+        assert float(row["makespan_us"]) == result.makespan_us
+        assert float(row["speedup_vs_serial"]) == serial.makespan_us / result.makespan_us
+        assert float(row["stp"]) == result.metrics["stp"]
+        assert float(row["antt"]) == result.metrics["antt"]
+        assert float(row["fairness"]) == result.metrics["fairness"]
+        assert float(row["utilisation_dram"]) == result.metrics["utilisation[dram]"]
+
+
+def test_an_oracle_says_what_it_found(tmp_path: Path) -> None:
+    path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["oracle-inter-sm:step=5"]\n')
+    (outcome,) = swept(path).outcomes
+    again = replay(load_trace(TABLE_1), load_gpu("k40c"), outcome.division)
+    assert outcome.division.startswith("inter-sm:sms=") and outcome.figures[0] == again.makespan_us
+
+
+def test_processes_threads_and_this_process_give_the_same_bytes(tmp_path: Path) -> None:
+    path = small(tmp_path, "seeds = [0, 1]\n", '"serial", "leftover", "even", "inter-sm"')
+    tables = []
+    for n, (executors, width) in enumerate([(Here, 1), local(2), (lambda: ThreadPoolExecutor(2), 16)]):
+        out = tmp_path / f"{n}.csv"
+        sweep(load_experiment(path), out, executors, width)
+        tables.append(out.read_bytes())
+    assert tables[0] == tables[1] == tables[2]
+
+
+def test_what_the_table_holds_is_not_computed_again(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    first = swept(path)
+    whole = path.with_suffix(".csv").read_bytes()
+    assert (first.computed, swept(path).computed) == (4, 0)
+    assert path.with_suffix(".csv").read_bytes() == whole
+    small(tmp_path, policies='"leftover", "inter-sm", "even"')
+    more = swept(path)
+    assert (more.computed, more.dropped) == (2, 0)
+    fresh = tmp_path / "fresh.csv"
+    swept(path, fresh)
+    assert fresh.read_bytes() == path.with_suffix(".csv").read_bytes()
+    small(tmp_path)
+    less = swept(path)
+    assert (less.computed, less.dropped) == (0, 2)
+    assert path.with_suffix(".csv").read_bytes() == whole
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_any_rows_in_any_order_and_one_cut_off_end_as_the_same_table(tmp_path: Path, kept: int) -> None:
+    path = small(tmp_path)
+    out = path.with_suffix(".csv")
+    swept(path)
+    whole = out.read_bytes()
+    head, *rows = lines(out)
+    rows = rows[::-1]
+    out.write_text("\n".join([head, *rows[:kept], rows[kept][:-1]]))  # without its last character and newline
+    assert swept(path).computed == 4 - kept
+    assert out.read_bytes() == whole
+
+
+def test_a_failed_point_is_a_row_and_is_tried_again(tmp_path: Path, capsys: Capture) -> None:
+    path = small(tmp_path, policies='"inter-sm:sms=100+32", "serial"')
+    out = path.with_suffix(".csv")
+    assert cli.main(["sweep", str(path), "--jobs", "1"]) == 0
+    told = capsys.readouterr()
+    assert "1 of 4 points failed; the first, spaa20_table1 k40c inter-sm:sms=100+32 0: " in told.err
+    rows = read_rows(out)
+    assert [bool(row["error"]) for row in rows] == [False, False, True, False]
+    assert rows[2]["makespan_us"] == "" and "at most the 15 of k40c" in rows[2]["error"]
+    whole = out.read_bytes()
+    assert swept(path).computed == 1
+    assert out.read_bytes() == whole
+
+
+def test_a_defect_of_a_policy_costs_its_points(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(
+        "from gpusim.policies.hardware import Leftover\n\n\nclass Bad(Leftover):\n"
+        "    def prepare(self, gpu, streams):\n        raise ZeroDivisionError('two\\nlines')\n"
+    )
+    path = small(tmp_path, policies='"bad.py:Bad", "serial"')
+    done = swept(path)
+    assert [outcome.error for outcome in done.outcomes] == ["ZeroDivisionError: two lines", ""] * 2
+    assert swept(path).computed == 2
+
+
+def test_a_file_that_is_no_table_stays_as_it_is(tmp_path: Path, capsys: Capture) -> None:
+    path = small(tmp_path)
+    for name, content in (("a.csv", "a,b\n1,2\n"), ("b.csv", "\n"), ("c.parquet", "no parquet")):
+        out = written(tmp_path, content, name)
+        assert cli.main(["sweep", str(path), "--out", str(out)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"{out}: ") and "expected such a table, or a name that is free" in line
+        assert out.read_text() == content
+
+
+def test_a_table_that_somebody_edited_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    path = small(tmp_path)
+    swept(path)
+    out = path.with_suffix(".csv")
+    text = out.read_text().replace(lines(out)[2].split(",")[5], "much", 1)
+    out.write_text(text)
+    assert cli.main(["sweep", str(path)]) == 2
+    assert f"{out}: line 3: is no row of a sweep; expected a table that nobody edited" in capsys.readouterr().err
+    assert out.read_text() == text
+
+
+@pytest.mark.parametrize("name", ["table.txt", "table"])
+def test_another_kind_of_table_is_one_line(tmp_path: Path, capsys: Capture, name: str) -> None:
+    assert cli.main(["sweep", str(small(tmp_path)), "--out", str(tmp_path / name)]) == 2
+    assert "--out: is no kind of table; expected FILE.csv or FILE.parquet" in capsys.readouterr().err
+
+
+def test_parquet_holds_what_csv_holds(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = small(tmp_path, policies='"leftover", "inter-sm:sms=100+32"')
+    swept(path)
+    out = tmp_path / "table.parquet"
+    assert swept(path, out).computed == 4
+    whole = out.read_bytes()
+    assert swept(path, out).computed == 1  # what failed
+    assert out.read_bytes() == whole
+    assert [file.name for file in tmp_path.glob("table.parquet*")] == ["table.parquet"]
+    wide, plain = pd.read_parquet(out), pd.read_csv(path.with_suffix(".csv"))
+    assert list(wide.columns) == list(plain.columns)
+    for column in compute.FIGURES:
+        assert wide[column].dtype == "float64" and wide[column].equals(plain[column])
+    assert list(wide["error"].fillna("")) == list(plain["error"].fillna(""))
+
+
+# ---- what it shows
+
+
+def test_undominated_pairs_by_hand() -> None:
+    assert summary.undominated([(1.0, 1.0), (2.0, 0.5), (1.5, 0.5), (2.0, 0.5), (0.5, 1.0)]) == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_summaries_by_hand(tmp_path: Path) -> None:
+    done = swept(small(tmp_path, "seeds = [0, 1]\n"))
+    with (tmp_path / "experiment.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for one in summary.policy_summaries(done):
+        of = [row for row in rows if (row["gpu"], row["policy"]) == (one.gpu, one.policy)]
+        speedups = [float(row["speedup_vs_serial"]) for row in of]
+        assert one.points == len(of) == 2
+        assert one.speedup == pytest.approx((speedups[0] * speedups[1]) ** 0.5)
+        assert one.stp == pytest.approx(sum(float(row["stp"]) for row in of) / 2)
+    assert sum(one.best for one in summary.policy_summaries(done)) == 4
+
+
+def test_json_for_programs(tmp_path: Path, capsys: Capture) -> None:
+    path = small(tmp_path)
+    assert cli.main(["sweep", str(path), "--jobs", "1", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["points"], content["computed"], content["failed"]) == (4, 4, 0)
+    assert content["table"] == str(path.with_suffix(".csv"))
+    assert {row["policy"] for row in content["policies"]} == {"leftover", "even"}
+
+
+@pytest.mark.parametrize(
+    "more", ["", "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"]
+)
+def test_the_same_sweep_draws_the_same_picture(tmp_path: Path, more: str) -> None:
+    path = small(tmp_path, more)
+    for name in ("a.png", "b.png"):
+        assert cli.main(["sweep", str(path), "--jobs", "1", "--plot", str(tmp_path / name)]) == 0
+    assert (tmp_path / "a.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    assert cli.main(["sweep", str(small(tmp_path)), "--jobs", "1", "--plot", str(tmp_path / "no" / "p.png")]) == 2
+    assert "p.png: cannot be written (No such file or directory)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)
+def test_shipped_experiments_have_points(path: Path) -> None:
+    assert all(point.task is not None for point in points(load_experiment(path)))
+
+
+def test_errors_name_the_experiment(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        load_experiment(tmp_path / "none.toml")

@@ -1,0 +1,337 @@
+"""Sweeps that are killed, interrupted, short of room, short of workers: one clear line, and nothing lost that was done.
+
+All of these end as the table that an undisturbed run gives, byte for byte, once they are run again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from executors import Here
+
+from gpusim import cli
+from gpusim.sweep import workers
+from gpusim.sweep.experiment import load_experiment
+from gpusim.sweep.run import sweep
+from gpusim.sweep.table import read_rows
+from gpusim.sweep.workers import DIED, local
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE_1 = ROOT / "traces" / "spaa20_table1.json"
+POINTS = 12
+PATIENCE_S = 60.0
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
+
+POLICIES = """
+import os, signal, time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpusim.policies.hardware import Leftover
+
+
+@dataclass
+class Slow(Leftover):
+    summary = "takes its time to begin"
+    name = "slow"
+    n: int = field(default=0, metadata={"help": "tells points apart"})
+
+    def prepare(self, gpu, streams):
+        time.sleep(float(os.environ.get("SLOW_S", "0")))
+        super().prepare(gpu, streams)
+
+
+@dataclass
+class Deadly(Slow):
+    summary = "kills its worker, at every try or, where there is a file for it, at the first"
+    name = "deadly"
+
+    def prepare(self, gpu, streams):
+        once = os.environ.get("DEADLY_ONCE")
+        if once is None or not Path(once).exists():
+            if once is not None:
+                Path(once).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().prepare(gpu, streams)
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    """Points that take as long as SLOW_S says."""
+    (tmp_path / "policies.py").write_text(POLICIES)
+    path = tmp_path / "slow.toml"
+    numbers = ", ".join(str(n) for n in range(POINTS))
+    path.write_text(f'traces = ["{TABLE_1}"]\npolicies = [{{ name = "policies.py:Slow", n = [{numbers}] }}]\n')
+    return path
+
+
+@pytest.fixture
+def undisturbed(experiment: Path, tmp_path: Path) -> bytes:
+    out = tmp_path / "undisturbed.csv"
+    sweep(load_experiment(experiment), out, Here, 1)
+    return out.read_bytes()
+
+
+def started(experiment: Path, *arguments: str, slow_s: float = 0.0, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "gpusim", "sweep", str(experiment), "--jobs", "2", *arguments]
+    if "--cluster" in arguments:
+        command.remove("--jobs")
+        command.remove("2")
+    return subprocess.Popen(
+        command,
+        env={**os.environ, "SLOW_S": str(slow_s), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.02)
+
+
+def rows_in(out: Path) -> int:
+    return max(0, len(out.read_text().splitlines()) - 1) if out.exists() else 0
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(child) for child in children.read_text().split()] if children.exists() else []
+
+
+def alive(process: int) -> bool:
+    stat = Path(f"/proc/{process}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def finish(experiment: Path) -> tuple[str, bytes]:
+    """Runs it to its end; what it said, and the table."""
+    process = started(experiment)
+    _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, told
+    return told, experiment.with_suffix(".csv").read_bytes()
+
+
+@posix
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_killed_at_any_moment_it_loses_what_was_under_way(experiment: Path, undisturbed: bytes, after: int) -> None:
+    out = experiment.with_suffix(".csv")
+    process = started(experiment, slow_s=0.1)
+    wait_for(lambda: rows_in(out) >= after and (after > 0 or out.exists()))
+    workers = workers_of(process)
+    process.kill()
+    process.communicate()
+    done = len(read_rows(out))
+    assert done >= after
+    wait_for(lambda: not any(alive(worker) for worker in workers))  # nobody goes on computing for nobody
+    told, whole = finish(experiment)
+    assert f"{POINTS} points, {POINTS - done} of them computed now" in told
+    assert whole == undisturbed
+
+
+@posix
+@pytest.mark.parametrize("to_all", [True, False], ids=["as a terminal sends it", "to the command alone"])
+def test_ctrl_c_is_one_line_and_goes_on_later(experiment: Path, undisturbed: bytes, to_all: bool) -> None:
+    out = experiment.with_suffix(".csv")
+    process = started(experiment, slow_s=0.3)
+    wait_for(lambda: rows_in(out) >= 2)
+    begun = time.monotonic()
+    if to_all:
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGINT)
+    printed, told = process.communicate(timeout=PATIENCE_S)
+    assert time.monotonic() - begun < 20.0, "it does not wait for what is under way"
+    assert process.returncode == 130
+    assert printed == ""
+    assert told == f"gpusim sweep: interrupted; what is done is kept in {out}, run it again to go on\n"
+    assert 2 <= len(read_rows(out)) < POINTS
+    assert finish(experiment)[1] == undisturbed
+
+
+@posix
+def test_a_full_disk_is_one_line_and_keeps_what_is_done(experiment: Path, undisturbed: bytes) -> None:
+    out = experiment.with_suffix(".csv")
+    room = len(undisturbed) // 2
+    limited = (
+        "import resource, signal, sys; from gpusim.cli import main; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room})); "
+        f"sys.exit(main(['sweep', {str(experiment)!r}, '--jobs', '1']))"
+    )
+    process = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert process.stderr == (
+        f"{out}: cannot be written (File too large); expected room for it; "
+        "what is done is kept, run it again to go on\n"
+    )
+    assert 0 < len(read_rows(out)) < POINTS
+    assert finish(experiment)[1] == undisturbed
+
+
+def test_a_table_that_cannot_be_begun_is_one_line(experiment: Path) -> None:
+    process = started(experiment, "--out", str(experiment.with_name("nowhere") / "table.csv"))
+    _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2 and told.count("\n") == 1
+    assert "table.csv: cannot be written (No such file or directory); expected " in told
+
+
+@pytest.mark.parametrize("wrong", ["{", '{"version": 1}', ""])
+def test_an_unreadable_trace_in_the_middle_is_rows_with_its_error(tmp_path: Path, wrong: str) -> None:
+    for name in ("a", "c"):
+        (tmp_path / f"{name}.json").write_bytes(TABLE_1.read_bytes())
+    (tmp_path / "b.json").write_text(wrong)
+    path = tmp_path / "three.toml"
+    path.write_text('traces = ["?.json"]\npolicies = ["serial", "leftover"]\nseeds = [0, 1]\n')
+    process = started(path)
+    printed, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0 and "serial" in printed
+    assert "gpusim sweep: 4 of 12 points failed; the first, b serial 0: b: " in told
+    rows = read_rows(tmp_path / "three.csv")
+    assert [row["trace"] for row in rows] == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
+    assert [bool(row["error"]) for row in rows] == [False] * 4 + [True] * 4 + [False] * 4
+    (tmp_path / "b.json").write_bytes(TABLE_1.read_bytes())
+    process = started(path)
+    process.communicate(timeout=PATIENCE_S)
+    rows = read_rows(tmp_path / "three.csv")
+    assert not any(row["error"] for row in rows)
+    assert [row["makespan_us"] for row in rows[4:8]] == [row["makespan_us"] for row in rows[:4]]
+
+
+@posix
+def test_a_point_that_kills_its_workers_is_a_row_and_no_other_is_lost(experiment: Path) -> None:
+    path = experiment.with_name("deadly.toml")
+    text = experiment.read_text().replace('", n = [0, 1, 2', '", n = [0, 2')
+    path.write_text(text.replace("policies = [", 'policies = [{ name = "policies.py:Deadly", n = [1, 3] }, '))
+    told, _ = finish(path)
+    rows = read_rows(path.with_suffix(".csv"))
+    assert [row["error"] for row in rows] == [DIED] * 2 + [""] * (POINTS - 1)
+    assert f"2 of {POINTS + 1} points failed; the first, spaa20_table1 k40c policies.py:Deadly:n=1 0: {DIED}" in told
+
+
+@posix
+def test_a_worker_that_dies_once_costs_nothing(
+    experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEADLY_ONCE", str(tmp_path / "died"))
+    path = experiment.with_name("once.toml")
+    path.write_text(experiment.read_text().replace(":Slow", ":Deadly"))
+    done = sweep(load_experiment(path), tmp_path / "once.csv", *local(2))
+    assert (tmp_path / "died").exists()
+    assert not done.failures
+    sweep(load_experiment(path), tmp_path / "again.csv", Here, 1)
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "once.csv").read_bytes()
+
+
+# ---- a real scheduler and real workers on loopback
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_" + arguments[0], *arguments[1:]],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "SLOW_S": "0.1"},
+        cwd=ROOT,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
+    """A scheduler and two workers: its address, and the processes in this order."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    host, port = address.removeprefix("tcp://").split(":")
+    worker = ("worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+    with (
+        running("scheduler", "--host", host, "--port", port, "--no-dashboard") as scheduler,
+        running(*worker) as first,
+        running(*worker) as second,
+    ):
+        yield address, [scheduler, first, second]
+
+
+@posix
+def test_a_cluster_gives_the_same_table_though_a_worker_is_killed(experiment: Path, undisturbed: bytes) -> None:
+    pytest.importorskip("distributed")
+    out = experiment.with_suffix(".csv")
+    with cluster() as (address, (_, first, _)):
+        process = started(experiment, "--cluster", address)
+        wait_for(lambda: rows_in(out) >= 3)
+        first.kill()
+        _, told = process.communicate(timeout=PATIENCE_S)
+    assert told == f"gpusim sweep: {POINTS} points, {POINTS} of them computed now, are in {out}\n"
+    assert out.read_bytes() == undisturbed
+
+
+@posix
+def test_a_scheduler_that_goes_is_one_line(experiment: Path, undisturbed: bytes) -> None:
+    pytest.importorskip("distributed")
+    out = experiment.with_suffix(".csv")
+    with cluster() as (address, (scheduler, _, _)):
+        process = started(experiment, "--cluster", address)
+        wait_for(lambda: rows_in(out) >= 2)
+        scheduler.kill()
+        _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert told == (
+        f"--cluster: {address} is gone; expected a scheduler that stays; what is done is kept, run it again to go on\n"
+    )
+    assert finish(experiment)[1] == undisturbed
+
+
+def test_a_cluster_without_workers_is_one_line(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(workers, "CONNECT_S", 2)
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
+    assert capsys.readouterr().err.startswith(f"--cluster: {address} does not answer (OSError); expected the address ")
+    with running("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"):
+        monkeypatch.setattr(workers, "CONNECT_S", 10)
+        assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
+    assert capsys.readouterr().err == f"--cluster: {address} has no workers; expected one within 10 s\n"
+
+
+def test_an_address_that_is_none_is_one_line(experiment: Path) -> None:
+    pytest.importorskip("distributed")
+    process = started(experiment, "--cluster", "nowhere")
+    _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert (
+        told
+        == "--cluster: 'nowhere' is no address; expected the address of a dask scheduler, such as tcp://HOST:8786\n"
+    )
