@@ -418,6 +418,13 @@ def test_short_blocks_end_late_in_a_long_replay(core: ModuleType) -> None:
 # ---- jitter ---------------------------------------------------------------------------------------------------------
 
 
+def test_the_remainder_without_a_division() -> None:
+    prime = 2**31 - 1
+    most = (prime - 1) ** 2 + 67890
+    for x in (0, 1, prime - 1, prime, prime + 1, 2 * prime, prime * prime - prime, most, *range(7, most, most // 1000)):
+        assert plain_core().below_prime(x) == x % prime
+
+
 def test_jitter_is_uniform_with_the_deviation_asked_for() -> None:
     factors = [plain_core().jitter_factor(3, block, 0.02) for block in range(20_000)]
     mean = sum(factors) / len(factors)

@@ -5,6 +5,7 @@ cimport cython
 cdef long long RESOURCES, USES, FIRST_MIXES, SKIPPED_WAVES, _BINS
 cdef double FINISHED, ROUNDING, _NEVER
 
+cdef long long below_prime(long long x) noexcept
 @cython.locals(x=cython.longlong)
 cdef double jitter_factor(long long seed, long long block, double jitter)
 

@@ -58,13 +58,19 @@ def joined(first: array[Any], second: array[Any]) -> array[Any]:
     return both
 
 
+def below_prime(x: int) -> int:
+    """The remainder of ``x``, less than 2**62 - 1, on division by the prime 2147483647 = 2**31 - 1."""
+    x = (x >> 31) + (x & 2147483647)
+    return x - 2147483647 if x >= 2147483647 else x
+
+
 def jitter_factor(seed: int, block: int, jitter: float) -> float:
     """The work of one block over the mean: uniform, standard deviation ``jitter``, the same for the same arguments."""
-    # 2147483647 is small enough that no product leaves 63 bits, and a constant so that C need not divide
-    x = (seed + 1 + block * 48271) % 2147483647
-    x = (x * x + 12345) % 2147483647
-    x = (x * 16807 + block) % 2147483647
-    x = (x * x + 67890) % 2147483647
+    # the prime is small enough that no product leaves 62 bits
+    x = below_prime(seed + 1 + block * 48271)
+    x = below_prime(x * x + 12345)
+    x = below_prime(x * 16807 + block)
+    x = below_prime(x * x + 67890)
     return 1.0 + jitter * 3.4641016151377544 * (x / 2147483647.0 - 0.5)
 
 

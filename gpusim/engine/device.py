@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,6 +105,7 @@ class Device:
         self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
         self._known_rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
         self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
+        self._known_sms: dict[bytes, array[int]] = {}  # lists of the SMs that launches ran on
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
         self._next_id = 0
         self._deciding = False
@@ -185,7 +187,7 @@ class Device:
         launch.start_us = self._sms.started_at(slot)
         launch.dispatched_us = self._sms.dispatched(slot)
         launch.end_us = self._sms.now
-        launch.spans = self._sms.span_columns(slot)
+        launch.spans = self._spans(slot)
         del self._launches[launch.id]
         self._grants.pop(launch.id, None)
         self._placing.pop(launch.id, None)
@@ -195,6 +197,11 @@ class Device:
         self.finished.append(launch)
         launch.done.succeed()
         self._decide_soon()
+
+    def _spans(self, slot: int) -> Spans:
+        """Where the blocks of a launch ran; launches that ran on the same SMs share the list of them."""
+        sms, blocks, starts, ends = self._sms.span_columns(slot)
+        return self._known_sms.setdefault(sms.tobytes(), sms), blocks, starts, ends
 
     # ---- deciding --------------------------------------------------------------------------------------------------
 
