@@ -1,4 +1,4 @@
-"""Put into documents what the commands print that they quote: `python docs/refresh.py FILE…` (default: README.md).
+"""Put into documents what the commands print that they quote: `python docs/refresh.py FILE…` (default: all of them).
 
 A document marks such a place with a comment and a block, which this rewrites:
 
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ("README.md", "experiments/README.md")
 PLACE = re.compile(r"(<!-- gpusim (?P<arguments>[^\n]*?) -->\n+```text\n).*?(```)", re.DOTALL)
 
 
@@ -34,7 +35,7 @@ def printed(arguments: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rewrites the documents."""
-    for name in (sys.argv[1:] if argv is None else argv) or ["README.md"]:
+    for name in (sys.argv[1:] if argv is None else argv) or DOCUMENTS:
         path = ROOT / name
         path.write_text(refreshed(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0

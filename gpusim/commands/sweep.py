@@ -96,17 +96,17 @@ def _as_json(swept: Swept) -> dict[str, Any]:
 
 
 def _print(swept: Swept) -> None:
-    from gpusim.sweep.summary import fastest, policy_summaries, rows
+    from gpusim.sweep.summary import policy_summaries, rows, workloads
     from gpusim.tables import print_table
 
     summaries = policy_summaries(swept)
     if summaries:
         print_table(*_policy_table(swept, summaries[:MOST_ROWS]))
         _print_left_out(len(summaries) - MOST_ROWS)
-    best = fastest(rows(swept))
-    if not swept.experiment.varied and len(swept.experiment.policies) > 1 and 1 < len(best) <= MOST_ROWS:
+    each = workloads(rows(swept))
+    if not swept.experiment.varied and len(swept.experiment.policies) > 1 and 1 < len(each) <= MOST_ROWS:
         print()
-        print_table(*_best_table(swept, best))
+        print_table(*_workload_table(swept, each))
 
 
 def _tell(text: str) -> None:
@@ -154,18 +154,31 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
     return [*columns, Column("undominated")], cells
 
 
-def _best_table(swept: Swept, best: Sequence[Row]) -> tuple[list[Column], list[list[str]], str]:
+def _workload_table(swept: Swept, each: Sequence[Sequence[Row]]) -> tuple[list[Column], list[list[str]], str]:
+    """The fastest policy of each workload, and what each oracle found for it."""
     from gpusim.sweep.run import label_names
-    from gpusim.tables import Column, number
+    from gpusim.sweep.summary import fastest
+    from gpusim.tables import Column
 
-    names = [name for name in label_names(swept.experiment) if len({row.labels[name] for row in best}) > 1]
-    names = [*(name for name in names if name != "policy"), "policy"]
-    cells = [
-        [*(str(row.labels[name]) for name in names), number(row.figures["speedup_vs_serial"], 3) + "x", row.division]
-        for row in best
+    names = [
+        name
+        for name in label_names(swept.experiment)
+        if name != "policy" and len({of[0].labels[name] for of in each}) > 1
     ]
-    columns = [*(Column(name) for name in names), Column("speedup", right=True), Column("division", narrow="break")]
-    return columns, cells, "Fastest policy of each workload"
+    oracles = list(dict.fromkeys(str(row.labels["policy"]) for of in each for row in of if row.division))
+    cells = []
+    for of in each:
+        best = fastest(of)
+        found = {str(row.labels["policy"]): f"{_speedup(row)} {row.division}" for row in of}
+        labels = (str(best.labels[name]) for name in names)
+        cells.append([*labels, str(best.labels["policy"]), _speedup(best), *(found.get(name, "") for name in oracles)])
+    columns = [*(Column(name) for name in names), Column("fastest policy"), Column("speedup", right=True)]
+    columns += [Column(name, narrow="break") for name in oracles]
+    return columns, cells, "Each workload"
+
+
+def _speedup(row: Row) -> str:
+    return f"{row.figures['speedup_vs_serial']:.3f}x"
 
 
 def _print_left_out(count: int) -> None:

@@ -70,7 +70,7 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
     varied = swept.experiment.varied
     found: list[PolicySummary] = []
     for on, here in grouped(rows(swept), ("gpu", *varied)).items():
-        wins = [row.labels["policy"] for row in fastest(here)]
+        wins = [fastest(of).labels["policy"] for of in workloads(here)]
         policies = grouped(here, ("policy",))
         merits = {policy: (_mean(of, "stp"), _mean(of, "fairness")) for policy, of in policies.items()}
         front = undominated(list(merits.values()))
@@ -93,13 +93,16 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
     return found
 
 
-def fastest(several: Iterable[Row]) -> list[Row]:
-    """Of each workload on each GPU with each seed the fastest row; of equals the first."""
-    found = []
-    for of in grouped(several, tuple(name for name in _names(several) if name != "policy")).values():
-        best = max(row.figures["speedup_vs_serial"] for row in of)
-        found.append(next(row for row in of if row.figures["speedup_vs_serial"] >= best * (1.0 - CLOSE)))
-    return found
+def workloads(several: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each workload on each GPU with each seed: one a policy."""
+    names = list(several[0].labels) if several else []
+    return list(grouped(several, [name for name in names if name != "policy"]).values())
+
+
+def fastest(of: Sequence[Row]) -> Row:
+    """The fastest of some rows; of equals the first."""
+    best = max(row.figures["speedup_vs_serial"] for row in of)
+    return next(row for row in of if row.figures["speedup_vs_serial"] >= best * (1.0 - CLOSE))
 
 
 def grouped(several: Iterable[Row], names: Sequence[str]) -> dict[tuple[Label, ...], list[Row]]:
@@ -122,7 +125,3 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 def _mean(several: Sequence[Row], figure: str) -> float:
     return sum(row.figures[figure] for row in several) / len(several)
-
-
-def _names(several: Iterable[Row]) -> tuple[str, ...]:
-    return next((tuple(row.labels) for row in several), ())
