@@ -46,7 +46,7 @@ def launches_of(trace: Trace) -> dict[tuple[str, int], KernelLaunch]:
 
 
 @pytest.mark.parametrize("policy", WHOLE_GPU)
-@settings(max_examples=25)
+@settings(max_examples=50)
 @given(launch=kernels())
 def test_a_kernel_alone_takes_its_recorded_time(policy: str, launch: KernelLaunch) -> None:
     result = replay(alone(launch), H200, policy)
@@ -61,7 +61,7 @@ def faster(gpu: GPU, **changes: float) -> GPU:
     return replace(gpu, name="other", model=gpu.model.model_copy(update=model), **own)
 
 
-@settings(max_examples=60)
+@settings(max_examples=400)
 @given(launch=kernels(), factor=st.sampled_from([1.1, 2.0, 8.0]))
 def test_more_bandwidth_never_slows_a_kernel_alone(launch: KernelLaunch, factor: float) -> None:
     peak, sustained = H200.dram_bandwidth_gb_per_s, H200.model.dram_sustained_gb_per_s
@@ -70,7 +70,7 @@ def test_more_bandwidth_never_slows_a_kernel_alone(launch: KernelLaunch, factor:
     assert transferred(model, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=400)
 @given(launch=kernels(), factor=st.sampled_from([1.1, 2.0]))
 def test_a_faster_clock_never_slows_a_kernel_alone(launch: KernelLaunch, factor: float) -> None:
     model = anchored(launch, H200)
@@ -78,7 +78,7 @@ def test_a_faster_clock_never_slows_a_kernel_alone(launch: KernelLaunch, factor:
     assert transferred(model, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=300)
 @given(launch=kernels(), sms=st.sampled_from([133, 144, 264]))
 def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int) -> None:
     """Where memory binds, more SMs run its last wave at fewer blocks an SM: that may cost a little."""
@@ -86,7 +86,7 @@ def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int
     assert transferred(model, H200, faster(H200, sm_count=sms), "").solo_us <= model.solo_us * 1.05
 
 
-@settings(max_examples=40)
+@settings(max_examples=200)
 @given(launch=kernels())
 def test_a_gpu_of_the_same_numbers_changes_nothing(launch: KernelLaunch) -> None:
     model = anchored(launch, H200)
@@ -135,19 +135,19 @@ def anchored_model(launch: KernelLaunch) -> anchor.KernelModel:
     return MODELS.model(launch, "")
 
 
-@settings(max_examples=60)
+@settings(max_examples=600)
 @given(trace=traces(), policy=POLICIES)
 def test_random_traces_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=25)
+@settings(max_examples=300)
 @given(trace=traces(max_streams=4, max_operations=6, with_arrivals=True), policy=POLICIES)
 def test_random_traces_with_arrivals_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=40)
+@settings(max_examples=150)
 @given(trace=traces(max_streams=4))
 def test_serial_takes_no_less_than_its_kernels_alone(trace: Trace) -> None:
     result = replay(trace, H200, "serial", kernels=MODELS)
@@ -155,7 +155,7 @@ def test_serial_takes_no_less_than_its_kernels_alone(trace: Trace) -> None:
     assert result.makespan_us >= sum(run.solo_us for run in on_main) * (1 - 1e-6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=150)
 @given(trace=traces(max_streams=1, max_operations=5))
 def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
     result = replay(trace, H200, "leftover", kernels=MODELS)
@@ -165,13 +165,13 @@ def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
 # ---- the same again -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=80)
 @given(trace=traces(), policy=POLICIES)
 def test_the_same_replay_twice_is_the_same(trace: Trace, policy: str) -> None:
     assert replay(trace, H200, policy) == replay(trace, H200, policy)
 
 
-@settings(max_examples=30)
+@settings(max_examples=50)
 @given(trace=traces(), policy=POLICIES)
 def test_what_was_worked_out_before_changes_nothing(trace: Trace, policy: str) -> None:
     kernels = Kernels(H200, H200)
