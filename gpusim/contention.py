@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 
 from gpusim.gpu import ModelConstants
@@ -189,7 +190,8 @@ def binding(residents: Sequence[tuple[Sharing, int]], index: int, dram: float, l
     return max(parts, key=lambda name: parts[name])
 
 
-def age_shares(count: int, preference: float) -> list[float]:
+@cache
+def age_shares(count: int, preference: float) -> tuple[float, ...]:
     """How ``count`` co-resident blocks of one kernel split their SM's progress, oldest first; they sum to ``count``.
 
     Warp schedulers prefer old warps once they are saturated (seen on the H200: greedy, then oldest). Each block
@@ -199,7 +201,7 @@ def age_shares(count: int, preference: float) -> list[float]:
     for _ in range(count - 1):
         weights.append(weights[-1] * (1.0 - preference))
     total = sum(weights)
-    return [count * weight / total for weight in weights]
+    return tuple(count * weight / total for weight in weights)
 
 
 def _time(kernel: Sharing, queue: float) -> float:

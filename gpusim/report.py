@@ -75,8 +75,12 @@ def compare(
     for i, policy in enumerate(runs):
         if progress is not None:
             progress(policy, i + 1, len(runs))
-        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo)
-    serial_us = results[BASELINE].makespan_us
+        result = replay(trace, gpu, policy, kernels=kernels, solo=solo)
+        if policy == BASELINE:
+            serial_us = result.makespan_us
+        if policy in wanted:
+            results[policy] = result  # a long one that nobody asked for would only take room
+        del result
     entries = [
         Entry(results[policy], _ratio(serial_us, results[policy].makespan_us), error_band(gpu, policy, trace))
         for policy in wanted

@@ -21,6 +21,7 @@ from gpusim.result import Placements, Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
+MOST_MIXES = 50_000  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
 
 _Shares = tuple[float | None, float | None, float | None]  # of issue slots, L1 path and DRAM; None: no limit
 
@@ -262,11 +263,9 @@ class Device:
         launch.model = model = self._sized(launch)
         launch.slot = slot = self._slot_for(model)
         self._slots[slot] = launch
-        if self._last_model[slot] is not model:
-            stale = self._last_model[slot] is not None
-            self._last_model[slot] = model
-            if stale:
-                self._forget_mixes()
+        last, self._last_model[slot] = self._last_model[slot], model
+        if (last is not None and last is not model) or len(self._mix_loads) > MOST_MIXES:
+            self._forget_mixes()
         self._sms.submit(
             slot,
             model.blocks,
@@ -400,6 +399,8 @@ class Device:
         """`mix_rates`, worked out once for each mix of kernels."""
         key = tuple((id(model), count) for model, count in models)
         if key not in self._known_rates:
+            if len(self._known_rates) > MOST_MIXES:
+                self._known_rates.clear()
             self._known_rates[key] = mix_rates(models)
         return self._known_rates[key]
 
