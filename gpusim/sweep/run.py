@@ -139,12 +139,12 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
     except InputError as error:
         yield from _unreadable(experiment, source, error)
         return
-    content = packed(trace)
+    content, parts = packed(trace), workloads(trace, experiment.workload)
     for gpu, device in zip(gpus, devices, strict=True):
         for changes in experiment.parameters:
             varied = varied_gpu(experiment, gpu, changes)
             first = Task("", model_version(), content, experiment.workload, (), device, varied, "", 0)
-            for names in workloads(trace, experiment.workload):
+            for names in parts:
                 yield from _points(experiment, source.label, replace(first, names=names))
 
 

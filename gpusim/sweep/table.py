@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
@@ -70,17 +71,12 @@ class Table:
             InputError: the file cannot be written.
         """
         self._write_csv(self._journal, rows)
-        try:
-            with self._journal.open("a", encoding="utf-8", newline="") as file:
+        with _opened(self._journal) as file:
 
-                def append(labels: Sequence[Label], identity: str, outcome: Outcome) -> None:
-                    file.write(_line(_cells(labels, identity, outcome)))
-                    file.flush()
+            def append(labels: Sequence[Label], identity: str, outcome: Outcome) -> None:
+                _write(self._journal, file, _line(_cells(labels, identity, outcome)).encode())
 
-                yield append
-        except OSError as error:
-            expected = "room for it; what is done is kept, run it again to go on"
-            raise InputError(self._journal, "", f"cannot be written ({error.strerror or error})", expected) from None
+            yield append
 
     def finish(self, rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> None:
         """Write the whole table in its order.
@@ -100,6 +96,26 @@ class Table:
             file.write(_line(self.columns))
             for labels, identity, outcome in rows:
                 file.write(_line(_cells(labels, identity, outcome)))
+
+
+def _opened(path: Path) -> FileIO:
+    try:
+        return path.open("ab", buffering=0)
+    except OSError as error:
+        raise _no_room(path, error) from None
+
+
+def _write(path: Path, file: FileIO, line: bytes) -> None:
+    try:
+        while line:
+            line = line[file.write(line) :]
+    except OSError as error:
+        raise _no_room(path, error) from None
+
+
+def _no_room(path: Path, error: OSError) -> InputError:
+    expected = "room for it; what is done is kept, run it again to go on"
+    return InputError(path, "", f"cannot be written ({error.strerror or error})", expected)
 
 
 def read_rows(path: str | Path) -> list[dict[str, str]]:
