@@ -121,7 +121,7 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
     [
         ("traces = [", "is not TOML: "),
         ('policies = ["serial"]', "traces: missing; expected this key"),
-        ('traces = []\npolicies = ["serial"]', "traces: has (); expected "),
+        ('traces = []\npolicies = ["serial"]', "traces: has []; expected "),
         ('traces = ["no*.json"]\npolicies = ["serial"]', "traces[0]: 'no*.json' matches no file; expected traces, "),
         ('traces = ["{t}"]\npolicies = ["serial", "sreial"]', "policies[1]: no such policy; expected one of "),
         ('traces = ["{t}"]\npolicies = ["inter-sm:smz=1"]', "policies[0]: has no parameter 'smz'; expected one of "),
@@ -133,6 +133,26 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
         ('traces = ["{t}"]\npolicies = ["serial"]\nseeds = [-1]', "seeds[0]: has -1; expected "),
         ('traces = ["{t}"]\npolicies = ["serial"]\nseed = [1]', "seed: unknown key; expected no such key here"),
         ('traces = ["{t}"]\npolicies = ["serial"]\nworkload = "all"', "workload: has 'all'; expected 'trace', "),
+        ('traces = "{t}"\npolicies = ["serial"]', "traces: has "),
+        ('traces = ["."]\npolicies = ["serial"]', "traces[0]: '.' matches no file; expected traces, "),
+        ('traces = ["{t}"]\npolicies = [1]', "policies[0]: is 1; expected a text or a table"),
+        (
+            'traces = ["{t}"]\npolicies = [{{ name = "quota", blocks = [] }}]',
+            "policies[0].blocks: is []; expected a value, ",
+        ),
+        (
+            'traces = ["{t}"]\npolicies = [{{ name = ["a", "b"] }}]',
+            "policies[0].name: is not one text; expected the name ",
+        ),
+        ('traces = ["{t}"]\npolicies = ["serial"]\nparameters = [1]', "parameters[0]: is 1; expected a table"),
+        (
+            'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = nan',
+            "parameters: sm_count: is nan (k40c); expected a number",
+        ),
+        (
+            'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = {{ a = 1 }}',
+            "parameters[0].sm_count: is {'a': 1}; expected a value, or a list of some",
+        ),
         (
             'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nl2_bytes = 1',
             "parameters[0].l2_bytes: is nothing that can be changed; expected one of sm_count, ",
@@ -143,7 +163,7 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
         ),
         (
             'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = true',
-            "parameters[0].sm_count: is no number; expected numbers, or texts such as x0.5",
+            "parameters[0].sm_count: has True; expected numbers, or texts such as x0.5",
         ),
     ],
 )

@@ -149,16 +149,22 @@ def test_killed_at_any_moment_it_loses_what_was_under_way(experiment: Path, undi
 
 
 @posix
-@pytest.mark.parametrize("to_all", [True, False], ids=["as a terminal sends it", "to the command alone"])
-def test_ctrl_c_is_one_line_and_goes_on_later(experiment: Path, undisturbed: bytes, to_all: bool) -> None:
+@pytest.mark.parametrize(
+    ("sent", "to_all"),
+    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, False)],
+    ids=["Ctrl-C as a terminal sends it", "Ctrl-C to the command alone", "SIGTERM"],
+)
+def test_ctrl_c_is_one_line_and_goes_on_later(
+    experiment: Path, undisturbed: bytes, sent: signal.Signals, to_all: bool
+) -> None:
     out = experiment.with_suffix(".csv")
     process = started(experiment, slow_s=0.3)
     wait_for(lambda: rows_in(out) >= 2)
     begun = time.monotonic()
     if to_all:
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, sent)
     else:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
     printed, told = process.communicate(timeout=PATIENCE_S)
     assert time.monotonic() - begun < 20.0, "it does not wait for what is under way"
     assert process.returncode == 130
@@ -239,6 +245,21 @@ def test_a_worker_that_dies_once_costs_nothing(
     assert not done.failures
     sweep(load_experiment(path), tmp_path / "again.csv", Here, 1)
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "once.csv").read_bytes()
+
+
+def test_workers_that_cannot_start_are_one_line(experiment: Path, tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "from gpusim.errors import InputError\nfrom gpusim.sweep import run, workers\n"
+        "from gpusim.sweep.experiment import load_experiment\n"
+        f"experiment = load_experiment({str(experiment)!r})\n"
+        "try:\n    run.sweep(experiment, 'table.csv', *workers.local(2))\n"
+        "except InputError as error:\n    print(error)\n"
+    )
+    process = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0
+    assert process.stdout.startswith("workers: die as they start; expected memory for them, and in a script of one's ")
+    assert rows_in(tmp_path / "table.csv") == 0
 
 
 # ---- a real scheduler and real workers on loopback

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     experiment = load_experiment(args.experiment)
     out = args.out or args.experiment.with_suffix(".csv")
     try:
-        with _executors(args.jobs, args.cluster) as (executors, width):
+        with _sigterm_as_ctrl_c(), _executors(args.jobs, args.cluster) as (executors, width):
             swept = sweep(experiment, out, executors, width, _tell_what_is_known)
     except KeyboardInterrupt:
         _tell(f"interrupted; what is done is kept in {out}, run it again to go on")
@@ -69,6 +71,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(swept)
     return 0
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Batch systems end what has run too long with SIGTERM."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _executors(jobs: int | None, address: str | None) -> AbstractContextManager[tuple[Executors, int]]:

@@ -16,13 +16,13 @@ Several values make every combination; several `[[parameters]]` follow one anoth
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpusim.errors import InputError, from_pydantic, quote
 from gpusim.files import read_text
@@ -34,27 +34,18 @@ from gpusim.workload import WorkloadKind
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Scalar = bool | int | float | str
-Values = Annotated[tuple[Scalar, ...], Field(min_length=1)]
-
-PARAMETERS = "of the GPU, by name of `gpusim.what_if.QUANTITIES`: a value or several; a table or several"
+Item = TypeVar("Item")
 
 
 class _ExperimentFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    traces: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(description="files or patterns such as *.json.gz")
-    workload: WorkloadKind = Field(default="trace", description="what of each trace to replay")
-    gpus: tuple[Text, ...] = Field(default=(), description="names or GPU files; none: where the trace was recorded")
-    policies: Annotated[tuple[Text | dict[str, Scalar | Values], ...], Field(min_length=1)] = Field(
-        description="as --policy takes them, or tables with the policy's name and values of its parameters"
-    )
-    parameters: tuple[dict[str, Scalar | Values], ...] = Field(default=(), description=PARAMETERS)
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(default=(0,), description="of the jitter of blocks")
-
-    @field_validator("parameters", mode="before")
-    @classmethod
-    def _one_table(cls, given: Any) -> Any:
-        return (given,) if isinstance(given, dict) else given
+    traces: Annotated[list[Text], Field(min_length=1)]
+    workload: WorkloadKind = "trace"
+    gpus: list[Text] = []
+    policies: Annotated[list[Any], Field(min_length=1)]
+    parameters: Any = []
+    seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +107,21 @@ def load_experiment(path: str | Path) -> Experiment:
     """
     text = read_text(path)
     try:
-        file = _ExperimentFile.model_validate(_tuples(tomllib.loads(text)))
+        file = _ExperimentFile.model_validate(tomllib.loads(text))
     except ValidationError as error:
         raise from_pydantic(path, error) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(path, "", f"is not TOML: {error}", "an experiment in TOML") from None
     folder = Path(path).parent
+    tables = file.parameters if isinstance(file.parameters, list) else [file.parameters]
     try:
-        gpus = tuple(_gpu(folder, name, f"gpus[{n}]") for n, name in enumerate(file.gpus))
         return Experiment(
             path=Path(path),
             sources=_sources(folder, file.traces),
             workload=file.workload,
-            gpus=_once(gpus),
+            gpus=_once(_gpu(folder, name, f"gpus[{n}]") for n, name in enumerate(file.gpus)),
             policies=_once(c for n, given in enumerate(file.policies) for c in _choices(folder, given, n)),
-            parameters=tuple(changes for n, table in enumerate(file.parameters) for changes in _changes(table, n))
-            or ({},),
+            parameters=tuple(change for n, table in enumerate(tables) for change in _changes(table, n)) or ({},),
             seeds=_once(file.seeds),
         )
     except InputError as error:
@@ -153,16 +143,7 @@ def varied_gpu(experiment: Experiment, gpu: GPU, changes: Mapping[str, float | s
         raise InputError(experiment.path, place, f"{error.problem} ({gpu.name})", error.expected) from None
 
 
-def _tuples(content: Any) -> Any:
-    """TOML's lists as tuples, which a strict model asks for."""
-    if isinstance(content, list):
-        return tuple(_tuples(item) for item in content)
-    if isinstance(content, dict):
-        return {key: _tuples(value) for key, value in content.items()}
-    return content
-
-
-def _sources(folder: Path, patterns: tuple[str, ...]) -> tuple[Source, ...]:
+def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
     found: dict[str, Path] = {}
     for n, pattern in enumerate(patterns):
         matched = _matches(folder, pattern)
@@ -178,13 +159,13 @@ def _sources(folder: Path, patterns: tuple[str, ...]) -> tuple[Source, ...]:
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
     """Files that a name or pattern stands for, sorted."""
-    path = Path(pattern)
-    if (folder / path).is_file():
-        return [folder / path]
-    root = Path(path.anchor) if path.is_absolute() else folder
+    path = folder / pattern
     try:
-        return sorted(root.glob(str(path.relative_to(path.anchor) if path.is_absolute() else path)))
-    except (ValueError, OSError):
+        if path.is_file():
+            return [path]
+        root = Path(path.anchor) if path.is_absolute() else Path()
+        return sorted(found for found in root.glob(str(path.relative_to(root))) if found.is_file())
+    except (ValueError, OSError, IndexError):  # nothing that a file can be called
         return []
 
 
@@ -206,40 +187,56 @@ def _gpu(folder: Path, name: str, place: str) -> GPU:
     return load_gpu(path)
 
 
-def _choices(folder: Path, given: str | Mapping[str, Scalar | tuple[Scalar, ...]], n: int) -> Iterator[Choice]:
+def _choices(folder: Path, given: object, n: int) -> Iterator[Choice]:
     """The policies of one entry, each tried whether there is such a one."""
-    for label in [given] if isinstance(given, str) else _policy_texts(given, f"policies[{n}]"):
+    place = f"policies[{n}]"
+    for label in [given] if isinstance(given, str) else _policy_texts(_table(given, place, "a text"), place):
         file = label.partition(":")[0]
         text = str(folder / file) + label.removeprefix(file) if file.endswith(".py") else label
         try:
             source = policy_source(text)
         except InputError as error:
-            raise InputError(error.path, f"policies[{n}]", error.problem, error.expected) from None
+            raise InputError(error.path, place, error.problem, error.expected) from None
         yield Choice(label, text, source)
 
 
-def _policy_texts(table: Mapping[str, Scalar | tuple[Scalar, ...]], place: str) -> Iterator[str]:
-    name = table.get("name")
-    if not isinstance(name, str):
-        raise InputError(None, f"{place}.name", "missing" if name is None else "is no text", "the name of a policy")
+def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator[str]:
+    (name, *others) = table.get("name", [None])
+    if not isinstance(name, str) or others:
+        problem = "is not one text" if "name" in table else "missing"
+        raise InputError(None, f"{place}.name", problem, "the name of a policy")
     for chosen in _combinations({key: values for key, values in table.items() if key != "name"}):
         yield name + ":" * bool(chosen) + ",".join(f"{key}={_plain(value)}" for key, value in chosen.items())
 
 
-def _changes(table: Mapping[str, Scalar | tuple[Scalar, ...]], n: int) -> Iterator[Mapping[str, float | str]]:
+def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
+    place = f"parameters[{n}]"
+    table = _table(given, place)
     for name, values in table.items():
         if name not in QUANTITIES:
-            raise InputError(
-                None, f"parameters[{n}].{name}", "is nothing that can be changed", f"one of {', '.join(QUANTITIES)}"
-            )
-        if any(isinstance(value, bool) for value in (values if isinstance(values, tuple) else (values,))):
-            raise InputError(None, f"parameters[{n}].{name}", "is no number", "numbers, or texts such as x0.5")
+            expected = f"one of {', '.join(QUANTITIES)}"
+            raise InputError(None, f"{place}.{name}", "is nothing that can be changed", expected)
+        for value in values:
+            if isinstance(value, bool):
+                raise InputError(None, f"{place}.{name}", f"has {quote(value)}", "numbers, or texts such as x0.5")
     yield from _combinations(table)
 
 
-def _combinations(table: Mapping[str, Scalar | tuple[Scalar, ...]]) -> Iterator[dict[str, Scalar]]:
-    lists = [values if isinstance(values, tuple) else (values,) for values in table.values()]
-    for chosen in product(*lists):
+def _table(given: object, place: str, other: str = "") -> dict[str, Sequence[Scalar]]:
+    """A table with a value or a list of values under each key, all as lists."""
+    if not isinstance(given, dict):
+        raise InputError(None, place, f"is {quote(given)}", f"{other} or a table".removeprefix(" or "))
+    table: dict[str, Sequence[Scalar]] = {}
+    for key, value in given.items():
+        values = value if isinstance(value, list) else [value]
+        if not values or not all(isinstance(one, Scalar) for one in values):
+            raise InputError(None, f"{place}.{key}", f"is {quote(value)}", "a value, or a list of some")
+        table[key] = values
+    return table
+
+
+def _combinations(table: Mapping[str, Sequence[Scalar]]) -> Iterator[dict[str, Scalar]]:
+    for chosen in product(*table.values()):
         yield dict(zip(table, chosen, strict=True))
 
 
@@ -248,5 +245,5 @@ def _plain(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _once(items: Any) -> Any:
+def _once(items: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(dict.fromkeys(items))

@@ -29,7 +29,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from gpusim.errors import InputError, quote
-from gpusim.sweep.compute import Outcome, Task, compute, failed
+from gpusim.sweep.compute import Outcome, Task, compute, failed, model_version
 
 Executors = Callable[[], Executor]
 """Starts an executor; called again where the one before has broken."""
@@ -48,12 +48,20 @@ def outcomes(tasks: Iterable[Task], executors: Executors, width: int) -> Generat
         tasks: the points.
         executors: of any kind of `concurrent.futures`.
         width: points handed out at a time.
+
+    Raises:
+        InputError: workers die before they compute anything.
     """
     waiting = deque(tasks)
+    some = False
     while waiting:
         lost: list[Task] = []
         with _started(executors) as executor:
-            yield from _until_broken(waiting, executor, width, lost)
+            for outcome in _until_broken(waiting, executor, width, lost):
+                some = True
+                yield outcome
+        if lost and not some:
+            _require_workers(executors)
         for task in lost:
             yield task, _alone(task, executors)
 
@@ -78,6 +86,16 @@ def _until_broken(
                 lost.append(task)
             else:
                 yield task, outcome
+
+
+def _require_workers(executors: Executors) -> None:
+    """Tells apart workers that cannot start from points that kill them."""
+    with _started(executors) as executor:
+        try:
+            executor.submit(model_version).result()
+        except BrokenExecutor:
+            expected = "memory for them, and in a script of one's own `if __name__ == '__main__':`"
+            raise InputError(None, "workers", "die as they start", expected) from None
 
 
 def _alone(task: Task, executors: Executors) -> Outcome:
