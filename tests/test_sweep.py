@@ -5,19 +5,22 @@ from __future__ import annotations
 import csv
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from executors import Here
 
-from gpusim import cli, load_gpu, load_trace, replay
+from gpusim import cli, load_gpu, load_trace
+from gpusim import replay as replayed
 from gpusim.errors import InputError
 from gpusim.sweep import compute, summary
 from gpusim.sweep.experiment import load_experiment
 from gpusim.sweep.run import Swept, label_names, points, sweep
 from gpusim.sweep.table import read_rows
 from gpusim.sweep.workers import local
+from gpusim.trace import Host, Stream, Trace
 from gpusim.what_if import what_if
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -249,7 +252,7 @@ def test_identity_of_a_users_policy_is_that_of_its_file(tmp_path: Path) -> None:
 def test_a_worker_with_other_sources_says_so(tmp_path: Path) -> None:
     (point, *_) = points(load_experiment(small(tmp_path)))
     assert point.task is not None
-    other = compute.compute(compute.Task(**{f: getattr(point.task, f) for f in point.task.__slots__} | {"model": "x"}))
+    other = compute.compute(replace(point.task, model="another"))
     assert other.error == "the worker has other sources of gpusim; expected the same on all machines"
 
 
@@ -264,8 +267,8 @@ def test_figures_are_those_of_a_replay(tmp_path: Path) -> None:
     for row in rows:
         file = PAIR if row["gpu"] == "h200" else TABLE_1
         gpu = what_if(load_gpu(row["gpu"]), {"sm_count": 30})
-        result = replay(load_trace(file), gpu, row["policy"], seed=3)
-        serial = replay(load_trace(file), gpu, "serial", seed=3)
+        result = replayed(load_trace(file), gpu, row["policy"], seed=3)
+        serial = replayed(load_trace(file), gpu, "serial", seed=3)
         assert float(row["makespan_us"]) == result.makespan_us
         assert float(row["speedup_vs_serial"]) == serial.makespan_us / result.makespan_us
         assert float(row["stp"]) == result.metrics["stp"]
@@ -277,7 +280,7 @@ def test_figures_are_those_of_a_replay(tmp_path: Path) -> None:
 def test_an_oracle_says_what_it_found(tmp_path: Path) -> None:
     path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["oracle-inter-sm:step=5"]\n')
     (outcome,) = swept(path).outcomes
-    again = replay(load_trace(TABLE_1), load_gpu("k40c"), outcome.division)
+    again = replayed(load_trace(TABLE_1), load_gpu("k40c"), outcome.division)
     assert outcome.division.startswith("inter-sm:sms=") and outcome.figures[0] == again.makespan_us
 
 
@@ -389,6 +392,31 @@ def test_parquet_holds_what_csv_holds(tmp_path: Path) -> None:
     for column in compute.FIGURES:
         assert wide[column].dtype == "float64" and wide[column].equals(plain[column])
     assert list(wide["error"].fillna("")) == list(plain["error"].fillna(""))
+
+
+def test_traces_of_a_users_gpu(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text((ROOT / "gpus" / "k40c.toml").read_text())
+    load_trace(TABLE_1).model_copy(update={"device": "mine"}).save(tmp_path / "t.json")
+    path = written(
+        tmp_path,
+        'traces = ["t.json"]\ngpus = ["h200", "mine.toml"]\npolicies = ["serial"]\n'
+        '[parameters]\nsm_count = ["x1", 30]\n',
+    )
+    done = swept(path)
+    assert [point.labels[2:4] for point in done.points] == [("h200", 132), ("h200", 30), ("mine", 15), ("mine", 30)]
+    assert [bool(outcome.error) for outcome in done.outcomes] == [True, True, False, False]
+    assert done.outcomes[0].error.startswith("t: device: is 'mine'; expected one of a100-40, ")
+    task = done.points[3].task
+    assert task is not None and task.device == load_gpu(tmp_path / "mine.toml"), "recorded on 15 SMs, replayed on 30"
+
+
+def test_workloads_that_take_no_time(tmp_path: Path, capsys: Capture) -> None:
+    operation = Host(id="x", kind="host", what="other", duration_us=0.0)
+    streams = (Stream(name="a", operations=(operation,)), Stream(name="b", operations=()))
+    Trace(version=1, name="nothing", device="h200", streams=streams).save(tmp_path / "nothing.json")
+    path = written(tmp_path, 'traces = ["nothing.json"]\npolicies = ["serial", "even"]\n')
+    assert cli.main(["sweep", str(path), "--jobs", "1", "--plot", str(tmp_path / "p.png")]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[3:5] == ["0.0", "1.000x"]
 
 
 # ---- what it shows

@@ -135,12 +135,17 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
     try:
         trace = load_trace(source.path)
         gpus = experiment.gpus or (load_gpu(trace.device),)
-        devices = [recording_gpu(trace, gpu) for gpu in gpus]
     except InputError as error:
-        yield from _unreadable(experiment, source, error)
+        for unread in experiment.gpus or (None,):
+            yield from _impossible(experiment, source, unread, error)
         return
     content, parts = packed(trace), workloads(trace, experiment.workload)
-    for gpu, device in zip(gpus, devices, strict=True):
+    for gpu in gpus:
+        try:
+            device = recording_gpu(trace, gpu)
+        except InputError as error:
+            yield from _impossible(experiment, source, gpu, error)
+            continue
         for changes in experiment.parameters:
             varied = varied_gpu(experiment, gpu, changes)
             first = Task("", model_version(), content, experiment.workload, (), device, varied, "", 0)
@@ -148,16 +153,19 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
                 yield from _points(experiment, source.label, replace(first, names=names))
 
 
-def _unreadable(experiment: Experiment, source: Source, error: InputError) -> Iterator[Point]:
-    """A point for every replay of a trace that there cannot be."""
+def _impossible(experiment: Experiment, source: Source, gpu: GPU | None, error: InputError) -> Iterator[Point]:
+    """A point for every replay of a trace on a GPU, its own where that is not known, that there cannot be."""
     problem = str(InputError(source.label, error.place, error.problem, error.expected))
-    for gpu in [gpu.name for gpu in experiment.gpus] or [""]:
-        for changes in experiment.parameters:
-            for policy in experiment.policies:
-                for seed in experiment.seeds:
-                    values: list[Label] = [changes.get(quantity, "") for quantity in experiment.varied]
-                    labels: tuple[Label, ...] = (source.label, "", gpu, *values, policy.label, seed)
-                    yield Point(labels, digest([*labels, problem]), None, problem)
+    for changes in experiment.parameters:
+        varied = None if gpu is None else varied_gpu(experiment, gpu, changes)
+        for policy in experiment.policies:
+            for seed in experiment.seeds:
+                values: list[Label] = [
+                    changes.get(quantity, "") if varied is None else value_of(varied, quantity)
+                    for quantity in experiment.varied
+                ]
+                labels = (source.label, "", "" if gpu is None else gpu.name, *values, policy.label, seed)
+                yield Point(labels, digest([*labels, problem]), None, problem)
 
 
 def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:

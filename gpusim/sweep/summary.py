@@ -119,7 +119,9 @@ def undominated(merits: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of values above 0."""
+    """Of values of at least 0; 0 where one of them is."""
+    if min(values) <= 0.0:
+        return 0.0
     return exp(sum(log(value) for value in values) / len(values))
 
 
