@@ -135,13 +135,13 @@ def anchored_model(launch: KernelLaunch) -> anchor.KernelModel:
     return MODELS.model(launch, "")
 
 
-@settings(max_examples=600)
+@settings(max_examples=450)
 @given(trace=traces(), policy=POLICIES)
 def test_random_traces_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(trace=traces(max_streams=4, max_operations=6, with_arrivals=True), policy=POLICIES)
 def test_random_traces_with_arrivals_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, replay(trace, H200, policy, kernels=MODELS))

@@ -342,9 +342,9 @@ def test_a_cluster_without_workers_is_one_line(
     assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
     assert capsys.readouterr().err.startswith(f"--cluster: {address} does not answer (OSError); expected the address ")
     with running("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"):
-        monkeypatch.setattr(workers, "CONNECT_S", 10)
+        monkeypatch.setattr(workers, "CONNECT_S", 5)
         assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
-    assert capsys.readouterr().err == f"--cluster: {address} has no workers; expected one within 10 s\n"
+    assert capsys.readouterr().err == f"--cluster: {address} has no workers; expected one within 5 s\n"
 
 
 def test_an_address_that_is_none_is_one_line(experiment: Path) -> None:
