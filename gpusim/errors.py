@@ -34,7 +34,7 @@ class InputError(ValueError):
     def __str__(self) -> str:
         parts = [str(self.path) if self.path is not None else "", self.place, self.problem]
         line = ": ".join(part for part in parts if part)
-        return _one_line(f"{line}; expected {self.expected}" if self.expected else line)
+        return one_line(f"{line}; expected {self.expected}" if self.expected else line)
 
 
 def quote(value: object) -> str:
@@ -83,6 +83,6 @@ def _place(loc: Iterable[str | int]) -> str:
     return place
 
 
-def _one_line(text: str) -> str:
-    """Replaces what would break or hide a line (newlines, control characters, half surrogates)."""
+def one_line(text: str) -> str:
+    """Returns a text without what would break or hide a line (newlines, control characters, half surrogates)."""
     return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -6,9 +6,11 @@ A number that others hang on takes them along, so that the GPU stays one that co
 * `shared_memory_per_sm_bytes`: an SM can be set to its new size and to the carve-outs below it; a block that could have
   all of an SM can still, any other keeps its limit where it fits.
 * `registers_per_sm`: a block may have no more than there are.
-* `max_warps_per_sm`: threads follow.
+* `max_warps_per_sm`: threads of an SM follow, and a block has no more than these.
 
-Demands of kernels stay as they were recorded (`gpusim.engine.transfer`); no such GPU was ever measured.
+Nothing else follows: L2 stays as it is with more SMs or more DRAM bandwidth (but where the trace is of another chip, L2
+is guessed to go with DRAM), and kernels keep the demands that were recorded (`gpusim.engine.transfer`). No such GPU was
+ever measured.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def what_if(gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
     Args:
         gpu: the GPU as it is.
         changes: by name of `QUANTITIES` a number; ``"x0.5"``, so many times what it has, to the nearest whole number
-            where it counts something; or the name of a GPU that ships, for what that one has.
+            of what it counts (SMs in whole TPCs, shared memory in KiB); or the name of a GPU that ships, for what that
+            one has.
 
     Raises:
         InputError: an unknown quantity, or a value that no GPU can have.
@@ -57,7 +60,7 @@ def what_if(gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
     for quantity in changes:
         if quantity not in QUANTITIES:
             raise InputError(None, quantity, "is nothing that can be changed", f"one of {', '.join(QUANTITIES)}")
-    amounts = {quantity: _amount(gpu, quantity, value) for quantity, value in changes.items()}
+    amounts = {quantity: amount(gpu, quantity, value) for quantity, value in changes.items()}
     limits = _limits(gpu.limits, {name: value for name, value in amounts.items() if name in OF_SM})
     of_gpu = {name: _checked(name, value) for name, value in amounts.items() if name in OF_GPU}
     changed = replace(gpu, limits=limits, model=_model(gpu, of_gpu), **of_gpu)
@@ -67,10 +70,15 @@ def what_if(gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
     return changed
 
 
-def _amount(gpu: GPU, quantity: str, value: float | str) -> float:
+def amount(gpu: GPU, quantity: str, value: float | str) -> float:
+    """Returns the number that a change of one of `QUANTITIES` stands for, whether or not a GPU can have it.
+
+    Raises:
+        InputError: it stands for none.
+    """
     if isinstance(value, str):
         value = _read(gpu, quantity, value)
-    if isinstance(value, bool) or not math.isfinite(value):
+    if isinstance(value, bool) or not -1e300 < value < 1e300:
         raise InputError(None, quantity, f"is {quote(value)}", "a number")
     return value
 
@@ -86,7 +94,8 @@ def _read(gpu: GPU, quantity: str, text: str) -> float:
     if not (factor > 0.0 and math.isfinite(factor)):
         raise InputError(None, quantity, f"is {quote(text)}", "a number, xFACTOR such as x0.5, or the name of a GPU")
     scaled = factor * value_of(gpu, quantity)
-    return scaled if quantity in _RATES else max(1, round(scaled))
+    unit = {"sm_count": gpu.sms_per_tpc, "shared_memory_per_sm_bytes": 1024}.get(quantity, 1)
+    return scaled if quantity in _RATES else unit * max(1, round(scaled / unit))
 
 
 def _checked(quantity: str, value: float) -> Any:
@@ -109,6 +118,7 @@ def _model(gpu: GPU, of_gpu: Mapping[str, Any]) -> Any:
 def _limits(limits: SMLimits, amounts: Mapping[str, float]) -> SMLimits:
     new = {**limits.model_dump(), **amounts}
     new["max_threads_per_sm"] = new["max_warps_per_sm"] * limits.warp_size
+    new["max_threads_per_block"] = min(limits.max_threads_per_block, new["max_threads_per_sm"])
     new["registers_per_block"] = min(limits.registers_per_block, new["registers_per_sm"])
     if "shared_memory_per_sm_bytes" in amounts:
         new |= _shared_memory(limits, new["shared_memory_per_sm_bytes"], amounts)

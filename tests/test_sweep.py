@@ -150,7 +150,7 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
         ('traces = ["{t}"]\npolicies = ["serial"]\nparameters = [1]', "parameters[0]: is 1; expected a table"),
         (
             'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = nan',
-            "parameters: sm_count: is nan (k40c); expected a number",
+            "parameters[0].sm_count: is nan; expected a number",
         ),
         (
             'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = {{ a = 1 }}',
@@ -162,11 +162,11 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
         ),
         (
             'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = "half"',
-            "parameters: sm_count: is 'half' (k40c); expected a number, xFACTOR such as x0.5, or the name of a GPU",
+            "parameters[0].sm_count: is 'half'; expected a number, xFACTOR such as x0.5, or the name of a GPU",
         ),
         (
             'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = true',
-            "parameters[0].sm_count: has True; expected numbers, or texts such as x0.5",
+            "parameters[0].sm_count: is True; expected a number",
         ),
     ],
 )
@@ -419,6 +419,93 @@ def test_workloads_that_take_no_time(tmp_path: Path, capsys: Capture) -> None:
     assert capsys.readouterr().out.splitlines()[2].split()[3:5] == ["0.0", "1.000x"]
 
 
+def test_a_policy_that_exits_or_cannot_even_be_told_costs_its_points(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(
+        "import sys\nfrom gpusim.policies.hardware import Leftover\n\n\nclass Silent(Exception):\n"
+        "    def __str__(self):\n        raise TypeError\n\n\nclass Exits(Leftover):\n"
+        "    def prepare(self, gpu, streams):\n        sys.exit(0)\n\n\nclass Hides(Leftover):\n"
+        "    def prepare(self, gpu, streams):\n        raise Silent\n\n\nclass Shouts(Leftover):\n"
+        "    def prepare(self, gpu, streams):\n        raise ValueError('\\ud800' + 'a' * 200_000)\n"
+    )
+    path = small(tmp_path, policies='"odd.py:Exits", "odd.py:Hides", "odd.py:Shouts", "serial"')
+    errors = [outcome.error for outcome in swept(path).outcomes[:4]]
+    assert errors[:2] == ["SystemExit: 0", "Silent"]
+    assert len(errors[2]) == compute.MOST_CHARACTERS and errors[2].startswith(
+        "ValueError: \N{REPLACEMENT CHARACTER}aaa"
+    )
+    assert errors[3] == ""
+    assert swept(path).computed == 6, "all but serial, and the table can be read"
+
+
+def test_a_policys_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("from gpusim.policies.hardware import Leftover\n\n\nclass Mine(Leftover):\n    pass\n")
+    experiment = load_experiment(small(tmp_path, policies='"mine.py:Mine"'))
+    mine.write_text(mine.read_text() + "\n")
+    done = sweep(experiment, tmp_path / "out.csv", Here, 1)
+    assert all("is not what it was when the sweep began" in outcome.error for outcome in done.outcomes)
+
+
+def test_another_experiments_table_stays_as_it_is(tmp_path: Path, capsys: Capture) -> None:
+    swept(small(tmp_path))
+    out = tmp_path / "experiment.csv"
+    whole = out.read_bytes()
+    other = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["smk"]\n', "other.toml")
+    assert cli.main(["sweep", str(other), "--out", str(out)]) == 2
+    assert f"{out}: holds 4 rows, none of them of {other}; expected the table of this experiment, or " in (
+        capsys.readouterr().err
+    )
+    assert out.read_bytes() == whole
+
+
+def test_rows_of_an_older_model_are_computed_again(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    swept(path)
+    out = path.with_suffix(".csv")
+    whole = out.read_bytes()
+    out.write_text("\n".join(line[:-64] + "0" * 64 if n else line for n, line in enumerate(lines(out))) + "\n")
+    again = swept(path)
+    assert (again.computed, again.dropped) == (4, 1)  # four rows of one old identity
+    assert out.read_bytes() == whole
+
+
+def test_a_row_cut_inside_a_character(tmp_path: Path) -> None:
+    load_trace(TABLE_1).save(tmp_path / "日本.json")
+    path = written(tmp_path, 'traces = ["日本.json"]\npolicies = ["serial", "even"]\n')
+    swept(path)
+    out = path.with_suffix(".csv")
+    whole = out.read_bytes()
+    out.write_bytes(whole[: whole.rindex("日".encode()) + 1])
+    assert swept(path).computed == 1
+    assert out.read_bytes() == whole
+
+
+def test_what_ifs_that_a_gpu_cannot_have_are_rows(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "bad.json").write_text("{")
+    path = written(
+        tmp_path,
+        f'traces = ["{PAIR}", "bad.json"]\npolicies = ["serial"]\n[parameters]\nsm_count = ["x0.5", 33]\n',
+    )
+    done = swept(path, tmp_path / "t.parquet")
+    assert [point.labels[3] for point in done.points] == [66, 33, "", ""]
+    assert "sm_count: 33 SMs do not make whole TPCs; expected a multiple of sms_per_tpc, 2" in done.outcomes[1].error
+    assert list(pd.read_parquet(tmp_path / "t.parquet")["sm_count"].fillna(0)) == [66, 33, 0, 0]
+
+
+def test_a_sweep_of_which_nothing_comes_fails(tmp_path: Path) -> None:
+    path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["inter-sm:sms=100+32"]\n')
+    assert cli.main(["sweep", str(path), "--jobs", "1"]) == 2
+    assert len(read_rows(path.with_suffix(".csv"))) == 1
+
+
+def test_gpus_of_one_name_are_refused(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "k40c.toml").write_text((ROOT / "gpus" / "p100.toml").read_text())
+    path = small(tmp_path, 'gpus = ["k40c", "k40c.toml"]')
+    assert cli.main(["sweep", str(path)]) == 2
+    assert "gpus: has two GPUs called 'k40c'; expected a name of its own for each" in capsys.readouterr().err
+
+
 # ---- what it shows
 
 
@@ -467,7 +554,7 @@ def test_the_same_sweep_draws_the_same_picture(tmp_path: Path, more: str) -> Non
 
 def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:
     assert cli.main(["sweep", str(small(tmp_path)), "--jobs", "1", "--plot", str(tmp_path / "no" / "p.png")]) == 2
-    assert "p.png: cannot be written (No such file or directory)" in capsys.readouterr().err
+    assert "p.png: --plot: cannot be drawn to; expected FILE.png in a folder that is there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -247,19 +248,32 @@ def test_a_worker_that_dies_once_costs_nothing(
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "once.csv").read_bytes()
 
 
-def test_workers_that_cannot_start_are_one_line(experiment: Path, tmp_path: Path) -> None:
+def test_a_script_without_its_guard_is_told_so(experiment: Path, tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
-        "from gpusim.errors import InputError\nfrom gpusim.sweep import run, workers\n"
-        "from gpusim.sweep.experiment import load_experiment\n"
-        f"experiment = load_experiment({str(experiment)!r})\n"
-        "try:\n    run.sweep(experiment, 'table.csv', *workers.local(2))\n"
-        "except InputError as error:\n    print(error)\n"
+        "from gpusim.sweep import run, workers\nfrom gpusim.sweep.experiment import load_experiment\n"
+        f"run.sweep(load_experiment({str(experiment)!r}), 'table.csv', *workers.local(2))\n"
     )
     process = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert process.returncode == 0
-    assert process.stdout.startswith("workers: die as they start; expected memory for them, and in a script of one's ")
+    assert process.returncode == 1
+    last = process.stderr.splitlines()[-1]
+    assert last.startswith("gpusim.errors.InputError: workers: die as they start; expected memory for them, and in a ")
     assert rows_in(tmp_path / "table.csv") == 0
+
+
+@posix
+def test_two_sweeps_do_not_write_one_table(experiment: Path, undisturbed: bytes) -> None:
+    out = experiment.with_suffix(".csv")
+    first = started(experiment, slow_s=0.2)
+    wait_for(lambda: rows_in(out) >= 1)
+    second = started(experiment)
+    _, told = second.communicate(timeout=PATIENCE_S)
+    assert second.returncode == 2
+    assert told == f"{out}: is being written by another sweep; expected one at a time\n"
+    first.communicate(timeout=PATIENCE_S)
+    assert first.returncode == 0 and out.read_bytes() == undisturbed
+    assert sorted(path.name for path in out.parent.glob("*slow*")) == ["slow.csv", "slow.toml"]
+    assert not list(out.parent.glob(".slow*"))
 
 
 # ---- a real scheduler and real workers on loopback
@@ -290,11 +304,11 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def cluster() -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
+def cluster(nanny: str = "--no-nanny") -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
     """A scheduler and two workers: its address, and the processes in this order."""
     address = f"tcp://127.0.0.1:{free_port()}"
     host, port = address.removeprefix("tcp://").split(":")
-    worker = ("worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+    worker = ("worker", address, "--nthreads", "1", nanny, "--no-dashboard")
     with (
         running("scheduler", "--host", host, "--port", port, "--no-dashboard") as scheduler,
         running(*worker) as first,
@@ -314,6 +328,40 @@ def test_a_cluster_gives_the_same_table_though_a_worker_is_killed(experiment: Pa
         _, told = process.communicate(timeout=PATIENCE_S)
     assert told == f"gpusim sweep: {POINTS} points, {POINTS} of them computed now, are in {out}\n"
     assert out.read_bytes() == undisturbed
+
+
+@posix
+def test_a_point_that_kills_every_worker_of_a_cluster_is_a_row(experiment: Path) -> None:
+    pytest.importorskip("distributed")
+    path = experiment.with_name("deadly.toml")
+    path.write_text(experiment.read_text().replace("policies = [", 'policies = ["policies.py:Deadly", '))
+    with cluster("--nanny") as (address, _):
+        process = started(path, "--cluster", address)
+        _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert f"1 of {POINTS + 1} points failed; the first, spaa20_table1 k40c policies.py:Deadly 0: {DIED}" in told
+
+
+@posix
+def test_a_cluster_that_loses_all_workers_is_one_line(
+    experiment: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(workers, "CONNECT_S", 5)
+    out = experiment.with_suffix(".csv")
+    with cluster() as (address, (_, *both)):
+
+        def kill_them() -> None:
+            wait_for(lambda: rows_in(out) >= 2)
+            for worker in both:
+                worker.kill()
+
+        killer = threading.Thread(target=kill_them)
+        killer.start()
+        assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
+        killer.join()
+    assert capsys.readouterr().err == f"--cluster: {address} has no workers; expected one within 5 s\n"
+    assert finish(experiment)[1] == undisturbed
 
 
 @posix

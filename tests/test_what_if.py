@@ -27,6 +27,9 @@ def test_numbers_factors_and_other_gpus() -> None:
     assert what_if(H200, {"sm_count": 66}) == replace(H200, sm_count=66)
     assert what_if(H200, {"sm_count": "x0.5"}) == replace(H200, sm_count=66)
     assert what_if(K40C, {"sm_count": "x0.5"}).sm_count == 8  # 7.5 of them there cannot be
+    assert what_if(H200, {"sm_count": "x0.25"}).sm_count == 32  # 33 are no whole TPCs
+    assert what_if(H200, {"shared_memory_per_sm_bytes": "x0.3"}).limits.shared_memory_per_sm_bytes == 68 * 1024
+    assert what_if(H200, {"max_warps_per_sm": "x0.25"}).limits.max_threads_per_block == 512
     assert what_if(K40C, {"boost_clock_mhz": "x0.5"}).boost_clock_mhz == K40C.boost_clock_mhz / 2
     assert what_if(K40C, {"max_blocks_per_sm": "h200"}).limits.max_blocks_per_sm == 32
 
@@ -84,6 +87,7 @@ def test_more_shared_memory_holds_more_blocks() -> None:
         ({"l2_bytes": 1}, "l2_bytes: is nothing that can be changed; expected one of sm_count, "),
         ({"sm_count": 33}, "sm_count: 33 SMs do not make whole TPCs; expected a multiple of sms_per_tpc, 2, or "),
         ({"sm_count": 0}, "sm_count: has 0; expected "),
+        ({"sm_count": 10**400}, "sm_count: is 1000000000"),
         ({"sm_count": 2.5}, "sm_count: has 2.5; expected "),
         ({"sm_count": True}, "sm_count: is True; expected a number"),
         ({"sm_count": "x-1"}, "sm_count: is 'x-1'; expected a number, xFACTOR such as x0.5, or the name of a GPU"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import json_flag, whole
+from gpusim.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=whole(1), metavar="N", help="processes; default: one a core")
     where.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, such as tcp://HOST:8786")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the table, too")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE.png",
+        help="draw speedup against each number of the GPU that varies, or else STP beside fairness",
+    )
     json_flag(parser)
 
 
@@ -51,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.sweep.experiment import load_experiment
     from gpusim.sweep.run import sweep
 
+    if args.plot is not None and not (args.plot.suffix == ".png" and args.plot.absolute().parent.is_dir()):
+        raise InputError(args.plot, "--plot", "cannot be drawn to", "FILE.png in a folder that is there")
     experiment = load_experiment(args.experiment)
     out = args.out or args.experiment.with_suffix(".csv")
     try:
@@ -59,18 +67,19 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         _tell(f"interrupted; what is done is kept in {out}, run it again to go on")
         raise
-    _tell_what_came_of_it(swept)
-    if args.plot is not None:
-        from gpusim.sweep.picture import draw
-
-        draw(swept, args.plot)
     if args.json:
         from gpusim.tables import print_json
 
         print_json(_as_json(swept))
     else:
         _print(swept)
-    return 0
+    sys.stdout.flush()
+    if args.plot is not None:
+        from gpusim.sweep.picture import draw
+
+        draw(swept, args.plot)
+    _tell_what_came_of_it(swept)
+    return 2 if len(swept.failures) == len(swept.points) else 0
 
 
 @contextmanager
@@ -92,6 +101,7 @@ def _executors(jobs: int | None, address: str | None) -> AbstractContextManager[
 def _as_json(swept: Swept) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from gpusim.sweep.run import label_names
     from gpusim.sweep.summary import policy_summaries
 
     return {
@@ -100,6 +110,10 @@ def _as_json(swept: Swept) -> dict[str, Any]:
         "points": len(swept.points),
         "computed": swept.computed,
         "failed": len(swept.failures),
+        "failures": [
+            {**dict(zip(label_names(swept.experiment), point.labels, strict=True)), "error": outcome.error}
+            for point, outcome in swept.failures
+        ],
         "policies": [asdict(summary) for summary in policy_summaries(swept)],
     }
 
@@ -108,14 +122,14 @@ def _as_json(swept: Swept) -> dict[str, Any]:
 
 
 def _print(swept: Swept) -> None:
-    from gpusim.sweep.summary import policy_summaries, rows, workloads
+    from gpusim.sweep.summary import by_workload, policy_summaries, rows
     from gpusim.tables import print_table
 
     summaries = policy_summaries(swept)
     if summaries:
         print_table(*_policy_table(swept, summaries[:MOST_ROWS]))
         _print_left_out(len(summaries) - MOST_ROWS)
-    each = workloads(rows(swept))
+    each = by_workload(rows(swept))
     if not swept.experiment.varied and len(swept.experiment.policies) > 1 and 1 < len(each) <= MOST_ROWS:
         print()
         print_table(*_workload_table(swept, each))
@@ -180,7 +194,7 @@ def _workload_table(swept: Swept, each: Sequence[Sequence[Row]]) -> tuple[list[C
     oracles = list(dict.fromkeys(str(row.labels["policy"]) for of in each for row in of if row.division))
     cells = []
     for of in each:
-        best = fastest(of)
+        best = fastest(of)[0]
         found = {str(row.labels["policy"]): f"{_speedup(row)} {row.division}" for row in of}
         labels = (str(best.labels[name]) for name in names)
         cells.append([*labels, str(best.labels["policy"]), _speedup(best), *(found.get(name, "") for name in oracles)])

@@ -89,7 +89,11 @@ def _own(name: str) -> type[Policy]:
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        there = False
+    if not there:
         raise InputError(path, PLACE, "no such file", "a Python file with the policy's class")
     key = f"gpusim_policy_{path.stem}"
     spec = importlib.util.spec_from_file_location(key, path)
@@ -98,7 +102,7 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[key] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(path, PLACE, f"cannot be run: {error}", "a Python file with the policy's class") from error
     return module
 

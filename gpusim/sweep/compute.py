@@ -1,7 +1,8 @@
 """One point of a sweep: what it needs, who it is, and what a replay of it gives.
 
 A point's identity is a hash of everything that can change its result: the trace and which part of it, the GPU and the
-one that it was recorded on, the policy (and the file of a user's own), the seed, and the sources of the model.
+one that it was recorded on, the policy (and the file of a user's own, but not what that imports), the seed, and the
+sources of the model.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from pydantic import BaseModel
 
 import gpusim
 from gpusim.api import replay
+from gpusim.engine import core
 from gpusim.engine.replay import Kernels, solo_makespans
-from gpusim.errors import InputError, quote
+from gpusim.errors import InputError, one_line, quote
 from gpusim.gpu import GPU
 from gpusim.metrics import sharing, utilisation
 from gpusim.policies.registry import policies, policy_from
@@ -39,7 +41,9 @@ MODEL = (
 )  # fmt: skip
 """Sources that a result comes from."""
 
+MOST_CHARACTERS = 500  # of an error
 KEPT = 16  # traces on GPUs that a process keeps, kernels worked out
+PARTS = 64  # workloads of each of them that it keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,10 @@ class Packed:
 
     Attributes:
         content: the trace as JSON, compressed.
-        digest: a hash of it, uncompressed.
+        digest: a hash of all that a replay reads of it.
     """
 
-    content: bytes = field(repr=False)
+    content: bytes = field(repr=False, compare=False)
     digest: str
 
 
@@ -68,6 +72,7 @@ class Task:
         device: the GPU that the trace was recorded on.
         gpu: the GPU to replay it on.
         policy: with its parameters.
+        source: `policy_source` of it.
         seed: of the jitter of blocks.
     """
 
@@ -79,6 +84,7 @@ class Task:
     device: GPU
     gpu: GPU
     policy: str
+    source: str
     seed: int
 
 
@@ -97,9 +103,16 @@ class Outcome:
     error: str = ""
 
 
-def failed(error: str) -> Outcome:
-    """The outcome of a point that gave none."""
-    return Outcome((), "", error)
+def failed(error: str | BaseException) -> Outcome:
+    """The outcome of a point that gave none, for a reason or because something was raised."""
+    if isinstance(error, BaseException) and not isinstance(error, InputError):
+        try:
+            text = f"{type(error).__name__}: {error}"
+        except Exception:  # a user's own error that cannot even be printed
+            text = type(error).__name__
+    else:
+        text = str(error)
+    return Outcome((), "", one_line(text)[:MOST_CHARACTERS])
 
 
 def compute(task: Task) -> Outcome:
@@ -107,11 +120,11 @@ def compute(task: Task) -> Outcome:
     if task.model != model_version():
         return failed("the worker has other sources of gpusim; expected the same on all machines")
     try:
+        if policy_source(task.policy) != task.source:
+            return failed("the policy's file is not what it was when the sweep began; expected the same for all points")
         return _outcome(_on(task.trace, task.device, task.gpu), task)
-    except InputError as error:
-        return failed(str(error))
-    except Exception as error:  # a defect of a policy or of ours costs this point and not the sweep
-        return failed(f"{type(error).__name__}: {error}".replace("\n", " "))
+    except (Exception, SystemExit) as error:  # a defect of a policy or of ours costs this point and not the sweep
+        return failed(error)
 
 
 @cache
@@ -121,15 +134,20 @@ def model_version() -> str:
     digest = hashlib.sha256()
     for name in MODEL:
         path = root / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+        for file in sorted(path.rglob("*.p[yx]*")) if path.is_dir() else [path]:
+            if file.suffix in (".py", ".pxd"):
+                digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    compiled, source = Path(core.__file__), root / "engine" / "core.py"
+    if compiled.suffix != ".py" and compiled.stat().st_mtime < source.stat().st_mtime:  # of another source, perhaps
+        digest.update(compiled.read_bytes())
     return digest.hexdigest()
 
 
 def packed(trace: Trace) -> Packed:
     """A trace for a `Task`."""
     text = trace.model_dump_json(exclude_none=True).encode()
-    return Packed(zlib.compress(text), hashlib.sha256(text).hexdigest())
+    told = trace.model_dump_json(exclude_none=True, exclude={"name", "notes"}).encode()
+    return Packed(zlib.compress(text), hashlib.sha256(told).hexdigest())
 
 
 def digest(content: Any) -> str:
@@ -161,30 +179,33 @@ class _OnGPU:
         self._trace = trace
         self._gpu = gpu
         self.kernels = Kernels(device, gpu, like=like)
-        self._parts: dict[tuple[WorkloadKind, tuple[str, ...]], tuple[Trace, Mapping[str, float]]] = {}
-        self._serial_us: dict[tuple[object, ...], float] = {}
+        self._part = lru_cache(PARTS)(self._worked_out)
+        self._serial = lru_cache(PARTS)(self._serial_replayed)
 
-    def part(self, kind: WorkloadKind, names: tuple[str, ...]) -> tuple[Trace, Mapping[str, float]]:
-        """A workload and the makespan of each of its streams alone."""
-        if (kind, names) not in self._parts:
-            trace = workload(self._trace, kind, names)
-            self._parts[kind, names] = trace, solo_makespans(trace, self._gpu, self.kernels)
-        return self._parts[kind, names]
-
-    def replay(self, task: Task, policy: str) -> Result:
-        trace, solo = self.part(task.kind, task.names)
-        return replay(trace, self._gpu, policy, kernels=self.kernels, solo=solo, seed=task.seed)
+    def replay(self, task: Task) -> Result:
+        """A point."""
+        return self._replayed(task.kind, task.names, task.policy, task.seed)
 
     def serial_us(self, task: Task) -> float:
-        """Makespan of a workload under serial."""
-        key = (task.kind, task.names, task.seed)
-        if key not in self._serial_us:
-            self._serial_us[key] = self.replay(task, BASELINE).makespan_us
-        return self._serial_us[key]
+        """Makespan of the same under serial."""
+        return self._serial(task.kind, task.names, task.seed)
+
+    def _worked_out(self, kind: WorkloadKind, names: tuple[str, ...]) -> tuple[Trace, Mapping[str, float]]:
+        """A workload, and the makespan of each of its streams alone."""
+        trace = workload(self._trace, kind, names)
+        return trace, solo_makespans(trace, self._gpu, self.kernels)
+
+    def _replayed(self, kind: WorkloadKind, names: tuple[str, ...], policy: str, seed: int) -> Result:
+        trace, solo = self._part(kind, names)
+        return replay(trace, self._gpu, policy, kernels=self.kernels, solo=solo, seed=seed)
+
+    def _serial_replayed(self, kind: WorkloadKind, names: tuple[str, ...], seed: int) -> float:
+        return self._replayed(kind, names, BASELINE, seed).makespan_us
 
 
 @lru_cache(maxsize=KEPT)
 def _on(trace: Packed, device: GPU, gpu: GPU) -> _OnGPU:
+    """A trace on a GPU; fits to the recording are those of the trace on the GPU that it was recorded on."""
     like = None if gpu is device or gpu == device else _on(trace, device, device).kernels
     return _OnGPU(_unpacked(trace), device, device if like is None else gpu, like)
 
@@ -195,7 +216,7 @@ def _unpacked(trace: Packed) -> Trace:
 
 
 def _outcome(on: _OnGPU, task: Task) -> Outcome:
-    result = on.replay(task, task.policy)
+    result = on.replay(task)
     makespan_us = result.makespan_us
     speedup = on.serial_us(task) / makespan_us if makespan_us > 0.0 else 1.0
     shared, used = sharing(result), utilisation(result)

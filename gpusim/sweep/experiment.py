@@ -24,11 +24,11 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpusim.errors import InputError, from_pydantic, quote
+from gpusim.errors import InputError, from_pydantic, one_line, quote
 from gpusim.files import read_text
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.sweep.compute import policy_source
-from gpusim.what_if import QUANTITIES, what_if
+from gpusim.what_if import QUANTITIES, amount
 from gpusim.workload import WorkloadKind
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
@@ -119,7 +119,7 @@ def load_experiment(path: str | Path) -> Experiment:
             path=Path(path),
             sources=_sources(folder, file.traces),
             workload=file.workload,
-            gpus=_once(_gpu(folder, name, f"gpus[{n}]") for n, name in enumerate(file.gpus)),
+            gpus=_gpus(folder, file.gpus),
             policies=_once(c for n, given in enumerate(file.policies) for c in _choices(folder, given, n)),
             parameters=tuple(change for n, table in enumerate(tables) for change in _changes(table, n)) or ({},),
             seeds=_once(file.seeds),
@@ -130,29 +130,16 @@ def load_experiment(path: str | Path) -> Experiment:
         raise InputError(path, error.place, error.problem, error.expected) from None
 
 
-def varied_gpu(experiment: Experiment, gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
-    """A GPU with the changes that an experiment asks for.
-
-    Raises:
-        InputError: a value that this GPU cannot have.
-    """
-    try:
-        return what_if(gpu, changes)
-    except InputError as error:
-        place = f"parameters: {error.place}"
-        raise InputError(experiment.path, place, f"{error.problem} ({gpu.name})", error.expected) from None
-
-
 def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
     found: dict[str, Path] = {}
     for n, pattern in enumerate(patterns):
         matched = _matches(folder, pattern)
         if not matched:
             raise InputError(None, f"traces[{n}]", f"{quote(pattern)} matches no file", "traces, relative to this file")
-        found |= {_name(folder, path): path for path in matched}
+        found |= {_name(folder, path): path for path in matched if not any(path.samefile(p) for p in found.values())}
     stems = [_stem(path) for path in found.values()]
     return tuple(
-        Source(stem if stems.count(stem) == 1 else name, path)
+        Source(one_line(stem if stems.count(stem) == 1 else name), path)
         for stem, (name, path) in zip(stems, found.items(), strict=True)
     )
 
@@ -177,11 +164,20 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".json")
 
 
+def _gpus(folder: Path, names: Sequence[str]) -> tuple[GPU, ...]:
+    found = _once(_gpu(folder, name, f"gpus[{n}]") for n, name in enumerate(names))
+    called = [gpu.name for gpu in found]
+    for name in called:
+        if called.count(name) > 1:
+            raise InputError(None, "gpus", f"has two GPUs called {quote(name)}", "a name of its own for each")
+    return found
+
+
 def _gpu(folder: Path, name: str, place: str) -> GPU:
     if name in gpu_names():
         return load_gpu(name)
     path = folder / name
-    if not path.is_file():
+    if not _matches(folder, name):
         problem = f"{quote(name)} is no GPU"
         raise InputError(None, place, problem, f"one of {', '.join(gpu_names())}, or a file relative to this one")
     return load_gpu(path)
@@ -192,7 +188,7 @@ def _choices(folder: Path, given: object, n: int) -> Iterator[Choice]:
     place = f"policies[{n}]"
     for label in [given] if isinstance(given, str) else _policy_texts(_table(given, place, "a text"), place):
         file = label.partition(":")[0]
-        text = str(folder / file) + label.removeprefix(file) if file.endswith(".py") else label
+        text = str((folder / file).resolve()) + label.removeprefix(file) if file.endswith(".py") else label
         try:
             source = policy_source(text)
         except InputError as error:
@@ -206,7 +202,7 @@ def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator
         problem = "is not one text" if "name" in table else "missing"
         raise InputError(None, f"{place}.name", problem, "the name of a policy")
     for chosen in _combinations({key: values for key, values in table.items() if key != "name"}):
-        yield name + ":" * bool(chosen) + ",".join(f"{key}={_plain(value)}" for key, value in chosen.items())
+        yield name + ":" * bool(chosen) + ",".join(f"{key}={_as_typed(value)}" for key, value in chosen.items())
 
 
 def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
@@ -217,8 +213,10 @@ def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
             expected = f"one of {', '.join(QUANTITIES)}"
             raise InputError(None, f"{place}.{name}", "is nothing that can be changed", expected)
         for value in values:
-            if isinstance(value, bool):
-                raise InputError(None, f"{place}.{name}", f"has {quote(value)}", "numbers, or texts such as x0.5")
+            try:
+                amount(load_gpu(gpu_names()[0]), name, value)  # of any GPU: whether it is one at all
+            except InputError as error:
+                raise InputError(None, f"{place}.{name}", error.problem, error.expected) from None
     yield from _combinations(table)
 
 
@@ -240,7 +238,7 @@ def _combinations(table: Mapping[str, Sequence[Scalar]]) -> Iterator[dict[str, S
         yield dict(zip(table, chosen, strict=True))
 
 
-def _plain(value: Scalar) -> str:
+def _as_typed(value: Scalar) -> str:
     """A value as a policy's text takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpusim.gpu import load_gpu
 from gpusim.plots import COLOURS, GRID, new_figure, save_figure
 from gpusim.sweep.run import Swept
-from gpusim.sweep.summary import Row, geometric_mean, grouped, rows, undominated
+from gpusim.sweep.summary import Row, geometric_mean, grouped, merits, rows, undominated
 from gpusim.what_if import value_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def draw(swept: Swept, path: str | Path) -> None:
     policies = list(dict.fromkeys(str(row.labels["policy"]) for row in several))
     panels = list(varied) or list(dict.fromkeys(str(row.labels["gpu"]) for row in several)) or [""]
     with new_figure(PANEL_INCHES * len(panels) + 2.2, HEIGHT_INCHES) as figure:
-        axes = [figure.add_subplot(1, len(panels), n + 1) for n in range(len(panels))]
+        axes: list[Axes] = []
+        for n in range(len(panels)):
+            axes.append(figure.add_subplot(1, len(panels), n + 1, sharey=axes[0] if axes else None))
         for n, (panel, axis) in enumerate(zip(panels, axes, strict=True)):
             axis.grid(color=GRID, linewidth=0.6)
             axis.set_axisbelow(True)
@@ -71,6 +73,9 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str,
         label = str(policy) if len(gpus) == 1 else f"{policy} on {gpu}"
         axis.plot(sorted(means), [means[factor] for factor in sorted(means)], style, marker=MARKERS[n % len(MARKERS)],
                   markersize=4, color=COLOURS[n % len(COLOURS)], label=label)  # fmt: skip
+    if not axis.lines:
+        nothing = "no point has the other numbers\nas the GPU has them"
+        axis.text(0.5, 0.5, nothing, transform=axis.transAxes, ha="center", fontsize=8)
     axis.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(lambda factor, _: f"x{factor:g}")
@@ -82,13 +87,13 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str,
 def _draw_merits(axis: Axes, several: Sequence[Row], gpu: str, policies: Sequence[str]) -> None:
     means: dict[str, tuple[float, float]] = {}
     for (policy,), of in grouped(several, ("policy",)).items():
-        merits = [(row.figures["fairness"], row.figures["stp"]) for row in of]
-        means[str(policy)] = (sum(x for x, _ in merits) / len(merits), sum(y for _, y in merits) / len(merits))
+        stp, fairness = merits(of)
+        means[str(policy)] = fairness, stp
         n = policies.index(str(policy))
         colour, marker = COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)]
-        axis.scatter([x for x, _ in merits], [y for _, y in merits], s=7, color=colour, alpha=0.35, linewidths=0)
-        x, y = means[str(policy)]
-        axis.scatter([x], [y], s=70, color=colour, marker=marker, edgecolors="black", linewidths=0.7, zorder=3,
+        every = [[row.figures[name] for row in of] for name in ("fairness", "stp")]
+        axis.scatter(every[0], every[1], s=7, color=colour, alpha=0.35, linewidths=0)
+        axis.scatter([fairness], [stp], s=70, color=colour, marker=marker, edgecolors="black", linewidths=0.7, zorder=3,
                      label=str(policy))  # fmt: skip
     kept = undominated(list(means.values()))
     front = sorted(mean for mean, keep in zip(means.values(), kept, strict=True) if keep)

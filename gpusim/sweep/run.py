@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 from gpusim.engine.replay import recording_gpu
@@ -13,11 +14,11 @@ from gpusim.errors import InputError
 from gpusim.gpu import GPU, load_gpu
 from gpusim.progress import tracked
 from gpusim.sweep.compute import Outcome, Task, digest, failed, model_version, packed
-from gpusim.sweep.experiment import Experiment, Source, varied_gpu
+from gpusim.sweep.experiment import Experiment, Source
 from gpusim.sweep.table import Label, Table
 from gpusim.sweep.workers import Executors, outcomes
 from gpusim.trace import load_trace
-from gpusim.what_if import value_of
+from gpusim.what_if import amount, value_of, what_if
 from gpusim.workload import workloads
 
 
@@ -73,7 +74,7 @@ def points(experiment: Experiment) -> tuple[Point, ...]:
     """All points of an experiment in the order of its table, each once.
 
     Raises:
-        InputError: there are none, or a GPU cannot have what it asks for.
+        InputError: there are none.
     """
     every = (point for source in experiment.sources for point in _points_of(experiment, source))
     found = {(point.labels, point.identity): point for point in every}
@@ -104,9 +105,25 @@ def sweep(
     """
     table = Table(Path(out), label_names(experiment))
     wanted = points(experiment)
+    with table.locked():
+        return _swept(experiment, wanted, table, executors, width, begun)
+
+
+def _swept(
+    experiment: Experiment,
+    wanted: tuple[Point, ...],
+    table: Table,
+    executors: Executors,
+    width: int,
+    begun: Callable[[Sequence[Point], int], None] | None,
+) -> Swept:
     known = table.known()
     asked = {point.identity for point in wanted}
     found = {identity: outcome for identity, outcome in known.items() if identity in asked}
+    strange = 0 if found else table.strange_rows(point.labels for point in wanted)
+    if strange:
+        problem = f"holds {strange} rows, none of them of {experiment.path}"
+        raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
     missing = {point.identity: point for point in wanted if point.task is not None and point.identity not in found}
     if begun is not None:
         begun(wanted, len(found))
@@ -119,7 +136,7 @@ def sweep(
                 found[task.identity] = outcome
     table.finish(rows())
     ended = tuple(outcome for _, _, outcome in rows())
-    return Swept(experiment, Path(out), wanted, ended, len(missing), len(known) - sum(key in asked for key in known))
+    return Swept(experiment, table.path, wanted, ended, len(missing), len(known) - sum(key in asked for key in known))
 
 
 def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[tuple[tuple[Label, ...], str, Outcome]]:
@@ -136,36 +153,32 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
         trace = load_trace(source.path)
         gpus = experiment.gpus or (load_gpu(trace.device),)
     except InputError as error:
-        for unread in experiment.gpus or (None,):
-            yield from _impossible(experiment, source, unread, error)
+        for gpu, changes in product(experiment.gpus or (None,), experiment.parameters):
+            yield from _impossible(experiment, source, gpu, changes, error)
         return
     content, parts = packed(trace), workloads(trace, experiment.workload)
-    for gpu in gpus:
+    for gpu, changes in product(gpus, experiment.parameters):
         try:
-            device = recording_gpu(trace, gpu)
+            device, varied = recording_gpu(trace, gpu), what_if(gpu, changes)
         except InputError as error:
-            yield from _impossible(experiment, source, gpu, error)
+            yield from _impossible(experiment, source, gpu, changes, error)
             continue
-        for changes in experiment.parameters:
-            varied = varied_gpu(experiment, gpu, changes)
-            first = Task("", model_version(), content, experiment.workload, (), device, varied, "", 0)
-            for names in parts:
-                yield from _points(experiment, source.label, replace(first, names=names))
+        first = Task("", model_version(), content, experiment.workload, (), device, varied, "", "", 0)
+        for names in parts:
+            yield from _points(experiment, source.label, replace(first, names=names))
 
 
-def _impossible(experiment: Experiment, source: Source, gpu: GPU | None, error: InputError) -> Iterator[Point]:
-    """A point for every replay of a trace on a GPU, its own where that is not known, that there cannot be."""
+def _impossible(
+    experiment: Experiment, source: Source, gpu: GPU | None, changes: Mapping[str, float | str], error: InputError
+) -> Iterator[Point]:
+    """A point for every replay of a trace on a changed GPU, its own where that is not known, that there cannot be."""
     problem = str(InputError(source.label, error.place, error.problem, error.expected))
-    for changes in experiment.parameters:
-        varied = None if gpu is None else varied_gpu(experiment, gpu, changes)
-        for policy in experiment.policies:
-            for seed in experiment.seeds:
-                values: list[Label] = [
-                    changes.get(quantity, "") if varied is None else value_of(varied, quantity)
-                    for quantity in experiment.varied
-                ]
-                labels = (source.label, "", "" if gpu is None else gpu.name, *values, policy.label, seed)
-                yield Point(labels, digest([*labels, problem]), None, problem)
+    values: list[Label] = [
+        "" if gpu is None else amount(gpu, name, changes.get(name, "x1")) for name in experiment.varied
+    ]
+    for policy, seed in product(experiment.policies, experiment.seeds):
+        labels = (source.label, "", "" if gpu is None else gpu.name, *values, policy.label, seed)
+        yield Point(labels, digest([*labels, *changes.items(), problem]), None, problem)
 
 
 def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
@@ -176,7 +189,7 @@ def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
         for seed in experiment.seeds:
             who = [like.model, like.trace.digest, like.kind, like.names, *gpus, policy.label, policy.source, seed]
             labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)
-            task = replace(like, identity=digest(who), policy=policy.text, seed=seed)
+            task = replace(like, identity=digest(who), policy=policy.text, source=policy.source, seed=seed)
             yield Point(labels, task.identity, task)
 
 

@@ -36,7 +36,7 @@ class PolicySummary:
         stp: mean.
         fairness: mean.
         best: in how many workloads no other policy was faster.
-        undominated: whether no other policy here has both more STP and more fairness.
+        undominated: whether no other policy here has more STP or fairness without less of the other.
     """
 
     gpu: str
@@ -70,10 +70,10 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
     varied = swept.experiment.varied
     found: list[PolicySummary] = []
     for on, here in grouped(rows(swept), ("gpu", *varied)).items():
-        wins = [fastest(of).labels["policy"] for of in workloads(here)]
+        wins = [row.labels["policy"] for of in by_workload(here) for row in fastest(of)]
         policies = grouped(here, ("policy",))
-        merits = {policy: (_mean(of, "stp"), _mean(of, "fairness")) for policy, of in policies.items()}
-        front = undominated(list(merits.values()))
+        merit = {policy: merits(of) for policy, of in policies.items()}
+        front = undominated(list(merit.values()))
         several = [
             PolicySummary(
                 gpu=str(on[0]),
@@ -82,8 +82,8 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
                 points=len(of),
                 makespan_us=geometric_mean([row.figures["makespan_us"] for row in of]),
                 speedup=geometric_mean([row.figures["speedup_vs_serial"] for row in of]),
-                stp=merits[policy][0],
-                fairness=merits[policy][1],
+                stp=merit[policy][0],
+                fairness=merit[policy][1],
                 best=wins.count(policy[0]),
                 undominated=kept,
             )
@@ -93,16 +93,22 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
     return found
 
 
-def workloads(several: Sequence[Row]) -> list[list[Row]]:
+def by_workload(several: Sequence[Row]) -> list[list[Row]]:
     """The rows of each workload on each GPU with each seed: one a policy."""
     names = list(several[0].labels) if several else []
     return list(grouped(several, [name for name in names if name != "policy"]).values())
 
 
-def fastest(of: Sequence[Row]) -> Row:
-    """The fastest of some rows; of equals the first."""
+def fastest(of: Sequence[Row]) -> list[Row]:
+    """The fastest of some rows: one, or several that are as fast."""
     best = max(row.figures["speedup_vs_serial"] for row in of)
-    return next(row for row in of if row.figures["speedup_vs_serial"] >= best * (1.0 - CLOSE))
+    return [row for row in of if row.figures["speedup_vs_serial"] >= best * (1.0 - CLOSE)]
+
+
+def merits(of: Sequence[Row]) -> tuple[float, float]:
+    """Mean STP and mean fairness of some rows."""
+    stp, fairness = (sum(row.figures[name] for row in of) / len(of) for name in ("stp", "fairness"))
+    return stp, fairness
 
 
 def grouped(several: Iterable[Row], names: Sequence[str]) -> dict[tuple[Label, ...], list[Row]]:
@@ -114,8 +120,13 @@ def grouped(several: Iterable[Row], names: Sequence[str]) -> dict[tuple[Label, .
 
 
 def undominated(merits: Sequence[tuple[float, float]]) -> list[bool]:
-    """Of pairs of merits, which no other equals in both and exceeds in one: the Pareto front."""
-    return [not any(a >= mine[0] and b >= mine[1] and (a, b) != mine for a, b in merits) for mine in merits]
+    """Of pairs of merits, which no other exceeds in one without less of the other: the Pareto front."""
+
+    def beats(other: tuple[float, float], mine: tuple[float, float]) -> bool:
+        gains = [a - b for a, b in zip(other, mine, strict=True)]
+        return min(gains) >= -CLOSE and max(gains) > CLOSE
+
+    return [not any(beats(other, mine) for other in merits) for mine in merits]
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -123,7 +134,3 @@ def geometric_mean(values: Sequence[float]) -> float:
     if min(values) <= 0.0:
         return 0.0
     return exp(sum(log(value) for value in values) / len(values))
-
-
-def _mean(several: Sequence[Row], figure: str) -> float:
-    return sum(row.figures[figure] for row in several) / len(several)

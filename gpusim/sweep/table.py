@@ -11,16 +11,18 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import FileIO
+from math import isfinite
 from pathlib import Path
 from typing import Protocol
 
 from gpusim.errors import InputError
-from gpusim.files import atomic_write, read_text
+from gpusim.files import atomic_write, read_bytes
 from gpusim.sweep.compute import FIGURES, Outcome
 
 Label = str | int | float
 OUTCOME = (*FIGURES, "division", "error")
 IDENTITY = "identity"
+TEXTS_AND_SEED = {"trace": "string", "pair": "string", "gpu": "string", "policy": "string", "seed": "int64"}
 SUFFIXES = (".csv", ".parquet")
 
 
@@ -43,11 +45,15 @@ class Table:
     """
 
     def __init__(self, path: Path, labels: Sequence[str]) -> None:
-        if path.suffix not in SUFFIXES:
+        suffix = path.suffix.lower()
+        if suffix not in SUFFIXES:
             raise InputError(path, "--out", "is no kind of table", " or ".join(f"FILE{s}" for s in SUFFIXES))
+        if path.exists() and not path.is_file():
+            raise InputError(path, "--out", "is no file", "such a table, or a name that is free")
+        self._labels = tuple(labels)
         self.path = path
         self.columns = (*labels, *OUTCOME, IDENTITY)
-        self._parquet = path.suffix == ".parquet"
+        self._parquet = suffix == ".parquet"
         self._journal = path.with_name(f"{path.name}.rows.csv") if self._parquet else path
         if self._parquet:
             _require_pyarrow()
@@ -58,10 +64,45 @@ class Table:
         Raises:
             InputError: the file is there and is no table of a sweep.
         """
-        found = _outcomes(self._journal, read_text(self._journal)) if self._journal.exists() else {}
+        found = _outcomes(self._journal) if self._journal.exists() else {}
         if self._parquet and self.path.exists():
             found = _parquet_outcomes(self.path) | found
         return {identity: outcome for identity, outcome in found.items() if not outcome.error}
+
+    def strange_rows(self, rows: Iterable[tuple[Label, ...]]) -> int:
+        """How many rows the file holds, if none of them is of these points, by any version of the model; else 0."""
+        if self._parquet or not self.path.exists():
+            return 0
+        held = read_rows(self.path)
+        asked = {tuple(str(label) for label in labels) for labels in rows}
+        mine = any(tuple(row.get(name, "") for name in self._labels) in asked for row in held)
+        return 0 if mine else len(held)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other sweeps out of the file for as long as this takes, where the system can.
+
+        Raises:
+            InputError: another is at it.
+        """
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        lock = self.path.with_name(f".{self.path.name}.lock")
+        try:
+            with lock.open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield
+                lock.unlink(missing_ok=True)
+        except BlockingIOError:
+            raise InputError(self.path, "", "is being written by another sweep", "one at a time") from None
+        except OSError as error:
+            if error.filename != str(lock):
+                raise
+            expected = "a file in a folder that may be written to"
+            raise InputError(self.path, "", f"cannot be written ({error.strerror})", expected) from None
 
     @contextmanager
     def appending(self, rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> Iterator[Appender]:
@@ -86,7 +127,7 @@ class Table:
         """
         if self._parquet:
             with atomic_write(self.path, "wb") as file:
-                file.write(_parquet(self.columns, rows))
+                file.write(_parquet(self._labels, rows))
             self._journal.unlink(missing_ok=True)
         else:
             self._write_csv(self.path, rows)
@@ -124,22 +165,24 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
     Raises:
         InputError: it cannot be read, or is no table of a sweep.
     """
-    return list(_rows(Path(path), read_text(path)))
+    data = read_bytes(path)
+    whole = data[: data.rfind(b"\n") + 1]
+    try:
+        reader = csv.DictReader(io.StringIO(whole.decode("utf-8")), strict=True)
+        if data and not {*OUTCOME, IDENTITY} <= set(reader.fieldnames or ()):
+            raise InputError(path, "line 1", "is not that of a sweep's table", "such a table, or a name that is free")
+        return list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(path, "", f"is no table of a sweep ({error})", "a table that nobody edited") from None
 
 
-def _rows(path: Path, text: str) -> Iterator[dict[str, str]]:
-    whole = text[: text.rfind("\n") + 1]
-    reader = csv.DictReader(io.StringIO(whole))
-    if not {*OUTCOME, IDENTITY} <= set(reader.fieldnames or ()):
-        raise InputError(path, "line 1", "is not that of a sweep's table", "such a table, or a name that is free")
-    yield from reader
-
-
-def _outcomes(path: Path, text: str) -> dict[str, Outcome]:
+def _outcomes(path: Path) -> dict[str, Outcome]:
     found = {}
-    for n, row in enumerate(_rows(path, text), 2):
+    for n, row in enumerate(read_rows(path), 2):
         try:
             figures = () if row["error"] else tuple(float(row[name]) for name in FIGURES)
+            if not all(isfinite(figure) for figure in figures):
+                raise ValueError
             found[row[IDENTITY]] = Outcome(figures, row["division"], row["error"])
         except (TypeError, ValueError):
             raise InputError(path, f"line {n}", "is no row of a sweep", "a table that nobody edited") from None
@@ -166,15 +209,13 @@ def _require_pyarrow() -> None:
         raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'") from None
 
 
-def _parquet(columns: Sequence[str], rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> bytes:
+def _parquet(labels: Sequence[str], rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> bytes:
     import pandas as pd
 
     cells = [[None if cell == "" else cell for cell in _cells(*row)] for row in rows]
-    frame = pd.DataFrame(cells, columns=list(columns))
-    for name in FIGURES:
-        frame[name] = frame[name].astype("float64")
-    for name in ("division", "error"):
-        frame[name] = frame[name].astype("string")
+    kinds = {name: TEXTS_AND_SEED.get(name, "float64") for name in labels}
+    kinds |= dict.fromkeys(FIGURES, "float64") | dict.fromkeys(("division", "error", IDENTITY), "string")
+    frame = pd.DataFrame(cells, columns=list(kinds)).astype(kinds)
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue()

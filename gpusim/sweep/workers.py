@@ -1,7 +1,7 @@
 """Where points are computed: processes of this machine, a cluster, or any other executor.
 
-Whoever asks gets the answers as they come. A worker that dies takes the points that were under way with it; each of
-them is then tried alone, so that only one that kills its worker again is given up.
+Whoever asks gets the answers as they come. A worker that dies takes the points that were under way with it; they are
+tried again, half as many at a time, and so on, so that only one that kills its worker all alone is given up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import Pipe, get_context
+from multiprocessing import Pipe, current_process, get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -38,7 +38,8 @@ AHEAD = 2  # points a worker that are handed out before they are needed
 CONNECT_S = 30  # that a cluster and the first of its workers may take
 ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+")
 EXPECTED_ADDRESS = "the address of a dask scheduler, such as tcp://HOST:8786"
-DIED = "the worker died, twice (killed, or out of memory?)"
+NEEDED = "memory for them, and in a script of one's own `if __name__ == '__main__':`"
+DIED = "the worker died with this point alone (killed, or out of memory?)"
 
 
 def outcomes(tasks: Iterable[Task], executors: Executors, width: int) -> Generator[tuple[Task, Outcome]]:
@@ -62,8 +63,10 @@ def outcomes(tasks: Iterable[Task], executors: Executors, width: int) -> Generat
                 yield outcome
         if lost and not some:
             _require_workers(executors)
-        for task in lost:
-            yield task, _alone(task, executors)
+        if lost and width == 1:
+            yield lost[0], failed(DIED)
+        elif lost:
+            yield from outcomes(lost, executors, width // 2)
 
 
 def _until_broken(
@@ -78,14 +81,26 @@ def _until_broken(
                 running[executor.submit(compute, task)] = task
             except BrokenExecutor:
                 lost.append(task)
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
+        for future in _some_done(running, executor) if running else ():
             task = running.pop(future)
             try:
                 outcome = future.result()
             except (BrokenExecutor, CancelledError):
                 lost.append(task)
+            except Exception as error:
+                if type(error).__name__ == "KilledWorker":  # dask's, of every point that its workers had with them
+                    lost.append(task)
+                else:  # such as a point that cannot be sent
+                    yield task, failed(error)
             else:
                 yield task, outcome
+
+
+def _some_done(running: Iterable[Future[Outcome]], executor: Executor) -> set[Future[Outcome]]:
+    while not (done := wait(running, CONNECT_S, FIRST_COMPLETED).done):
+        if isinstance(executor, _ClusterExecutor):
+            executor.require_workers()
+    return done
 
 
 def _require_workers(executors: Executors) -> None:
@@ -94,17 +109,7 @@ def _require_workers(executors: Executors) -> None:
         try:
             executor.submit(model_version).result()
         except BrokenExecutor:
-            expected = "memory for them, and in a script of one's own `if __name__ == '__main__':`"
-            raise InputError(None, "workers", "die as they start", expected) from None
-
-
-def _alone(task: Task, executors: Executors) -> Outcome:
-    """A point on an executor of its own."""
-    lost: list[Task] = []
-    with _started(executors) as executor:
-        for _, outcome in _until_broken(deque([task]), executor, 1, lost):
-            return outcome
-    return failed(DIED)
+            raise InputError(None, "workers", "die as they start", NEEDED) from None
 
 
 @contextmanager
@@ -137,12 +142,19 @@ class LocalPool(ProcessPoolExecutor):
 
 
 def local(jobs: int) -> tuple[Executors, int]:
-    """So many processes of this machine, and how many points they can have at a time."""
+    """So many processes of this machine, and how many points they can have at a time.
+
+    Raises:
+        InputError: called by a process that is only about to start, from a script that lacks its guard.
+    """
+    if getattr(current_process(), "_inheriting", False):
+        raise InputError(None, "workers", "start the script that starts them", NEEDED)
     return partial(LocalPool, jobs), AHEAD * jobs
 
 
 def _on_a_leash(leash: Connection) -> None:
-    """Ends this process when the other end of a pipe is closed; Ctrl-C is its parent's to see to."""
+    """Ends this process when the other end of a pipe is closed; Ctrl-C and standard output are its parent's."""
+    os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_when_closed, args=(leash,), daemon=True).start()
 
@@ -177,6 +189,18 @@ class _ClusterExecutor(Executor):
         future: Future[Any] = self._executor.submit(function, *args, **kwargs)
         return future
 
+    def require_workers(self) -> None:
+        """Wait for a worker.
+
+        Raises:
+            InputError: there is none.
+        """
+        try:
+            self._client.wait_for_workers(1, timeout=CONNECT_S)
+        except TimeoutError:
+            problem = f"{self._address} has no workers"
+            raise InputError(None, "--cluster", problem, f"one within {CONNECT_S} s") from None
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As of any executor; dask cancels what nobody waits for."""
         self._executor.shutdown(wait)
@@ -209,11 +233,7 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
             None, "--cluster", problem, "the address of a dask scheduler, such as tcp://HOST:8786"
         ) from None
     with client:
-        try:
-            client.wait_for_workers(1, timeout=CONNECT_S)
-        except TimeoutError:
-            problem = f"{address} has no workers"
-            raise InputError(None, "--cluster", problem, f"one within {CONNECT_S} s") from None
+        _ClusterExecutor(client, address).require_workers()
         threads = sum(client.nthreads().values())
         yield lambda: _ClusterExecutor(client, address), AHEAD * threads
 
