@@ -24,8 +24,9 @@ def test_outputs_are_what_the_commands_print(document: str, tmp_path: Path, monk
 
     def elsewhere(arguments: str) -> str:
         """What it prints; its table goes where it is forgotten."""
-        out = f" --out {tmp_path / 'table.csv'}" if arguments.startswith("sweep ") else ""
-        text: str = printed(arguments + out)
+        if arguments.startswith("sweep "):
+            arguments += f" --out {tmp_path / Path(arguments.split()[1]).stem}.csv"
+        text: str = printed(arguments)
         return text
 
     monkeypatch.setattr(refresh, "printed", elsewhere)
