@@ -92,17 +92,21 @@ class Table:
             return
         lock = self.path.with_name(f".{self.path.name}.lock")
         try:
-            with lock.open("a") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                yield
-                lock.unlink(missing_ok=True)
-        except BlockingIOError:
-            raise InputError(self.path, "", "is being written by another sweep", "one at a time") from None
+            file = lock.open("a")
         except OSError as error:
-            if error.filename != str(lock):
-                raise
             expected = "a file in a folder that may be written to"
             raise InputError(self.path, "", f"cannot be written ({error.strerror})", expected) from None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(self.path, "", "is being written by another sweep", "one at a time") from None
+            except OSError:  # a file system without locks
+                pass
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
 
     @contextmanager
     def appending(self, rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> Iterator[Appender]:
