@@ -25,6 +25,14 @@ def read_bytes(path: str | Path) -> bytes:
         raise InputError(path, "", f"cannot be read ({_reason(error)})", "a readable file") from None
 
 
+def is_file(path: str | Path) -> bool:
+    """Whether there is such a file; not, where no file can have such a name."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_text(path: str | Path) -> str:
     """Returns the whole content of a UTF-8 file.
 
@@ -65,7 +73,7 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
         straight = target.exists() and not target.is_file() and not target.is_dir()
         temporary = target if straight else target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     try:
         with _open_new(temporary, mode, straight) as file:
             yield file
@@ -76,7 +84,7 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
     except OSError as error:
         # A failed write names no file; an error that names another file is not about this one.
         if error.filename is None or str(error.filename) in (str(temporary), str(target)):
-            raise _unwritable(path, error) from None
+            raise unwritable(path, error) from None
         raise
     finally:
         if not straight:
@@ -141,7 +149,8 @@ def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:
     return path.open(flags) if "b" in mode else path.open(flags, encoding="utf-8", newline="\n")
 
 
-def _unwritable(path: str | Path, error: OSError | ValueError) -> InputError:
+def unwritable(path: str | Path, error: OSError | ValueError) -> InputError:
+    """Returns what to raise where a file cannot be written."""
     return InputError(path, "", f"cannot be written ({_reason(error)})", "a file in a folder that may be written to")
 
 

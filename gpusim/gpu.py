@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gpusim.errors import InputError, from_pydantic, quote
-from gpusim.files import read_text
+from gpusim.files import is_file, read_text
 
 FP32_OPERATIONS_PER_LANE_AND_CYCLE = 2  # a fused multiply-add counts as two
 
@@ -493,7 +493,7 @@ def load_gpu(name_or_path: str | Path) -> GPU:
     if isinstance(name_or_path, str) and name_or_path in gpu_names():
         return _read(_folder() / f"{name_or_path}.toml")
     path = Path(name_or_path)
-    if len(path.parts) == 1 and path.suffix != ".toml" and not _is_file(path):
+    if len(path.parts) == 1 and path.suffix != ".toml" and not is_file(path):
         raise InputError(
             None,
             "",
@@ -501,13 +501,6 @@ def load_gpu(name_or_path: str | Path) -> GPU:
             f"one of {', '.join(gpu_names())}, or the path of a GPU file",
         )
     return _read(path)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
 
 
 def _folder() -> Path:

@@ -12,11 +12,12 @@ alone has no progress to normalise and is left out of the three.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, exp, log
 
 from gpusim.result import USES, Result
 
 LATENCY_PERCENTILES = (50, 95, 99)
+BASELINE = "serial"  # the policy that speedups are over
 
 
 def metrics(result: Result) -> dict[str, float]:
@@ -50,6 +51,18 @@ def sharing(result: Result) -> dict[str, float]:
         "antt": sum(1.0 / share for share in progress) / len(progress),
         "fairness": min(progress) / max(progress),
     }
+
+
+def speedup(baseline_us: float, makespan_us: float) -> float:
+    """Makespan of the baseline over another; 1 where that takes no time."""
+    return baseline_us / makespan_us if makespan_us > 0.0 else 1.0
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of values of at least 0; 0 where one of them is."""
+    if min(values) <= 0.0:
+        return 0.0
+    return exp(sum(log(value) for value in values) / len(values))
 
 
 def utilisation(result: Result) -> dict[str, float]:

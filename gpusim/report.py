@@ -15,13 +15,12 @@ from gpusim.api import check, replay
 from gpusim.engine.replay import Kernels, recording_gpu, solo_makespans
 from gpusim.files import whole_folder
 from gpusim.gpu import GPU, gpu_names, load_gpu
-from gpusim.metrics import LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing
+from gpusim.metrics import BASELINE, LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing, speedup
 from gpusim.plots import gantt, occupancy
 from gpusim.result import USES, KernelRun, Result, StreamRun
 from gpusim.tables import Column, columns_that_fit, number, print_table, shortened
 from gpusim.trace import Trace
 
-BASELINE = "serial"
 MOST_POLICIES = 6  # side by side in the tables of streams
 MOST_STREAMS = 16
 MOST_KERNELS = 12
@@ -82,7 +81,7 @@ def compare(
             results[policy] = result  # a long one that nobody asked for would only take room
         del result
     entries = [
-        Entry(results[policy], _ratio(serial_us, results[policy].makespan_us), error_band(gpu, policy, trace))
+        Entry(results[policy], speedup(serial_us, results[policy].makespan_us), error_band(gpu, policy, trace))
         for policy in wanted
     ]
     return Comparison(trace, gpu, tuple(sorted(entries, key=lambda entry: round(entry.result.makespan_us, 6))))
@@ -244,10 +243,6 @@ def _print_left_out(count: int, what: str) -> None:
 
 def _count(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
-
-
-def _ratio(over: float, under: float) -> float:
-    return over / under if under > 0.0 else 1.0
 
 
 # ---- in a folder

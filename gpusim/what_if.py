@@ -57,9 +57,6 @@ def what_if(gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
     Raises:
         InputError: an unknown quantity, or a value that no GPU can have.
     """
-    for quantity in changes:
-        if quantity not in QUANTITIES:
-            raise InputError(None, quantity, "is nothing that can be changed", f"one of {', '.join(QUANTITIES)}")
     amounts = {quantity: amount(gpu, quantity, value) for quantity, value in changes.items()}
     limits = _limits(gpu.limits, {name: value for name, value in amounts.items() if name in OF_SM})
     of_gpu = {name: _checked(name, value) for name, value in amounts.items() if name in OF_GPU}
@@ -74,8 +71,10 @@ def amount(gpu: GPU, quantity: str, value: float | str) -> float:
     """Returns the number that a change of one of `QUANTITIES` stands for, whether or not a GPU can have it.
 
     Raises:
-        InputError: it stands for none.
+        InputError: an unknown quantity, or a value that stands for none.
     """
+    if quantity not in QUANTITIES:
+        raise InputError(None, quantity, "is nothing that can be changed", f"one of {', '.join(QUANTITIES)}")
     if isinstance(value, str):
         value = _read(gpu, quantity, value)
     if isinstance(value, bool) or not -1e300 < value < 1e300:

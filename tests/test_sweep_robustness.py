@@ -317,15 +317,25 @@ def cluster(nanny: str = "--no-nanny") -> Iterator[tuple[str, list[subprocess.Po
         yield address, [scheduler, first, second]
 
 
+def swept_while_one_is_killed(experiment: Path, rows: int, which: int) -> tuple[str, int, str]:
+    """Runs it on a cluster of which a process, as `cluster` counts, is killed once the table has so many rows.
+
+    Returns the cluster's address, the exit status, and what was told.
+    """
+    out = experiment.with_suffix(".csv")
+    with cluster() as (address, processes):
+        process = started(experiment, "--cluster", address)
+        wait_for(lambda: rows_in(out) >= rows)
+        processes[which].kill()
+        _, told = process.communicate(timeout=PATIENCE_S)
+    return address, process.returncode, told
+
+
 @posix
 def test_a_cluster_gives_the_same_table_though_a_worker_is_killed(experiment: Path, undisturbed: bytes) -> None:
     pytest.importorskip("distributed")
     out = experiment.with_suffix(".csv")
-    with cluster() as (address, (_, first, _)):
-        process = started(experiment, "--cluster", address)
-        wait_for(lambda: rows_in(out) >= 3)
-        first.kill()
-        _, told = process.communicate(timeout=PATIENCE_S)
+    _, _, told = swept_while_one_is_killed(experiment, rows=3, which=1)
     assert told == f"gpusim sweep: {POINTS} points, {POINTS} of them computed now, are in {out}\n"
     assert out.read_bytes() == undisturbed
 
@@ -367,13 +377,8 @@ def test_a_cluster_that_loses_all_workers_is_one_line(
 @posix
 def test_a_scheduler_that_goes_is_one_line(experiment: Path, undisturbed: bytes) -> None:
     pytest.importorskip("distributed")
-    out = experiment.with_suffix(".csv")
-    with cluster() as (address, (scheduler, _, _)):
-        process = started(experiment, "--cluster", address)
-        wait_for(lambda: rows_in(out) >= 2)
-        scheduler.kill()
-        _, told = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 2
+    address, status, told = swept_while_one_is_killed(experiment, rows=2, which=0)
+    assert status == 2
     assert told == (
         f"--cluster: {address} is gone; expected a scheduler that stays; what is done is kept, run it again to go on\n"
     )

@@ -6,13 +6,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import exp, log
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 from workloads import CLASSES, COMPUTE, JOB, KERNELS, MEMORY, REQUEST, Chosen, bound, models
 
+from gpusim.metrics import geometric_mean
 from gpusim.oracle import oracle_of
 from gpusim.plots import COLOURS, new_figure, save_figure
 from gpusim.policies.intra import Resources, fits
@@ -67,11 +67,6 @@ CLAIMS = (
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of values above 0."""
-    return exp(sum(log(value) for value in values) / len(values))
 
 
 def chosen(rows: Sequence[Row], gpu: str, policy: str, kind: str = ALL) -> list[Row]:

@@ -16,6 +16,7 @@ from types import ModuleType, NoneType
 
 import gpusim.policies
 from gpusim.errors import InputError, quote
+from gpusim.files import is_file
 from gpusim.policies.base import Parameter, Policy
 
 ENTRY_POINTS = "gpusim.policies"
@@ -89,11 +90,7 @@ def _own(name: str) -> type[Policy]:
 
 
 def _load_file(path: Path) -> ModuleType:
-    try:
-        there = path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        there = False
-    if not there:
+    if not is_file(path):
         raise InputError(path, PLACE, "no such file", "a Python file with the policy's class")
     key = f"gpusim_policy_{path.stem}"
     spec = importlib.util.spec_from_file_location(key, path)

@@ -25,13 +25,12 @@ from gpusim.engine import core
 from gpusim.engine.replay import Kernels, solo_makespans
 from gpusim.errors import InputError, one_line, quote
 from gpusim.gpu import GPU
-from gpusim.metrics import sharing, utilisation
+from gpusim.metrics import BASELINE, sharing, speedup, utilisation
 from gpusim.policies.registry import policies, policy_from
 from gpusim.result import USES, Result
 from gpusim.trace import Trace, parse_trace
 from gpusim.workload import WorkloadKind, workload
 
-BASELINE = "serial"
 FIGURES = ("makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", *(f"utilisation_{use}" for use in USES))
 """Numbers of a point: as in `gpusim.metrics`, and the makespan of serial over that of the policy."""
 
@@ -48,11 +47,11 @@ PARTS = 64  # workloads of each of them that it keeps
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A trace for other processes: the same however its file was written.
+    """A trace for other processes: the same however its file was written, and whatever it is called.
 
     Attributes:
         content: the trace as JSON, compressed.
-        digest: a hash of all that a replay reads of it.
+        digest: a hash of that JSON.
     """
 
     content: bytes = field(repr=False, compare=False)
@@ -134,7 +133,7 @@ def model_version() -> str:
     digest = hashlib.sha256()
     for name in MODEL:
         path = root / name
-        for file in sorted(path.rglob("*.p[yx]*")) if path.is_dir() else [path]:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.suffix in (".py", ".pxd"):
                 digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     compiled, source = Path(core.__file__), root / "engine" / "core.py"
@@ -145,9 +144,9 @@ def model_version() -> str:
 
 def packed(trace: Trace) -> Packed:
     """A trace for a `Task`."""
-    text = trace.model_dump_json(exclude_none=True).encode()
-    told = trace.model_dump_json(exclude_none=True, exclude={"name", "notes"}).encode()
-    return Packed(zlib.compress(text), hashlib.sha256(told).hexdigest())
+    bare = trace.model_copy(update={"name": "swept", "notes": ""})  # what a replay does not read
+    text = bare.model_dump_json(exclude_none=True).encode()
+    return Packed(zlib.compress(text), hashlib.sha256(text).hexdigest())
 
 
 def digest(content: Any) -> str:
@@ -206,8 +205,9 @@ class _OnGPU:
 @lru_cache(maxsize=KEPT)
 def _on(trace: Packed, device: GPU, gpu: GPU) -> _OnGPU:
     """A trace on a GPU; fits to the recording are those of the trace on the GPU that it was recorded on."""
-    like = None if gpu is device or gpu == device else _on(trace, device, device).kernels
-    return _OnGPU(_unpacked(trace), device, device if like is None else gpu, like)
+    if gpu == device:
+        return _OnGPU(_unpacked(trace), device, device, None)
+    return _OnGPU(_unpacked(trace), device, gpu, _on(trace, device, device).kernels)
 
 
 @lru_cache(maxsize=KEPT)
@@ -217,8 +217,7 @@ def _unpacked(trace: Packed) -> Trace:
 
 def _outcome(on: _OnGPU, task: Task) -> Outcome:
     result = on.replay(task)
-    makespan_us = result.makespan_us
-    speedup = on.serial_us(task) / makespan_us if makespan_us > 0.0 else 1.0
+    gained = speedup(on.serial_us(task), result.makespan_us)
     shared, used = sharing(result), utilisation(result)
-    figures = (makespan_us, speedup, *(shared[name] for name in ("stp", "antt", "fairness")), *used.values())
+    figures = (result.makespan_us, gained, *(shared[name] for name in ("stp", "antt", "fairness")), *used.values())
     return Outcome(figures, result.division)

@@ -25,7 +25,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpusim.errors import InputError, from_pydantic, one_line, quote
-from gpusim.files import read_text
+from gpusim.files import is_file, read_text
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.sweep.compute import policy_source
 from gpusim.what_if import QUANTITIES, amount
@@ -148,7 +148,7 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
     """Files that a name or pattern stands for, sorted."""
     path = folder / pattern
     try:
-        if path.is_file():
+        if is_file(path):
             return [path]
         root = Path(path.anchor) if path.is_absolute() else Path()
         return sorted(found for found in root.glob(str(path.relative_to(root))) if found.is_file())
@@ -177,7 +177,7 @@ def _gpu(folder: Path, name: str, place: str) -> GPU:
     if name in gpu_names():
         return load_gpu(name)
     path = folder / name
-    if not _matches(folder, name):
+    if not is_file(path):
         problem = f"{quote(name)} is no GPU"
         raise InputError(None, place, problem, f"one of {', '.join(gpu_names())}, or a file relative to this one")
     return load_gpu(path)
@@ -208,13 +208,11 @@ def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator
 def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
     place = f"parameters[{n}]"
     table = _table(given, place)
+    any_gpu = load_gpu(gpu_names()[0])  # for whether a value is one at all
     for name, values in table.items():
-        if name not in QUANTITIES:
-            expected = f"one of {', '.join(QUANTITIES)}"
-            raise InputError(None, f"{place}.{name}", "is nothing that can be changed", expected)
         for value in values:
             try:
-                amount(load_gpu(gpu_names()[0]), name, value)  # of any GPU: whether it is one at all
+                amount(any_gpu, name, value)
             except InputError as error:
                 raise InputError(None, f"{place}.{name}", error.problem, error.expected) from None
     yield from _combinations(table)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.gpu import load_gpu
+from gpusim.metrics import geometric_mean
 from gpusim.plots import COLOURS, GRID, new_figure, save_figure
 from gpusim.sweep.run import Swept
-from gpusim.sweep.summary import Row, geometric_mean, grouped, merits, rows, undominated
+from gpusim.sweep.summary import Row, grouped, merits, rows, undominated
 from gpusim.what_if import value_of
 
 if TYPE_CHECKING:

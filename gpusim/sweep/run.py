@@ -15,7 +15,7 @@ from gpusim.gpu import GPU, load_gpu
 from gpusim.progress import tracked
 from gpusim.sweep.compute import Outcome, Task, digest, failed, model_version, packed
 from gpusim.sweep.experiment import Experiment, Source
-from gpusim.sweep.table import Label, Table
+from gpusim.sweep.table import Label, Table, TableRow
 from gpusim.sweep.workers import Executors, outcomes
 from gpusim.trace import load_trace
 from gpusim.what_if import amount, value_of, what_if
@@ -118,28 +118,27 @@ def _swept(
     begun: Callable[[Sequence[Point], int], None] | None,
 ) -> Swept:
     known = table.known()
-    asked = {point.identity for point in wanted}
-    found = {identity: outcome for identity, outcome in known.items() if identity in asked}
+    labels = {point.identity: point.labels for point in wanted}
+    found = {identity: outcome for identity, outcome in known.items() if identity in labels}
+    dropped = len(known) - len(found)
     strange = 0 if found else table.strange_rows(point.labels for point in wanted)
     if strange:
         problem = f"holds {strange} rows, none of them of {experiment.path}"
         raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
-    missing = {point.identity: point for point in wanted if point.task is not None and point.identity not in found}
+    missing = {point.identity: point.task for point in wanted if point.task and point.identity not in found}
     if begun is not None:
         begun(wanted, len(found))
     rows = partial(_rows, wanted, found)
-    with table.appending(rows()) as append:
-        tasks = [point.task for point in missing.values() if point.task is not None]
-        with closing(outcomes(tasks, executors, width)) as coming:
-            for task, outcome in tracked(coming, len(tasks), "replaying"):
-                append(missing[task.identity].labels, task.identity, outcome)
-                found[task.identity] = outcome
+    with table.appending(rows()) as append, closing(outcomes(missing.values(), executors, width)) as coming:
+        for task, outcome in tracked(coming, len(missing), "replaying"):
+            append((labels[task.identity], task.identity, outcome))
+            found[task.identity] = outcome
     table.finish(rows())
     ended = tuple(outcome for _, _, outcome in rows())
-    return Swept(experiment, table.path, wanted, ended, len(missing), len(known) - sum(key in asked for key in known))
+    return Swept(experiment, table.path, wanted, ended, len(missing), dropped)
 
 
-def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[tuple[tuple[Label, ...], str, Outcome]]:
+def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[TableRow]:
     """The rows of all points that are known, in their order."""
     for point in wanted:
         if point.task is None:
@@ -185,12 +184,11 @@ def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
     """The points of one workload, all like a task but for policy and seed."""
     values = [value_of(like.gpu, quantity) for quantity in experiment.varied]
     gpus = _digests(like.device, like.gpu)
-    for policy in experiment.policies:
-        for seed in experiment.seeds:
-            who = [like.model, like.trace.digest, like.kind, like.names, *gpus, policy.label, policy.source, seed]
-            labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)
-            task = replace(like, identity=digest(who), policy=policy.text, source=policy.source, seed=seed)
-            yield Point(labels, task.identity, task)
+    for policy, seed in product(experiment.policies, experiment.seeds):
+        who = [like.model, like.trace.digest, like.kind, like.names, *gpus, policy.label, policy.source, seed]
+        labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)
+        task = replace(like, identity=digest(who), policy=policy.text, source=policy.source, seed=seed)
+        yield Point(labels, task.identity, task)
 
 
 @cache

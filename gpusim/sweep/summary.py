@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
 from typing import NamedTuple
 
+from gpusim.metrics import geometric_mean
 from gpusim.sweep.compute import FIGURES
 from gpusim.sweep.run import Swept, label_names
 from gpusim.sweep.table import Label
@@ -127,10 +127,3 @@ def undominated(merits: Sequence[tuple[float, float]]) -> list[bool]:
         return min(gains) >= -CLOSE and max(gains) > CLOSE
 
     return [not any(beats(other, mine) for other in merits) for mine in merits]
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of values of at least 0; 0 where one of them is."""
-    if min(values) <= 0.0:
-        return 0.0
-    return exp(sum(log(value) for value in values) / len(values))

@@ -8,29 +8,22 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import FileIO
 from math import isfinite
 from pathlib import Path
-from typing import Protocol
 
 from gpusim.errors import InputError
-from gpusim.files import atomic_write, read_bytes
+from gpusim.files import atomic_write, read_bytes, unwritable
 from gpusim.sweep.compute import FIGURES, Outcome
 
 Label = str | int | float
+TableRow = tuple[Sequence[Label], str, Outcome]  # labels, identity and what came of the point
 OUTCOME = (*FIGURES, "division", "error")
 IDENTITY = "identity"
 TEXTS_AND_SEED = {"trace": "string", "pair": "string", "gpu": "string", "policy": "string", "seed": "int64"}
 SUFFIXES = (".csv", ".parquet")
-
-
-class Appender(Protocol):
-    """Appends a row."""
-
-    def __call__(self, labels: Sequence[Label], identity: str, outcome: Outcome) -> None:
-        """Writes it, so that it is there even if this process is killed next."""
 
 
 class Table:
@@ -94,8 +87,7 @@ class Table:
         try:
             file = lock.open("a")
         except OSError as error:
-            expected = "a file in a folder that may be written to"
-            raise InputError(self.path, "", f"cannot be written ({error.strerror})", expected) from None
+            raise unwritable(self.path, error) from None
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,8 +101,8 @@ class Table:
                 lock.unlink(missing_ok=True)
 
     @contextmanager
-    def appending(self, rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> Iterator[Appender]:
-        """Begin the table with rows that are known, then append others.
+    def appending(self, rows: Iterable[TableRow]) -> Iterator[Callable[[TableRow], None]]:
+        """Begin the table with rows that are known, then append others, each there even if this process dies next.
 
         Raises:
             InputError: the file cannot be written.
@@ -118,12 +110,12 @@ class Table:
         self._write_csv(self._journal, rows)
         with _opened(self._journal) as file:
 
-            def append(labels: Sequence[Label], identity: str, outcome: Outcome) -> None:
-                _write(self._journal, file, _line(_cells(labels, identity, outcome)).encode())
+            def append(row: TableRow) -> None:
+                _write(self._journal, file, _line(_cells(*row)).encode())
 
             yield append
 
-    def finish(self, rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> None:
+    def finish(self, rows: Iterable[TableRow]) -> None:
         """Write the whole table in its order.
 
         Raises:
@@ -136,11 +128,11 @@ class Table:
         else:
             self._write_csv(self.path, rows)
 
-    def _write_csv(self, path: Path, rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> None:
+    def _write_csv(self, path: Path, rows: Iterable[TableRow]) -> None:
         with atomic_write(path, "w") as file:
             file.write(_line(self.columns))
-            for labels, identity, outcome in rows:
-                file.write(_line(_cells(labels, identity, outcome)))
+            for row in rows:
+                file.write(_line(_cells(*row)))
 
 
 def _opened(path: Path) -> FileIO:
@@ -213,7 +205,7 @@ def _require_pyarrow() -> None:
         raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'") from None
 
 
-def _parquet(labels: Sequence[str], rows: Iterable[tuple[Sequence[Label], str, Outcome]]) -> bytes:
+def _parquet(labels: Sequence[str], rows: Iterable[TableRow]) -> bytes:
     import pandas as pd
 
     cells = [[None if cell == "" else cell for cell in _cells(*row)] for row in rows]

@@ -229,9 +229,7 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
         client = connect(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
         problem = f"{address} does not answer ({type(error).__name__})"
-        raise InputError(
-            None, "--cluster", problem, "the address of a dask scheduler, such as tcp://HOST:8786"
-        ) from None
+        raise InputError(None, "--cluster", problem, EXPECTED_ADDRESS) from None
     with client:
         _ClusterExecutor(client, address).require_workers()
         threads = sum(client.nthreads().values())
