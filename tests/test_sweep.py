@@ -15,7 +15,7 @@ from executors import Here
 from gpusim import cli, load_gpu, load_trace
 from gpusim import replay as replayed
 from gpusim.errors import InputError
-from gpusim.sweep import compute, summary
+from gpusim.sweep import compute, picture, summary
 from gpusim.sweep.experiment import load_experiment
 from gpusim.sweep.run import Swept, label_names, points, sweep
 from gpusim.sweep.table import read_rows
@@ -550,6 +550,16 @@ def test_the_same_sweep_draws_the_same_picture(tmp_path: Path, more: str) -> Non
         assert cli.main(["sweep", str(path), "--jobs", "1", "--plot", str(tmp_path / name)]) == 0
     assert (tmp_path / "a.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_a_panel_without_points_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = swept(small(tmp_path, "[parameters]\nsm_count = 30\ndram_bandwidth_gb_per_s = 'x2'\n"))
+    texts: list[str] = []
+    monkeypatch.setattr(picture, "save_figure", lambda figure, path: texts.extend(
+        text.get_text() for axis in figure.axes for text in axis.texts
+    ))  # fmt: skip
+    picture.draw(done, tmp_path / "p.png")
+    assert texts == ["no point has the other numbers\nas the GPU has them"] * 2
 
 
 def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:

@@ -64,6 +64,8 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str,
     for (gpu, policy), of in grouped(several, ("gpu", "policy")).items():
         own = gpus[str(gpu)]
         here = [row for row in of if all(row.labels[name] == value_of(own, name) for name in others)]
+        if not here:
+            continue
         means = {
             float(value[0]) / value_of(own, quantity): geometric_mean(
                 [row.figures["speedup_vs_serial"] for row in same]
