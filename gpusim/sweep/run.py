@@ -162,7 +162,9 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
         except InputError as error:
             yield from _impossible(experiment, source, gpu, changes, error)
             continue
-        first = Task("", model_version(), content, experiment.workload, (), device, varied, "", "", 0)
+        first = Task(
+            "", model_version(), content, experiment.workload, (), device, varied, "", "", 0, experiment.restart
+        )
         for names in parts:
             yield from _points(experiment, source.label, replace(first, names=names))
 
@@ -185,7 +187,17 @@ def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
     values = [value_of(like.gpu, quantity) for quantity in experiment.varied]
     gpus = _digests(like.device, like.gpu)
     for policy, seed in product(experiment.policies, experiment.seeds):
-        who = [like.model, like.trace.digest, like.kind, like.names, *gpus, policy.label, policy.source, seed]
+        who = [
+            like.model,
+            like.trace.digest,
+            like.kind,
+            like.restart,
+            like.names,
+            *gpus,
+            policy.label,
+            policy.source,
+            seed,
+        ]
         labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)
         task = replace(like, identity=digest(who), policy=policy.text, source=policy.source, seed=seed)
         yield Point(labels, task.identity, task)
