@@ -322,4 +322,4 @@ def test_alone_means_without_the_others_and_what_they_hold_up() -> None:
     solo = solo_makespans(made, gpu, Kernels(gpu, gpu))
     assert {name: round(us, 6) for name, us in solo.items()} == {"a": 21.0, "b": 24.0, "c": 8.0}
     result = replayed(made, gpu)
-    assert result.stream_runs[1].progress == pytest.approx(24.0 / 42.0)
+    assert result.stream_runs[1].slowdown == pytest.approx(42.0 / 24.0)

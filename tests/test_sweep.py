@@ -228,6 +228,7 @@ def test_identity_changes_with_whatever_changes_the_result(tmp_path: Path, monke
         identity(more='gpus = ["mine.toml"]'),
         identity(more="[parameters]\nsm_count = 16"),
         identity(more='workload = "stream-pairs"'),
+        identity(more="restart = true"),
     ]
     assert identity() == base
     assert len({base, *others}) == len(others) + 1
@@ -259,8 +260,9 @@ def test_a_worker_with_other_sources_says_so(tmp_path: Path) -> None:
 # ---- the table
 
 
-def test_figures_are_those_of_a_replay(tmp_path: Path) -> None:
-    path = small(tmp_path, "seeds = [3]\n[parameters]\nsm_count = 30\n")
+@pytest.mark.parametrize("restart", [False, True])
+def test_figures_are_those_of_a_replay(tmp_path: Path, restart: bool) -> None:
+    path = small(tmp_path, f"restart = {str(restart).lower()}\nseeds = [3]\n[parameters]\nsm_count = 30\n")
     swept(path)
     rows = read_rows(tmp_path / "experiment.csv")
     assert [row["trace"] for row in rows] == [PAIR.name.removesuffix(".json.gz")] * 2 + ["spaa20_table1"] * 2
@@ -271,9 +273,10 @@ def test_figures_are_those_of_a_replay(tmp_path: Path) -> None:
         serial = replayed(load_trace(file), gpu, "serial", seed=3)
         assert float(row["makespan_us"]) == result.makespan_us
         assert float(row["speedup_vs_serial"]) == serial.makespan_us / result.makespan_us
-        assert float(row["stp"]) == result.metrics["stp"]
-        assert float(row["antt"]) == result.metrics["antt"]
-        assert float(row["fairness"]) == result.metrics["fairness"]
+        assert float(row["largest_slowdown"]) == max(run.slowdown for run in result.stream_runs)
+        again = replayed(load_trace(file), gpu, row["policy"], seed=3, restart=True)
+        for name in ("stp", "antt", "fairness"):
+            assert row[name] == (str(again.metrics[name]) if restart else "")
         assert float(row["utilisation_dram"]) == result.metrics["utilisation[dram]"]
 
 
@@ -519,8 +522,9 @@ def test_undominated_pairs_by_hand() -> None:
     ]
 
 
-def test_summaries_by_hand(tmp_path: Path) -> None:
-    done = swept(small(tmp_path, "seeds = [0, 1]\n"))
+@pytest.mark.parametrize("restart", [False, True])
+def test_summaries_by_hand(tmp_path: Path, restart: bool) -> None:
+    done = swept(small(tmp_path, f"restart = {str(restart).lower()}\nseeds = [0, 1]\n"))
     with (tmp_path / "experiment.csv").open() as file:
         rows = list(csv.DictReader(file))
     for one in summary.policy_summaries(done):
@@ -528,7 +532,9 @@ def test_summaries_by_hand(tmp_path: Path) -> None:
         speedups = [float(row["speedup_vs_serial"]) for row in of]
         assert one.points == len(of) == 2
         assert one.speedup == pytest.approx((speedups[0] * speedups[1]) ** 0.5)
-        assert one.stp == pytest.approx(sum(float(row["stp"]) for row in of) / 2)
+        assert one.largest_slowdown == pytest.approx(sum(float(row["largest_slowdown"]) for row in of) / 2)
+        assert one.stp == (pytest.approx(sum(float(row["stp"]) for row in of) / 2) if restart else None)
+        assert one.fairness == (pytest.approx(sum(float(row["fairness"]) for row in of) / 2) if restart else None)
     assert sum(one.best for one in summary.policy_summaries(done)) == 4
 
 
@@ -542,7 +548,7 @@ def test_json_for_programs(tmp_path: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", ["", "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"]
+    "more", ["", "restart = true\n", "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"]
 )
 def test_the_same_sweep_draws_the_same_picture(tmp_path: Path, more: str) -> None:
     path = small(tmp_path, more)

@@ -94,8 +94,8 @@ def _draw_merits(axis: Axes, several: Sequence[Row], gpu: str, policies: Sequenc
         n = policies.index(str(policy))
         colour, marker = COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)]
         axis.scatter(values(of, paid), values(of, done), s=7, color=colour, alpha=0.35, linewidths=0)
-        axis.scatter([abs(fate)], [gain], s=70, color=colour, marker=marker, edgecolors="black", linewidths=0.7, zorder=3,
-                     label=str(policy))  # fmt: skip
+        axis.scatter([abs(fate)], [gain], s=70, color=colour, marker=marker, edgecolors="black", linewidths=0.7,
+                     zorder=3, label=str(policy))  # fmt: skip
     kept = undominated(list(means.values()))
     front = sorted((abs(fate), gain) for (gain, fate), keep in zip(means.values(), kept, strict=True) if keep)
     axis.plot(*zip(*front, strict=True), color="black", linewidth=1.0, linestyle="--", zorder=2, label="Pareto front")

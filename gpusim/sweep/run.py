@@ -187,17 +187,8 @@ def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
     values = [value_of(like.gpu, quantity) for quantity in experiment.varied]
     gpus = _digests(like.device, like.gpu)
     for policy, seed in product(experiment.policies, experiment.seeds):
-        who = [
-            like.model,
-            like.trace.digest,
-            like.kind,
-            like.restart,
-            like.names,
-            *gpus,
-            policy.label,
-            policy.source,
-            seed,
-        ]
+        what = (like.trace.digest, like.kind, like.names, like.restart)
+        who = [like.model, *what, *gpus, policy.label, policy.source, seed]
         labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)
         task = replace(like, identity=digest(who), policy=policy.text, source=policy.source, seed=seed)
         yield Point(labels, task.identity, task)
