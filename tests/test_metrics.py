@@ -136,6 +136,8 @@ def test_latencies_of_streams_with_arrivals() -> None:
     assert found["latency_p95_us[web]"] == found["latency_p99_us[web]"] == 3.0
     assert found["latency_p50_us[late]"] == 4.0
     assert not any("plain" in name for name in found if name.startswith("latency"))
+    burst = (RequestRun("plain", 0, 0.0, 0.0, 9.0), RequestRun("plain", 1, 0.0, 9.0, 18.0))
+    assert latencies_us(result((streams[2],), request_runs=burst)) == {"plain": [9.0, 18.0]}
     assert latencies_us(replace(run, passes={"web": 3.0, "late": 1.0, "plain": 1.0})) == {}  # passes, no arrivals
 
 
@@ -143,6 +145,7 @@ def test_percentile_is_the_nearest_rank() -> None:
     values = [float(value) for value in range(1, 101)]
     assert [percentile(values, percent) for percent in (50, 95, 99, 100)] == [50.0, 95.0, 99.0, 100.0]
     assert percentile([5.0], 1) == 5.0
+    assert percentile([float(value) for value in range(1, 1001)], 99) == 990.0
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.integers(1, 100))
