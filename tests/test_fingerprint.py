@@ -34,7 +34,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / name).write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield folder
-    assert not any(name.startswith("made_up") for name in sys.modules), "nothing is imported"
+    assert not any(name.partition(".")[0] == "made_up" for name in sys.modules), "nothing is imported"
 
 
 def hashed(*modules: str) -> str:
