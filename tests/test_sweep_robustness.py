@@ -100,6 +100,11 @@ def started(experiment: Path, *arguments: str, slow_s: float = 0.0, **environmen
     )
 
 
+def listed(experiment: Path) -> str:
+    """What is told before anything runs."""
+    return f"gpusim sweep: runs the policies in {experiment.with_name('policies.py')}\n"
+
+
 def wait_for(happened: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not happened():
@@ -170,7 +175,9 @@ def test_ctrl_c_is_one_line_and_goes_on_later(
     assert time.monotonic() - begun < 20.0, "it does not wait for what is under way"
     assert process.returncode == 130
     assert printed == ""
-    assert told == f"gpusim sweep: interrupted; what is done is kept in {out}, run it again to go on\n"
+    assert told == listed(experiment) + (
+        f"gpusim sweep: interrupted; what is done is kept in {out}, run it again to go on\n"
+    )
     assert 2 <= len(read_rows(out)) < POINTS
     assert finish(experiment)[1] == undisturbed
 
@@ -186,7 +193,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_done(experiment: Path, undist
     )
     process = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, timeout=PATIENCE_S)
     assert process.returncode == 2
-    assert process.stderr == (
+    assert process.stderr == listed(experiment) + (
         f"{out}: cannot be written (File too large); expected room for it; "
         "what is done is kept, run it again to go on\n"
     )
@@ -197,7 +204,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_done(experiment: Path, undist
 def test_a_table_that_cannot_be_begun_is_one_line(experiment: Path) -> None:
     process = started(experiment, "--out", str(experiment.with_name("nowhere") / "table.csv"))
     _, told = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 2 and told.count("\n") == 1
+    assert process.returncode == 2 and told.removeprefix(listed(experiment)).count("\n") == 1
     assert "table.csv: cannot be written (No such file or directory); expected " in told
 
 
@@ -269,7 +276,7 @@ def test_two_sweeps_do_not_write_one_table(experiment: Path, undisturbed: bytes)
     second = started(experiment)
     _, told = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 2
-    assert told == f"{out}: is being written by another sweep; expected one at a time\n"
+    assert told == listed(experiment) + f"{out}: is being written by another sweep; expected one at a time\n"
     first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 0 and out.read_bytes() == undisturbed
     assert sorted(path.name for path in out.parent.glob("*slow*")) == ["slow.csv", "slow.toml"]
@@ -336,7 +343,7 @@ def test_a_cluster_gives_the_same_table_though_a_worker_is_killed(experiment: Pa
     pytest.importorskip("distributed")
     out = experiment.with_suffix(".csv")
     _, _, told = swept_while_one_is_killed(experiment, rows=3, which=1)
-    assert told == f"gpusim sweep: {POINTS} points, {POINTS} of them computed now, are in {out}\n"
+    assert told == listed(experiment) + f"gpusim sweep: {POINTS} points, {POINTS} of them computed now, are in {out}\n"
     assert out.read_bytes() == undisturbed
 
 
@@ -370,7 +377,9 @@ def test_a_cluster_that_loses_all_workers_is_one_line(
         killer.start()
         assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
         killer.join()
-    assert capsys.readouterr().err == f"--cluster: {address} has no workers; expected one within 5 s\n"
+    assert capsys.readouterr().err == listed(experiment) + (
+        f"--cluster: {address} has no workers; expected one within 5 s\n"
+    )
     assert finish(experiment)[1] == undisturbed
 
 
@@ -379,7 +388,7 @@ def test_a_scheduler_that_goes_is_one_line(experiment: Path, undisturbed: bytes)
     pytest.importorskip("distributed")
     address, status, told = swept_while_one_is_killed(experiment, rows=2, which=0)
     assert status == 2
-    assert told == (
+    assert told == listed(experiment) + (
         f"--cluster: {address} is gone; expected a scheduler that stays; what is done is kept, run it again to go on\n"
     )
     assert finish(experiment)[1] == undisturbed
@@ -393,11 +402,13 @@ def test_a_cluster_without_workers_is_one_line(
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
-    assert capsys.readouterr().err.startswith(f"--cluster: {address} does not answer (OSError); expected the address ")
+    assert f"--cluster: {address} does not answer (OSError); expected the address " in capsys.readouterr().err
     with running("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"):
         monkeypatch.setattr(workers, "CONNECT_S", 5)
         assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
-    assert capsys.readouterr().err == f"--cluster: {address} has no workers; expected one within 5 s\n"
+    assert capsys.readouterr().err == listed(experiment) + (
+        f"--cluster: {address} has no workers; expected one within 5 s\n"
+    )
 
 
 def test_an_address_that_is_none_is_one_line(experiment: Path) -> None:
@@ -407,5 +418,6 @@ def test_an_address_that_is_none_is_one_line(experiment: Path) -> None:
     assert process.returncode == 2
     assert (
         told
-        == "--cluster: 'nowhere' is no address; expected the address of a dask scheduler, such as tcp://HOST:8786\n"
+        == listed(experiment)
+        + "--cluster: 'nowhere' is no address; expected the address of a dask scheduler, such as tcp://HOST:8786\n"
     )

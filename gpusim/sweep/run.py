@@ -9,11 +9,13 @@ from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
+from gpusim import fingerprint
 from gpusim.engine.replay import recording_gpu
 from gpusim.errors import InputError
 from gpusim.gpu import GPU, load_gpu
+from gpusim.policies.registry import policy_from
 from gpusim.progress import tracked
-from gpusim.sweep.compute import Outcome, Task, digest, failed, model_version, packed
+from gpusim.sweep.compute import Outcome, Task, failed, model_version, packed
 from gpusim.sweep.experiment import Experiment, Source
 from gpusim.sweep.table import Label, Table, TableRow
 from gpusim.sweep.workers import Executors, outcomes
@@ -104,9 +106,20 @@ def sweep(
             computed until then is in the table.
     """
     table = Table(Path(out), label_names(experiment))
+    _try_policies(experiment)
     wanted = points(experiment)
     with table.locked():
         return _swept(experiment, wanted, table, executors, width, begun)
+
+
+def _try_policies(experiment: Experiment) -> None:
+    """Makes each policy that was not tried as the experiment was read; this runs their code."""
+    for policy in experiment.policies:
+        if policy.code is not None:
+            try:
+                policy_from(policy.text)
+            except InputError as error:
+                raise InputError(experiment.path, f"policies {policy.label}", error.problem, error.expected) from None
 
 
 def _swept(
@@ -177,20 +190,32 @@ def _impossible(
     ]
     for policy, seed in product(experiment.policies, experiment.seeds):
         labels = (source.label, "", "" if gpu is None else gpu.name, *values, policy.label, seed)
-        yield Point(labels, digest([*labels, *changes.items(), problem]), None, problem)
+        yield Point(labels, fingerprint.data([*labels, *changes.items(), problem]), None, problem)
 
 
 def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
     """The points of one workload, all like a task but for policy and seed."""
     values = [value_of(like.gpu, quantity) for quantity in experiment.varied]
-    gpus = _digests(like.device, like.gpu)
     for policy, seed in product(experiment.policies, experiment.seeds):
-        who = [like.model, like.trace.digest, like.kind, like.names, *gpus, policy.label, policy.source, seed]
         labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)
-        task = replace(like, identity=digest(who), policy=policy.text, source=policy.source, seed=seed)
+        task = replace(like, policy=policy.text, source=policy.source, seed=seed)
+        task = replace(task, identity=identity(task, policy.label))
         yield Point(labels, task.identity, task)
 
 
+def identity(task: Task, policy: str) -> str:
+    """A hash of everything that can change what comes of a task, the same in whatever folder its files are.
+
+    Args:
+        task: what is to be computed.
+        policy: as the experiment names it.
+    """
+    gpus = [_gpu_hash(task.device), _gpu_hash(task.gpu)]
+    return fingerprint.data(
+        [task.model, task.trace.digest, task.kind, task.names, *gpus, policy, task.source, task.seed]
+    )
+
+
 @cache
-def _digests(device: GPU, gpu: GPU) -> tuple[str, str]:
-    return digest(device), digest(gpu)
+def _gpu_hash(gpu: GPU) -> str:
+    return fingerprint.data(gpu)
