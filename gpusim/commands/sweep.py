@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import json_flag, whole
-from gpusim.errors import InputError
+from gpusim.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,7 @@ def _print(swept: Swept) -> None:
 
 
 def _tell(text: str) -> None:
-    print(f"gpusim sweep: {text}", file=sys.stderr)
+    print(one_line(f"gpusim sweep: {text}"), file=sys.stderr)
 
 
 def _tell_what_is_known(points: Sequence[Point], known: int) -> None:

@@ -16,7 +16,7 @@ from types import ModuleType, NoneType
 
 import gpusim.policies
 from gpusim.errors import InputError, quote
-from gpusim.files import is_file
+from gpusim.files import MAX_SETTINGS_BYTES, is_file, read_bytes
 from gpusim.policies.base import Parameter, Policy
 
 ENTRY_POINTS = "gpusim.policies"
@@ -92,6 +92,7 @@ def _own(name: str) -> type[Policy]:
 def _load_file(path: Path) -> ModuleType:
     if not is_file(path):
         raise InputError(path, PLACE, "no such file", "a Python file with the policy's class")
+    read_bytes(path, MAX_SETTINGS_BYTES)  # refuses what is no file that a person wrote
     key = f"gpusim_policy_{path.stem}"
     spec = importlib.util.spec_from_file_location(key, path)
     assert spec is not None and spec.loader is not None
