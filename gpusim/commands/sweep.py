@@ -150,7 +150,7 @@ def _print(swept: Swept) -> None:
 
 
 def _tell(text: str) -> None:
-    print(f"gpusim sweep: {text}", file=sys.stderr)
+    print(one_line(f"gpusim sweep: {text}"), file=sys.stderr)
 
 
 def _tell_what_is_known(points: Sequence[Point], known: int) -> None:

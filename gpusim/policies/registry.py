@@ -15,7 +15,7 @@ from types import ModuleType, NoneType
 
 import gpusim.policies
 from gpusim.errors import InputError, quote
-from gpusim.files import is_file, read_bytes
+from gpusim.files import MAX_SETTINGS_BYTES, is_file, read_bytes
 from gpusim.fingerprint import module_file
 from gpusim.policies.base import Parameter, Policy
 
@@ -147,7 +147,7 @@ def _required_file(path: Path) -> Path:
 
 
 def _load_file(path: Path) -> ModuleType:
-    source = read_bytes(_required_file(path))
+    source = read_bytes(_required_file(path), MAX_SETTINGS_BYTES)
     module = ModuleType(f"gpusim_policy_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module

@@ -23,6 +23,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -41,6 +42,8 @@ Text = Annotated[str, Field(min_length=1, max_length=500)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Scalar = bool | int | float | str
 Item = TypeVar("Item")
+
+MAX_COMBINATIONS = 10**5  # of the values of one table
 
 
 class _ExperimentFile(BaseModel):
@@ -169,7 +172,7 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
     try:
         if is_file(path):
             return [path]
-        root = Path(path.anchor) if path.is_absolute() else Path()
+        root = Path(path.anchor) if Path(pattern).is_absolute() else folder
         return sorted(found for found in root.glob(str(path.relative_to(root))) if found.is_file())
     except (ValueError, OSError, IndexError):  # nothing that a file can be called
         return []
@@ -241,7 +244,7 @@ def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator
     if not isinstance(name, str) or others:
         problem = "is not one text" if "name" in table else "missing"
         raise InputError(None, f"{place}.name", problem, "the name of a policy")
-    for chosen in _combinations({key: values for key, values in table.items() if key != "name"}):
+    for chosen in _combinations({key: values for key, values in table.items() if key != "name"}, place):
         yield name + ":" * bool(chosen) + ",".join(f"{key}={_as_typed(value)}" for key, value in chosen.items())
 
 
@@ -255,7 +258,7 @@ def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
                 amount(any_gpu, name, value)
             except InputError as error:
                 raise InputError(None, f"{place}.{name}", error.problem, error.expected) from None
-    yield from _combinations(table)
+    yield from _combinations(table, place)
 
 
 def _table(given: object, place: str, other: str = "") -> dict[str, Sequence[Scalar]]:
@@ -271,7 +274,10 @@ def _table(given: object, place: str, other: str = "") -> dict[str, Sequence[Sca
     return table
 
 
-def _combinations(table: Mapping[str, Sequence[Scalar]]) -> Iterator[dict[str, Scalar]]:
+def _combinations(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator[dict[str, Scalar]]:
+    count = prod(len(values) for values in table.values())
+    if count > MAX_COMBINATIONS:
+        raise InputError(None, place, f"makes {count} combinations", f"at most {MAX_COMBINATIONS}")
     for chosen in product(*table.values()):
         yield dict(zip(table, chosen, strict=True))
 

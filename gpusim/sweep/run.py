@@ -12,7 +12,7 @@ from pathlib import Path
 from gpusim import fingerprint
 from gpusim.engine.replay import recording_gpu
 from gpusim.errors import InputError
-from gpusim.gpu import GPU, load_gpu
+from gpusim.gpu import GPU, load_shipped_gpu
 from gpusim.policies.registry import policy_from
 from gpusim.progress import tracked
 from gpusim.sweep.compute import Outcome, Task, failed, model_version, packed
@@ -22,6 +22,8 @@ from gpusim.sweep.workers import Executors, outcomes
 from gpusim.trace import load_trace
 from gpusim.what_if import amount, value_of, what_if
 from gpusim.workload import workloads
+
+MAX_POINTS = 10**6  # of one table
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,14 @@ def points(experiment: Experiment) -> tuple[Point, ...]:
     """All points of an experiment in the order of its table, each once.
 
     Raises:
-        InputError: there are none.
+        InputError: there are none, or more than `MAX_POINTS`.
     """
     every = (point for source in experiment.sources for point in _points_of(experiment, source))
-    found = {(point.labels, point.identity): point for point in every}
+    found: dict[tuple[tuple[Label, ...], str], Point] = {}
+    for point in every:
+        found[point.labels, point.identity] = point
+        if len(found) > MAX_POINTS:
+            raise InputError(experiment.path, "", f"has more than {MAX_POINTS:,} points", "several experiments")
     if not found:
         raise InputError(experiment.path, "workload", f"no trace has {experiment.workload}", "traces that have some")
     return tuple(found.values())
@@ -163,7 +169,7 @@ def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[Tab
 def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
     try:
         trace = load_trace(source.path)
-        gpus = experiment.gpus or (load_gpu(trace.device),)
+        gpus = experiment.gpus or (load_shipped_gpu(trace.device),)
     except InputError as error:
         for gpu, changes in product(experiment.gpus or (None,), experiment.parameters):
             yield from _impossible(experiment, source, gpu, changes, error)
