@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a policy of `gpusim policies`, FILE.py:Class or package.module:Class; may be given several times; "
         f"default: {', '.join(DEFAULT_POLICIES)}",
     )
+    parser.add_argument(
+        "--restart",
+        action="store_true",
+        help="replay once more, every stream starting again when it ends until each has ended once, for STP, ANTT "
+        "and fairness; refused where streams depend on one another or have arrivals",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write tables and pictures to this new folder")
     json_flag(parser)
 
@@ -45,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         require_new_folder(args.out)
     trace = load_trace(args.trace)
     try:
-        comparison = _compared(trace, _gpu(trace, args.gpu), args.policy or list(DEFAULT_POLICIES))
+        comparison = _compared(trace, _gpu(trace, args.gpu), args.policy or list(DEFAULT_POLICIES), args.restart)
     except InputError as error:
         if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
             raise InputError(args.trace, error.place, error.problem, error.expected) from None
@@ -67,13 +73,13 @@ def _gpu(trace: Trace, name: str | None) -> GPU:
     return load_shipped_gpu(trace.device) if name is None else gpu_from(name)
 
 
-def _compared(trace: Trace, gpu: GPU, policies: list[str]) -> Comparison:
+def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool) -> Comparison:
     from gpusim.report import compare
 
     if not sys.stderr.isatty():
-        return compare(trace, gpu, policies)
+        return compare(trace, gpu, policies, restart=restart)
     try:
-        return compare(trace, gpu, policies, _show_progress)
+        return compare(trace, gpu, policies, _show_progress, restart)
     finally:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

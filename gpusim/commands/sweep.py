@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot",
         type=Path,
         metavar="FILE.png",
-        help="draw speedup against each number of the GPU that varies, or else STP beside fairness",
+        help="draw speedup against each number of the GPU that varies, or else who gains and who pays: STP beside "
+        "fairness where streams restart, else speedup beside the largest slowdown",
     )
     json_flag(parser)
 
@@ -173,9 +174,9 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
 
     varied = swept.experiment.varied
     columns = [Column("gpu"), *(Column(name, right=True) for name in varied), Column("policy", narrow="break")]
-    columns += [
-        Column(title, right=True) for title in ("points", "makespan us", "speedup", "STP", "fairness", "fastest in")
-    ]
+    sharing = ("STP", "fairness") if swept.experiment.restart else ()
+    titles = ("points", "makespan us", "speedup", "slowdown", *sharing, "fastest in")
+    columns += [Column(title, right=True) for title in titles]
     cells = [
         [
             one.gpu,
@@ -184,8 +185,8 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
             f"{one.points:,}",
             number(one.makespan_us),
             number(one.speedup, 3) + "x",
-            number(one.stp, 3),
-            number(one.fairness, 3),
+            number(one.largest_slowdown, 2) + "x",
+            *(number(value, 3) for value in (one.stp, one.fairness) if value is not None),
             f"{one.best:,}",
             "yes" if one.undominated else "",
         ]

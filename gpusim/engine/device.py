@@ -40,6 +40,7 @@ class Launch:
         slot: where the SMs know it; None before its launch latency has passed.
         admitted: the policy has let it start.
         bound_us: time by the resource that bound it.
+        turn: as in `gpusim.policies.base.KernelView`.
     """
 
     id: int
@@ -57,6 +58,7 @@ class Launch:
     admitted: bool = False
     bound_us: dict[str, float] = field(default_factory=dict)
     spans: Spans | None = None
+    turn: int = 0
 
     @property
     def internal(self) -> bool:
@@ -123,11 +125,13 @@ class Device:
         stream_index: int,
         priority: int,
         queued: tuple[float, int] = (0.0, 0),
+        turn: int = 0,
     ) -> Launch:
         """Hand a kernel to the device, now that all it waits for has ended; its ``done`` event tells its end."""
         launch = Launch(
             self._next_id, model, stream, stream_index, priority, queued, self._env.event(), ready_us=self._env.now
         )
+        launch.turn = turn
         self._next_id += 1
         self._launches[launch.id] = launch
         self._decide_soon()
@@ -368,6 +372,7 @@ class Device:
             ready_us=launch.ready_us,
             started=launch.admitted,
             queued=launch.queued,
+            turn=launch.turn,
             **self._known_views[id(model)],
         )
 
@@ -382,6 +387,14 @@ class Device:
     def _progress(self, kernel: int) -> Sequence[float]:
         slot = self._launches[kernel].slot
         return [0.0] * self._gpu.sm_count if slot is None else self._sms.work_done_by_sm(slot)
+
+    def work_done(self, launch: Launch) -> float:
+        """Share of a launch's work that is done (0 to 1), blocks that still run counted by what they have done."""
+        if launch.end_us >= 0.0:
+            return 1.0
+        if launch.slot is None:
+            return 0.0
+        return min(1.0, max(0.0, sum(self._sms.work_done_by_sm(launch.slot)) / launch.model.blocks))
 
     def _solo_rate(self, kernel: int, blocks_per_sm: int, sms: int | None = None) -> float:
         return self._mix_rates(((kernel, blocks_per_sm),), sms)[0]

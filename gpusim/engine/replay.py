@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
 import simpy
 
@@ -17,11 +19,17 @@ from gpusim.policies.base import Policy
 from gpusim.policies.registry import policy_from
 from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
 from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, Trace, launch_waits
+from gpusim.workload import require_independent
 
 Operation = Kernel | Convolution | Copy | Host
 
 SEED_STEP = 1_000_003  # between the jitter seeds of two replay seeds
 SEEDS = 2**31
+MOST_TURNS = 32  # in which a stream that restarts is to end once: a turn is what all streams take one after the other
+
+
+class Starved(InputError):
+    """A policy leaves a stream behind for as long as the others restart."""
 
 
 class Kernels:
@@ -83,6 +91,7 @@ def replay(
     kernels: Kernels | None = None,
     solo: Mapping[str, float] | None = None,
     seed: int | None = None,
+    restart: bool = False,
 ) -> Result:
     """Replay a trace.
 
@@ -94,19 +103,24 @@ def replay(
         solo: makespan (us) of each stream alone on the whole GPU, if known.
         seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording. What kernels
             take alone stays as it is.
+        restart: every stream starts again when it ends, until each has ended once (`gpusim.result.Result.passes`).
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever, a
-            trace whose recording GPU is not known.
+            trace whose recording GPU is not known; streams that cannot restart
+            (`gpusim.workload.require_independent`).
+        Starved: a stream that restarts had not ended once after `MOST_TURNS` turns of all of them.
     """
     device = recording_gpu(trace, gpu)
     kernels = kernels if kernels is not None else Kernels(device, gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)
     chosen = policy_from(policy) if isinstance(policy, str) else policy
-    run = _Replay(trace, gpu, chosen, kernels)
-    run.run()
     if solo is None:
         solo = solo_makespans(trace, gpu, kernels)
+    if restart:
+        require_independent(trace, solo)
+    run = _Replay(trace, gpu, chosen, kernels, MOST_TURNS * sum(solo.values()) if restart else None)
+    run.run()
     return run.result(solo, policy if isinstance(policy, str) else chosen.name, device)
 
 
@@ -191,8 +205,20 @@ class _Pending:
     index: int
 
 
+@dataclass(slots=True)
+class _Timed:
+    """A copy or work on the host from when it began, with where it stands in the trace."""
+
+    stream: str
+    request: int
+    start_us: float
+    duration_us: float
+
+
 class _Replay:
-    def __init__(self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> None:
+    """One replay; with a time limit (us) streams restart until each has ended once."""
+
+    def __init__(self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels, limit_us: float | None = None) -> None:
         self.trace = trace
         self.gpu = gpu
         self.kernels = kernels
@@ -210,7 +236,11 @@ class _Replay:
         )
         self.copy_engines = {direction: simpy.Resource(self.env, 1) for direction in ("h2d", "d2h", "d2d", "p2p")}
         self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
+        self.limit_us = limit_us
+        self.unended = {stream.name for stream in trace.streams}
+        self.all_ended = self.env.event()
         self.pending: list[_Pending] = []
+        self.timed: list[_Timed] = []
         self.operations: list[OperationRun] = []
         self.requests: list[RequestRun] = []
         work_out(trace, kernels)
@@ -218,6 +248,13 @@ class _Replay:
     def run(self) -> None:
         for index, stream in enumerate(self.trace.streams):
             self.env.process(self._stream(index, stream))
+        if self.limit_us is not None:
+            self.env.run(until=self.env.any_of([self.all_ended, self.env.timeout(self.limit_us)]))
+            if self.unended:
+                names = ", ".join(stream.name for stream in self.trace.streams if stream.name in self.unended)
+                problem = f"did not end once in {self.limit_us:g} us while the others restarted"
+                raise Starved(None, f"streams {names}", problem, "a policy that leaves none behind")
+            return
         self.env.run()
         waiting = [name for name, busy in self.busy.items() if busy]
         if waiting:
@@ -229,7 +266,8 @@ class _Replay:
 
     def _stream(self, index: int, stream: Stream) -> simpy.events.ProcessGenerator:
         queue = self.queues[index]
-        for request, release in enumerate(release_times(stream)):
+        releases = release_times(stream) if self.limit_us is None else chain((0.0,), repeat(None))
+        for request, release in enumerate(releases):
             if release is not None and release > self.env.now:
                 yield self.env.timeout(release - self.env.now)
             start = self.env.now
@@ -239,6 +277,9 @@ class _Replay:
             self.requests.append(
                 RequestRun(stream.name, request, start if release is None else release, start, self.env.now)
             )
+            self.unended.discard(stream.name)
+            if not self.unended and not self.all_ended.triggered:
+                self.all_ended.succeed()
         self.busy[stream.name] = False
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
@@ -249,8 +290,10 @@ class _Replay:
         if isinstance(op, Copy):
             with self.copy_engines[op.direction].request() as engine:
                 yield engine
+                self._begin(stream, op, request)
                 yield self.env.timeout(op.duration_us)
         elif isinstance(op, Host):
+            self._begin(stream, op, request)
             yield self.env.timeout(op.duration_us)
         else:
             yield from self._launches(index, stream, op, request)
@@ -290,23 +333,28 @@ class _Replay:
     def _launch(self, index: int, stream: Stream, op: Kernel | Convolution, request: int, at: int) -> Launch:
         model = self.kernels.model(op.launches()[at], op.id)
         queued = self.queues[index].hand_over(op.id, at, internal=model.launch.stream != "main")
-        launch = self.device.launch(model, stream.name, index, stream.priority, queued)
+        turn = 0 if self.limit_us is None else request
+        launch = self.device.launch(model, stream.name, index, stream.priority, queued, turn)
         self.pending.append(_Pending(launch, op.id, request, at))
         return launch
+
+    def _begin(self, stream: Stream, op: Copy | Host, request: int) -> None:
+        self.timed.append(_Timed(stream.name, request, self.env.now, op.duration_us))
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
     def result(self, solo: Mapping[str, float], policy: str, device: GPU) -> Result:
-        rows = sorted(self.pending, key=lambda p: p.launch.id)
+        rows = sorted((p for p in self.pending if p.launch.end_us >= 0.0), key=lambda p: p.launch.id)
         run_of = {p.launch.id: i for i, p in enumerate(rows)}
         notes = (
             () if device == self.gpu else (f"recorded on {device.name}, replayed on {self.gpu.name}: not validated",)
         )
+        passes = None if self.limit_us is None else self._passes()
         return Result(
             trace=self.trace.name,
             gpu=self.gpu.name,
             policy=policy,
-            makespan_us=max((op.end_us for op in self.operations), default=0.0),
+            makespan_us=max((op.end_us for op in self.operations), default=0.0) if passes is None else self.env.now,
             kernel_runs=tuple(_kernel_run(p) for p in rows),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
@@ -314,10 +362,35 @@ class _Replay:
             placements=placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
             usage=self.device.usage(),
             notes=notes,
+            passes=passes,
+        )
+
+    def _passes(self) -> dict[str, float]:
+        """How often each stream has run by now; see `gpusim.result.Result.passes`."""
+        whole = Counter(request.stream for request in self.requests)
+        done = dict.fromkeys(self.busy, 0.0)
+        for pending in self.pending:
+            stream = pending.launch.stream
+            if pending.request == whole[stream]:
+                done[stream] += pending.launch.model.solo_us * self.device.work_done(pending.launch)
+        for timed in self.timed:
+            if timed.request == whole[timed.stream]:
+                done[timed.stream] += min(timed.duration_us, self.env.now - timed.start_us)
+        return {s.name: whole[s.name] + min(1.0, done[s.name] / self._pass_us(s)) for s in self.trace.streams}
+
+    def _pass_us(self, stream: Stream) -> float:
+        """Work of one pass: what each of its kernels takes alone, each copy and all host work, added."""
+        return sum(
+            op.duration_us
+            if isinstance(op, Copy | Host)
+            else sum(self.kernels.model(launch, op.id).solo_us for launch in op.launches())
+            for op in stream.operations
         )
 
     def _stream_run(self, stream: Stream, solo_us: float) -> StreamRun:
         requests = [request for request in self.requests if request.stream == stream.name]
+        if self.limit_us is not None:
+            requests = requests[:1]
         others = ("copy", "host")
         starts = [op.start_us for op in self.operations if op.stream == stream.name and op.kind in others]
         starts += [pending.launch.start_us for pending in self.pending if pending.launch.stream == stream.name]

@@ -45,6 +45,7 @@ class KernelView:
         dram_us: time of the device's sustained DRAM bandwidth that one block takes.
         memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
         latency_us: launch latency: its blocks can start so long after the policy first let it run.
+        turn: how often its stream has restarted before; 0 where streams run once, arrivals or not.
     """
 
     id: int
@@ -70,6 +71,7 @@ class KernelView:
     dram_us: float = 0.0
     memory_stall_share: float = 0.0
     latency_us: float = 0.0
+    turn: int = 0
 
 
 class MixRates(Protocol):

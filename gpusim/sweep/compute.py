@@ -18,14 +18,31 @@ from gpusim.api import replay
 from gpusim.engine.replay import Kernels, solo_makespans
 from gpusim.errors import InputError, one_line
 from gpusim.gpu import GPU
-from gpusim.metrics import BASELINE, sharing, speedup, utilisation
+from gpusim.metrics import (
+    BASELINE,
+    SHARING,
+    largest_slowdown,
+    normalised_progress,
+    sharing,
+    speedup,
+    utilisation,
+)
 from gpusim.policies.registry import code_of, policy_from
 from gpusim.result import USES, Result
 from gpusim.trace import Trace, parse_trace
 from gpusim.workload import WorkloadKind, workload
 
-FIGURES = ("makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", *(f"utilisation_{use}" for use in USES))
-"""Numbers of a point: as in `gpusim.metrics`, and the makespan of serial over that of the policy."""
+FIGURES = (
+    "makespan_us",
+    "speedup_vs_serial",
+    "largest_slowdown",
+    *SHARING,
+    *(f"utilisation_{use}" for use in USES),
+)
+"""Numbers of a point: as in `gpusim.metrics`, and the makespan of serial over that of the policy.
+
+`SHARING` is of the streams restarting, None where the experiment does not ask for that; all others are of one run.
+"""
 
 MOST_CHARACTERS = 500  # of an error
 KEPT = 16  # traces on GPUs that a process keeps, kernels worked out
@@ -60,6 +77,7 @@ class Task:
         policy: with its parameters.
         source: `policy_source` of it.
         seed: of the jitter of blocks.
+        restart: replay it with streams that restart, too.
     """
 
     identity: str
@@ -72,6 +90,7 @@ class Task:
     policy: str
     source: str
     seed: int
+    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +98,12 @@ class Outcome:
     """What came of a point.
 
     Attributes:
-        figures: one for each of `FIGURES`; none where it failed.
+        figures: one for each of `FIGURES`, None where it does not apply; empty where it failed.
         division: of an oracle: what it found.
         error: why it failed; empty where it did not.
     """
 
-    figures: tuple[float, ...]
+    figures: tuple[float | None, ...]
     division: str = ""
     error: str = ""
 
@@ -144,8 +163,13 @@ class _OnGPU:
         self._serial = lru_cache(PARTS)(self._serial_replayed)
 
     def replay(self, task: Task) -> Result:
-        """A point."""
+        """A point, its streams run once."""
         return self._replayed(task.kind, task.names, task.policy, task.seed)
+
+    def restarted(self, task: Task, once: Result) -> Result:
+        """The same with streams that restart."""
+        policy = once.division or task.policy  # what an oracle found need not be searched for again
+        return self._replayed(task.kind, task.names, policy, task.seed, restart=True)
 
     def serial_us(self, task: Task) -> float:
         """Makespan of the same under serial."""
@@ -156,9 +180,12 @@ class _OnGPU:
         trace = workload(self._trace, kind, names)
         return trace, solo_makespans(trace, self._gpu, self.kernels)
 
-    def _replayed(self, kind: WorkloadKind, names: tuple[str, ...], policy: str, seed: int) -> Result:
+    def _replayed(
+        self, kind: WorkloadKind, names: tuple[str, ...], policy: str, seed: int, restart: bool = False
+    ) -> Result:
         trace, solo = self._part(kind, names)
-        return replay(trace, self._gpu, policy_from(policy), kernels=self.kernels, solo=solo, seed=seed)
+        own = policy_from(policy)
+        return replay(trace, self._gpu, own, kernels=self.kernels, solo=solo, seed=seed, restart=restart)
 
     def _serial_replayed(self, kind: WorkloadKind, names: tuple[str, ...], seed: int) -> float:
         return self._replayed(kind, names, BASELINE, seed).makespan_us
@@ -180,6 +207,8 @@ def _unpacked(trace: Packed) -> Trace:
 def _outcome(on: _OnGPU, task: Task) -> Outcome:
     result = on.replay(task)
     gained = speedup(on.serial_us(task), result.makespan_us)
-    shared, used = sharing(result), utilisation(result)
-    figures = (result.makespan_us, gained, *(shared[name] for name in ("stp", "antt", "fairness")), *used.values())
-    return Outcome(figures, result.division)
+    shared: Mapping[str, float | None] = dict.fromkeys(SHARING)
+    if task.restart:
+        shared = sharing(normalised_progress(on.restarted(task, result)))
+    slowest, used = largest_slowdown(result), utilisation(result)
+    return Outcome((result.makespan_us, gained, slowest, *shared.values(), *used.values()), result.division)

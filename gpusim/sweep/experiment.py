@@ -2,6 +2,7 @@
 
     traces = ["../traces/inception_*.json.gz"]   # relative to this file
     workload = "operation-pairs"                 # or "trace" (the default), "stream-pairs"
+    restart = true                               # streams restart, too: STP, ANTT, fairness (default: run once only)
     gpus = ["h200"]                              # default: the GPU that each trace was recorded on
     policies = ["leftover", { name = "inter-sm", sms = ["44+88", "66+66"] }]
     seeds = [0, 1]                               # default: [0], as fitted to the recording
@@ -51,6 +52,7 @@ class _ExperimentFile(BaseModel):
 
     traces: Annotated[list[Text], Field(min_length=1)]
     workload: WorkloadKind = "trace"
+    restart: bool = False
     gpus: list[Text] = []
     policies: Annotated[list[Any], Field(min_length=1)]
     parameters: Any = []
@@ -90,6 +92,7 @@ class Experiment:
         path: the file.
         sources: its traces, each once.
         workload: what of each trace to replay.
+        restart: replay it once more, streams restarting, for STP, ANTT and fairness.
         gpus: GPUs by name; empty: for each trace the one it was recorded on.
         policies: each once.
         parameters: changes of the GPU, one after the other; a GPU as it is where there are none.
@@ -99,6 +102,7 @@ class Experiment:
     path: Path
     sources: tuple[Source, ...]
     workload: WorkloadKind
+    restart: bool
     gpus: tuple[GPU, ...]
     policies: tuple[Choice, ...]
     parameters: tuple[Mapping[str, float | str], ...]
@@ -141,6 +145,7 @@ def load_experiment(path: str | Path, code_from: Iterable[str | Path] = ()) -> E
             path=Path(path),
             sources=_sources(folder, file.traces),
             workload=file.workload,
+            restart=file.restart,
             gpus=_gpus(folder, file.gpus),
             policies=_once(c for n, given in enumerate(file.policies) for c in _choices(folder, given, n, allowed)),
             parameters=tuple(change for n, table in enumerate(tables) for change in _changes(table, n)) or ({},),

@@ -181,7 +181,9 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
         except InputError as error:
             yield from _impossible(experiment, source, gpu, changes, error)
             continue
-        first = Task("", model_version(), content, experiment.workload, (), device, varied, "", "", 0)
+        first = Task(
+            "", model_version(), content, experiment.workload, (), device, varied, "", "", 0, experiment.restart
+        )
         for names in parts:
             yield from _points(experiment, source.label, replace(first, names=names))
 
@@ -218,7 +220,7 @@ def identity(task: Task, policy: str) -> str:
     """
     gpus = [_gpu_hash(task.device), _gpu_hash(task.gpu)]
     return fingerprint.data(
-        [task.model, task.trace.digest, task.kind, task.names, *gpus, policy, task.source, task.seed]
+        [task.model, task.trace.digest, task.kind, task.restart, task.names, *gpus, policy, task.source, task.seed]
     )
 
 

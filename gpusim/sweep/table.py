@@ -17,6 +17,7 @@ from pathlib import Path
 from gpusim.errors import InputError
 from gpusim.files import atomic_write, read_bytes, unwritable
 from gpusim.io.spreadsheet import csv_line, original
+from gpusim.metrics import SHARING
 from gpusim.sweep.compute import FIGURES, Outcome
 
 Label = str | int | float
@@ -179,8 +180,8 @@ def _outcomes(path: Path) -> dict[str, Outcome]:
     found = {}
     for n, row in enumerate(read_rows(path), 2):
         try:
-            figures = () if row["error"] else tuple(float(row[name]) for name in FIGURES)
-            if not all(isfinite(figure) for figure in figures):
+            figures = () if row["error"] else tuple(_figure(name, row[name]) for name in FIGURES)
+            if not all(figure is None or isfinite(figure) for figure in figures):
                 raise ValueError
             found[row[IDENTITY]] = Outcome(figures, row["division"], row["error"])
         except (TypeError, ValueError):
@@ -188,8 +189,14 @@ def _outcomes(path: Path) -> dict[str, Outcome]:
     return found
 
 
+def _figure(name: str, text: str) -> float | None:
+    """A figure; None where it says that it does not apply and may."""
+    return None if name in SHARING and text in ("", "nan") else float(text)
+
+
 def _cells(labels: Sequence[Label], identity: str, outcome: Outcome) -> tuple[Label, ...]:
-    return (*labels, *(outcome.figures or ("",) * len(FIGURES)), outcome.division, outcome.error, identity)
+    figures = ("" if figure is None else figure for figure in outcome.figures or (None,) * len(FIGURES))
+    return (*labels, *figures, outcome.division, outcome.error, identity)
 
 
 # ---- Parquet
@@ -223,7 +230,10 @@ def _parquet_outcomes(path: Path) -> dict[str, Outcome]:
     except (OSError, ValueError, KeyError):
         raise InputError(path, "", "is no table of a sweep", "such a table, or a name that is free") from None
     return {
-        str(row[IDENTITY]): Outcome(tuple(float(str(row[name])) for name in FIGURES), _text(row["division"]))
+        str(row[IDENTITY]): Outcome(
+            tuple(_figure(name, "" if row[name] is None else str(row[name])) for name in FIGURES),
+            _text(row["division"]),
+        )
         for row in rows
         if not _text(row["error"])
     }
