@@ -136,9 +136,6 @@ def model_version() -> str:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.suffix in (".py", ".pxd"):
                 digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-    compiled, source = Path(core.__file__), root / "engine" / "core.py"
-    if compiled.suffix != ".py" and compiled.stat().st_mtime < source.stat().st_mtime:  # of another source, perhaps
-        digest.update(compiled.read_bytes())
     return digest.hexdigest()
 
 
