@@ -929,14 +929,17 @@ def _gzip(data: bytes) -> bytes:
     return buffer.getvalue()
 
 
+_line = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
 def _layout(value: Any, indent: str = "", width: int = 110) -> str:
     """JSON that a person can read: what fits on a line stays on one, the rest is broken and indented."""
-    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    line = _line(value)
     if len(indent) + len(line) <= width or not isinstance(value, dict | list) or not value:
         return line
     inner = indent + "  "
     if isinstance(value, dict):
-        items = [f"{json.dumps(key)}: {_layout(item, inner, width)}" for key, item in value.items()]
+        items = [f"{_line(key)}: {_layout(item, inner, width)}" for key, item in value.items()]
         opening, closing = "{", "}"
     else:
         items = [_layout(item, inner, width) for item in value]
