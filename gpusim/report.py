@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,6 +14,7 @@ from gpusim.api import check, replay
 from gpusim.engine.replay import Kernels, Starved, recording_gpu, solo_makespans
 from gpusim.files import whole_folder
 from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.io.spreadsheet import csv_text
 from gpusim.metrics import (
     BASELINE,
     LATENCY_PERCENTILES,
@@ -29,7 +28,7 @@ from gpusim.metrics import (
 )
 from gpusim.plots import gantt, occupancy
 from gpusim.result import USES, KernelRun, Result, StreamRun
-from gpusim.tables import Column, columns_that_fit, number, print_table, shortened
+from gpusim.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
 from gpusim.trace import Trace
 from gpusim.workload import require_independent, waits_across_streams
 
@@ -179,13 +178,13 @@ def print_comparison(comparison: Comparison) -> None:
     """Prints the tables: policies, streams, latencies of streams with arrivals, and kernels of the best policy."""
     trace, gpu = comparison.trace, comparison.gpu
     best = comparison.entries[0].result
-    print(
+    print_line(
         f"{trace.name} on {gpu.name} ({gpu.title}): "
         f"{_count(len(trace.streams), 'stream')}, {_count(len(best.operation_runs), 'operation')}, "
         f"{_count(len(best.kernel_runs), 'kernel')}"
     )
     for note in _notes(comparison):
-        print(f"note: {note}")
+        print_line(f"note: {note}")
     print()
     print_table(*_policy_table(comparison))
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
@@ -326,8 +325,7 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> None:
             if entry.restarted is not None:
                 _write_restarted(entry.restarted, root / name / "restart.csv")
             row |= {"folder": name, "notes": list(entry.notes), "metrics": metrics(entry.result)}
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-        (root / "results.json").write_text(text + "\n", encoding="utf-8")
+        (root / "results.json").write_text(json_text(content) + "\n", encoding="utf-8")
 
 
 def folder_names(policies: Sequence[str]) -> list[str]:
@@ -374,6 +372,4 @@ def _usage_rows(result: Result) -> Iterable[list[object]]:
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
+        file.writelines(csv_text(columns, rows))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import csv
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from executors import Here
 
-from gpusim import cli, load_gpu, load_trace
+from gpusim import cli, fingerprint, load_gpu, load_trace
 from gpusim import replay as replayed
 from gpusim.errors import InputError
-from gpusim.sweep import compute, picture, summary
+from gpusim.sweep import compute, picture, run, summary
 from gpusim.sweep.experiment import load_experiment
 from gpusim.sweep.run import Swept, label_names, points, sweep
 from gpusim.sweep.table import read_rows
@@ -233,10 +233,58 @@ def test_identity_changes_with_whatever_changes_the_result(tmp_path: Path, monke
     assert identity() == base
     assert len({base, *others}) == len(others) + 1
     assert identity(more="[parameters]\nsm_count = 15") == base
-    compute.model_version.cache_clear()
-    monkeypatch.setattr(compute, "MODEL", (*compute.MODEL, "errors.py"))
+    monkeypatch.setattr(run, "model_version", lambda: "another")
     assert identity() not in {base, *others}
-    compute.model_version.cache_clear()
+
+
+def test_identity_covers_the_gpu_that_a_trace_was_recorded_on(tmp_path: Path) -> None:
+    """What a recording fits to depends on the GPU it was made on, wherever it is replayed."""
+    load_trace(TABLE_1).model_copy(update={"device": "mine"}).save(tmp_path / "t.json")
+    path = written(
+        tmp_path, 'traces = ["t.json"]\ngpus = ["mine.toml"]\npolicies = ["serial"]\n[parameters]\nsm_count = 30\n'
+    )
+    k40c = (ROOT / "gpus" / "k40c.toml").read_text()
+    found = []
+    for sms, tflops in ((15, "5.04"), (10, "3.36")):
+        text = k40c.replace("sm_count = { value = 15", f"sm_count = {{ value = {sms}").replace("5.04", tflops)
+        (tmp_path / "mine.toml").write_text(text)
+        (point,) = points(load_experiment(path))
+        assert point.task is not None and point.task.device.sm_count == sms
+        found.append(point)
+    assert found[0].task.gpu == found[1].task.gpu, "replayed on the same"
+    assert compute.compute(found[0].task).figures != compute.compute(found[1].task).figures
+    assert found[0].identity != found[1].identity
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("model", "another"),
+        ("trace", compute.Packed(b"", "another")),
+        ("kind", "operation-pairs"),
+        ("names", ("a", "b")),
+        ("device", load_gpu("a100-40")),
+        ("gpu", load_gpu("a100-40")),
+        ("source", "another"),
+        ("seed", 1),
+    ],
+)
+def test_identity_is_another_for_each_part_of_a_task(tmp_path: Path, field: str, other: object) -> None:
+    (point, *_) = points(load_experiment(small(tmp_path)))
+    assert point.task is not None
+    changed = replace(point.task, **{field: other})
+    assert run.identity(changed, "leftover") != run.identity(point.task, "leftover") == point.identity
+    assert run.identity(point.task, "leftover:first=a") != point.identity
+
+
+def test_identity_names_every_part_of_a_task_but_where_its_code_is() -> None:
+    """A part that is added to a task has to be added to the test above, too."""
+    parts = {field.name for field in fields(compute.Task)}
+    assert parts == {"identity", "model", "trace", "kind", "names", "device", "gpu", "policy", "source", "seed"}
+
+
+def test_the_models_sources_are_those_that_a_point_is_computed_with() -> None:
+    assert compute.model_version() == fingerprint.sources("gpusim.sweep.compute", "gpusim.policies")
 
 
 def test_identity_of_a_users_policy_is_that_of_its_file(tmp_path: Path) -> None:

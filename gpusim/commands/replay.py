@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_from, json_flag
-from gpusim.errors import InputError
+from gpusim.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from gpusim.gpu import GPU
@@ -68,12 +68,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _gpu(trace: Trace, name: str | None) -> GPU:
-    from gpusim.gpu import gpu_names
+    from gpusim.gpu import load_shipped_gpu
 
-    if name is None and trace.device not in gpu_names():
-        problem = f"is {trace.device!r}, which does not ship"
-        raise InputError(None, "device", problem, f"one of {', '.join(gpu_names())}, or its file given with --gpu")
-    return gpu_from(trace.device if name is None else name)
+    return load_shipped_gpu(trace.device) if name is None else gpu_from(name)
 
 
 def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool) -> Comparison:
@@ -88,4 +85,4 @@ def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool) -> Com
 
 
 def _show_progress(policy: str, number: int, count: int) -> None:
-    print(f"\r\x1b[Kreplaying under {policy} ({number} of {count})", end="", file=sys.stderr, flush=True)
+    print(f"\r\x1b[Kreplaying under {one_line(policy)} ({number} of {count})", end="", file=sys.stderr, flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 import sys
@@ -16,11 +15,30 @@ from types import ModuleType, NoneType
 
 import gpusim.policies
 from gpusim.errors import InputError, quote
-from gpusim.files import is_file
+from gpusim.files import MAX_SETTINGS_BYTES, is_file, read_bytes
+from gpusim.fingerprint import module_file
 from gpusim.policies.base import Parameter, Policy
 
 ENTRY_POINTS = "gpusim.policies"
 PLACE = "--policy"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Code:
+    """Where the code of a policy is that is no part of gpusim.
+
+    Attributes:
+        module: its name; empty for a file that is none.
+        file: the file, links followed.
+        offered: whether it is the entry point of an installed package.
+    """
+
+    module: str
+    file: Path
+    offered: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.module} ({self.file})" if self.module else str(self.file)
 
 
 @cache
@@ -42,10 +60,34 @@ def policy_from(text: str) -> Policy:
         InputError: unknown policy, unknown parameter, or a value that is none.
     """
     name, parameters = _split(text)
-    policy = policies().get(name) or (_own(name) if ":" in name else None)
-    if policy is None:
-        raise InputError(None, f"{PLACE} {name}", "no such policy", f"one of {', '.join(policies())}, or FILE.py:Class")
+    policy = policies().get(name) or _own(name)
     return policy(**_arguments(policy, name, parameters))
+
+
+def code_of(text: str) -> Code | None:
+    """The code that `policy_from` would run, without running any of it; None where it is part of gpusim.
+
+    Raises:
+        InputError: unknown policy, no such file, or no such module.
+    """
+    name, _ = _split(text)
+    known = policies().get(name)
+    where = known.__module__ if known is not None else _where(name)
+    if where.partition(".")[0] == gpusim.__name__:
+        return None
+    if where.endswith(".py"):
+        return Code("", _required_file(Path(where)).resolve())
+    file = module_file(where)
+    if file is None:
+        problem = f"cannot be imported: no module {quote(where)}"
+        raise InputError(None, f"{PLACE} {name}", problem, "a module with the policy's class")
+    return Code(where, file.resolve(), offered=known is not None)
+
+
+def split_file(text: str) -> tuple[str, str]:
+    """The file in ``FILE.py:Class…`` and the rest from the colon on; an empty file in any other text."""
+    file, colon, rest = text.partition(".py:")
+    return (f"{file}.py", f":{rest}") if colon else ("", text)
 
 
 def parameters_of(policy: type[Policy]) -> list[Parameter]:
@@ -67,19 +109,28 @@ def _policies_in(module: ModuleType) -> list[type[Policy]]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Name and parameters; of a user's own policy the name holds the first colon."""
-    head, colon, rest = text.partition(":")
+    """Name and parameters; of a user's own policy the name holds the colon before the class."""
+    file, rest = split_file(text)
+    head, colon, rest = (file, ":", rest[1:]) if file else text.partition(":")
     if not colon:
         return head, ""
     first = rest.split(":", 1)[0]
-    if head.endswith(".py") or ("=" not in first and head not in policies()):
+    if file or ("=" not in first and head not in policies()):
         item, _, parameters = rest.partition(":")
         return f"{head}:{item}", parameters
     return head, rest
 
 
+def _where(name: str) -> str:
+    """The file or module of a user's own policy."""
+    where, colon, _ = name.rpartition(":")
+    if not colon:
+        raise InputError(None, f"{PLACE} {name}", "no such policy", f"one of {', '.join(policies())}, or FILE.py:Class")
+    return where
+
+
 def _own(name: str) -> type[Policy]:
-    where, _, item = name.rpartition(":")
+    where, item = _where(name), name.rpartition(":")[2]
     module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
     policy = getattr(module, item, None)
     if not (inspect.isclass(policy) and issubclass(policy, Policy)) or inspect.isabstract(policy):
@@ -89,16 +140,19 @@ def _own(name: str) -> type[Policy]:
     return policy if dataclasses.is_dataclass(policy) else dataclasses.dataclass(policy)
 
 
-def _load_file(path: Path) -> ModuleType:
+def _required_file(path: Path) -> Path:
     if not is_file(path):
         raise InputError(path, PLACE, "no such file", "a Python file with the policy's class")
-    key = f"gpusim_policy_{path.stem}"
-    spec = importlib.util.spec_from_file_location(key, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[key] = module
+    return path
+
+
+def _load_file(path: Path) -> ModuleType:
+    source = read_bytes(_required_file(path), MAX_SETTINGS_BYTES)
+    module = ModuleType(f"gpusim_policy_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, path, "exec"), module.__dict__)  # as it is now, not as it was when last compiled
     except (Exception, SystemExit) as error:
         raise InputError(path, PLACE, f"cannot be run: {error}", "a Python file with the policy's class") from error
     return module

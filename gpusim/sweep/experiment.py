@@ -12,6 +12,10 @@
     registers_per_sm = ["x1", "x2"]
 
 Several values make every combination; several `[[parameters]]` follow one another.
+
+A sweep runs the code of the policies that its experiment names. It has to be in the experiment's folder or below it,
+links followed, or installed: what the folder that one happens to be in offers is not. Who loads an experiment may allow
+other folders. Loading runs none of it.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -27,7 +32,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpusim.errors import InputError, from_pydantic, one_line, quote
 from gpusim.files import is_file, read_text
+from gpusim.fingerprint import module_spec
 from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.policies.registry import Code, code_of, policy_from, split_file
 from gpusim.sweep.compute import policy_source
 from gpusim.what_if import QUANTITIES, amount
 from gpusim.workload import WorkloadKind
@@ -36,6 +43,8 @@ Text = Annotated[str, Field(min_length=1, max_length=500)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Scalar = bool | int | float | str
 Item = TypeVar("Item")
+
+MAX_COMBINATIONS = 10**5  # of the values of one table
 
 
 class _ExperimentFile(BaseModel):
@@ -65,12 +74,14 @@ class Choice:
     Attributes:
         label: what the table calls it.
         text: what makes it, from any folder.
-        source: a hash of the file of a user's own; else empty.
+        source: `policy_source` of it.
+        code: of a policy that is no part of gpusim.
     """
 
     label: str
     text: str
     source: str
+    code: Code | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +113,22 @@ class Experiment:
         """Quantities of the GPU that it changes, in the order of `QUANTITIES`."""
         return tuple(name for name in QUANTITIES if any(name in changes for changes in self.parameters))
 
+    @property
+    def code(self) -> tuple[Code, ...]:
+        """What of others a sweep of it runs, each once."""
+        return _once(policy.code for policy in self.policies if policy.code is not None)
 
-def load_experiment(path: str | Path) -> Experiment:
-    """Read an experiment.
+
+def load_experiment(path: str | Path, code_from: Iterable[str | Path] = ()) -> Experiment:
+    """Read an experiment, and run none of the code that it names.
+
+    Args:
+        path: the file.
+        code_from: folders that policies may come from, too: they and what is below them.
 
     Raises:
-        InputError: the file cannot be read, says something else than an experiment, or names what there is not.
+        InputError: the file cannot be read, says something else than an experiment, names what there is not, or a
+            policy from where none may come.
     """
     text = read_text(path)
     try:
@@ -117,6 +138,7 @@ def load_experiment(path: str | Path) -> Experiment:
     except (ValueError, RecursionError) as error:
         raise InputError(path, "", f"is not TOML: {error}", "an experiment in TOML") from None
     folder = Path(path).parent
+    allowed = [Path(one).resolve() for one in (folder, *code_from)]
     tables = file.parameters if isinstance(file.parameters, list) else [file.parameters]
     try:
         return Experiment(
@@ -125,7 +147,7 @@ def load_experiment(path: str | Path) -> Experiment:
             workload=file.workload,
             restart=file.restart,
             gpus=_gpus(folder, file.gpus),
-            policies=_once(c for n, given in enumerate(file.policies) for c in _choices(folder, given, n)),
+            policies=_once(c for n, given in enumerate(file.policies) for c in _choices(folder, given, n, allowed)),
             parameters=tuple(change for n, table in enumerate(tables) for change in _changes(table, n)) or ({},),
             seeds=_once(file.seeds),
         )
@@ -155,7 +177,7 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
     try:
         if is_file(path):
             return [path]
-        root = Path(path.anchor) if path.is_absolute() else Path()
+        root = Path(path.anchor) if Path(pattern).is_absolute() else folder
         return sorted(found for found in root.glob(str(path.relative_to(root))) if found.is_file())
     except (ValueError, OSError, IndexError):  # nothing that a file can be called
         return []
@@ -188,17 +210,38 @@ def _gpu(folder: Path, name: str, place: str) -> GPU:
     return load_gpu(path)
 
 
-def _choices(folder: Path, given: object, n: int) -> Iterator[Choice]:
-    """The policies of one entry, each tried whether there is such a one."""
+def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> Iterator[Choice]:
+    """The policies of one entry, those of gpusim itself tried."""
     place = f"policies[{n}]"
     for label in [given] if isinstance(given, str) else _policy_texts(_table(given, place, "a text"), place):
-        file = label.partition(":")[0]
-        text = str((folder / file).resolve()) + label.removeprefix(file) if file.endswith(".py") else label
+        file, rest = split_file(label)
+        text = str((folder / file).resolve()) + rest if file else label
         try:
-            source = policy_source(text)
+            code = code_of(text)
+            if code is None:
+                policy_from(text)
+            else:
+                _require_allowed(code, allowed)
+            yield Choice(label, text, policy_source(text), code)
         except InputError as error:
             raise InputError(error.path, place, error.problem, error.expected) from None
-        yield Choice(label, text, source)
+
+
+def _require_allowed(code: Code, folders: Sequence[Path]) -> None:
+    """Refuses code that is neither below one of some folders nor installed."""
+    if code.offered or any(code.file.is_relative_to(folder) for folder in folders):
+        return
+    if not code.module or _of_current_folder(code.module):
+        problem = f"{code} is neither beside the experiment nor installed"
+        raise InputError(None, "", problem, "such a policy, or --code-from FOLDER")
+
+
+def _of_current_folder(module: str) -> bool:
+    """Whether a module is found only because of the folder that one happens to be in."""
+    spec = module_spec(module.partition(".")[0])
+    assert spec is not None  # its file was found
+    found = spec.submodule_search_locations or [str(spec.origin)]
+    return any(Path(path).absolute().parent.resolve() == Path.cwd().resolve() for path in found)
 
 
 def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator[str]:
@@ -206,7 +249,7 @@ def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator
     if not isinstance(name, str) or others:
         problem = "is not one text" if "name" in table else "missing"
         raise InputError(None, f"{place}.name", problem, "the name of a policy")
-    for chosen in _combinations({key: values for key, values in table.items() if key != "name"}):
+    for chosen in _combinations({key: values for key, values in table.items() if key != "name"}, place):
         yield name + ":" * bool(chosen) + ",".join(f"{key}={_as_typed(value)}" for key, value in chosen.items())
 
 
@@ -220,7 +263,7 @@ def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
                 amount(any_gpu, name, value)
             except InputError as error:
                 raise InputError(None, f"{place}.{name}", error.problem, error.expected) from None
-    yield from _combinations(table)
+    yield from _combinations(table, place)
 
 
 def _table(given: object, place: str, other: str = "") -> dict[str, Sequence[Scalar]]:
@@ -236,7 +279,10 @@ def _table(given: object, place: str, other: str = "") -> dict[str, Sequence[Sca
     return table
 
 
-def _combinations(table: Mapping[str, Sequence[Scalar]]) -> Iterator[dict[str, Scalar]]:
+def _combinations(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator[dict[str, Scalar]]:
+    count = prod(len(values) for values in table.values())
+    if count > MAX_COMBINATIONS:
+        raise InputError(None, place, f"makes {count} combinations", f"at most {MAX_COMBINATIONS}")
     for chosen in product(*table.values()):
         yield dict(zip(table, chosen, strict=True))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gpusim.errors import InputError
 from gpusim.files import atomic_write, read_bytes, unwritable
+from gpusim.io.spreadsheet import csv_line, original
 from gpusim.metrics import SHARING
 from gpusim.sweep.compute import FIGURES, Outcome
 
@@ -112,7 +113,7 @@ class Table:
         with _opened(self._journal) as file:
 
             def append(row: TableRow) -> None:
-                _write(self._journal, file, _line(_cells(*row)).encode())
+                _write(self._journal, file, csv_line(_cells(*row)).encode())
 
             yield append
 
@@ -131,9 +132,9 @@ class Table:
 
     def _write_csv(self, path: Path, rows: Iterable[TableRow]) -> None:
         with atomic_write(path, "w") as file:
-            file.write(_line(self.columns))
+            file.write(csv_line(self.columns))
             for row in rows:
-                file.write(_line(_cells(*row)))
+                file.write(csv_line(_cells(*row)))
 
 
 def _opened(path: Path) -> FileIO:
@@ -168,7 +169,9 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
         reader = csv.DictReader(io.StringIO(whole.decode("utf-8")), strict=True)
         if data and not {*OUTCOME, IDENTITY} <= set(reader.fieldnames or ()):
             raise InputError(path, "line 1", "is not that of a sweep's table", "such a table, or a name that is free")
-        return list(reader)
+        return [
+            {name: original(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in reader
+        ]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(path, "", f"is no table of a sweep ({error})", "a table that nobody edited") from None
 
@@ -194,12 +197,6 @@ def _figure(name: str, text: str) -> float | None:
 def _cells(labels: Sequence[Label], identity: str, outcome: Outcome) -> tuple[Label, ...]:
     figures = ("" if figure is None else figure for figure in outcome.figures or (None,) * len(FIGURES))
     return (*labels, *figures, outcome.division, outcome.error, identity)
-
-
-def _line(cells: Iterable[Label]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
 
 
 # ---- Parquet
