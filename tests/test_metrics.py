@@ -93,6 +93,7 @@ def test_bounds(shares: list[float]) -> None:
 def test_speedup_of_what_takes_no_time_is_1() -> None:
     assert speedup(30.0, 20.0) == 1.5
     assert speedup(30.0, 0.0) == 1.0
+    assert speedup(3e-4, 1e-4) == pytest.approx(3.0)
 
 
 def test_geometric_mean() -> None:

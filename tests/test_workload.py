@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpusim import load_trace
+import pytest
+
+from gpusim import InputError, load_trace
 from gpusim.trace import Host, Kernel, KernelLaunch, LoopArrivals, Stream, Trace
-from gpusim.workload import waits_across_streams, workload, workloads
+from gpusim.workload import require_independent, waits_across_streams, workload, workloads
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 
@@ -78,5 +80,31 @@ def test_no_pair_of_a_network_is_of_two_modules() -> None:
     assert pairs and {a.split(".")[0] == b.split(".")[0] for a, b in pairs} == {True}
 
 
+def _hosts(durations: dict[str, float]) -> Trace:
+    streams = tuple(
+        Stream(name=name, operations=(Host(id=f"{name}0", kind="host", what="other", duration_us=duration),))
+        for name, duration in durations.items()
+    )
+    return Trace(version=1, name="made", device="h200", streams=streams)
+
+
 def test_who_waits_across_streams() -> None:
     assert waits_across_streams(_waiting()) == {"last", "right", "after"}
+
+
+def test_a_stream_that_would_restart_too_often_is_no_program() -> None:
+    """Of b with 1 us a turn of both holds as many passes as they take us: a million are too many."""
+    free = _hosts({"a": 9.0, "b": 1.0})
+    require_independent(free, {"a": 999_998.0, "b": 1.0})
+    with pytest.raises(InputError, match=r"^streams\[1\]: takes 1 us alone; expected over a 1,000,000th of all"):
+        require_independent(free, {"a": 999_999.0, "b": 1.0})
+
+
+def test_who_waits_within_its_stream_alone_may_restart() -> None:
+    operations = [
+        Host(id=name, kind="host", what="other", duration_us=1.0, depends_on=waits)
+        for name, waits in (("x", ()), ("y", ("x",)))
+    ]
+    trace = Trace(version=1, name="made", device="h200", streams=(Stream(name="s", operations=tuple(operations)),))
+    assert waits_across_streams(trace) == set()
+    require_independent(trace, {"s": 2.0})
