@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 import simpy
 
@@ -14,6 +15,7 @@ from gpusim.engine.transfer import transferred
 from gpusim.errors import InputError, quote
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.policies.base import Policy
+from gpusim.policies.checks import name_of, named
 from gpusim.policies.registry import policy_from
 from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
 from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, Trace, launch_waits
@@ -107,7 +109,7 @@ def replay(
     run.run()
     if solo is None:
         solo = solo_makespans(trace, gpu, kernels)
-    return run.result(solo, policy if isinstance(policy, str) else chosen.name, device)
+    return run.result(solo, policy if isinstance(policy, str) else name_of(chosen), device)
 
 
 def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
@@ -169,6 +171,8 @@ def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Ke
     """How long an operation takes on an idle GPU: of kernels one after the other, each its own time alone."""
     if isinstance(op, Copy | Host):
         return op.duration_us
+    if not isinstance(op, Kernel | Convolution):
+        assert_never(op)
     models = [kernels.model(launch, op.id) for launch in op.launches()]
     if all(launch.stream == "main" for launch in op.launches()):
         return sum(model.solo_us for model in models)
@@ -195,6 +199,7 @@ class _Replay:
     def __init__(self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> None:
         self.trace = trace
         self.gpu = gpu
+        self.policy = policy
         self.kernels = kernels
         self.env = simpy.Environment()
         self.busy = {stream.name: len(stream.operations) > 0 for stream in trace.streams}
@@ -222,7 +227,10 @@ class _Replay:
         waiting = [name for name, busy in self.busy.items() if busy]
         if waiting:
             raise InputError(
-                None, f"streams {', '.join(waiting)}", "never end under this policy", "a policy that runs all"
+                None,
+                named(self.policy),
+                f"leaves streams {', '.join(waiting)} waiting for ever",
+                "a policy that runs all",
             )
 
     # ---- streams ---------------------------------------------------------------------------------------------------
@@ -252,8 +260,10 @@ class _Replay:
                 yield self.env.timeout(op.duration_us)
         elif isinstance(op, Host):
             yield self.env.timeout(op.duration_us)
-        else:
+        elif isinstance(op, Kernel | Convolution):
             yield from self._launches(index, stream, op, request)
+        else:
+            assert_never(op)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
         if not self.ended[op.id].triggered:
             self.ended[op.id].succeed()
