@@ -21,7 +21,7 @@ from gpusim.policies.inference import critical_sms, occupancy_together, sms_want
 from gpusim.policies.maestro import INTRA, SPATIAL, Config, Search, moved_counts, neighbours
 from gpusim.policies.memory import fair_shares
 from gpusim.policies.registry import policy_from
-from gpusim.policies.smk import context_switch_us, drf, evicted
+from gpusim.policies.smk import context_us, drf, evicted
 from gpusim.result import Result
 from gpusim.trace import Kernel, KernelLaunch, Stream, TimesArrivals, Trace
 
@@ -284,14 +284,14 @@ def test_smk_takes_off_only_what_the_newcomer_lacks() -> None:
     view = view_of(kernel(0, resident=4 * H200.sm_count), kernel(1, waiting=3), residents={0: full})
     found = evicted(view, [2, 2], [True, True])
     assert [(e.kernel, e.sm, e.blocks) for e in found] == [(0, 0, 2), (0, 1, 1)]  # 3 blocks: 2 on the first SM, then 1
-    assert found[0].cost_us == context_switch_us(view.kernels[0], H200)
+    assert found[0].cost_us == context_us(view.kernels[0], H200)
     assert evicted(view, [2, 2], [True, False]) == []
 
 
 def test_the_cost_of_a_context_switch() -> None:
     held = 16384 * 4 + 17408
     per_sm = H200.model.dram_sustained_gb_per_s * 1e3 / H200.sm_count
-    assert context_switch_us(kernel(0), H200) == pytest.approx(2 * held / per_sm)
+    assert context_us(kernel(0), H200) == pytest.approx(held / per_sm)
 
 
 def test_reef_stacks_blocks_on_as_few_sms_as_hold_as_many_layers() -> None:
