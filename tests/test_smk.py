@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import kernel, played, run_of, spans, stream, tiny
+from views import kernel as kernel_view
+from views import view_of
 
 from gpusim import load_gpu, load_trace, replay
 from gpusim.engine import rounds
 from gpusim.engine.anchor import KernelModel, anchored
 from gpusim.engine.rounds import round_rates
-from gpusim.policies.base import KernelView, View
 from gpusim.policies.smk import warp_quota
 from gpusim.result import Result
 from gpusim.trace import Kernel, KernelLaunch, Stream, TimesArrivals, Trace
@@ -106,17 +107,14 @@ def test_quotas_make_unequal_kernels_fair() -> None:
 
 
 def test_a_quota_is_what_a_kernel_does_alone() -> None:
-    def view_of(blocks: int) -> tuple[View, KernelView]:
-        seen = KernelView.__new__(KernelView)
-        for name, value in (("id", 5), ("blocks", blocks), ("blocks_per_sm", 4)):
-            object.__setattr__(seen, name, value)
-        view = View(0.0, H200, (seen,), (), lambda _: [], lambda k, n, sms=None: 10.0 * k + n, None, None, None)  # type: ignore[arg-type]
-        return view, seen
+    def quota(blocks: int) -> float:
+        seen = kernel_view(5, blocks=blocks)
+        return warp_quota(view_of(seen, solo_rate=lambda number, count: 10.0 * number + count), seen)
 
-    assert warp_quota(*view_of(132 * 4)) == 54.0
-    assert warp_quota(*view_of(132 * 9)) == 54.0
-    assert warp_quota(*view_of(133)) == 52.0  # no SM holds more than 2 of 133 blocks
-    assert warp_quota(*view_of(1)) == 51.0
+    assert quota(132 * 4) == 54.0
+    assert quota(132 * 9) == 54.0
+    assert quota(133) == 52.0  # no SM holds more than 2 of 133 blocks
+    assert quota(1) == 51.0
 
 
 # ---- context switches ------------------------------------------------------------------------------------------------
