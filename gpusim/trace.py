@@ -311,7 +311,7 @@ class _Operation(_Strict):
 
     def launches(self) -> tuple[KernelLaunch, ...]:
         """The kernels this operation launches, in launch order; see `launch_waits` for their order."""
-        return ()
+        raise NotImplementedError(f"a {self.kind} does not say what it launches")
 
 
 class Kernel(_Operation):
@@ -340,6 +340,10 @@ class Copy(_Operation):
     bytes: Annotated[int, _about("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
     duration_us: Annotated[float, _about("us", "recorded duration, alone", ge=0, le=MAX_DURATION_US)]
 
+    def launches(self) -> tuple[KernelLaunch, ...]:
+        """None."""
+        return ()
+
 
 class Host(_Operation):
     """Work of the host that the stream waits for."""
@@ -347,6 +351,10 @@ class Host(_Operation):
     kind: Annotated[Literal["host"], _text("kind of operation")]
     what: Annotated[Literal["allocation", "free", "other"], _text("kind of host work")]
     duration_us: Annotated[float, _about("us", "recorded duration", ge=0, le=MAX_DURATION_US)]
+
+    def launches(self) -> tuple[KernelLaunch, ...]:
+        """None."""
+        return ()
 
 
 class ConvolutionShape(_Recurring):

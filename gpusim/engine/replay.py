@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
+from typing import assert_never
 
 import simpy
 
@@ -16,6 +17,7 @@ from gpusim.engine.transfer import transferred
 from gpusim.errors import InputError, quote
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.policies.base import Policy
+from gpusim.policies.checks import name_of, named
 from gpusim.policies.registry import policy_from
 from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
 from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, Trace, launch_waits
@@ -121,7 +123,7 @@ def replay(
         require_independent(trace, solo)
     run = _Replay(trace, gpu, chosen, kernels, MOST_TURNS * sum(solo.values()) if restart else None)
     run.run()
-    return run.result(solo, policy if isinstance(policy, str) else chosen.name, device)
+    return run.result(solo, policy if isinstance(policy, str) else name_of(chosen), device)
 
 
 def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
@@ -183,6 +185,8 @@ def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Ke
     """How long an operation takes on an idle GPU: of kernels one after the other, each its own time alone."""
     if isinstance(op, Copy | Host):
         return op.duration_us
+    if not isinstance(op, Kernel | Convolution):
+        assert_never(op)
     models = [kernels.model(launch, op.id) for launch in op.launches()]
     if all(launch.stream == "main" for launch in op.launches()):
         return sum(model.solo_us for model in models)
@@ -221,6 +225,7 @@ class _Replay:
     def __init__(self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels, limit_us: float | None = None) -> None:
         self.trace = trace
         self.gpu = gpu
+        self.policy = policy
         self.kernels = kernels
         self.env = simpy.Environment()
         self.busy = {stream.name: len(stream.operations) > 0 for stream in trace.streams}
@@ -259,7 +264,10 @@ class _Replay:
         waiting = [name for name, busy in self.busy.items() if busy]
         if waiting:
             raise InputError(
-                None, f"streams {', '.join(waiting)}", "never end under this policy", "a policy that runs all"
+                None,
+                named(self.policy),
+                f"leaves streams {', '.join(waiting)} waiting for ever",
+                "a policy that runs all",
             )
 
     # ---- streams ---------------------------------------------------------------------------------------------------
@@ -295,8 +303,10 @@ class _Replay:
         elif isinstance(op, Host):
             self._begin(stream, op, request)
             yield self.env.timeout(op.duration_us)
-        else:
+        elif isinstance(op, Kernel | Convolution):
             yield from self._launches(index, stream, op, request)
+        else:
+            assert_never(op)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
         if not self.ended[op.id].triggered:
             self.ended[op.id].succeed()

@@ -14,22 +14,28 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeGuard, TypeVar
 
-from gpusim.errors import InputError, quote
+from gpusim.errors import InputError, described, quote
 from gpusim.gpu import GPU
 from gpusim.policies.base import Domains, Eviction, Grant, Partition, Policy
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MOST_CHARACTERS = 300  # of an exception
 LEAST_SHARE = 1e-9  # of anything: below, times leave the range in which a replay can tell them apart
 LONGEST_US = 1e15  # thirty years
 LEAST_QUOTA, MOST_QUOTA = 1e-100, 1e100  # only their ratios count
 LARGEST = 2**31 - 1  # number of a queue or of a tenant
 
 
+def name_of(policy: Policy) -> str:
+    """A policy's name, or that of its class where it has none."""
+    return getattr(policy, "name", type(policy).__name__)
+
+
 def named(policy: Policy) -> str:
-    """What messages call a policy: its name, or its class where it has none."""
-    return f"policy {getattr(policy, 'name', type(policy).__name__)}"
+    """What messages call a policy."""
+    return f"policy {name_of(policy)}"
 
 
 def shipped(policy: type[Policy]) -> bool:
@@ -62,8 +68,7 @@ def raised(where: str, error: BaseException, policy: type[Policy]) -> str:
         file = None
     mine = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     at = f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
-    text = str(error)
-    return f"{where} raised {type(error).__name__}{': ' if text else ''}{text}{at}"
+    return f"{where} raised {described(error)[:MOST_CHARACTERS]}{at}"
 
 
 def _whole(value: object, most: float = inf) -> TypeGuard[int]:

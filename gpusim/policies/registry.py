@@ -5,22 +5,26 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import logging
+import multiprocessing
 import pkgutil
 import sys
 import typing
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType, NoneType
 
 import gpusim.policies
-from gpusim.errors import InputError, quote
+from gpusim.errors import InputError, described, quote
 from gpusim.files import MAX_SETTINGS_BYTES, is_file, read_bytes
 from gpusim.fingerprint import module_file
 from gpusim.policies.base import Parameter, Policy
+from gpusim.policies.checks import raised, shipped
 
 ENTRY_POINTS = "gpusim.policies"
 PLACE = "--policy"
+POLICY_CLASS = "a subclass of gpusim.policies.base.Policy"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,14 +47,64 @@ class Code:
 
 @cache
 def policies() -> dict[str, type[Policy]]:
-    """All policies by name: those of this package and those that installed packages offer, sorted."""
+    """All policies by name: those of this package and those that installed packages offer, sorted.
+
+    One that an installed package offers and that is none, cannot be imported or has a name that is taken is left out,
+    with one line of warning.
+    """
     found: dict[str, type[Policy]] = {}
     for module in pkgutil.iter_modules(gpusim.policies.__path__):
         for policy in _policies_in(importlib.import_module(f"gpusim.policies.{module.name}")):
             found[policy.name] = policy
-    for entry in entry_points(group=ENTRY_POINTS):
-        found.setdefault(entry.name, entry.load())
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
+        try:
+            policy = _offered(entry)
+            if found.setdefault(entry.name, policy) is not policy:
+                taken = found[entry.name]
+                whose = f"{taken.__module__}:{taken.__qualname__}"
+                raise InputError(None, _place(entry), f"has the name of {whose}", "another name")
+        except InputError as error:
+            if multiprocessing.parent_process() is None:  # else it was said there
+                logging.getLogger("gpusim").warning("left out: %s", error)
     return dict(sorted(found.items()))
+
+
+def _place(entry: EntryPoint) -> str:
+    return f"policy {entry.name} = {entry.value} of an installed package"
+
+
+def _offered(entry: EntryPoint) -> type[Policy]:
+    """The policy of an entry point.
+
+    Raises:
+        InputError: it is none, or cannot be imported.
+    """
+    try:
+        item = entry.load()
+    except (Exception, SystemExit) as error:
+        problem = f"cannot be imported: {described(error)}"
+        raise InputError(None, _place(entry), problem, POLICY_CLASS) from error
+    policy = _policy_class(item, _place(entry))
+    if not isinstance(getattr(policy, "summary", None), str):
+        raise InputError(None, _place(entry), "has no summary", "a sentence")
+    return policy
+
+
+def _policy_class(item: object, place: str) -> type[Policy]:
+    """A class as a policy; one that is no dataclass is made one.
+
+    Raises:
+        InputError: it is no policy, or has fields that cannot be parameters.
+    """
+    if not (inspect.isclass(item) and issubclass(item, Policy)) or inspect.isabstract(item):
+        raise InputError(None, place, f"{quote(getattr(item, '__name__', item))} is no policy", POLICY_CLASS)
+    try:
+        policy = item if "__dataclass_fields__" in vars(item) else dataclasses.dataclass(item)
+        parameters_of(policy)
+    except Exception as error:
+        problem = f"has fields that cannot be parameters: {described(error)}"
+        raise InputError(None, place, problem, "a dataclass of text, numbers and truth values") from error
+    return policy
 
 
 def policy_from(text: str) -> Policy:
@@ -61,7 +115,15 @@ def policy_from(text: str) -> Policy:
     """
     name, parameters = _split(text)
     policy = policies().get(name) or _own(name)
-    return policy(**_arguments(policy, name, parameters))
+    arguments = _arguments(policy, name, parameters)
+    try:
+        return policy(**arguments)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        if shipped(policy):
+            raise
+        raise InputError(None, f"{PLACE} {name}", raised("making it", error, policy), "other parameters") from error
 
 
 def code_of(text: str) -> Code | None:
@@ -132,12 +194,7 @@ def _where(name: str) -> str:
 def _own(name: str) -> type[Policy]:
     where, item = _where(name), name.rpartition(":")[2]
     module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
-    policy = getattr(module, item, None)
-    if not (inspect.isclass(policy) and issubclass(policy, Policy)) or inspect.isabstract(policy):
-        raise InputError(
-            None, f"{PLACE} {name}", f"{quote(item)} is no policy", "a subclass of gpusim.policies.base.Policy"
-        )
-    return policy if dataclasses.is_dataclass(policy) else dataclasses.dataclass(policy)
+    return _policy_class(getattr(module, item, item), f"{PLACE} {name}")
 
 
 def _required_file(path: Path) -> Path:
@@ -154,17 +211,18 @@ def _load_file(path: Path) -> ModuleType:
     try:
         exec(compile(source, path, "exec"), module.__dict__)  # as it is now, not as it was when last compiled
     except (Exception, SystemExit) as error:
-        raise InputError(path, PLACE, f"cannot be run: {error}", "a Python file with the policy's class") from error
+        raise InputError(
+            path, PLACE, f"cannot be run: {described(error)}", "a Python file with the policy's class"
+        ) from error
     return module
 
 
 def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
-        raise InputError(
-            None, f"{PLACE} {name}", f"cannot be imported: {error}", "a module with the policy's class"
-        ) from error
+    except (Exception, SystemExit) as error:
+        problem = f"cannot be imported: {described(error)}"
+        raise InputError(None, f"{PLACE} {name}", problem, "a module with the policy's class") from error
 
 
 def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
@@ -181,16 +239,6 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
         if not equals or not value:
             raise InputError(None, f"{PLACE} {name}", f"{key} has no value", f"{key}=VALUE")
         values[key] = _value(known[key], value.strip(), f"{PLACE} {name}", key)
-    try:
-        return _checked(policy, values)
-    except (ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(None, f"{PLACE} {name}", str(error), "other parameters") from error
-
-
-def _checked(policy: type[Policy], values: dict[str, object]) -> dict[str, object]:
-    policy(**values)
     return values
 
 

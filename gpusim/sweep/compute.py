@@ -16,7 +16,7 @@ from functools import lru_cache
 from gpusim import fingerprint
 from gpusim.api import replay
 from gpusim.engine.replay import Kernels, solo_makespans
-from gpusim.errors import InputError, one_line
+from gpusim.errors import InputError, described, one_line
 from gpusim.gpu import GPU
 from gpusim.metrics import (
     BASELINE,
@@ -110,13 +110,7 @@ class Outcome:
 
 def failed(error: str | BaseException) -> Outcome:
     """The outcome of a point that gave none, for a reason or because something was raised."""
-    if isinstance(error, BaseException) and not isinstance(error, InputError):
-        try:
-            text = f"{type(error).__name__}: {error}"
-        except Exception:  # a user's own error that cannot even be printed
-            text = type(error).__name__
-    else:
-        text = str(error)
+    text = described(error) if isinstance(error, BaseException) and not isinstance(error, InputError) else str(error)
     return Outcome((), "", one_line(text)[:MOST_CHARACTERS])
 
 
