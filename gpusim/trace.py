@@ -209,7 +209,13 @@ class KernelLaunch(_Recurring):
         int, _about("bytes/block", "shared memory asked for at launch", ge=0, le=2**20)
     ] = 0
     duration_us: Annotated[
-        float, _about("us", "recorded duration, alone on the device", ge=LEAST_DURATION_US, le=MAX_DURATION_US)
+        float,
+        _about(
+            "us",
+            "recorded duration, alone on the device; at most 20000 thread blocks a us",
+            ge=LEAST_DURATION_US,
+            le=MAX_DURATION_US,
+        ),
     ]
     stream: Annotated[
         str,

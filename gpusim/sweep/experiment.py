@@ -15,7 +15,6 @@ Several values make every combination; several `[[parameters]]` follow one anoth
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -26,7 +25,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpusim.errors import InputError, from_pydantic, one_line, quote
-from gpusim.files import is_file, read_text
+from gpusim.files import is_file, read_toml
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.sweep.compute import policy_source
 from gpusim.what_if import QUANTITIES, amount
@@ -108,13 +107,11 @@ def load_experiment(path: str | Path) -> Experiment:
     Raises:
         InputError: the file cannot be read, says something else than an experiment, or names what there is not.
     """
-    text = read_text(path)
+    content = read_toml(path, "an experiment")
     try:
-        file = _ExperimentFile.model_validate(tomllib.loads(text))
+        file = _ExperimentFile.model_validate(content)
     except ValidationError as error:
         raise from_pydantic(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(path, "", f"is not TOML: {error}", "an experiment in TOML") from None
     folder = Path(path).parent
     tables = file.parameters if isinstance(file.parameters, list) else [file.parameters]
     try:
