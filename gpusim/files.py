@@ -78,9 +78,8 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
     except (OSError, zlib.error) as error:
         raise InputError(path, "", f"is not valid gzip ({error})", "a gzip file, or one named without .gz") from None
     if content.tell() > most:
-        raise InputError(
-            path, "", "is too large once decompressed", f"at most {most:,} bytes of {len(data):,} as it is"
-        )
+        problem = f"is too large once decompressed from {len(data):,} bytes"
+        raise InputError(path, "", problem, f"at most {most:,} bytes")
     return content.getvalue()
 
 

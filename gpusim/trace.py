@@ -189,7 +189,7 @@ class KernelLaunch(_Recurring):
     name: Annotated[str, _text("kernel name as the profiler gives it", min_length=1, max_length=10_000)]
     grid: Annotated[
         tuple[Annotated[int, Field(ge=1, le=2**31 - 1)], _Extent, _Extent],
-        _about("thread blocks", "grid dimensions x, y, z"),
+        _about("thread blocks", f"grid dimensions x, y, z; at most {MAX_BLOCKS_PER_US} blocks a us of the duration"),
     ]
     block: Annotated[
         tuple[
@@ -209,13 +209,7 @@ class KernelLaunch(_Recurring):
         int, _about("bytes/block", "shared memory asked for at launch", ge=0, le=2**20)
     ] = 0
     duration_us: Annotated[
-        float,
-        _about(
-            "us",
-            "recorded duration, alone on the device; at most 20000 thread blocks a us",
-            ge=LEAST_DURATION_US,
-            le=MAX_DURATION_US,
-        ),
+        float, _about("us", "recorded duration, alone on the device", ge=LEAST_DURATION_US, le=MAX_DURATION_US)
     ]
     stream: Annotated[
         str,
