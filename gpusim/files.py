@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import stat
+import tomllib
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from gpusim.errors import InputError
 
 MAX_BYTES = 2**31  # of one file, as it is and decompressed: a trace of 10^6 kernels with all counters has 1.2e9
 MAX_SETTINGS_BYTES = 2**18  # of a file that a person writes: GPU, experiment, policy
+MAX_DOTS = 256  # in a line of TOML
 MAX_EXPANSION = 200  # times what a compressed file has; traces have up to 60 times
 FREE_EXPANSION_BYTES = 2**24  # that a compressed file may hold however small it is
 _CHUNK_BYTES = 2**20
@@ -76,9 +78,8 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
     except (OSError, zlib.error) as error:
         raise InputError(path, "", f"is not valid gzip ({error})", "a gzip file, or one named without .gz") from None
     if content.tell() > most:
-        raise InputError(
-            path, "", "is too large once decompressed", f"at most {most:,} bytes of {len(data):,} as it is"
-        )
+        problem = f"is too large once decompressed from {len(data):,} bytes"
+        raise InputError(path, "", problem, f"at most {most:,} bytes")
     return content.getvalue()
 
 
@@ -97,6 +98,26 @@ def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:
         InputError: the file cannot be read (`read_bytes`), or is not UTF-8.
     """
     return utf8(read_bytes(path, most), path)
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """Returns the content of a TOML file that a person writes.
+
+    Args:
+        path: the file.
+        what: what it should be, for messages.
+
+    Raises:
+        InputError: the file cannot be read (`read_text`), or is not TOML.
+    """
+    text = read_text(path)
+    for n, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > MAX_DOTS:  # the time that tomllib takes for a key grows with their square
+            raise InputError(path, f"line {n}", f"has more than {MAX_DOTS} dots", "shorter lines")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(path, "", f"is not TOML: {error}", f"{what} in TOML") from None
 
 
 def utf8(data: bytes, path: str | Path | None) -> str:

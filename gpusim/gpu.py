@@ -8,7 +8,6 @@ disagree. `GPU` is what the simulator reads; `GPUFile` is the strict model of th
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gpusim.errors import InputError, from_pydantic, quote
-from gpusim.files import is_file, read_text
+from gpusim.files import is_file, read_toml
 
 FP32_OPERATIONS_PER_LANE_AND_CYCLE = 2  # a fused multiply-add counts as two
 
@@ -530,11 +529,7 @@ def _folder() -> Path:
 
 
 def _read(path: Path) -> GPU:
-    text = read_text(path)
-    try:
-        content = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(path, "", f"is not TOML: {error}", "a GPU file in TOML") from None
+    content = read_toml(path, "a GPU file")
     try:
         return _build(path.stem, GPUFile.model_validate(content))
     except ValidationError as error:

@@ -189,7 +189,7 @@ class KernelLaunch(_Recurring):
     name: Annotated[str, _text("kernel name as the profiler gives it", min_length=1, max_length=10_000)]
     grid: Annotated[
         tuple[Annotated[int, Field(ge=1, le=2**31 - 1)], _Extent, _Extent],
-        _about("thread blocks", "grid dimensions x, y, z"),
+        _about("thread blocks", f"grid dimensions x, y, z; at most {MAX_BLOCKS_PER_US} blocks a us of the duration"),
     ]
     block: Annotated[
         tuple[

@@ -15,6 +15,7 @@ from executors import Here
 from gpusim import cli, fingerprint, load_gpu, load_trace
 from gpusim import replay as replayed
 from gpusim.errors import InputError
+from gpusim.io.spreadsheet import original
 from gpusim.sweep import compute, picture, run, summary
 from gpusim.sweep.experiment import load_experiment
 from gpusim.sweep.run import Swept, label_names, points, sweep
@@ -442,7 +443,7 @@ def test_parquet_holds_what_csv_holds(tmp_path: Path) -> None:
     assert list(wide.columns) == list(plain.columns)
     for column in compute.FIGURES:
         assert wide[column].dtype == "float64" and wide[column].equals(plain[column])
-    assert list(wide["error"].fillna("")) == list(plain["error"].fillna(""))
+    assert list(wide["error"].fillna("")) == [original(text) for text in plain["error"].fillna("")]
 
 
 def test_traces_of_a_users_gpu(tmp_path: Path) -> None:

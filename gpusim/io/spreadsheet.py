@@ -18,8 +18,8 @@ FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
 def csv_line(cells: Iterable[object]) -> str:
     """A line of a CSV file, its newline included."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow([_harmless(cell) for cell in cells])
-    return text.getvalue()
+    csv.writer(text, lineterminator="\r\n").writerow([_harmless(cell) for cell in cells])  # so that it quotes both
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterable[str]:

@@ -20,7 +20,6 @@ other folders. Loading runs none of it.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -31,7 +30,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpusim.errors import InputError, from_pydantic, one_line, quote
-from gpusim.files import is_file, read_text
+from gpusim.files import is_file, read_toml
 from gpusim.fingerprint import module_spec
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.policies.registry import Code, code_of, policy_from, split_file
@@ -130,13 +129,11 @@ def load_experiment(path: str | Path, code_from: Iterable[str | Path] = ()) -> E
         InputError: the file cannot be read, says something else than an experiment, names what there is not, or a
             policy from where none may come.
     """
-    text = read_text(path)
+    content = read_toml(path, "an experiment")
     try:
-        file = _ExperimentFile.model_validate(tomllib.loads(text))
+        file = _ExperimentFile.model_validate(content)
     except ValidationError as error:
         raise from_pydantic(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(path, "", f"is not TOML: {error}", "an experiment in TOML") from None
     folder = Path(path).parent
     allowed = [Path(one).resolve() for one in (folder, *code_from)]
     tables = file.parameters if isinstance(file.parameters, list) else [file.parameters]
