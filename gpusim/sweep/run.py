@@ -130,11 +130,12 @@ def _swept(
     width: int,
     begun: Callable[[Sequence[Point], int], None] | None,
 ) -> Swept:
-    known = table.known()
+    held = table.held()
+    known = {row.identity: row.outcome for row in held if not row.outcome.error}
     labels = {point.identity: point.labels for point in wanted}
     found = {identity: outcome for identity, outcome in known.items() if identity in labels}
     dropped = len(known) - len(found)
-    strange = 0 if found else table.strange_rows(point.labels for point in wanted)
+    strange = 0 if found else table.strange_rows(held, (point.labels for point in wanted))
     if strange:
         problem = f"holds {strange} rows, none of them of {experiment.path}"
         raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
