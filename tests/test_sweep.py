@@ -137,6 +137,10 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
         ('traces = ["{t}"]\npolicies = ["serial"]\nseed = [1]', "seed: unknown key; expected no such key here"),
         ('traces = ["{t}"]\npolicies = ["serial"]\nworkload = "all"', "workload: has 'all'; expected 'trace', "),
         ('traces = "{t}"\npolicies = ["serial"]', "traces: has "),
+        (
+            'traces = ["{t}"]\npolicies = ["leftover:first=5\\nx"]',
+            "policies[0]: is 'leftover:first=5\\nx'; expected text that can be printed on a line",
+        ),
         ('traces = ["."]\npolicies = ["serial"]', "traces[0]: '.' matches no file; expected traces, "),
         ('traces = ["{t}"]\npolicies = [1]', "policies[0]: is 1; expected a text or a table"),
         (

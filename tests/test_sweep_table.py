@@ -245,6 +245,13 @@ def test_a_lock_that_was_removed_as_it_was_opened_is_none(table: Table, monkeypa
 
 
 @posix
+def test_a_lock_that_never_stays_is_one_line(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_is_there", lambda path, descriptor: False)
+    with pytest.raises(InputError, match=BUSY), table.locked():
+        pytest.fail("locked")
+
+
+@posix
 def test_a_link_in_the_locks_place_is_one_line_and_leads_nowhere(table: Table) -> None:
     other = table.path.with_name("other")
     lock = table.path.with_name(f".{table.path.name}.lock")

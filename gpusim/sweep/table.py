@@ -29,6 +29,7 @@ OUTCOME = (*FIGURES, "division", "error")
 IDENTITY = "identity"
 CHECKSUM = "checksum"
 CHECKSUM_DIGITS = 16
+LOCK_TRIES = 100  # while others begin and end
 TEXTS = frozenset({"trace", "pair", "gpu", "policy", "division", "error", IDENTITY, CHECKSUM})
 NO_TABLE = "such a table, or a name that is free"
 UNEDITED = "a table that nobody edited; a row that is deleted is computed again"
@@ -159,7 +160,7 @@ def _lock(lock: Path, path: Path) -> int | None:
         import fcntl
     except ImportError:  # Windows
         return None
-    while True:
+    for _ in range(LOCK_TRIES):
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
@@ -169,11 +170,12 @@ def _lock(lock: Path, path: Path) -> int | None:
         except OSError as error:
             os.close(descriptor)
             if isinstance(error, BlockingIOError):
-                raise InputError(path, "", "is being written by another sweep", "one at a time") from None
+                break
             return None
         if _is_there(lock, descriptor):
             return descriptor
         os.close(descriptor)  # who held it has removed it since it was opened here
+    raise InputError(path, "", "is being written by another sweep", "one at a time")
 
 
 def _is_there(path: Path, descriptor: int) -> bool:
