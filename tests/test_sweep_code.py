@@ -119,6 +119,8 @@ def test_links_are_followed_before_anything_is_allowed(folders: Folders) -> None
     for name in ("link.py", "below/mine.py"):
         assert refused(folders.experiment(f"{name}:Mine")).endswith(f"{mine} {REFUSED}")
     assert folders.ran == 0
+    code = registry.code_of(f"{folders.experiments / 'link.py'}:Mine")
+    assert code is not None and code.file == mine
     linked = folders.elsewhere / "experiments"
     linked.symlink_to(folders.experiments)
     folders.policy(folders.experiments / "own.py")

@@ -100,7 +100,7 @@ def test_rows_come_back_as_they_were_written(table: Table) -> None:
         (lambda frame: swap(frame, "checksum", 2, 3), 2),
         (lambda frame: frame.__setitem__("checksum", ""), 0),
         (lambda frame: frame.insert(0, "mine", "x"), 0),
-        (lambda frame: frame.insert(0, "sms_per_tpc", frame.pop("sm_count")), 0),
+        (lambda frame: frame.insert(3, "sms_per_tpc", frame.pop("sm_count")), 0),
     ],
 )
 def test_what_somebody_edited_is_one_line(table: Table, edit: Callable[[pd.DataFrame], object], at: int) -> None:
