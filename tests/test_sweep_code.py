@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -118,6 +119,8 @@ def test_links_are_followed_before_anything_is_allowed(folders: Folders) -> None
     for name in ("link.py", "below/mine.py"):
         assert refused(folders.experiment(f"{name}:Mine")).endswith(f"{mine} {REFUSED}")
     assert folders.ran == 0
+    code = registry.code_of(f"{folders.experiments / 'link.py'}:Mine")
+    assert code is not None and code.file == mine
     linked = folders.elsewhere / "experiments"
     linked.symlink_to(folders.experiments)
     folders.policy(folders.experiments / "own.py")
@@ -234,6 +237,20 @@ def test_a_file_edited_within_its_timestamp_runs_as_it_is(folders: Folders) -> N
         )
         os.utime(mine, (1e9, 1e9))
         assert type(registry.policy_from(f"{mine}:Mine")).x == first  # type: ignore[attr-defined]
+
+
+def test_what_a_policy_prints_is_not_among_what_a_sweep_prints(folders: Folders, capsys: Capture) -> None:
+    mine = folders.policy(folders.experiments / "mine.py")
+    mine.write_text(mine.read_text() + "\n\nprint('hello')\n")
+    assert cli.main(["sweep", str(folders.experiment("mine.py:Mine")), "--jobs", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["failed"] == 0
+
+
+def test_a_policy_that_cannot_be_made_costs_its_points(folders: Folders) -> None:
+    mine = folders.policy(folders.experiments / "mine.py")
+    mine.write_text(mine.read_text() + "\n    def __post_init__(self):\n        1 / 0\n")
+    (outcome,) = swept(folders.experiment("mine.py:Mine")).outcomes
+    assert outcome.error == "ZeroDivisionError: division by zero"
 
 
 def test_a_colon_in_the_folders_name(tmp_path: Path) -> None:

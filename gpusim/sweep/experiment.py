@@ -211,6 +211,8 @@ def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> It
     """The policies of one entry, those of gpusim itself tried."""
     place = f"policies[{n}]"
     for label in [given] if isinstance(given, str) else _policy_texts(_table(given, place, "a text"), place):
+        if label != one_line(label):
+            raise InputError(None, place, f"is {quote(label)}", "text that can be printed on a line")
         file, rest = split_file(label)
         text = str((folder / file).resolve()) + rest if file else label
         try:

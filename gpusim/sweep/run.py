@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
@@ -119,13 +120,17 @@ def sweep(
 
 
 def _try_policies(experiment: Experiment) -> None:
-    """Makes each policy that was not tried as the experiment was read; this runs their code."""
+    """Makes each policy that was not tried as the experiment was read, which runs its code."""
     for policy in experiment.policies:
-        if policy.code is not None:
-            try:
+        if policy.code is None:
+            continue
+        try:
+            with redirect_stdout(sys.stderr):
                 policy_from(policy.text)
-            except InputError as error:
-                raise InputError(experiment.path, f"policies {policy.label}", error.problem, error.expected) from None
+        except InputError as error:
+            raise InputError(experiment.path, f"policies {policy.label}", error.problem, error.expected) from None
+        except Exception:  # a defect of a policy costs its points
+            continue
 
 
 def _swept(
@@ -136,11 +141,12 @@ def _swept(
     width: int,
     begun: Callable[[Sequence[Point], int], None] | None,
 ) -> Swept:
-    known = table.known()
+    held = table.held()
+    known = {row.identity: row.outcome for row in held if not row.outcome.error}
     labels = {point.identity: point.labels for point in wanted}
     found = {identity: outcome for identity, outcome in known.items() if identity in labels}
     dropped = len(known) - len(found)
-    strange = 0 if found else table.strange_rows(point.labels for point in wanted)
+    strange = 0 if found else table.strange_rows(held, (point.labels for point in wanted))
     if strange:
         problem = f"holds {strange} rows, none of them of {experiment.path}"
         raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
