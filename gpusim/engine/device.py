@@ -40,6 +40,7 @@ class Launch:
         slot: where the SMs know it; None before its launch latency has passed.
         admitted: the policy has let it start.
         bound_us: time by the resource that bound it.
+        view: what policies see of it while that stays as it is.
     """
 
     id: int
@@ -57,6 +58,7 @@ class Launch:
     admitted: bool = False
     bound_us: dict[str, float] = field(default_factory=dict)
     spans: Spans | None = None
+    view: KernelView | None = None
 
     @property
     def internal(self) -> bool:
@@ -229,7 +231,7 @@ class Device:
         for grant in partition.grants:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
-                launch.admitted = True
+                launch.admitted, launch.view = True, None
                 timeout = self._env.timeout(launch.model.latency_us, launch)
                 assert timeout.callbacks is not None
                 timeout.callbacks.append(lambda event: self._arrive(event.value))
@@ -262,6 +264,7 @@ class Device:
             return
         launch.model = model = self._sized(launch)
         launch.slot = slot = self._slot_for(model)
+        launch.view = None
         self._slots[slot] = launch
         last, self._last_model[slot] = self._last_model[slot], model
         if (last is not None and last is not model) or len(self._mix_loads) > MOST_MIXES:
@@ -343,7 +346,7 @@ class Device:
         return View(
             now_us=self._env.now,
             gpu=self._gpu,
-            kernels=tuple(self._kernel_view(launch) for launch in self._launches.values()),
+            kernels=tuple(launch.view or self._kernel_view(launch) for launch in self._launches.values()),
             streams=self._busy_streams(),
             residents=self._residents,
             solo_rate=self._solo_rate,
@@ -357,7 +360,7 @@ class Device:
         model, slot = launch.model, launch.slot
         if id(model) not in self._known_views:
             self._known_views[id(model)] = _fixed_view(model)
-        return KernelView(
+        view = KernelView(
             id=launch.id,
             stream=launch.stream,
             stream_index=launch.stream_index,
@@ -370,6 +373,9 @@ class Device:
             queued=launch.queued,
             **self._known_views[id(model)],
         )
+        if slot is None:
+            launch.view = view
+        return view
 
     def _residents(self, kernel: int) -> Sequence[int]:
         slot = self._launches[kernel].slot

@@ -135,7 +135,10 @@ def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> dic
     """Only the end of each stream in a replay, us."""
     run = _Replay(trace, gpu, policy, kernels)
     run.run()
-    return {stream.name: max(r.end_us for r in run.requests if r.stream == stream.name) for stream in trace.streams}
+    ends = dict.fromkeys((stream.name for stream in trace.streams), 0.0)
+    for request in run.requests:
+        ends[request.stream] = max(ends[request.stream], request.end_us)
+    return ends
 
 
 def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
@@ -310,20 +313,33 @@ class _Replay:
             kernel_runs=tuple(_kernel_run(p) for p in rows),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
-            stream_runs=tuple(self._stream_run(stream, solo[stream.name]) for stream in self.trace.streams),
+            stream_runs=self._stream_runs(solo),
             placements=placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
             usage=self.device.usage(),
             notes=notes,
         )
 
-    def _stream_run(self, stream: Stream, solo_us: float) -> StreamRun:
-        requests = [request for request in self.requests if request.stream == stream.name]
-        others = ("copy", "host")
-        starts = [op.start_us for op in self.operations if op.stream == stream.name and op.kind in others]
-        starts += [pending.launch.start_us for pending in self.pending if pending.launch.stream == stream.name]
-        release = min((request.release_us for request in requests), default=0.0)
-        end = max((request.end_us for request in requests), default=0.0)
-        return StreamRun(stream.name, stream.priority, release, min(starts, default=0.0), end, solo_us)
+    def _stream_runs(self, solo: Mapping[str, float]) -> tuple[StreamRun, ...]:
+        requests: dict[str, list[RequestRun]] = {stream.name: [] for stream in self.trace.streams}
+        starts: dict[str, list[float]] = {stream.name: [] for stream in self.trace.streams}
+        for request in self.requests:
+            requests[request.stream].append(request)
+        for op in self.operations:
+            if op.kind in ("copy", "host"):
+                starts[op.stream].append(op.start_us)
+        for pending in self.pending:
+            starts[pending.launch.stream].append(pending.launch.start_us)
+        return tuple(
+            StreamRun(
+                stream.name,
+                stream.priority,
+                min((request.release_us for request in requests[stream.name]), default=0.0),
+                min(starts[stream.name], default=0.0),
+                max((request.end_us for request in requests[stream.name]), default=0.0),
+                solo[stream.name],
+            )
+            for stream in self.trace.streams
+        )
 
 
 def _kernel_run(pending: _Pending) -> KernelRun:
