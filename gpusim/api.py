@@ -33,6 +33,7 @@ def replay(
     kernels: engine.Kernels | None = None,
     solo: Mapping[str, float] | None = None,
     seed: int | None = None,
+    placements: bool = True,
 ) -> Result:
     """Replay a trace on a GPU under a policy.
 
@@ -44,6 +45,8 @@ def replay(
         kernels: from an earlier replay of the same kernels on the same GPUs, to save the time of working them out.
         solo: makespan (us) of each stream alone on the whole GPU, if known.
         seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording.
+        placements: keep where the blocks of each launch ran (an oracle always does): most of the memory that a long
+            replay takes.
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
@@ -54,4 +57,4 @@ def replay(
         kernels = kernels if kernels is not None else engine.Kernels(engine.recording_gpu(trace, gpu), gpu)
         kernels = kernels if seed is None else kernels.seeded(seed)
         return oracle.search(trace, gpu, policy if isinstance(policy, str) else chosen, kernels=kernels, solo=solo)
-    return engine.replay(trace, gpu, policy, kernels=kernels, solo=solo, seed=seed)
+    return engine.replay(trace, gpu, policy, kernels=kernels, solo=solo, seed=seed, placements=placements)

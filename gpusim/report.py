@@ -12,11 +12,12 @@ from typing import Any
 
 from gpusim import validate
 from gpusim.api import check, replay
-from gpusim.engine.replay import Kernels, recording_gpu, solo_makespans
+from gpusim.engine.replay import Kernels, makespan_us, recording_gpu, solo_makespans
 from gpusim.files import whole_folder
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.metrics import BASELINE, LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing, speedup
 from gpusim.plots import gantt, occupancy
+from gpusim.policies.registry import policy_from
 from gpusim.result import USES, KernelRun, Result, StreamRun
 from gpusim.tables import Column, columns_that_fit, number, print_table, shortened
 from gpusim.trace import Trace
@@ -51,7 +52,11 @@ class Comparison:
 
 
 def compare(
-    trace: Trace, gpu: GPU, policies: Sequence[str], progress: Callable[[str, int, int], None] | None = None
+    trace: Trace,
+    gpu: GPU,
+    policies: Sequence[str],
+    progress: Callable[[str, int, int], None] | None = None,
+    placements: bool = True,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
@@ -60,6 +65,7 @@ def compare(
         gpu: where to replay it.
         policies: names with parameters; one given twice counts once.
         progress: called before each replay with the policy, its number from 1, and how many there are.
+        placements: as of `gpusim.replay`; `write_comparison` needs them.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -67,19 +73,16 @@ def compare(
     wanted = list(dict.fromkeys(policies))
     for policy in wanted:
         check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
-    runs = [BASELINE, *(policy for policy in wanted if policy != BASELINE)]
+    runs = sorted(wanted, key=lambda policy: policy != BASELINE)
     kernels = Kernels(recording_gpu(trace, gpu), gpu)
     solo = solo_makespans(trace, gpu, kernels)
     results: dict[str, Result] = {}
     for i, policy in enumerate(runs):
         if progress is not None:
             progress(policy, i + 1, len(runs))
-        result = replay(trace, gpu, policy, kernels=kernels, solo=solo)
-        if policy == BASELINE:
-            serial_us = result.makespan_us
-        if policy in wanted:
-            results[policy] = result  # a long one that nobody asked for would only take room
-        del result
+        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=placements)
+    known = results.get(BASELINE)
+    serial_us = known.makespan_us if known else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
     entries = [
         Entry(results[policy], speedup(serial_us, results[policy].makespan_us), error_band(gpu, policy, trace))
         for policy in wanted

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         require_new_folder(args.out)
     trace = load_trace(args.trace)
     try:
-        comparison = _compared(trace, _gpu(trace, args.gpu), args.policy or list(DEFAULT_POLICIES))
+        comparison = _compared(trace, _gpu(trace, args.gpu), args.policy or list(DEFAULT_POLICIES), args.out is not None)
     except InputError as error:
         if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
             raise InputError(args.trace, error.place, error.problem, error.expected) from None
@@ -70,13 +70,13 @@ def _gpu(trace: Trace, name: str | None) -> GPU:
     return gpu_from(trace.device if name is None else name)
 
 
-def _compared(trace: Trace, gpu: GPU, policies: list[str]) -> Comparison:
+def _compared(trace: Trace, gpu: GPU, policies: list[str], placements: bool) -> Comparison:
     from gpusim.report import compare
 
     if not sys.stderr.isatty():
-        return compare(trace, gpu, policies)
+        return compare(trace, gpu, policies, placements=placements)
     try:
-        return compare(trace, gpu, policies, _show_progress)
+        return compare(trace, gpu, policies, _show_progress, placements)
     finally:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

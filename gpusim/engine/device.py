@@ -76,6 +76,7 @@ class Device:
         streams: names of the trace's streams.
         busy_streams: gives the streams that still have work.
         unready: as ``View.unready``.
+        keep_spans: note where the blocks of each launch ran.
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class Device:
         streams: Sequence[str],
         busy_streams: Callable[[], tuple[str, ...]],
         unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
+        keep_spans: bool = True,
     ) -> None:
         self._env = env
+        self._keep_spans = keep_spans
         self._gpu = gpu
         self._policy = policy
         self._busy_streams = busy_streams
@@ -190,7 +193,7 @@ class Device:
         launch.start_us = self._sms.started_at(slot)
         launch.dispatched_us = self._sms.dispatched(slot)
         launch.end_us = self._sms.now
-        launch.spans = self._spans(slot)
+        launch.spans = self._spans(slot) if self._keep_spans else None
         del self._launches[launch.id]
         self._grants.pop(launch.id, None)
         self._placing.pop(launch.id, None)

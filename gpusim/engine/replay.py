@@ -10,10 +10,12 @@ import simpy
 from gpusim.engine.anchor import KernelModel, anchored
 from gpusim.engine.arrivals import host_queues, release_times, unready
 from gpusim.engine.device import Device, Launch, placements
+from gpusim.engine.serial import Chain, in_order, is_chain
 from gpusim.engine.transfer import transferred
 from gpusim.errors import InputError, quote
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.policies.base import Policy
+from gpusim.policies.hardware import Serial
 from gpusim.policies.registry import policy_from
 from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
 from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, Trace, launch_waits
@@ -83,6 +85,7 @@ def replay(
     kernels: Kernels | None = None,
     solo: Mapping[str, float] | None = None,
     seed: int | None = None,
+    placements: bool = True,
 ) -> Result:
     """Replay a trace.
 
@@ -94,6 +97,7 @@ def replay(
         solo: makespan (us) of each stream alone on the whole GPU, if known.
         seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording. What kernels
             take alone stays as it is.
+        placements: keep where the blocks of each launch ran, which is most of the memory that a long replay takes.
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever, a
@@ -103,7 +107,7 @@ def replay(
     kernels = kernels if kernels is not None else Kernels(device, gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)
     chosen = policy_from(policy) if isinstance(policy, str) else policy
-    run = _Replay(trace, gpu, chosen, kernels)
+    run = _Replay(trace, gpu, chosen, kernels, placements)
     run.run()
     if solo is None:
         solo = solo_makespans(trace, gpu, kernels)
@@ -128,7 +132,18 @@ def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
 
 def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:
     """Only the makespan of a replay."""
+    if type(policy) is Serial and is_chain(trace):
+        return _chain_us(trace, gpu, kernels)
     return max(stream_ends(trace, gpu, policy, kernels).values())
+
+
+def _chain_us(trace: Trace, gpu: GPU, kernels: Kernels) -> float:
+    """The makespan of a chain under serial."""
+    work_out(trace, kernels)
+    chain = Chain(gpu)
+    for op, launch in in_order(trace):
+        chain.run(kernels.model(launch, op))
+    return chain.now_us
 
 
 def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> dict[str, float]:
@@ -195,7 +210,9 @@ class _Pending:
 
 
 class _Replay:
-    def __init__(self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> None:
+    def __init__(
+        self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels, keep_placements: bool = False
+    ) -> None:
         self.trace = trace
         self.gpu = gpu
         self.kernels = kernels
@@ -210,6 +227,7 @@ class _Replay:
             names,
             lambda: tuple(name for name in names if self.busy[name]),
             lambda: unready(self.queues, self.env.now),
+            keep_placements,
         )
         self.copy_engines = {direction: simpy.Resource(self.env, 1) for direction in ("h2d", "d2h", "d2d", "p2p")}
         self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
