@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from build_backend import has_compiler, zig_command
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.errors import CompileError
+
+from build_backend import has_compiler, zig_command
 
 ENGINE = Path("gpusim/engine")
 STAMPED = Path("build/stamped", ENGINE)  # the sources of the core with their hash in it

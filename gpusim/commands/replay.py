@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
         require_new_folder(args.out)
     trace = load_trace(args.trace)
     try:
-        comparison = _compared(trace, _gpu(trace, args.gpu), args.policy or list(DEFAULT_POLICIES), args.out is not None)
+        comparison = _compared(
+            trace, _gpu(trace, args.gpu), args.policy or list(DEFAULT_POLICIES), args.out is not None
+        )
     except InputError as error:
         if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
             raise InputError(args.trace, error.place, error.problem, error.expected) from None

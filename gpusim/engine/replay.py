@@ -210,9 +210,7 @@ class _Pending:
 
 
 class _Replay:
-    def __init__(
-        self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels, keep_placements: bool = False
-    ) -> None:
+    def __init__(self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels, keep_placements: bool = False) -> None:
         self.trace = trace
         self.gpu = gpu
         self.kernels = kernels

@@ -37,11 +37,13 @@ def in_order(trace: Trace) -> Iterator[tuple[str, KernelLaunch]]:
         op = left[index].pop()
         for launch in op.launches():
             yield op.id, launch
-        if left[index] and not waits[left[index][-1].id]:
-            heappush(ready, index)
+        freed = {index}
         for other, waiting in after.get(op.id, ()):
             waits[waiting] -= 1
-            if not waits[waiting] and left[other] and left[other][-1].id == waiting and other != index:
+            if left[other] and left[other][-1].id == waiting:
+                freed.add(other)
+        for other in freed:
+            if left[other] and not waits[left[other][-1].id]:
                 heappush(ready, other)
 
 

@@ -21,7 +21,6 @@ from pydantic import BaseModel
 
 import gpusim
 from gpusim.api import replay
-from gpusim.engine import core
 from gpusim.engine.replay import Kernels, solo_makespans
 from gpusim.errors import InputError, one_line, quote
 from gpusim.gpu import GPU
