@@ -47,6 +47,7 @@ class Launch:
         admitted: the policy has let it start.
         bound_us: time by the resource that bound it.
         turn: as in `gpusim.policies.base.KernelView`.
+        view: what policies see of it while that stays as it is.
     """
 
     id: int
@@ -65,6 +66,7 @@ class Launch:
     bound_us: dict[str, float] = field(default_factory=dict)
     spans: Spans | None = None
     turn: int = 0
+    view: KernelView | None = None
 
     @property
     def internal(self) -> bool:
@@ -82,6 +84,7 @@ class Device:
         streams: names of the trace's streams.
         busy_streams: gives the streams that still have work.
         unready: as ``View.unready``.
+        keep_spans: note where the blocks of each launch ran.
     """
 
     def __init__(
@@ -92,8 +95,10 @@ class Device:
         streams: Sequence[str],
         busy_streams: Callable[[], tuple[str, ...]],
         unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
+        keep_spans: bool = True,
     ) -> None:
         self._env = env
+        self._keep_spans = keep_spans
         self._gpu = gpu
         self._policy = policy
         self._busy_streams = busy_streams
@@ -203,7 +208,7 @@ class Device:
         launch.start_us = self._sms.started_at(slot)
         launch.dispatched_us = self._sms.dispatched(slot)
         launch.end_us = self._sms.now
-        launch.spans = self._spans(slot)
+        launch.spans = self._spans(slot) if self._keep_spans else None
         self._blocks_ended += launch.model.blocks
         del self._launches[launch.id]
         self._grants.pop(launch.id, None)
@@ -245,7 +250,7 @@ class Device:
         for grant in partition.grants:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
-                launch.admitted = True
+                launch.admitted, launch.view = True, None
                 timeout = self._env.timeout(launch.model.latency_us, launch)
                 assert timeout.callbacks is not None
                 timeout.callbacks.append(lambda event: self._arrive(event.value))
@@ -286,6 +291,7 @@ class Device:
             return
         launch.model = model = self._sized(launch)
         launch.slot = slot = self._slot_for(model)
+        launch.view = None
         self._slots[slot] = launch
         last, self._last_model[slot] = self._last_model[slot], model
         if (last is not None and last is not model) or len(self._mix_loads) > MOST_MIXES:
@@ -363,7 +369,7 @@ class Device:
         return View(
             now_us=self._env.now,
             gpu=self._gpu,
-            kernels=tuple(self._kernel_view(launch) for launch in self._launches.values()),
+            kernels=tuple(launch.view or self._kernel_view(launch) for launch in self._launches.values()),
             streams=self._busy_streams(),
             residents=self._residents,
             solo_rate=self._solo_rate,
@@ -377,7 +383,7 @@ class Device:
         model, slot = launch.model, launch.slot
         if id(model) not in self._known_views:
             self._known_views[id(model)] = _fixed_view(model)
-        return KernelView(
+        view = KernelView(
             id=launch.id,
             stream=launch.stream,
             stream_index=launch.stream_index,
@@ -391,6 +397,9 @@ class Device:
             turn=launch.turn,
             **self._known_views[id(model)],
         )
+        if slot is None:
+            launch.view = view
+        return view
 
     def _residents(self, kernel: int) -> Sequence[int]:
         slot = self._launches[kernel].slot
