@@ -119,6 +119,8 @@ def test_utilisation_is_the_mean_over_sms_and_makespan() -> None:
 
 def test_nothing_used_without_time() -> None:
     assert utilisation(result(())) == dict.fromkeys(USES, 0.0)
+    short = result((stream("a", end_us=1e-4, solo_us=1e-4),), usage=Usage(1e-4, (((1.0,) * 6,),)))
+    assert utilisation(short) == dict.fromkeys(USES, 1.0)
     assert utilisation(result((), usage=Usage(1.0, (((1.0,) * 6,),)))) == dict.fromkeys(USES, 0.0)
 
 
