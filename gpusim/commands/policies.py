@@ -54,5 +54,9 @@ def _explained(parameter: Parameter) -> str:
 def _indented(text: str, columns: int) -> str:
     width = min(MOST_COLUMNS, shutil.get_terminal_size((MOST_COLUMNS, 24)).columns)
     return textwrap.fill(
-        one_line(text), max(40, width), initial_indent=" " * columns, subsequent_indent=" " * columns, break_on_hyphens=False
+        one_line(text),
+        max(40, width),
+        initial_indent=" " * columns,
+        subsequent_indent=" " * columns,
+        break_on_hyphens=False,
     )
