@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Imports, writes and says what was decided."""
     from gpusim.io.importing import import_profile
+    from gpusim.tables import print_line
 
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     imported = import_profile(args.file, args.format, gpu, args.counters, args.device)
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     operations = sum(len(stream.operations) for stream in trace.streams)
     kernels = sum(len(operation.launches()) for operation in trace.operations())
     streams = "1 stream" if len(trace.streams) == 1 else f"{len(trace.streams)} streams"
-    print(f"{args.out}: {kernels} kernels, {operations} operations, {streams}, recorded on {trace.device}")
+    print_line(f"{args.out}: {kernels} kernels, {operations} operations, {streams}, recorded on {trace.device}")
     for remark in imported.remarks:
-        print(f"  {remark}")
+        print_line(f"  {remark}")
     return 0
