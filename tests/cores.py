@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import gpusim.engine.core as used_core
+from gpusim.engine.core import NEVER
 
 Mix = tuple[tuple[int, int], ...]
 Rates = Callable[[Mix], Sequence[float]]
@@ -55,6 +56,7 @@ def array_of(
     rates: Rates = shared_pace,
     order: list[int] | None = None,
     domains: list[int] | None = None,
+    capacity: Sequence[float] = (NEVER, NEVER),
     load: Callable[[Mix], tuple[float, float]] = lambda mix: (0.0, 0.0),
     stretch: Callable[[int, float, float], dict[int, float]] | None = None,
     shares: Callable[[int], Sequence[float]] = lambda count: [1.0] * count,
@@ -73,7 +75,7 @@ def array_of(
         limits,
         order or list(range(sms)),
         domains,
-        max(domains) + 1,
+        list(capacity),
         resolve,
         stretch or (lambda domain, dram, l2: dict.fromkeys(range(slots), 1.0)),
         0.02,
@@ -92,9 +94,10 @@ def submit(
     seed: int = 1,
     issue: float = 0.0,
     dram: float = 0.0,
+    l2: float = 0.0,
 ) -> None:
     """Make a launch known with its caps; who may place blocks is for `line` to say."""
-    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram)
+    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2)
     sms = len(array.residents_by_sm(slot))
     array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)
 

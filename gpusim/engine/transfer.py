@@ -52,12 +52,13 @@ def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> Ker
         model,
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
+        sm_count=target.sm_count,
         carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, target),
         sharing=sharing,
         load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth),
-        own_load=MemoryLoad(model.own_load.dram * bandwidth, model.own_load.l2 * l2_bandwidth),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,
+        l2_share_us=model.l2_share_us * l2_bandwidth,
         latency_us=min(model.latency_us, target.model.launch_latency_us),
     )
     return replace(moved, solo_us=moved.latency_us + run_alone(moved, target)[0])
