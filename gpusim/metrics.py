@@ -12,7 +12,7 @@ alone has no progress to normalise and is left out of the three.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, exp, log
+from math import ceil, exp, fsum, log
 
 from gpusim.result import USES, Result
 
@@ -47,8 +47,8 @@ def sharing(result: Result) -> dict[str, float]:
     if not progress:
         return {"stp": 0.0, "antt": 1.0, "fairness": 1.0}
     return {
-        "stp": sum(progress),
-        "antt": sum(1.0 / share for share in progress) / len(progress),
+        "stp": fsum(progress),
+        "antt": fsum(1.0 / share for share in progress) / len(progress),
         "fairness": min(progress) / max(progress),
     }
 
@@ -62,7 +62,7 @@ def geometric_mean(values: Sequence[float]) -> float:
     """Of values of at least 0; 0 where one of them is."""
     if min(values) <= 0.0:
         return 0.0
-    return exp(sum(log(value) for value in values) / len(values))
+    return exp(fsum(log(value) for value in values) / len(values))
 
 
 def utilisation(result: Result) -> dict[str, float]:

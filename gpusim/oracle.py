@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import fsum
 
 from gpusim.engine.arrivals import release_times
 from gpusim.engine.replay import Kernels, recording_gpu, replay, solo_makespans, stream_ends
@@ -116,7 +117,7 @@ class _Tried:
         if self.oracle.objective == "makespan":
             return max(ends.values())
         taken = {name: ends[name] - self.releases[name] for name in self.names}
-        return -sum(self.solo[name] / taken[name] if taken[name] > 0.0 else 1.0 for name in self.names)
+        return -fsum(self.solo[name] / taken[name] if taken[name] > 0.0 else 1.0 for name in self.names)
 
     def limit_reached(self) -> bool:
         return self.limited and len(self.scores) >= self.oracle.replays
@@ -223,4 +224,4 @@ def _nowhere(_counts: Counts, _width: int) -> Iterator[Counts]:
 
 
 def _stp(result: Result) -> float:
-    return sum(run.progress for run in result.stream_runs)
+    return fsum(run.progress for run in result.stream_runs)

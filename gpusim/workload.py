@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil
+from math import ceil, fsum
 from typing import Literal, assert_never
 
 from pydantic import ValidationError
@@ -175,15 +175,15 @@ def shares(result: Result) -> Shares:
     for request in result.request_runs:
         ends[request.stream].append((request.start_us, request.end_us))
     until = max(spans[0][1] for spans in ends.values())
-    passes = {stream: sum(_share(start, end, until) for start, end in spans) for stream, spans in ends.items()}
+    passes = {stream: fsum(_share(start, end, until) for start, end in spans) for stream, spans in ends.items()}
     solo = {run.stream: run.solo_us / len(ends[run.stream]) for run in result.stream_runs}
     progress = {stream: passes[stream] * solo[stream] / until for stream in passes}
     return Shares(
         until_us=until,
         passes=passes,
         progress=progress,
-        stp=sum(progress.values()),
-        antt=sum(1.0 / value for value in progress.values()) / len(progress),
+        stp=fsum(progress.values()),
+        antt=fsum(1.0 / value for value in progress.values()) / len(progress),
         fairness=min(progress.values()) / max(progress.values()),
         restarted=all(spans[-1][1] >= until for spans in ends.values()),
     )

@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields
+from math import fsum
 from pathlib import Path
 from typing import TypeVar
 
@@ -172,7 +173,7 @@ def rows_of(pair: Pair) -> list[Row]:
     """A pair under every policy and oracle."""
     gpu, kernels, trace = gpu_of(pair.gpu), models(pair.gpu), pair.trace
     solo = solo_makespans(trace, gpu, kernels)
-    serial_us = sum(solo.values())
+    serial_us = fsum(solo.values())
     kind = class_of(pair)
     rows = []
     for policy in POLICIES[pair.gpu]:
@@ -228,7 +229,7 @@ def latencies(load: float) -> list[Latency]:
         result = gpusim.replay(trace, gpu, "serial" if policy == "alone" else policy, kernels=kernels, solo=solo)
         spans = [(r.start_us, r.end_us) for r in result.request_runs if r.stream == "job"]
         until = max(r.end_us for r in result.request_runs if r.stream == "request")
-        done = sum(min(1.0, max(0.0, (until - start) / (end - start))) for start, end in spans)
+        done = fsum(min(1.0, max(0.0, (until - start) / (end - start))) for start, end in spans)
         waits = latencies_us(result)["request"]
         percentiles = [percentile(waits, percent) for percent in (50, 95, 99)]
         rows.append(Latency(load, policy, *percentiles, done * quiet["job"] / until))

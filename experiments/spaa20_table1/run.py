@@ -14,6 +14,7 @@ import io
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from math import fsum
 from pathlib import Path
 
 from gpusim.api import replay
@@ -191,7 +192,7 @@ def rows_of(trace: Trace, gpu: GPU, pair: str, durations: str, policies: Sequenc
             policy=policy,
             makespan_us=result.makespan_us,
             speedup=serial_us / result.makespan_us,
-            together=together([run.end_us for run in result.stream_runs], sum(solo.values())),
+            together=together([run.end_us for run in result.stream_runs], fsum(solo.values())),
             **sharing(result),
         )
         for policy, result in results.items()

@@ -53,6 +53,7 @@ class KernelModel:
         sharing: what its warps ask of an SM.
         unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
         load: what one such block adds to the load of L2 and DRAM.
+        resident_share: mean resident blocks of an SM alone, as recorded, over the most.
         own_load: load of its blocks when it has the whole device to itself: it follows from the rest.
         age_preference: how strongly old blocks go before young ones.
         jitter: standard deviation of a block's work.
@@ -74,6 +75,7 @@ class KernelModel:
     sharing: Sharing
     unit_us: float
     load: MemoryLoad
+    resident_share: float
     age_preference: float
     jitter: float
     latency_us: float
@@ -85,7 +87,8 @@ class KernelModel:
     own_load: MemoryLoad = field(init=False)
 
     def __post_init__(self) -> None:
-        alone = self.pace_alone
+        residents = self.resident_share * self.most_resident
+        alone = residents * self.sm_count / _time_at(self.sharing, residents)
         object.__setattr__(self, "own_load", MemoryLoad(self.load.dram * alone, self.load.l2 * alone))
 
     @property
@@ -94,14 +97,20 @@ class KernelModel:
         return min(self.blocks_per_sm, -(-self.blocks // self.sm_count))
 
     @property
-    def pace_alone(self) -> float:
-        """Progress of all blocks that are resident when it has the device, L2 and DRAM free; 1: a block as recorded."""
+    def full_pace(self) -> float:
+        """Progress of all blocks that it can have resident alone, L2 and DRAM free; 1: that of a block as recorded."""
         most = self.most_resident
-        fuller = min(self.sm_count, self.blocks - (most - 1) * self.sm_count)  # SMs with so many, the others have 1 less
-        pace = fuller * most / mix_times([(self.sharing, most)])[0]
+        full = min(self.sm_count, self.blocks - (most - 1) * self.sm_count)  # SMs that hold the most; others 1 less
+        pace = full * most / mix_times([(self.sharing, most)])[0]
         if most > 1:
-            pace += (self.sm_count - fuller) * (most - 1) / mix_times([(self.sharing, most - 1)])[0]
+            pace += (self.sm_count - full) * (most - 1) / mix_times([(self.sharing, most - 1)])[0]
         return pace
+
+    @property
+    def most_share_us(self) -> float:
+        """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
+        pace = self.full_pace
+        return self.unit_us * memory_stretch(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
 
     @property
     def need(self) -> tuple[int, int, int, int]:
@@ -152,12 +161,10 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     recorded = launch.duration_us
     latency = min(gpu.model.launch_latency_us, LATENCY_SHARE * recorded)
     best, makespan = _fitted(model, gpu)
-    unit = best.unit_us * (recorded - latency) / makespan
-    own = best.own_load
-    most = unit * memory_stretch(own.dram, own.l2, own) / best.pace_alone  # share x us of a block that use all there is
+    fitted = replace(best, unit_us=best.unit_us * (recorded - latency) / makespan)
+    most = fitted.most_share_us
     return replace(
-        best,
-        unit_us=unit,
+        fitted,
         latency_us=latency,
         solo_us=recorded,
         issue_us=_issue_us(launch, gpu),
@@ -289,6 +296,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         sharing=kernel,
         unit_us=free,
         load=load,
+        resident_share=residents / min(fit.blocks_per_sm, -(-launch.blocks // gpu.sm_count)),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
         latency_us=0.0,
@@ -313,11 +321,15 @@ def _memory(launch: KernelLaunch, kernel: Sharing, residents: float, gpu: GPU) -
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (duration * _active_share(launch.mix))
     free = unstretched(dram, l2)
     dram, l2 = min(dram, MOST_BUSY) / free, min(l2, MOST_BUSY) / free
-    whole, low = residents * gpu.sm_count, int(residents)
-    time = mix_times([(kernel, low)])[0]
-    if residents > low:
-        time += (residents - low) * (mix_times([(kernel, low + 1)])[0] - time)
+    whole, time = residents * gpu.sm_count, _time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole), free
+
+
+def _time_at(kernel: Sharing, residents: float) -> float:
+    """Time per instruction at a mean number of resident blocks, relative to the recording: linear in between."""
+    low = int(residents)
+    time = mix_times([(kernel, low)])[0]
+    return time + (residents - low) * (mix_times([(kernel, low + 1)])[0] - time) if residents > low else time
 
 
 def _issue_us(launch: KernelLaunch, gpu: GPU) -> float:

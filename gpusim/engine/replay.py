@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 
 import simpy
 
@@ -158,7 +159,7 @@ def work_out(trace: Trace, kernels: Kernels) -> None:
 
 
 def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
-    once = sum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
+    once = fsum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
     releases, end = release_times(stream), 0.0
     for release in releases:
         end = max(end, release or 0.0) + once
@@ -171,7 +172,7 @@ def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Ke
         return op.duration_us
     models = [kernels.model(launch, op.id) for launch in op.launches()]
     if all(launch.stream == "main" for launch in op.launches()):
-        return sum(model.solo_us for model in models)
+        return fsum(model.solo_us for model in models)
     key = tuple((id(model), launch.stream) for model, launch in zip(models, op.launches(), strict=True))
     if key not in kernels.alone_us:
         one = stream.model_copy(update={"operations": (op.model_copy(update={"depends_on": ()}),), "arrivals": None})

@@ -14,9 +14,9 @@ from gpusim.occupancy import footprint, occupancy
 def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> KernelModel:
     """The kernel on another GPU.
 
-    Latency keeps its cycles, so it scales with the clock. A turn at a pipe keeps its operations, so it scales with
-    the clock and the FP32 lanes of an SM; memory loads scale with the sustained bandwidth of DRAM and, on another
-    chip and for want of a better number, L2's with it too [D].
+    Latency keeps its cycles, so it scales with the clock, but is no less than a turn. A turn at a pipe keeps its
+    operations, so it scales with the clock and the FP32 lanes of an SM; memory loads scale with the sustained bandwidth
+    of DRAM and, on another chip and for want of a better number, L2's with it too [D].
 
     Raises:
         InputError: no SM of the target holds a block.
@@ -44,7 +44,7 @@ def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> Ker
     sharing = replace(
         model.sharing,
         warps_per_scheduler=foot.warps / target.limits.sub_partitions,
-        latency=model.sharing.latency * clock,
+        latency=max(model.sharing.latency * clock, model.sharing.turn * lanes),
         turn=model.sharing.turn * lanes,
         demands=tuple(demand * lanes for demand in model.sharing.demands),
     )

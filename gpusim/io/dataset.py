@@ -12,6 +12,7 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 
 from gpusim.errors import InputError, from_pydantic
@@ -103,7 +104,7 @@ class Dataset:
                     f"has a value that cannot be: {_why(error)}",
                     "Nsight Compute counters in base units",
                 ) from error
-        return Op(name, sum(times) / len(times), call["gpu_bound"] == "True", tuple(kernels))
+        return Op(name, fsum(times) / len(times), call["gpu_bound"] == "True", tuple(kernels))
 
     def _read_calls(self) -> dict[str, Row]:
         return {row["op"]: row for row in self._rows("convolutions.csv", CONVOLUTION_COLUMNS)}

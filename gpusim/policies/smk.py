@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 from gpusim.gpu import GPU
 from gpusim.policies.base import Eviction, Grant, KernelView, Partition, Policy, View
@@ -62,7 +63,7 @@ def issue_quotas(view: View) -> list[float | None]:
     spend: no kernel gets ahead of the common progress at which the issue slots are full [D].
     """
     alone = [view.solo_rate(kernel.id, kernel.blocks_per_sm) * kernel.issue_us for kernel in view.kernels]
-    total = sum(alone)
+    total = fsum(alone)
     return [issue / total if total > 1.0 and issue > 0.0 else None for issue in alone]
 
 

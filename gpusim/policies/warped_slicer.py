@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from math import prod
+from math import fsum, prod
 
 from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.intra import capacity, fits, need, one_of, unshared, useful_blocks
@@ -94,7 +94,7 @@ def best_sum(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None:
     best_score = (-1.0, -1.0)
     for points in product(*curves):
         values = [progress for _, progress in points]
-        score = (sum(values), min(values))
+        score = (fsum(values), min(values))
         if score > best_score and fits_together([blocks for blocks, _ in points]):
             best, best_score = [blocks for blocks, _ in points], score
     return best
@@ -279,5 +279,5 @@ def _points(samples: Sequence[tuple[int, float]], mean_blocks: float, stall_shar
     for blocks in range(1, most + 1):
         found = [done for target, done in samples if target == blocks]
         corrected = 1.0 + stall_share * (mean_blocks / blocks - 1.0)
-        progress.append(max(0.0, corrected) * sum(found) / len(found) if found else 0.0)
+        progress.append(max(0.0, corrected) * fsum(found) / len(found) if found else 0.0)
     return kept_points(progress) if any(progress) else ()

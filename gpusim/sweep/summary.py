@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import NamedTuple
 
 from gpusim.metrics import geometric_mean
@@ -107,7 +108,7 @@ def fastest(of: Sequence[Row]) -> list[Row]:
 
 def merits(of: Sequence[Row]) -> tuple[float, float]:
     """Mean STP and mean fairness of some rows."""
-    stp, fairness = (sum(row.figures[name] for row in of) / len(of) for name in ("stp", "fairness"))
+    stp, fairness = (fsum(row.figures[name] for row in of) / len(of) for name in ("stp", "fairness"))
     return stp, fairness
 
 
