@@ -39,7 +39,7 @@ def refused(values: Iterable[Any], /, start: Any = 0) -> Any:
 
 def looks_real(term: ast.expr) -> bool:
     """Whether what is summed divides, holds a real number, or is named as a time, rate, share or progress is."""
-    words = ("_us", "ms", "rate", "rates", "share", "shares", "progress", "figures", "values")
+    words = ("_us", "ms", "rate", "rates", "share", "shares", "progress", "figures")
     nodes = list(ast.walk(term))
     names = [getattr(node, "attr", getattr(node, "id", "")) for node in nodes]
     return any(
