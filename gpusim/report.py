@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -363,7 +364,7 @@ def _usage_rows(result: Result) -> Iterable[list[object]]:
     sms = len(usage.shares)
     bins = len(usage.shares[0]) if sms else 0
     for b in range(bins):
-        means = [sum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
+        means = [fsum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
         yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *(f"{share:.6g}" for share in means)]
     for sm in range(sms):
         for b in range(bins):

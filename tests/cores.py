@@ -9,6 +9,7 @@ from typing import Any
 
 from gpusim.engine import compiled
 from gpusim.engine import core as used_core
+from gpusim.engine.core import NEVER
 
 Mix = tuple[tuple[int, int], ...]
 Rates = Callable[[Mix], Sequence[float]]
@@ -47,6 +48,7 @@ def array_of(
     rates: Rates = shared_pace,
     order: list[int] | None = None,
     domains: list[int] | None = None,
+    capacity: Sequence[float] = (NEVER, NEVER),
     load: Callable[[Mix], tuple[float, float]] = lambda mix: (0.0, 0.0),
     stretch: Callable[[int, float, float], dict[int, float]] | None = None,
     shares: Callable[[int], Sequence[float]] = lambda count: [1.0] * count,
@@ -65,7 +67,7 @@ def array_of(
         limits,
         order or list(range(sms)),
         domains,
-        max(domains) + 1,
+        list(capacity),
         resolve,
         stretch or (lambda domain, dram, l2: dict.fromkeys(range(slots), 1.0)),
         0.02,
@@ -84,9 +86,10 @@ def submit(
     seed: int = 1,
     issue: float = 0.0,
     dram: float = 0.0,
+    l2: float = 0.0,
 ) -> None:
     """Make a launch known with its caps; who may place blocks is for `line` to say."""
-    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram)
+    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2)
     sms = len(array.residents_by_sm(slot))
     array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)
 

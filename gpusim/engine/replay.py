@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
+from math import fsum
 from typing import assert_never
 
 import simpy
@@ -192,7 +193,7 @@ def work_out(trace: Trace, kernels: Kernels) -> None:
 
 
 def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
-    once = sum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
+    once = fsum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
     releases, end = release_times(stream), 0.0
     for release in releases:
         end = max(end, release or 0.0) + once
@@ -207,7 +208,7 @@ def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Ke
         assert_never(op)
     models = [kernels.model(launch, op.id) for launch in op.launches()]
     if all(launch.stream == "main" for launch in op.launches()):
-        return sum(model.solo_us for model in models)
+        return fsum(model.solo_us for model in models)
     key = tuple((id(model), launch.stream) for model, launch in zip(models, op.launches(), strict=True))
     if key not in kernels.alone_us:
         one = stream.model_copy(update={"operations": (op.model_copy(update={"depends_on": ()}),), "arrivals": None})
@@ -417,10 +418,10 @@ class _Replay:
 
     def _pass_us(self, stream: Stream) -> float:
         """Work of one pass: what each of its kernels takes alone, each copy and all host work, added."""
-        return sum(
+        return fsum(
             op.duration_us
             if isinstance(op, Copy | Host)
-            else sum(self.kernels.model(launch, op.id).solo_us for launch in op.launches())
+            else fsum(self.kernels.model(launch, op.id).solo_us for launch in op.launches())
             for op in stream.operations
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from gpusim.contention import age_shares, memory_stretch
-from gpusim.engine.anchor import KernelModel, mix_rates, sm_array
+from gpusim.engine.anchor import KernelModel, mix_rates, sm_array, submit
 from gpusim.engine.core import Mix, MixRates
 from gpusim.gpu import GPU
 from gpusim.trace import Convolution, Kernel, KernelLaunch, Trace
@@ -38,13 +38,13 @@ def in_order(trace: Trace) -> Iterator[tuple[str, KernelLaunch]]:
         for launch in op.launches():
             yield op.id, launch
         freed = {index}
-        for other, waiting in after.get(op.id, ()):
+        for at, waiting in after.get(op.id, ()):
             waits[waiting] -= 1
-            if left[other] and left[other][-1].id == waiting:
-                freed.add(other)
-        for other in freed:
-            if left[other] and not waits[left[other][-1].id]:
-                heappush(ready, other)
+            if left[at] and left[at][-1].id == waiting:
+                freed.add(at)
+        for at in freed:
+            if left[at] and not waits[left[at][-1].id]:
+                heappush(ready, at)
 
 
 class Chain:
@@ -70,16 +70,7 @@ class Chain:
         if model is not self._model:
             self._model = model
             sms.forget_mixes()
-        sms.submit(
-            0,
-            model.blocks,
-            model.need,
-            model.carveout_bytes,
-            model.jitter,
-            model.seed,
-            model.issue_us,
-            model.dram_share_us,
-        )
+        submit(sms, 0, model)
         sms.set_caps(0, [model.blocks_per_sm] * self._sm_count)
         sms.set_line([0], [0])
         sms.dispatch()
