@@ -20,7 +20,7 @@ LATENCY_PERCENTILES = (50, 95, 99)
 BASELINE = "serial"  # the policy that speedups are over
 
 
-def metrics(result: Result) -> dict[str, float]:
+def metrics(result: Result) -> dict[str, float | None]:
     """All figures of one replay.
 
     Args:
@@ -32,7 +32,7 @@ def metrics(result: Result) -> dict[str, float]:
         ``latency_p50_us[STREAM]``, ``latency_p95_us[STREAM]`` and ``latency_p99_us[STREAM]``, as `latencies_us`
         and `percentile`.
     """
-    found = {"makespan_us": result.makespan_us, **sharing(result)}
+    found: dict[str, float | None] = {"makespan_us": result.makespan_us, **sharing(result)}
     found |= {f"progress[{run.stream}]": run.progress for run in result.stream_runs}
     found |= {f"utilisation[{use}]": share for use, share in utilisation(result).items()}
     for stream, latencies in latencies_us(result).items():
@@ -65,13 +65,15 @@ def geometric_mean(values: Sequence[float]) -> float:
     return exp(sum(log(value) for value in values) / len(values))
 
 
-def utilisation(result: Result) -> dict[str, float]:
-    """How much of each of `USES` was used (0 to 1): mean over all SMs and the whole makespan."""
+def utilisation(result: Result) -> dict[str, float | None]:
+    """How much of each of `USES` was used (0 to 1): mean over all SMs and the whole makespan; None: unknown."""
     shares = result.usage.shares
     if result.makespan_us <= 0.0 or not shares:
         return dict.fromkeys(USES, 0.0)
     scale = result.usage.bin_us / (len(shares) * result.makespan_us)
-    return {use: total * scale for use, total in zip(USES, result.usage.totals(), strict=True)}
+    unknown = result.usage.unknown
+    totals = zip(USES, result.usage.totals(), strict=True)
+    return {use: None if use in unknown else total * scale for use, total in totals}
 
 
 def latencies_us(result: Result) -> dict[str, list[float]]:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from gpusim import validate
 from gpusim.api import check, replay
 from gpusim.engine.replay import Kernels, recording_gpu, solo_makespans
+from gpusim.error_band import HowWrong, error_band
 from gpusim.files import whole_folder
-from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.gpu import GPU
 from gpusim.metrics import BASELINE, LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing, speedup
 from gpusim.plots import gantt, occupancy
-from gpusim.result import USES, KernelRun, Result, StreamRun
+from gpusim.result import USES, KernelRun, Result, StreamRun, Usage
 from gpusim.tables import Column, columns_that_fit, number, print_table, shortened
 from gpusim.trace import Trace
 
@@ -33,12 +33,12 @@ class Entry:
     Attributes:
         result: of the replay.
         speedup_vs_serial: makespan of serial over its makespan.
-        error_band: how far off the model was on measured co-runs of this kind; None: never validated.
+        how_wrong: how far off the model was on measured co-runs of this kind, or why nobody knows.
     """
 
     result: Result
     speedup_vs_serial: float
-    error_band: validate.ErrorBand | None
+    how_wrong: HowWrong
 
 
 @dataclass(frozen=True)
@@ -81,17 +81,14 @@ def compare(
             results[policy] = result  # a long one that nobody asked for would only take room
         del result
     entries = [
-        Entry(results[policy], speedup(serial_us, results[policy].makespan_us), error_band(gpu, policy, trace))
+        Entry(
+            results[policy],
+            speedup(serial_us, results[policy].makespan_us),
+            error_band(results[policy], trace, gpu),
+        )
         for policy in wanted
     ]
     return Comparison(trace, gpu, tuple(sorted(entries, key=lambda entry: round(entry.result.makespan_us, 6))))
-
-
-def error_band(gpu: GPU, policy: str, trace: Trace) -> validate.ErrorBand | None:
-    """How far off the model was on measured co-runs of this kind, from `gpusim.validate`; None: never validated."""
-    if gpu.name not in gpu_names() or load_gpu(gpu.name) != gpu or trace.device != gpu.name:
-        return None
-    return validate.error_band(gpu.name, policy, trace)
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -110,7 +107,8 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "makespan_us": result.makespan_us,
         "speedup_vs_serial": entry.speedup_vs_serial,
         **sharing(result),
-        "error_band": entry.error_band,
+        "error_band": entry.how_wrong.band,
+        "error_band_reason": entry.how_wrong.reason or None,
         "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
     }
 
@@ -177,17 +175,16 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 number(entry.result.makespan_us),
                 number(entry.speedup_vs_serial, 3) + "x",
                 *(number(found[name], 3) for name in ("stp", "antt", "fairness")),
-                _band_text(entry.error_band, comparison.gpu.name),
+                _band_text(entry.how_wrong, comparison.gpu.name),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
     return [Column("policy", narrow="break"), *numbers, Column("how wrong", narrow="break")], rows
 
 
-def _band_text(band: validate.ErrorBand | None, gpu: str) -> str:
-    if band is None:
-        return "never validated"
-    return f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
+def _band_text(how_wrong: HowWrong, gpu: str) -> str:
+    band = how_wrong.band
+    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
 
 
 def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
@@ -288,17 +285,20 @@ def _write_result(result: Result, folder: Path) -> None:
 
 
 def _usage_rows(result: Result) -> Iterable[list[object]]:
-    """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1."""
+    """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1, blank where unknown."""
     usage = result.usage
     sms = len(usage.shares)
     bins = len(usage.shares[0]) if sms else 0
     for b in range(bins):
         means = [sum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
-        yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *(f"{share:.6g}" for share in means)]
+        yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
     for sm in range(sms):
         for b in range(bins):
-            shares = usage.shares[sm][b]
-            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *(f"{share:.6g}" for share in shares)]
+            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(usage.shares[sm][b], usage)]
+
+
+def _share_cells(shares: Sequence[float], usage: Usage) -> list[str]:
+    return ["" if use in usage.unknown else f"{share:.6g}" for use, share in zip(USES, shares, strict=True)]
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram")
+LIMITS = (  # to which a policy can hold a kernel
+    "SMs",  # only some of them
+    "blocks",  # fewer on an SM than fit
+    "queues",  # several lines of kernels that do not wait for one another
+    "shares",  # of an SM's issue slots, of its L1 data path or of DRAM
+    "evictions",  # blocks taken off their SM
+    "memory slices",  # parts of L2 and DRAM of its own
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,7 @@ class KernelRun:
         end_us: its last block ended.
         solo_us: what it takes alone on the whole GPU, launch latency included.
         bound_by: resource that bound its progress most of the time: issue, alu, fma, tensor, lsu, l1, latency,
-            l2 or dram.
+            l2 or dram; unknown where its recording lacks the counters that would tell.
         waited_us: time from ready to start beyond the launch latency.
         sharing_us: end - ready - waited - solo: what sharing SMs and memory cost it (negative: gained).
     """
@@ -126,6 +134,11 @@ class Placements(Sequence[Placement]):
         self._spans = tuple(spans)
         self._ends = list(accumulate(len(columns[0]) for _, columns in self._spans))
 
+    @property
+    def launches(self) -> tuple[tuple[int, Spans], ...]:
+        """For each launch its row among the kernels, and the columns of where its blocks ran."""
+        return self._spans
+
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
@@ -211,10 +224,12 @@ class Usage:
             (SM x bin x use): registers, shared memory, threads (in warps), block slots and issue slots of the SM;
             for DRAM the SM's share of the device's bandwidth times the number of SMs, so that the mean over the
             SMs is the device's.
+        unknown: those of `USES` that some kernel's recording lacks the counters for: their shares mean nothing.
     """
 
     bin_us: float
     shares: Sequence[Sequence[Sequence[float]]]
+    unknown: frozenset[str] = frozenset()
 
     def totals(self) -> list[float]:
         """For each of `USES` the sum of its shares over all SMs and bins."""
@@ -230,6 +245,7 @@ class Result:
     Attributes:
         notes: what a reader should know of how it came about.
         division: of an oracle, the division that it found, as a policy; else empty.
+        limits: those of `LIMITS` that the policy held kernels to; none: they shared as the hardware lets them.
     """
 
     trace: str
@@ -240,10 +256,11 @@ class Result:
     operation_runs: tuple[OperationRun, ...]
     request_runs: tuple[RequestRun, ...]
     stream_runs: tuple[StreamRun, ...]
-    placements: Sequence[Placement]
+    placements: Placements
     usage: Usage
     notes: tuple[str, ...] = field(default=())
     division: str = ""
+    limits: frozenset[str] = frozenset()
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
@@ -270,7 +287,7 @@ class Result:
         return frame
 
     @cached_property
-    def metrics(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float | None]:
         """STP, ANTT, fairness, utilisation and, with arrivals, latency percentiles; see `gpusim.metrics`."""
         from gpusim.metrics import metrics
 

@@ -9,14 +9,13 @@ describe the condition reach a prediction.
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from gpusim.engine.replay import Kernels, makespan_us, stream_ends
 from gpusim.errors import InputError
@@ -566,51 +565,6 @@ def write_rows(rows: Sequence[Scored], path: Path) -> None:
         writer.writerow(("experiment", "key", "predicted_ms", "measured_ms"))
         for row in rows:
             writer.writerow((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}"))
-
-
-# ---- what a replay says of itself ---------------------------------------------------------------------------------
-
-VALIDATED = Path(__file__).with_name("validated.json")  # written by experiments/h200_validation/run.py
-BANDS = {  # policy: the experiment that shares a GPU as it does
-    "serial": "modules_serial",
-    "leftover": "streams",
-    "inter-sm": "green",
-    "green-context": "green",
-    "tpc-mask": "green",
-    "oracle-inter-sm": "green",
-    "even": "quota",
-    "quota": "quota",
-    "warped-slicer": "quota",
-    "smk": "quota",
-    "oracle-intra-sm": "quota",
-}
-
-
-class ErrorBand(TypedDict):
-    """The error that was found when predictions of this kind were scored."""
-
-    experiment: str
-    mape_percent: float
-
-
-def error_band(gpu_name: str, policy: str, trace: Trace) -> ErrorBand | None:
-    """The validated error of the kind of experiment that a replay is; None where nothing like it was ever validated.
-
-    Args:
-        gpu_name: where the trace was replayed.
-        policy: name, with or without parameters.
-        trace: what was replayed; on another GPU than it was recorded on nothing is validated.
-    """
-    experiment = BANDS.get(policy.partition(":")[0])
-    if experiment == "streams" and len(trace.streams) > 2:
-        experiment = "modules_streams"
-    known = json.loads(VALIDATED.read_text()).get(gpu_name, {})
-    if experiment is None or trace.device != gpu_name:
-        return None
-    parts = ("quota_a", "quota_b") if experiment == "quota" else (experiment,)
-    if not all(part in known for part in parts):
-        return None
-    return {"experiment": experiment, "mape_percent": sum(known[part] for part in parts) / len(parts)}
 
 
 @cache

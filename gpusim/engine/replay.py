@@ -16,7 +16,18 @@ from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.policies.base import Policy
 from gpusim.policies.registry import policy_from
 from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
-from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, Trace, launch_waits
+from gpusim.trace import (
+    DRAM_COUNTERS,
+    ISSUE_COUNTERS,
+    Convolution,
+    Copy,
+    Host,
+    Kernel,
+    KernelLaunch,
+    Stream,
+    Trace,
+    launch_waits,
+)
 
 Operation = Kernel | Convolution | Copy | Host
 
@@ -312,9 +323,15 @@ class _Replay:
             request_runs=tuple(self.requests),
             stream_runs=tuple(self._stream_run(stream, solo[stream.name]) for stream in self.trace.streams),
             placements=placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
-            usage=self.device.usage(),
+            usage=replace(self.device.usage(), unknown=self._unknown_uses()),
             notes=notes,
+            limits=frozenset(self.device.limits),
         )
+
+    def _unknown_uses(self) -> frozenset[str]:
+        launches = [pending.launch.model.launch for pending in self.pending]
+        needed = {"issue_slots": ISSUE_COUNTERS, "dram": DRAM_COUNTERS}
+        return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
     def _stream_run(self, stream: Stream, solo_us: float) -> StreamRun:
         requests = [request for request in self.requests if request.stream == stream.name]

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel
-
-import gpusim
 from gpusim.api import replay
 from gpusim.engine import core
 from gpusim.engine.replay import Kernels, solo_makespans
-from gpusim.errors import InputError, one_line, quote
+from gpusim.errors import InputError, one_line
 from gpusim.gpu import GPU
+from gpusim.identity import PACKAGE, sources_digest
 from gpusim.metrics import BASELINE, sharing, speedup, utilisation
 from gpusim.policies.registry import policies, policy_from
 from gpusim.result import USES, Result
@@ -92,12 +88,12 @@ class Outcome:
     """What came of a point.
 
     Attributes:
-        figures: one for each of `FIGURES`; none where it failed.
+        figures: one for each of `FIGURES`, None where it is unknown; none at all where the point failed.
         division: of an oracle: what it found.
         error: why it failed; empty where it did not.
     """
 
-    figures: tuple[float, ...]
+    figures: tuple[float | None, ...]
     division: str = ""
     error: str = ""
 
@@ -129,17 +125,11 @@ def compute(task: Task) -> Outcome:
 @cache
 def model_version() -> str:
     """A hash of the sources that results come from."""
-    root = Path(gpusim.__file__).resolve().parent
-    digest = hashlib.sha256()
-    for name in MODEL:
-        path = root / name
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.suffix in (".py", ".pxd"):
-                digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-    compiled, source = Path(core.__file__), root / "engine" / "core.py"
+    found = sources_digest(MODEL)
+    compiled, source = Path(core.__file__), PACKAGE / "engine" / "core.py"
     if compiled.suffix != ".py" and compiled.stat().st_mtime < source.stat().st_mtime:  # of another source, perhaps
-        digest.update(compiled.read_bytes())
-    return digest.hexdigest()
+        found += hashlib.sha256(compiled.read_bytes()).hexdigest()
+    return found
 
 
 def packed(trace: Trace) -> Packed:
@@ -149,11 +139,6 @@ def packed(trace: Trace) -> Packed:
     return Packed(zlib.compress(text), hashlib.sha256(text).hexdigest())
 
 
-def digest(content: Any) -> str:
-    """A hash of plain data, of GPUs and of what they hold."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=_plain).encode()).hexdigest()
-
-
 def policy_source(text: str) -> str:
     """A hash of the file that a user's own policy is in; empty for one of `gpusim policies`."""
     policy = type(policy_from(text))
@@ -161,14 +146,6 @@ def policy_source(text: str) -> str:
         return ""
     file = inspect.getsourcefile(policy)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file is not None else ""
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump()
-    if isinstance(value, GPU):
-        return asdict(value)
-    raise TypeError(f"{quote(value)} has no identity")
 
 
 class _OnGPU:

@@ -12,8 +12,9 @@ from pathlib import Path
 from gpusim.engine.replay import recording_gpu
 from gpusim.errors import InputError
 from gpusim.gpu import GPU, load_gpu
+from gpusim.identity import digest
 from gpusim.progress import tracked
-from gpusim.sweep.compute import Outcome, Task, digest, failed, model_version, packed
+from gpusim.sweep.compute import Outcome, Task, failed, model_version, packed
 from gpusim.sweep.experiment import Experiment, Source
 from gpusim.sweep.table import Label, Table, TableRow
 from gpusim.sweep.workers import Executors, outcomes

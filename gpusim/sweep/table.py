@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import FileIO
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 
 from gpusim.errors import InputError
@@ -176,13 +176,17 @@ def _outcomes(path: Path) -> dict[str, Outcome]:
     found = {}
     for n, row in enumerate(read_rows(path), 2):
         try:
-            figures = () if row["error"] else tuple(float(row[name]) for name in FIGURES)
-            if not all(isfinite(figure) for figure in figures):
+            figures = () if row["error"] else tuple(_figure(row[name]) for name in FIGURES)
+            if not all(figure is None or isfinite(figure) for figure in figures):
                 raise ValueError
             found[row[IDENTITY]] = Outcome(figures, row["division"], row["error"])
         except (TypeError, ValueError):
             raise InputError(path, f"line {n}", "is no row of a sweep", "a table that nobody edited") from None
     return found
+
+
+def _figure(text: str) -> float | None:
+    return float(text) if text else None
 
 
 def _cells(labels: Sequence[Label], identity: str, outcome: Outcome) -> tuple[Label, ...]:
@@ -226,10 +230,14 @@ def _parquet_outcomes(path: Path) -> dict[str, Outcome]:
     except (OSError, ValueError, KeyError):
         raise InputError(path, "", "is no table of a sweep", "such a table, or a name that is free") from None
     return {
-        str(row[IDENTITY]): Outcome(tuple(float(str(row[name])) for name in FIGURES), _text(row["division"]))
+        str(row[IDENTITY]): Outcome(tuple(_known(float(str(row[name]))) for name in FIGURES), _text(row["division"]))
         for row in rows
         if not _text(row["error"])
     }
+
+
+def _known(figure: float) -> float | None:
+    return None if isnan(figure) else figure
 
 
 def _text(value: object) -> str:
