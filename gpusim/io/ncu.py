@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import inf
 
 from gpusim.trace import KernelLaunch, Mix, WarpStalls
 
@@ -85,7 +86,8 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix:
     fields |= {name: trimmed(float(counters[counter]) / blocks) for name, counter in TOTALS.items()}
     fields |= {name: trimmed(float(counters[counter]) * SECTOR_BYTES / blocks) for name, counter in SECTORS.items()}
     fields |= {name: trimmed(float(counters[counter])) for name, counter in AS_COUNTED.items()}
-    fields["l2_hit_percent"] = min(fields["l2_hit_percent"], 100.0)
+    if 100.0 < fields["l2_hit_percent"] < inf:  # the counter does that
+        fields["l2_hit_percent"] = 100.0
     l2_busy = float(counters["lts__throughput.avg.pct_of_peak_sustained_elapsed"]) / 100
     fields["l2_busy_us"] = trimmed(l2_busy * float(counters["gpu__time_duration.sum"]) / 1000 / blocks)
     stalls = {name: trimmed(float(counters[STALL_COUNTER.format(part)])) for name, part in STALLS.items()}

@@ -27,7 +27,8 @@ from gpusim.result import USES, Result
 from gpusim.trace import Trace, parse_trace
 from gpusim.workload import WorkloadKind, workload
 
-FIGURES = ("makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", *(f"utilisation_{use}" for use in USES))
+MAY_BE_UNKNOWN = tuple(f"utilisation_{use}" for use in USES)
+FIGURES = ("makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", *MAY_BE_UNKNOWN)
 """Numbers of a point: as in `gpusim.metrics`, and the makespan of serial over that of the policy."""
 
 MODEL = (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpusim.errors import InputError
 from gpusim.files import atomic_write, read_bytes, unwritable
-from gpusim.sweep.compute import FIGURES, Outcome
+from gpusim.sweep.compute import FIGURES, MAY_BE_UNKNOWN, Outcome
 
 Label = str | int | float
 TableRow = tuple[Sequence[Label], str, Outcome]  # labels, identity and what came of the point
@@ -176,7 +176,7 @@ def _outcomes(path: Path) -> dict[str, Outcome]:
     found = {}
     for n, row in enumerate(read_rows(path), 2):
         try:
-            figures = () if row["error"] else tuple(_figure(row[name]) for name in FIGURES)
+            figures = () if row["error"] else tuple(_figure(name, row[name]) for name in FIGURES)
             if not all(figure is None or isfinite(figure) for figure in figures):
                 raise ValueError
             found[row[IDENTITY]] = Outcome(figures, row["division"], row["error"])
@@ -185,8 +185,8 @@ def _outcomes(path: Path) -> dict[str, Outcome]:
     return found
 
 
-def _figure(text: str) -> float | None:
-    return float(text) if text else None
+def _figure(name: str, text: str) -> float | None:
+    return None if text == "" and name in MAY_BE_UNKNOWN else float(text)
 
 
 def _cells(labels: Sequence[Label], identity: str, outcome: Outcome) -> tuple[Label, ...]:
