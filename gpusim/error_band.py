@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -126,24 +126,27 @@ def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
         points: of each scored prediction the experiment (a name in `SHARING`), the work, the absolute error in percent.
 
     Returns:
-        ``bands``: for each experiment and class of size from and to which mean time of a call (us) it reaches, how many
-        points it has and their mean error; ``kinds``: what kernels were among them, by `SHARING`.
+        ``bands``: for each experiment, class of size, and with or without kernels on tensor cores: from and to which
+        mean time of a call (us) it reaches, how many points it has and their mean error; ``kinds``: what kernels were
+        measured, by `SHARING`.
     """
     found, kinds = [], dict[str, set[str]]()
     for experiment, sharing in SHARING.items():
         mine = [(work, error) for name, work, error in points if name == experiment]
         seen = Counter(kind for work, _ in mine for kind in work.kinds)
         kinds.setdefault(sharing, set()).update(kind for kind, count in seen.items() if count >= FEWEST_POINTS)
-        for least, most in pairwise((*SIZES_US, inf)):
-            part = [(work.call_us, error) for work, error in mine if least <= work.call_us < most]
-            if len(part) >= FEWEST_POINTS:
+        sizes = [work.call_us for work, _ in mine]
+        for (least, most), tf32 in product(pairwise((*SIZES_US, inf)), (False, True)):
+            errors = [e for work, e in mine if least <= work.call_us < most and ("TF32" in work.kinds) == tf32]
+            if len(errors) >= FEWEST_POINTS:
                 found.append(
                     {
                         "experiment": experiment,
-                        "from_us": max(least, min(work.call_us for work, _ in mine)),
-                        "to_us": min(most, max(work.call_us for work, _ in mine)),
-                        "points": len(part),
-                        "mape_percent": round(sum(error for _, error in part) / len(part), 2),
+                        "from_us": max(least, min(sizes)),
+                        "to_us": min(most, max(sizes)),
+                        "tf32": tf32,
+                        "points": len(errors),
+                        "mape_percent": round(sum(errors) / len(errors), 2),
                     }
                 )
     return {"bands": found, "kinds": {sharing: sorted(names) for sharing, names in kinds.items()}}
@@ -171,7 +174,8 @@ def error_band(result: Result, trace: Trace, gpu: GPU) -> HowWrong:
     unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
     if unmeasured:
         return _never(f"{' and '.join(unmeasured)} {SHARING[experiment]}")
-    mine = [band for band in measured["bands"] if band["experiment"] == experiment]
+    tf32 = "TF32" in work.kinds
+    mine = [band for band in measured["bands"] if (band["experiment"], band["tf32"]) == (experiment, tf32)]
     fitting = [band for band in mine if band["from_us"] <= work.call_us <= band["to_us"]]
     if not fitting:
         short = not mine or work.call_us < mine[-1]["to_us"]

@@ -17,8 +17,10 @@ from typing import Any
 
 from gpusim import contention, validate
 from gpusim.engine import anchor, device
+from gpusim.error_band import model_identity
 from gpusim.files import atomic_write
 from gpusim.gpu import GPU, load_gpu
+from gpusim.identity import digest
 from gpusim.io.dataset import Dataset
 from gpusim.policies.base import Grant, Partition, View
 from gpusim.validate import Condition, Predictor, Scored, measurements
@@ -26,6 +28,7 @@ from gpusim.validate import Condition, Predictor, Scored, measurements
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DATA = HERE / "data"
+DATASETS = (DATA, *(DATA / name for name in ("networks", "small", "layers", "choices")))
 CACHE = HERE / ".cache"
 GPU_NAME = "h200"
 UNLIMITED = 1e6  # GB/s
@@ -260,21 +263,23 @@ DESIGNS = (
 VARIANTS = {variant.name: variant for variant in (*ABLATION, *DESIGNS)}
 
 
+Task = tuple[str, Path, list[Condition], Path]  # variant, file of rows, conditions, dataset
+
+
 # ---- predicting ------------------------------------------------------------------------------------------------------
 
 
 @cache
-def sources() -> str:
-    """A digest of all that every prediction depends on."""
-    files = [path for folder in ("gpusim/engine", "gpusim/io") for path in sorted((ROOT / folder).glob("*.py"))]
-    files += [ROOT / "gpusim" / "policies" / f"{name}.py" for name in ("base", "hardware")]
-    files += [ROOT / "gpusim" / f"{name}.py" for name in ("contention", "gpu", "occupancy", "trace", "validate")]
-    files += [ROOT / "gpus" / f"{GPU_NAME}.toml", *sorted(path for path in DATA.iterdir() if path.is_file())]
-    files += [HERE / "variants.py"]
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
+def sources(folder: Path = DATA) -> str:
+    """A digest of all that every prediction on a dataset depends on."""
+    variants = (HERE / "variants.py").read_text(encoding="utf-8")
+    return digest([model_identity(load_gpu(GPU_NAME)), data_digest([folder]), variants])[:12]
+
+
+def data_digest(folders: Sequence[Path]) -> str:
+    """A hash of the files of some datasets."""
+    files = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
+    return digest([[path.name, hashlib.sha256(path.read_bytes()).hexdigest()] for path in files])[:16]
 
 
 def gpu_of(constants: Mapping[str, float]) -> GPU:
@@ -284,11 +289,11 @@ def gpu_of(constants: Mapping[str, float]) -> GPU:
     return replace(gpu, model=model)
 
 
-def predicted(variant: Variant, wanted: Sequence[Condition]) -> list[Scored]:
+def predicted(variant: Variant, wanted: Sequence[Condition], folder: Path) -> list[Scored]:
     """What a variant predicts; patches this process for good, so call it in one that does nothing else after."""
     if variant.patch is not None:
         variant.patch()
-    return scored(Dataset(DATA, gpu_of(variant.constants)), wanted)
+    return scored(Dataset(folder, gpu_of(variant.constants)), wanted)
 
 
 def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
@@ -302,9 +307,9 @@ def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
     return rows
 
 
-def cached(name: str, part: str) -> Path:
-    """Where the rows of a variant on a part of the conditions are kept."""
-    return CACHE / f"{name}-{part}-{sources()}.csv"
+def cached(name: str, part: str, folder: Path = DATA) -> Path:
+    """Where the rows of a variant on a part of a dataset's conditions are kept."""
+    return CACHE / f"{name}-{folder.name}-{part}-{sources(folder)}.csv"
 
 
 def keep(rows: Sequence[Scored], path: Path) -> None:
@@ -322,8 +327,8 @@ def kept(path: Path) -> list[Scored]:
         return [Scored(row[0], row[1], float(row[2]), float(row[3]), float(row[4])) for row in csv.reader(file)]
 
 
-def run_variant(task: tuple[str, Path, list[Condition]]) -> str:
-    """In a process of its own: predict with a variant and keep the rows. Task: variant, file of rows, conditions."""
-    name, path, wanted = task
-    keep(predicted(VARIANTS[name], wanted), path)
+def run_variant(task: Task) -> str:
+    """In a process of its own: predict with a variant and keep the rows."""
+    name, path, wanted, folder = task
+    keep(predicted(VARIANTS[name], wanted, folder), path)
     return name
