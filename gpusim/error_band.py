@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, product
-from math import inf
+from math import ceil, floor, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -47,11 +47,17 @@ STALE = "not validated for this version"
 SHARING = {  # experiment: how its kernels have the GPU
     "modules_serial": "in streams",
     "streams": "in streams",
-    "streams_b_first": "in streams",
     "modules_streams": "in streams",
     "sm_curve": "on a part of the SMs",
     "green": "on a part of the SMs",
     "quota": "mixed on an SM",
+}
+
+
+UNMEASURED = {  # limits, of `gpusim.result.LIMITS`, that no experiment had
+    "memory slices": "memory slices",
+    "evictions": "evicted blocks",
+    "shares": "shares of throughput",
 }
 
 
@@ -126,9 +132,9 @@ def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
         points: of each scored prediction the experiment (a name in `SHARING`), the work, the absolute error in percent.
 
     Returns:
-        ``bands``: for each experiment, class of size, and with or without kernels on tensor cores: from and to which
-        mean time of a call (us) it reaches, how many points it has and their mean error; ``kinds``: what kernels were
-        measured, by `SHARING`.
+        ``bands``: for each experiment and class of size, from and to which mean time of a call (us) it reaches, how
+        many points it has and their mean error, once of all and once of those with TF32 kernels; ``kinds``: what
+        kernels were measured, by `SHARING`.
     """
     found, kinds = [], dict[str, set[str]]()
     for experiment, sharing in SHARING.items():
@@ -137,13 +143,13 @@ def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
         kinds.setdefault(sharing, set()).update(kind for kind, count in seen.items() if count >= FEWEST_POINTS)
         sizes = [work.call_us for work, _ in mine]
         for (least, most), tf32 in product(pairwise((*SIZES_US, inf)), (False, True)):
-            errors = [e for work, e in mine if least <= work.call_us < most and ("TF32" in work.kinds) == tf32]
+            errors = [e for work, e in mine if least <= work.call_us < most and tf32 <= ("TF32" in work.kinds)]
             if len(errors) >= FEWEST_POINTS:
                 found.append(
                     {
                         "experiment": experiment,
-                        "from_us": max(least, min(sizes)),
-                        "to_us": min(most, max(sizes)),
+                        "from_us": max(least, floor(min(sizes))),
+                        "to_us": min(most, ceil(max(sizes))),
                         "tf32": tf32,
                         "points": len(errors),
                         "mape_percent": round(sum(errors) / len(errors), 2),
@@ -175,11 +181,11 @@ def error_band(result: Result, trace: Trace, gpu: GPU) -> HowWrong:
     if unmeasured:
         return _never(f"{' and '.join(unmeasured)} {SHARING[experiment]}")
     tf32 = "TF32" in work.kinds
-    mine = [band for band in measured["bands"] if (band["experiment"], band["tf32"]) == (experiment, tf32)]
+    mine = [band for band in measured["bands"] if band["experiment"] == experiment and band["tf32"] <= tf32]
     fitting = [band for band in mine if band["from_us"] <= work.call_us <= band["to_us"]]
     if not fitting:
         short = not mine or work.call_us < mine[-1]["to_us"]
-        return _never(f"calls as {'short' if short else 'long'}")
+        return _never(f"calls this {'short' if short else 'long'}")
     if measured["model"] != model_identity(gpu):
         return HowWrong(None, STALE)
     return HowWrong({"experiment": experiment, "mape_percent": fitting[-1]["mape_percent"]}, "")
@@ -188,9 +194,9 @@ def error_band(result: Result, trace: Trace, gpu: GPU) -> HowWrong:
 def experiment_of(result: Result) -> tuple[str, str]:
     """The experiment that shared a GPU as a replay did; or, second, what of it was in none."""
     limits = result.limits
-    for unmeasured in ("memory slices", "evictions", "shares"):
-        if unmeasured in limits:
-            return "", unmeasured
+    unmeasured = [words for limit, words in UNMEASURED.items() if limit in limits]
+    if unmeasured:
+        return "", unmeasured[0]
     streams, streams_on_an_sm, _ = overlap(result)
     if streams < 2:
         if "blocks" in limits:

@@ -47,6 +47,7 @@ from gpusim.validate import Condition, Scored, Summary, conditions, measurements
 
 STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
 PARTS = os.cpu_count() or 1
+QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,7 +101,7 @@ def scored_work(folder: Path) -> list[tuple[str, Work, float]]:
     work = {name: work_in(dataset, condition) for condition in conditions(dataset) for name in row_names(condition)}
     return [
         (
-            "quota" if row.experiment in ("quota_a", "quota_b") else row.experiment,
+            QUOTED_AS.get(row.experiment, row.experiment),
             work[row.experiment, row.key],
             100.0 * abs(row.predicted_ms / row.measured_ms - 1.0),
         )
