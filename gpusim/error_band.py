@@ -197,62 +197,59 @@ def experiment_of(result: Result) -> tuple[str, str]:
     unmeasured = [words for limit, words in UNMEASURED.items() if limit in limits]
     if unmeasured:
         return "", unmeasured[0]
-    streams, streams_on_an_sm, _ = overlap(result)
-    if streams < 2:
+    at_once = streams_at_once(result)
+    if at_once > MOST_STREAMS:
+        return "", f"{at_once} streams at once"
+    if at_once < 2:
         if "blocks" in limits:
             return "", "quotas of one kernel alone"
         return ("sm_curve" if "SMs" in limits else "modules_serial"), ""
-    if streams_on_an_sm < 2 and limits & {"SMs", "blocks"}:
+    if not limits & {"SMs", "blocks"}:
+        if "queues" in limits:
+            return "", "several queues without quotas"
+        return ("streams" if len(result.stream_runs) <= 2 else "modules_streams"), ""
+    mixed = streams_on_an_sm(result)
+    if mixed < 2:
         return "green", ""
-    if "blocks" in limits:
-        return ("quota", "") if streams_on_an_sm <= 2 else ("", f"{streams_on_an_sm} streams mixed on an SM")
-    if "SMs" in limits:
+    if "blocks" not in limits:
         return "", "SM sets that overlap"
-    if "queues" in limits:
-        return "", "several queues without quotas"
-    if streams > MOST_STREAMS:
-        return "", f"{streams} streams at once"
-    return ("streams" if len(result.stream_runs) <= 2 else "modules_streams"), ""
+    return ("quota", "") if mixed == 2 else ("", f"{mixed} streams mixed on an SM")
 
 
-class Overlap(NamedTuple):
-    """How the streams of a replay met.
-
-    Attributes:
-        streams: how many had blocks on the GPU at once, at most.
-        streams_on_an_sm: how many had blocks on one SM at once, at most; 1 where mixed_share is within `HANDOVER`.
-        mixed_share: of the time in which SMs held blocks, in which they held those of several streams.
-    """
-
-    streams: int
-    streams_on_an_sm: int
-    mixed_share: float
-
-
-def overlap(result: Result) -> Overlap:
-    """How the streams of a replay met, by where and when their blocks ran."""
+def streams_at_once(result: Result) -> int:
+    """How many streams had blocks on the GPU at once, at most."""
     import numpy as np
 
-    number = {run.stream: i for i, run in enumerate(result.stream_runs)}
-    stream = np.array([number[run.stream] for run in result.kernel_runs], dtype=np.int64)
     begun, ended = (np.array([getattr(run, at) for run in result.kernel_runs]) for at in ("start_us", "end_us"))
-    at_once = _most(*_at_once(stream, begun, ended))
-    if at_once < 2:
-        return Overlap(at_once, at_once, 0.0)
+    return _most(*_at_once(_stream_numbers(result), begun, ended))
+
+
+def streams_on_an_sm(result: Result) -> int:
+    """How many streams had blocks on one SM at once, at most; 1 where those were handovers (`HANDOVER`)."""
+    import numpy as np
+
+    stream = _stream_numbers(result)
     columns = [
         (np.full(len(sms), stream[run]), np.asarray(sms), np.asarray(starts), np.asarray(ends))
         for run, (sms, _, starts, ends) in result.placements.launches
     ]
     stream, sm, begun, ended = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     by_sm = np.argsort(sm, kind="stable")
-    most, mixed_us, busy_us = 0, 0.0, 0.0
+    most, mixed_us, busy_us = 1, 0.0, 0.0
     for rows in np.split(by_sm, np.flatnonzero(np.diff(sm[by_sm])) + 1):
         spans_us, streams = _at_once(stream[rows], begun[rows], ended[rows])
         most = max(most, _most(spans_us, streams))
         mixed_us += float(spans_us[streams > 1].sum())
         busy_us += float(spans_us[streams > 0].sum())
-    share = mixed_us / busy_us
-    return Overlap(at_once, most if share > HANDOVER else 1, share)
+    return most if mixed_us > HANDOVER * busy_us else 1
+
+
+def _stream_numbers(result: Result) -> Ints:
+    """The stream of each kernel, by its position among the streams."""
+    import numpy as np
+
+    number = {run.stream: i for i, run in enumerate(result.stream_runs)}
+    return np.array([number[run.stream] for run in result.kernel_runs], dtype=np.int64)
 
 
 def _at_once(stream: Ints, starts: Reals, ends: Reals) -> tuple[Reals, Ints]:

@@ -12,7 +12,17 @@ import tiny
 
 from gpusim import GPU, Trace, identity, load_gpu, load_trace, replay
 from gpusim import error_band as module
-from gpusim.error_band import STALE, Overlap, Work, bands, error_band, experiment_of, kind_of, model_identity, overlap
+from gpusim.error_band import (
+    STALE,
+    Work,
+    bands,
+    error_band,
+    experiment_of,
+    kind_of,
+    model_identity,
+    streams_at_once,
+    streams_on_an_sm,
+)
 from gpusim.result import Result
 from gpusim.trace import KernelLaunch
 
@@ -108,7 +118,7 @@ def test_more_at_once_than_was_measured(measured: dict[str, object]) -> None:
 def test_even_of_four_streams_that_split_the_sms_is_a_split() -> None:
     trace = load_trace(TRACES / "inception_3b.json.gz")
     result = replay(trace, h200(), "even")
-    assert overlap(result) == Overlap(4, 1, 0.0)
+    assert (streams_at_once(result), streams_on_an_sm(result)) == (4, 1)
     assert experiment_of(result) == ("green", "")
 
 
@@ -122,15 +132,20 @@ def _by_hand(*spans: tuple[str, int, float, float]) -> Result:
     return replace(base, kernel_runs=runs, placements=type(base.placements)(columns))
 
 
-def test_overlap_by_hand() -> None:
-    """SM 0 holds a from 0 to 10 and b from 8 to 12: mixed for 2 of 12 us; SM 1 holds b for 8: 2 of 20 us."""
-    found = overlap(_by_hand(("a", 0, 0.0, 10.0), ("b", 0, 8.0, 12.0), ("b", 1, 0.0, 8.0)))
-    assert found == Overlap(2, 2, pytest.approx(0.1))
-    assert overlap(_by_hand(("a", 0, 0.0, 10.0), ("b", 0, 10.0, 12.0))) == Overlap(1, 1, 0.0)
-    assert overlap(_by_hand(("a", 0, 0.0, 10.0), ("b", 1, 0.0, 10.0))) == Overlap(2, 1, 0.0)
-    assert overlap(_by_hand(("a", 0, 0.0, 10.0), ("a", 0, 5.0, 10.0))) == Overlap(1, 1, 0.0)
-    handover = overlap(_by_hand(("a", 0, 0.0, 1000.0), ("b", 0, 999.0, 2000.0)))
-    assert handover == Overlap(2, 1, pytest.approx(1 / 2000))
+@pytest.mark.parametrize(
+    ("spans", "at_once", "on_an_sm"),
+    [
+        ((("a", 0, 0.0, 10.0), ("b", 0, 8.0, 12.0), ("b", 1, 0.0, 8.0)), 2, 2),  # mixed for 2 us of 20
+        ((("a", 0, 0.0, 10.0), ("b", 0, 10.0, 12.0)), 1, 1),  # one after the other
+        ((("a", 0, 0.0, 10.0), ("b", 1, 0.0, 10.0)), 2, 1),  # on SMs of their own
+        ((("a", 0, 0.0, 10.0), ("a", 0, 5.0, 10.0)), 1, 1),  # two kernels of one stream
+        ((("a", 0, 0.0, 1000.0), ("b", 0, 999.0, 2000.0)), 2, 1),  # mixed for 1 us of 2000: an SM that changes hands
+        ((("a", 0, 0.0, 1000.0), ("b", 0, 979.0, 2000.0)), 2, 2),
+    ],
+)
+def test_who_met_by_hand(spans: tuple[tuple[str, int, float, float], ...], at_once: int, on_an_sm: int) -> None:
+    result = _by_hand(*spans)
+    assert (streams_at_once(result), streams_on_an_sm(result)) == (at_once, on_an_sm)
 
 
 # ---- what ran
