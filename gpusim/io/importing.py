@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpusim.errors import InputError, one_line, quote
+from gpusim.errors import InputError, one_line
 from gpusim.gpu import GPU
 from gpusim.io import kineto, ncu_profile, nsys, nvprof, source
 from gpusim.io.ncu_profile import Profiled

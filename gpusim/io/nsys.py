@@ -259,5 +259,5 @@ def _text(value: Any) -> str:
 
 
 def _process_of_thread(thread: Any) -> str:
-    """globalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
+    """GlobalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
     return "" if thread is None else str(int(thread) & ~0xFFFFFF)

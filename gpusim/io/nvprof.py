@@ -149,7 +149,7 @@ def read_json(path: Path) -> Timeline:
             found.products.setdefault(int(match[1]), Product(title))
         name = one_line(str(event.get("name", "")))
         is_copy = name.lower().startswith(("memcpy", "memset", "[cuda mem"))
-        is_call = "api" in str(event.get("tid", "")).lower() or "gridsize" not in fields and "grid" not in fields
+        is_call = "api" in str(event.get("tid", "")).lower() or ("gridsize" not in fields and "grid" not in fields)
         if is_call and not is_copy:
             continue
         start, duration = finite(event.get("ts")), finite(event.get("dur"))
