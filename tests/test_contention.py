@@ -126,7 +126,7 @@ def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
         model = shaped(launch, gpu, "")
         for kernel in (model.sharing, transferred(model, gpu, slower, "").sharing):
             paces = [count / mix_times([(kernel, count)])[0] for count in range(1, model.blocks_per_sm + 1)]
-            assert paces == sorted(paces)
+            assert all(more >= fewer * (1.0 - 1e-12) for fewer, more in pairwise(paces))
             assert paces[-1] * kernel.warps_per_scheduler * max(kernel.demands) <= 1.0 + 1e-9
 
 

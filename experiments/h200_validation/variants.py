@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim import contention, fingerprint, validate
-from gpusim.engine import anchor, device
+from gpusim.engine import anchor
 from gpusim.error_band import model_identity
 from gpusim.files import atomic_write
 from gpusim.gpu import GPU, load_gpu
@@ -164,12 +164,12 @@ def _same_resource() -> None:
 
 
 def _memory(dram: float, l2: float) -> Callable[[], None]:
-    """Loads of DRAM and L2 are multiplied by 0 or 1 before they stretch anything."""
+    """What blocks ask of DRAM and of L2 is multiplied by 0 or 1."""
 
     def patch() -> None:
-        known = anchor.memory_stretch
-        for module in (anchor, device):
-            _put(module, "memory_stretch", lambda d, t, own: known(d * dram, t * l2, own))
+        dram_bytes, l2_us = anchor._dram_bytes, anchor._l2_us
+        _put(anchor, "_dram_bytes", lambda launch: dram * dram_bytes(launch))
+        _put(anchor, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
 
     return patch
 
