@@ -323,3 +323,11 @@ def test_alone_means_without_the_others_and_what_they_hold_up() -> None:
     assert {name: round(us, 6) for name, us in solo.items()} == {"a": 21.0, "b": 24.0, "c": 8.0}
     result = replayed(made, gpu)
     assert result.stream_runs[1].progress == pytest.approx(24.0 / 42.0)
+
+
+def test_without_placements_the_rest_is_the_same() -> None:
+    made, gpu = trace(stream("a", kernel("k", 9, 31.0)), stream("b", kernel("l", 6, 11.0))), tiny()
+    whole, bare = replayed(made, gpu), replayed(made, gpu, placements=False)
+    assert len(whole.placements) > 0
+    assert len(bare.placements) == 0
+    assert (bare.kernel_runs, bare.usage) == (whole.kernel_runs, whole.usage)
