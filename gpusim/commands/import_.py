@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "nvprof --print-gpu-trace --csv or nvprof's Chrome JSON; gzip will do",
     )
     parser.add_argument("-o", "--out", required=True, metavar="TRACE", help="the trace to write (.json, .json.gz)")
-    parser.add_argument("--gpu", metavar="NAME|PATH", help="the GPU it was recorded on; default: what the profile names")
-    parser.add_argument("--counters", metavar="FILE", help="a profile of ncu of the same program: counters of the kernels")
+    parser.add_argument("--gpu", metavar="NAME|PATH", help="the GPU it was recorded on; default: the profile's")
+    parser.add_argument("--counters", metavar="FILE", help="ncu's profile of the same program, for counters")
     parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpusim.errors import InputError, one_line, quote
+from gpusim.errors import InputError, one_line
 from gpusim.gpu import GPU
 from gpusim.io import kineto, ncu_profile, nsys, nvprof, source
 from gpusim.io.ncu_profile import Profiled
@@ -207,7 +207,7 @@ def _in_order(wanted: list[tuple[int, Key]], given: list[tuple[int, Key]]) -> di
     runs: dict[Key, list[int]] = defaultdict(list)
     for n, key in wanted:
         runs[key].append(n)
-    found = {}
+    found: dict[int, int] = {}
     for key, numbers in runs.items():
         counted = by_key.get(key, [])
         if counted and len(numbers) % len(counted) == 0:

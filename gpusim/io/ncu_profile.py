@@ -24,7 +24,7 @@ A_RAW_PAGE = "a CSV of ncu --csv --page raw"
 _NOT_METRICS = {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
                 "Block Size", "Grid Size", "Device", "CC", "Section Name"}  # fmt: skip
 _OTHER_PAGES = {"Metric Name": "the details page", "Rule Name": "the details page", "Address": "the source page"}
-_NANOSECONDS = {"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "usecond": 1e3, "ns": 1.0, "nsecond": 1.0}
+_NANOSECONDS = {"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "usecond": 1e3}
 _PREFIXED = re.compile(r"([KMGTP])(?:i?[bB](?:yte)?|inst|cycle|sector|warp|block|thread|request)s?$")
 _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _AXES = ("x", "y", "z")
@@ -171,7 +171,13 @@ def _row(path: Path, number: int, header: list[str], units: list[str], cells: li
 
 
 def _profiled(
-    path: Path, place: str, name: str, dimensions: tuple[Any, Any], device: int, stream: StreamKey, counters: dict[str, str]
+    path: Path,
+    place: str,
+    name: str,
+    dimensions: tuple[Any, Any],
+    device: int,
+    stream: StreamKey,
+    counters: dict[str, str],
 ) -> Profiled:
     grid, block = (
         three(given) or three([counters.get(f"launch__{what}_dim_{axis}") for axis in _AXES]) or _flat(counters, what)
@@ -222,7 +228,9 @@ def _report(path: Path) -> Iterator[Profiled]:
         actions = [action_range.action_by_idx(i) for action_range in ranges for i in range(action_range.num_actions())]
         found = [(action.name(), _metrics(action)) for action in actions]
     except Exception as error:  # of NVIDIA's library, which names none
-        raise InputError(path, "", f"cannot be read ({one_line(str(error))[:200]})", "a report of ncu --export") from None
+        raise InputError(
+            path, "", f"cannot be read ({one_line(str(error))[:200]})", "a report of ncu --export"
+        ) from None
     for n, (name, counters) in enumerate(found):
         stream = StreamKey(counters.get("launch__stream_id", "0"), context=counters.get("launch__context_id", ""))
         device = whole(counters.get("launch__device_id", counters.get("device__attribute_device_index"))) or 0
@@ -231,5 +239,7 @@ def _report(path: Path) -> Iterator[Profiled]:
 
 def _metrics(action: Any) -> dict[str, str]:
     metrics = ((name, action.metric_by_name(name)) for name in action.metric_names())
-    values = ((name, in_base_units(str(metric.value()), str(metric.unit() or ""))) for name, metric in metrics if metric)
+    values = (
+        (name, in_base_units(str(metric.value()), str(metric.unit() or ""))) for name, metric in metrics if metric
+    )
     return {name: value for name, value in values if value is not None}

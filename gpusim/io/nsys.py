@@ -150,7 +150,9 @@ class _Export:
             label = f"graph{int(graph)}" if graph else "graph" if node else ""
             self._add(device, _key(stream, process, context, green), start, end, work, order, label)
         if from_graphs:
-            self.found.remarks.append(f"{from_graphs} kernels are from CUDA graphs; their order is that of their stream.")
+            self.found.remarks.append(
+                f"{from_graphs} kernels are from CUDA graphs; their order is that of their stream."
+            )
 
     def _copies(self) -> None:
         common = ("start", "end", "deviceId", "streamId", "contextId", "greenContextId", "globalPid", "correlationId")
@@ -259,5 +261,5 @@ def _text(value: Any) -> str:
 
 
 def _process_of_thread(thread: Any) -> str:
-    """globalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
+    """The globalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
     return "" if thread is None else str(int(thread) & ~0xFFFFFF)

@@ -1,4 +1,4 @@
-"""nvprof: `--print-gpu-trace --csv`, units in a row or behind each number, and its profiles converted to Chrome JSON."""
+"""nvprof: `--print-gpu-trace --csv`, units in a row or behind each number, and its profiles as Chrome JSON."""
 
 from __future__ import annotations
 
@@ -105,11 +105,12 @@ def _work_of_row(name: str, row: Row, units: Row) -> KernelRun | CopyRun | None:
     block = three([row.get(f"Block {axis}", "") for axis in "XYZ"])
     if grid is None or block is None:
         raise ValueError("has no grid or block")
-    shared = [
-        round(_scaled(row.get(column) or "0", units.get(column, ""), _BYTES)) for column in ("Static SMem", "Dynamic SMem")
-    ]
+    static, dynamic = (
+        round(_scaled(row.get(column) or "0", units.get(column, ""), _BYTES))
+        for column in ("Static SMem", "Dynamic SMem")
+    )
     registers = whole(row.get("Registers Per Thread")) or 0
-    return KernelRun(re.sub(r"\s*\[\d+\]$", "", name), grid, block, registers, shared[0], shared[1])
+    return KernelRun(re.sub(r"\s*\[\d+\]$", "", name), grid, block, registers, static, dynamic)
 
 
 def _copy(name: str, size: int) -> CopyRun | None:
@@ -142,14 +143,13 @@ def read_json(path: Path) -> Timeline:
     for member, event in chrome.members(path):
         if member != chrome.EVENTS or not isinstance(event, dict) or event.get("ph") != "X":
             continue
-        args = event.get("args")
-        fields = {re.sub(r"[^a-z]", "", key.lower()): value for key, value in args.items()} if isinstance(args, dict) else {}
+        fields = _fields(event.get("args"))
         match = _PROCESS.match(str(event.get("pid", "")))
         if match and (title := match[3].strip()) not in ("", "Overview"):
             found.products.setdefault(int(match[1]), Product(title))
         name = one_line(str(event.get("name", "")))
         is_copy = name.lower().startswith(("memcpy", "memset", "[cuda mem"))
-        is_call = "api" in str(event.get("tid", "")).lower() or "gridsize" not in fields and "grid" not in fields
+        is_call = "api" in str(event.get("tid", "")).lower() or not fields.keys() & {"grid", "gridsize"}
         if is_call and not is_copy:
             continue
         start, duration = finite(event.get("ts")), finite(event.get("dur"))
@@ -185,6 +185,12 @@ def _kernel(name: str, fields: Mapping[str, Any]) -> KernelRun | None:
     registers = whole(fields.get("registersperthread", fields.get("registers"))) or 0
     static = whole(fields.get("staticsharedmemory")) or 0
     return KernelRun(name, grid, block, registers, static, whole(fields.get("dynamicsharedmemory")) or 0)
+
+
+def _fields(args: Any) -> dict[str, Any]:
+    """An event's arguments by name, whatever its case, blanks and underscores."""
+    given = args if isinstance(args, dict) else {}
+    return {re.sub(r"[^a-z]", "", str(name).lower()): value for name, value in given.items()}
 
 
 def _list_or_text(value: Any) -> Any:

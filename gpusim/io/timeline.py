@@ -265,8 +265,10 @@ def finite(value: Any) -> float | None:
 
 def whole(value: Any) -> int | None:
     """A value as a whole number, None for what is none."""
+    if type(value) is int:
+        return value
     number = finite(value)
-    return None if number is None or number != int(number) else int(value) if isinstance(value, int) else int(number)
+    return None if number is None or number != int(number) else int(number)
 
 
 def three(value: Any) -> tuple[int, int, int] | None:
@@ -374,23 +376,21 @@ def _dependencies(timeline: Timeline) -> tuple[dict[int, list[int]], int]:
                 for (stream, thread), queue in by_thread.items():
                     if thread == sync.thread and stream != source:
                         found |= _edge(queue, sync.order, launched.get(source, []), sync.order)
-    return _needed(activities, sorted(found))
+    return _needed(activities, found)
 
 
-def _edge(
-    queue: list[tuple[int, int]], after: int, source: list[tuple[int, int]], before: int
-) -> set[tuple[int, int]]:
-    """The first of a queue launched after, with the last of the source launched before; none where either is missing."""
+def _edge(queue: list[tuple[int, int]], after: int, source: list[tuple[int, int]], before: int) -> set[tuple[int, int]]:
+    """The first of a queue launched after with the last of the source launched before, where both are there."""
     waiter, waited = bisect_right(queue, (after, len(queue) + 10**9)), bisect_left(source, (before, -1)) - 1
     return {(queue[waiter][1], source[waited][1])} if waiter < len(queue) and waited >= 0 else set()
 
 
 def _needed(activities: Sequence[Activity], edges: Iterable[tuple[int, int]]) -> tuple[dict[int, list[int]], int]:
-    """Edges less those that the recorded times contradict and those that an earlier edge between the streams implies."""
+    """Edges less those that the recorded times contradict and those that others between the streams imply."""
     needed: dict[int, list[int]] = defaultdict(list)
     latest: dict[tuple[StreamKey, StreamKey], int] = {}
     contradicted = 0
-    for waiter, waited in edges:
+    for waiter, waited in sorted(edges, key=lambda edge: (edge[0], -edge[1])):
         if waited >= waiter or activities[waited].end_us > activities[waiter].start_us + CLOCK_US:
             contradicted += 1
             continue
