@@ -51,6 +51,8 @@ def read(path: Path) -> Timeline:
     with _database(path) as file:
         try:
             return _Export(path, file).timeline()
+        except InputError:
+            raise
         except (sqlite3.Error, OverflowError) as error:
             raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
         except (TypeError, ValueError):
