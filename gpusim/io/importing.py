@@ -97,7 +97,7 @@ def detect(path: Path) -> str:
     if not text:
         raise InputError(path, "", "is empty", source.A_PROFILE)
     if text[:1] in (b"{", b"["):
-        if b'"streams"' in text[:4096] and b'"operations"' in text[:65536]:
+        if re.match(rb'\{\s*"version"', text) and b'"streams"' in text:
             raise InputError(path, "", "is a trace already", source.A_PROFILE)
         plain = not any(word in text for word in _KINETO_WORDS)
         return "nvprof" if plain and _NVPROF_CATEGORY.search(text) else "kineto"
