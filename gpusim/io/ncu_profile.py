@@ -44,7 +44,8 @@ class Profiled:
     @property
     def duration_us(self) -> float | None:
         """Its time alone; None where it was not counted."""
-        return float(self.counters[DURATION]) / 1000 if DURATION in self.counters else None
+        nanoseconds = finite(self.counters.get(DURATION))
+        return None if nanoseconds is None else nanoseconds / 1000
 
     def mix(self, path: Path, sm_count: int) -> Mix | None:
         """What its blocks ask for.

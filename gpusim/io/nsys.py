@@ -124,7 +124,7 @@ class _Export:
         if missing:
             raise InputError(self.path, table, f"lacks {', '.join(missing)}", _AN_EXPORT)
         chosen = ", ".join(f'"{column}"' if column in there else "NULL" for column in columns)
-        yield from self.database.execute(f'SELECT {chosen} FROM "{table}" ORDER BY rowid')
+        return self.database.execute(f'SELECT {chosen} FROM "{table}" ORDER BY rowid')
 
     def _count(self, table: str) -> int:
         return int(self.database.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()[0])
