@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.errors import InputError
+from gpusim.record import block_log
 from gpusim.record import microbench as mb
+from gpusim.record import microbench_counters as nsight
+from gpusim.record import microbench_tables as tabulate
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "h200_microbench"
 
@@ -25,26 +28,26 @@ def launch(blocks, *, per_sm=1, progress=None, **kwargs):
     fields = {"experiment": "x", "case": "c", "rep": 0, "role": "a", "kernel": "k", "threads": 32, "registers": 8}
     fields |= {"shared_bytes": 0} | kwargs
     stamps = None if progress is None else np.array(progress, np.uint32)
-    return mb.Launch(**fields, per_sm=per_sm, blocks=np.array(blocks, mb.BLOCK), progress=stamps)
+    return block_log.Launch(**fields, per_sm=per_sm, blocks=np.array(blocks, block_log.BLOCK), progress=stamps)
 
 
 def steady(life):
     """Progress of a one-warp block that works evenly over its life: eight equal steps."""
-    return [[life * i // mb.SEGMENTS for i in range(1, mb.SEGMENTS + 1)]]
+    return [[life * i // block_log.SEGMENTS for i in range(1, block_log.SEGMENTS + 1)]]
 
 
 def test_gaps_are_counted_within_a_sequence_only():
-    kernels = [launch([block(0, 100 * i, 100 * i + 70 + i)], rep=i) for i in range(mb.SEQUENCE + 2)]
-    gaps = mb.gaps_ns(list(reversed(kernels)))
-    assert len(gaps) == mb.SEQUENCE
+    kernels = [launch([block(0, 100 * i, 100 * i + 70 + i)], rep=i) for i in range(block_log.SEQUENCE + 2)]
+    gaps = block_log.gaps_ns(list(reversed(kernels)))
+    assert len(gaps) == block_log.SEQUENCE
     assert gaps[0] == 30  # 0..70, then 100
-    assert gaps[-1] == 100 - 70 - mb.SEQUENCE  # the gap into kernel SEQUENCE itself is left out
+    assert gaps[-1] == 100 - 70 - block_log.SEQUENCE  # the gap into kernel SEQUENCE itself is left out
 
 
 def test_gap_runs_from_the_last_end_to_the_first_start():
     first = launch([block(0, 0, 50), block(1, 10, 90)], rep=0)
     second = launch([block(0, 130, 150), block(1, 120, 150)], rep=1)
-    assert mb.gaps_ns([first, second]).tolist() == [30]
+    assert block_log.gaps_ns([first, second]).tolist() == [30]
 
 
 def test_refill_matches_ends_with_the_starts_that_follow_on_the_same_sm():
@@ -52,16 +55,16 @@ def test_refill_matches_ends_with_the_starts_that_follow_on_the_same_sm():
         [block(3, 0, 100), block(3, 0, 80), block(3, 85, 200), block(3, 110, 190), block(5, 0, 60), block(5, 0, 70)],
         per_sm=2,
     )
-    assert sorted(mb.refill_delays(log, clocks_per_ns=2.0).tolist()) == [2.5, 5.0]
+    assert sorted(block_log.refill_delays(log, clocks_per_ns=2.0).tolist()) == [2.5, 5.0]
 
 
 def test_refill_of_a_single_wave_is_empty():
-    assert len(mb.refill_delays(launch([block(0, 0, 9), block(1, 0, 9)], per_sm=1), 1.0)) == 0
+    assert len(block_log.refill_delays(launch([block(0, 0, 9), block(1, 0, 9)], per_sm=1), 1.0)) == 0
 
 
 def test_order_violation_is_how_much_earlier_a_later_block_started():
-    assert mb.order_violation_ns(launch([block(0, 0, 9, 0), block(1, 50, 90, 1), block(2, 20, 90, 2)])) == 30
-    assert mb.order_violation_ns(launch([block(2, 20, 90, 1), block(0, 0, 9, 0)])) == 0
+    assert block_log.order_violation_ns(launch([block(0, 0, 9, 0), block(1, 50, 90, 1), block(2, 20, 90, 2)])) == 30
+    assert block_log.order_violation_ns(launch([block(2, 20, 90, 1), block(0, 0, 9, 0)])) == 0
 
 
 def test_rates_by_age_of_a_strict_and_a_fair_scheduler():
@@ -72,20 +75,20 @@ def test_rates_by_age_of_a_strict_and_a_fair_scheduler():
     quarter = [50, 100, 117, 133, 150, 167, 183, 200]  # 2 of 8 segments in the first 100 clocks, 6 in the second
     blocks = [block(0, s, e, i) for i, (s, e) in enumerate(zip(starts, ends, strict=True))]
     fair = launch(blocks, per_sm=2, progress=[steady(100), *[young_then_old] * 4])
-    assert mb.rates_by_age(fair) == pytest.approx([1 / 200, 1 / 200])
+    assert block_log.rates_by_age(fair) == pytest.approx([1 / 200, 1 / 200])
     strict = launch(blocks, per_sm=2, progress=[steady(100), *[[quarter]] * 4])
-    older, younger = mb.rates_by_age(strict)
+    older, younger = block_log.rates_by_age(strict)
     assert older == pytest.approx(0.75 / 100, rel=0.01)
     assert younger == pytest.approx(0.25 / 100, rel=0.01)
 
 
 def test_rates_by_age_without_a_steady_state_are_nan():
-    assert np.isnan(mb.rates_by_age(launch([block(0, 0, 80)], progress=[steady(80)]))).all()
+    assert np.isnan(block_log.rates_by_age(launch([block(0, 0, 80)], progress=[steady(80)]))).all()
 
 
 def test_progress_is_needed_for_rates():
     with pytest.raises(ValueError, match="no progress"):
-        mb.rates_by_age(launch([block(0, 0, 80)]))
+        block_log.rates_by_age(launch([block(0, 0, 80)]))
 
 
 def test_overlap_rates_count_only_the_time_when_both_are_there():
@@ -94,24 +97,24 @@ def test_overlap_rates_count_only_the_time_when_both_are_there():
     a = launch([block(0, 0, 24000), block(1, 0, 24000)], progress=[a_progress] * 2)
     b_progress = [[4000, 8000, 12000, 16000, 18000, 20000, 22000, 24000]]
     b = launch([block(0, 8000, 32000)], progress=[b_progress], role="b")
-    rows = mb.overlap_rates(a, b)  # SM 1 holds no block of b
+    rows = block_log.overlap_rates(a, b)  # SM 1 holds no block of b
     assert rows == pytest.approx(np.array([[8000, 0.5 / 16000, 0.5 / 16000]]))
 
 
 def test_overlap_too_short_to_measure_is_left_out():
     a = launch([block(0, 0, 8000)], progress=[steady(8000)])
     b = launch([block(0, 7000, 15000)], progress=[steady(8000)])
-    assert mb.overlap_rates(a, b).shape == (0, 3)
+    assert block_log.overlap_rates(a, b).shape == (0, 3)
 
 
 def test_extra_blocks_counts_sms():
     blocks = [block(0, 0, 1), block(0, 2, 3), block(0, 2, 3), block(1, 0, 1), block(2, 0, 1), block(2, 2, 3)]
-    assert mb.extra_blocks(launch(blocks, per_sm=1), sm_count=3).tolist() == [1, 1, 1]
+    assert block_log.extra_blocks(launch(blocks, per_sm=1), sm_count=3).tolist() == [1, 1, 1]
 
 
 def test_residents_at_a_time():
     log = launch([block(0, 0, 100), block(0, 50, 100), block(2, 0, 50)])
-    assert mb.residents_at(log, 50, sm_count=3).tolist() == [2, 0, 0]
+    assert block_log.residents_at(log, 50, sm_count=3).tolist() == [2, 0, 0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1000), st.integers(1, 1000)), min_size=1, max_size=40))
@@ -130,8 +133,8 @@ def test_tail_table_is_relative_to_one_wave():
         blocks = [block(smid, 0, 100, smid) for smid in range(2)] + [block(0, 100, end) for end in spans]
         return launch(blocks, experiment="tail", case=f"k=1/extra={extra}", kernel="gemm")
 
-    recording = mb.Recording({"sm_count": "2"}, [], [tail("0.000", []), tail("0.500", [180])])
-    rows = mb.tail_table(recording)
+    recording = block_log.Recording({"sm_count": "2"}, [], [tail("0.000", []), tail("0.500", [180])])
+    rows = tabulate.tail_table(recording)
     assert [row["relative_time_median"] for row in rows] == [1.0, 1.8]
     assert (rows[1]["extra_waves"], rows[1]["sms_with_0_extra"], rows[1]["sms_with_1_extra"]) == (0.5, 1, 1)
 
@@ -140,7 +143,7 @@ def test_topology_joins_sms_that_shared_a_cluster():
     cluster = launch([block(s, 0, 9, i) for i, s in enumerate([0, 2, 1, 3])], experiment="cluster", case="2")
     other = launch([block(s, 0, 9, i) for i, s in enumerate([2, 4])], experiment="cluster", case="2")
     green = [launch([block(s, 0, 9) for s in range(n)], experiment="green", case=str(n)) for n in (2, 4)]
-    rows = mb.topology_table(mb.Recording({"sm_count": "5"}, [], [cluster, other, *green]))
+    rows = tabulate.topology_table(block_log.Recording({"sm_count": "5"}, [], [cluster, other, *green]))
     assert [row["gpc_group"] for row in rows] == [0, 1, 0, 1, 0]
     assert [row["smallest_green_context"] for row in rows] == [2, 2, 4, 4, ""]
 
@@ -149,7 +152,7 @@ def test_queue_table_counts_starts_across_streams():
     a = launch([block(0, 0, 9000), block(0, 9000, 20000)], experiment="priority", case="p")
     delay = launch([block(1, 0, 5000)], experiment="priority", case="p", role="delay")
     b = launch([block(0, 8000, 9000), block(1, 10000, 11000)], experiment="priority", case="p", role="b")
-    (row,) = mb.queue_table(mb.Recording({"sm_count": "2"}, [], [a, delay, b]))
+    (row,) = tabulate.queue_table(block_log.Recording({"sm_count": "2"}, [], [a, delay, b]))
     assert row["b_due_us"] == 5.0
     assert row["b_first_start_us"] == 8.0
     assert row["a_last_start_us"] == 9.0
@@ -160,7 +163,7 @@ def test_queue_table_counts_starts_across_streams():
 def test_drain_table_counts_the_sms_that_took_waiting_blocks():
     a = launch([block(0, 0, 9000), block(1, 0, 5000), block(2, 0, 6000)], experiment="drain")
     b = launch([block(1, 5200, 7000), block(1, 5300, 7000), block(2, 6200, 8000)], experiment="drain", role="b")
-    (row,) = mb.drain_table(mb.Recording({"sm_count": "4"}, [], [a, b]))
+    (row,) = tabulate.drain_table(block_log.Recording({"sm_count": "4"}, [], [a, b]))
     assert (row["b_blocks"], row["sms_used_by_b"], row["most_b_blocks_on_an_sm"]) == (3, 2, 2)
     assert row["idle_sms_at_b_first_start"] == 2  # SM 1 and SM 3, which never had any
     assert (row["a_last_start_us"], row["a_last_end_us"]) == (0.0, 9.0)
@@ -176,7 +179,7 @@ def test_l1_table_parts_blocks_by_what_their_sm_held():
 
     timers = launch([block(0, 0, 100)], experiment="timers")
     launches = [x for rep, slow in enumerate((9, 3, 3, 3)) for x in run(rep, slow)]
-    alone, beside = mb.l1_table(mb.Recording({"sm_count": "2"}, [], [timers, *launches]))
+    alone, beside = tabulate.l1_table(block_log.Recording({"sm_count": "2"}, [], [timers, *launches]))
     assert alone["on_the_sm"] == "no block of 200 KB"
     assert (alone["blocks"], alone["life_us"], alone["second_eighth_us"], alone["last_eighth_us"]) == (1, 80, 10, 10)
     assert beside["on_the_sm"] == "a block of 200 KB at its start"
@@ -190,20 +193,20 @@ def write_recording(folder, *, blocks=2, progress=16, columns=None):
     (folder / "device.csv").write_text("name,value\nsm_count,2\n")
     (folder / "scalars.csv").write_text("experiment,case,rep,quantity,value\nl2,a,0,gb,2.5\n")
     (folder / "launches.csv").write_text(f"{header}\none_wave,k=1,0,a,gemm,32,64,1024,1,2,7,0,0\n")
-    np.array([block(s, 10, 90, s) for s in range(blocks)], mb.BLOCK).tofile(folder / "blocks.bin")
+    np.array([block(s, 10, 90, s) for s in range(blocks)], block_log.BLOCK).tofile(folder / "blocks.bin")
     np.arange(progress, dtype="<u4").tofile(folder / "progress.bin")
 
 
 def test_a_recording_is_read_back(tmp_path):
     write_recording(tmp_path)
-    recording = mb.load_recording(tmp_path)
+    recording = block_log.load_recording(tmp_path)
     (found,) = recording.launches
     assert (found.kernel, found.threads, found.shared_bytes, found.per_sm) == ("gemm", 32, 1024, 1)
     assert found.life_clocks.tolist() == [80, 80]
     assert found.progress is not None
     assert found.progress.shape == (2, 1, 8)
     assert recording.scalars == [{"experiment": "l2", "case": "a", "rep": 0, "quantity": "gb", "value": 2.5}]
-    assert mb.alone_clocks(recording) == {"gemm": 80.0}
+    assert tabulate.alone_clocks(recording) == {"gemm": 80.0}
 
 
 @pytest.mark.parametrize(
@@ -217,43 +220,43 @@ def test_a_recording_is_read_back(tmp_path):
 def test_a_broken_recording_is_one_clear_line(tmp_path, change, message):
     write_recording(tmp_path, **change)
     with pytest.raises(InputError) as caught:
-        mb.load_recording(tmp_path)
+        block_log.load_recording(tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"blocks\.bin: is missing"):
-        mb.load_recording(tmp_path)
+        block_log.load_recording(tmp_path)
 
 
 def test_counters_are_matched_from_the_end():
-    names = list(mb.COUNTERS)
+    names = list(nsight.COUNTERS)
     lines = ["==PROF== noise", '"ID",' + ",".join(f'"{name}"' for name in names), '"",' + ",".join(['""'] * len(names))]
     for i in range(3):  # the first is a warm-up that no launch stands for
         lines.append(f'"{i}",' + ",".join(f'"1,{i}00.5"' for _ in names))
     wanted = [launch([block(0, 0, 9)] * 3, experiment="counters", kernel=f"k{i}", per_sm=i + 1) for i in range(2)]
-    rows = mb.counter_table("\n".join(lines), [launch([block(0, 0, 9)]), *wanted])
+    rows = nsight.counter_table("\n".join(lines), [launch([block(0, 0, 9)]), *wanted])
     assert [(r["kernel"], r["k"], r["blocks"], r["issue_percent"]) for r in rows] == [
         ("k0", 1, 3, 1100.5),
         ("k1", 2, 3, 1200.5),
     ]
     with pytest.raises(InputError, match="has 0 launches"):
-        mb.counter_table("==ERROR== nothing", wanted)
+        nsight.counter_table("==ERROR== nothing", wanted)
 
 
 def test_memory_counters_stand_beside_the_known_bytes():
-    names = list(mb.MEMORY_COUNTERS)
+    names = list(nsight.MEMORY_COUNTERS)
     lines = ['"ID",' + ",".join(f'"{name}"' for name in names), '"",' + ",".join(['""'] * len(names))]
     lines += [f'"{i}",' + ",".join(f'"{i + 1},000"' for _ in names) for i in range(2)]
     scalars = [
         {"experiment": "memory_counters", "case": case, "rep": 0, "quantity": "bytes", "value": 64.0}
         for case in ("write", "red")
     ]
-    rows = mb.memory_counter_table("\n".join(lines), [{**scalars[0], "experiment": "timers"}, *scalars])
+    rows = nsight.memory_counter_table("\n".join(lines), [{**scalars[0], "experiment": "timers"}, *scalars])
     assert [(r["access"], r["bytes"], r["l2_bytes"]) for r in rows] == [("write", 64, 1000), ("red", 64, 2000)]
     with pytest.raises(InputError, match="has 2 launches"):
-        mb.memory_counter_table("\n".join(lines), scalars * 2)
+        nsight.memory_counter_table("\n".join(lines), scalars * 2)
 
 
 def test_without_a_compiler_there_is_one_clear_line(tmp_path, monkeypatch, capsys):
@@ -308,13 +311,13 @@ def test_tables_are_written_whole_and_the_same_every_time(tmp_path):
 
 def test_the_program_and_the_reader_agree_on_their_constants():
     source = Path(mb.__file__).with_suffix(".cu").read_text()
-    assert f"constexpr int SEGMENTS = {mb.SEGMENTS};" in source
-    assert f"constexpr int SEQUENCE = {mb.SEQUENCE};" in source
-    assert mb.BLOCK.itemsize == 40
+    assert f"constexpr int SEGMENTS = {block_log.SEGMENTS};" in source
+    assert f"constexpr int SEQUENCE = {block_log.SEQUENCE};" in source
+    assert block_log.BLOCK.itemsize == 40
 
 
 def test_the_recorded_results_hold_every_table_and_constant():
-    for name in [*mb.TABLES, "counters", "memory_counters"]:
+    for name in [*tabulate.TABLES, "counters", "memory_counters"]:
         with (RESULTS / f"{name}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) > 1, name
     result = json.loads((RESULTS / "constants.json").read_text())

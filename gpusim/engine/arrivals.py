@@ -52,6 +52,8 @@ class HostQueue:
     def begin(self, request: int, release: float) -> None:
         """A request is under way."""
         self.request, self.handed = request, 0
+        if request == len(self.releases):  # of a stream that restarts
+            self.releases.append(None)
         self.releases[request] = release
 
     def hand_over(self, operation: str, at: int, internal: bool) -> tuple[float, int]:

@@ -12,7 +12,7 @@ from gpusim.policies.values import known_stream, wrong
 
 @dataclass
 class Serial(Policy):
-    """All streams one after the other, as if all were in one stream."""
+    """All streams one after the other, as if all were in one stream; streams that restart take turns, pass by pass."""
 
     name = "serial"
     summary = "one kernel at a time, stream after stream: what frameworks do by default"
@@ -20,7 +20,7 @@ class Serial(Policy):
     def partition(self, view: View) -> Partition:
         """Run what has started, else the first ready kernel of the first stream that can go on."""
         started = [kernel for kernel in view.kernels if kernel.started]
-        chosen = started or sorted(view.kernels, key=lambda kernel: (kernel.stream_index, kernel.id))[:1]
+        chosen = started or sorted(view.kernels, key=lambda kernel: (kernel.turn, kernel.stream_index, kernel.id))[:1]
         if not chosen:
             return Partition(())
         same_stream = [k for k in view.kernels if k.stream == chosen[0].stream]

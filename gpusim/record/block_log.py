@@ -1,0 +1,324 @@
+"""The log of the microbenchmarks: every block, its SM, when it started and ended; and what follows from that.
+
+`microbench.cu` writes it, `load_recording` reads it. Nothing here needs a GPU.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusim.errors import InputError
+
+SEGMENTS = 8
+"""Progress stamps that a warp leaves over its life (as in microbench.cu)."""
+
+
+SEQUENCE = 12
+"""Kernels that follow one another in a sequence of the gap experiments (as in microbench.cu)."""
+
+
+BLOCK = np.dtype(
+    [
+        ("start_ns", "<u8"),
+        ("end_ns", "<u8"),
+        ("start_clock", "<u8"),
+        ("end_clock", "<u8"),
+        ("smid", "<u4"),
+        ("block", "<u4"),
+    ]
+)
+"""One block in blocks.bin: times by the device's timer (ns) and by its SM's clock (cycles, own origin per SM)."""
+
+
+Row = dict[str, Any]
+
+
+Table = list[Row]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch and the log of its blocks.
+
+    Attributes:
+        experiment: which part of microbench.cu launched it.
+        case: the variant within the experiment.
+        rep: repeat, or place in a sequence of launches.
+        role: "a", "b" (the later one), "delay" or a stream's name.
+        kernel: name of the kernel.
+        threads: a block.
+        registers: a thread.
+        shared_bytes: dynamic shared memory of a block.
+        per_sm: resident blocks an SM that the launch was arranged for; 0 when not arranged.
+        blocks: [grid] of BLOCK, in order of block index.
+        progress: [grid, warps, SEGMENTS] cycles from the block's start to each eighth of a warp's work, or None.
+    """
+
+    experiment: str
+    case: str
+    rep: int
+    role: str
+    kernel: str
+    threads: int
+    registers: int
+    shared_bytes: int
+    per_sm: int
+    blocks: NDArray[Any]
+    progress: NDArray[np.uint32] | None = None
+
+    @property
+    def life_clocks(self) -> NDArray[np.float64]:
+        """Cycles that each block lived: [grid]."""
+        return np.asarray(self.blocks["end_clock"] - self.blocks["start_clock"], np.float64)
+
+    @property
+    def starts_ns(self) -> NDArray[np.int64]:
+        """Start of each block, ns: [grid]."""
+        return np.asarray(self.blocks["start_ns"], np.int64)
+
+    @property
+    def ends_ns(self) -> NDArray[np.int64]:
+        """End of each block, ns: [grid]."""
+        return np.asarray(self.blocks["end_ns"], np.int64)
+
+    def by_sm(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yields each SM that got blocks, with their indices in order of start."""
+        order = np.lexsort((self.blocks["start_clock"], self.blocks["smid"]))
+        smids = self.blocks["smid"][order]
+        edges = np.flatnonzero(np.diff(smids)) + 1
+        for part in np.split(order, edges):
+            if len(part):
+                yield int(self.blocks["smid"][part[0]]), part
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Everything one run of microbench.cu wrote.
+
+    Attributes:
+        device: what the driver says of the device, by name.
+        scalars: rows experiment, case, rep, quantity, value.
+        launches: in order of launch within each experiment.
+    """
+
+    device: dict[str, str]
+    scalars: Table
+    launches: list[Launch]
+
+    @property
+    def sm_count(self) -> int:
+        """SMs of the device."""
+        return int(self.device["sm_count"])
+
+    @property
+    def clocks_per_ns(self) -> float:
+        """SM clock during the run, cycles a ns."""
+        return float(
+            np.median(
+                [np.median(launch.life_clocks / (launch.ends_ns - launch.starts_ns)) for launch in self.of("timers")]
+            )
+        )
+
+    def of(self, *experiments: str) -> list[Launch]:
+        """The launches of some experiments."""
+        return [launch for launch in self.launches if launch.experiment in experiments]
+
+    def cases(self, *experiments: str) -> dict[tuple[str, str], list[Launch]]:
+        """The launches of some experiments by (experiment, case), in order."""
+        found: dict[tuple[str, str], list[Launch]] = defaultdict(list)
+        for launch in self.of(*experiments):
+            found[launch.experiment, launch.case].append(launch)
+        return dict(found)
+
+
+def load_recording(folder: Path) -> Recording:
+    """Reads what microbench.cu wrote into a folder.
+
+    Raises:
+        InputError: a file is missing or does not have the expected columns or length.
+    """
+    blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
+    progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
+    device = {row["name"]: row["value"] for row in _read_csv(folder / "device.csv", ("name", "value"))}
+    scalars: Table = [
+        {**row, "rep": int(row["rep"]), "value": float(row["value"])}
+        for row in _read_csv(folder / "scalars.csv", ("experiment", "case", "rep", "quantity", "value"))
+    ]
+    columns = (
+        "experiment",
+        "case",
+        "rep",
+        "role",
+        "kernel",
+        "threads",
+        "registers",
+        "shared_bytes",
+        "per_sm",
+    )
+    rows = _read_csv(folder / "launches.csv", (*columns, "grid", "first_block", "first_progress"))
+    launches = [_launch(folder, row, blocks, progress) for row in rows]
+    return Recording(device, scalars, launches)
+
+
+def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: NDArray[np.uint32]) -> Launch:
+    grid, first, threads = int(row["grid"]), int(row["first_block"]), int(row["threads"])
+    if first + grid > len(blocks):
+        raise InputError(folder / "blocks.bin", "", f"holds {len(blocks)} blocks", f"at least {first + grid}")
+    stamps = None
+    if int(row["first_progress"]) >= 0:
+        begin, warps = int(row["first_progress"]), threads // 32
+        end = begin + grid * warps * SEGMENTS
+        if end > len(progress):
+            raise InputError(folder / "progress.bin", "", f"holds {len(progress)} stamps", f"at least {end}")
+        stamps = progress[begin:end].reshape(grid, warps, SEGMENTS)
+    return Launch(
+        row["experiment"],
+        row["case"],
+        int(row["rep"]),
+        row["role"],
+        row["kernel"],
+        threads,
+        int(row["registers"]),
+        int(row["shared_bytes"]),
+        int(row["per_sm"]),
+        blocks[first : first + grid],
+        stamps,
+    )
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise InputError(path, "", "is missing", "a file that microbench wrote")
+    return path
+
+
+def _read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    with _existing(path).open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(path, "header", f"lacks {', '.join(missing)}", "the columns that microbench writes")
+        return list(reader)
+
+
+def gaps_ns(launches: Sequence[Launch]) -> NDArray[np.float64]:
+    """Gaps between kernels that follow one another: first start minus the end of the one before, ns.
+
+    Args:
+        launches: `rep` numbers them through all sequences; no gap is counted from one sequence to the next.
+    """
+    ordered = sorted(launches, key=lambda launch: launch.rep)
+    return np.array(
+        [
+            float(after.starts_ns.min() - before.ends_ns.max())
+            for before, after in pairwise(ordered)
+            if after.rep % SEQUENCE
+        ]
+    )
+
+
+def refill_delays(launch: Launch, clocks_per_ns: float) -> NDArray[np.float64]:
+    """Delays from the end of a block to the start of the one that takes its place on the SM, ns.
+
+    With k blocks an SM, the j-th block to end on it makes room for the (k + j)-th to start on it.
+    """
+    delays = [np.empty(0)]
+    for _, members in launch.by_sm():
+        starts = np.sort(launch.blocks["start_clock"][members]).astype(np.float64)
+        ends = np.sort(launch.blocks["end_clock"][members]).astype(np.float64)
+        later = max(0, len(members) - launch.per_sm)
+        delays.append((starts[launch.per_sm :] - ends[:later]) / clocks_per_ns)
+    return np.concatenate(delays)
+
+
+def order_violation_ns(launch: Launch) -> int:
+    """The longest time by which a block started before one of smaller index, ns."""
+    starts = launch.starts_ns[np.argsort(launch.blocks["block"])]
+    return int((np.maximum.accumulate(starts) - starts).max())
+
+
+def progress_curves(launch: Launch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """When each block had done each eighth of its work, averaged over its warps.
+
+    Returns:
+        clocks: [grid, SEGMENTS + 1], cycles on the SM's clock, the first its start.
+        done: [SEGMENTS + 1], the fraction done.
+    """
+    if launch.progress is None:
+        raise ValueError("this launch recorded no progress")
+    starts = launch.blocks["start_clock"].astype(np.float64)[:, None]
+    clocks = np.concatenate([starts, starts + launch.progress.astype(np.float64).mean(axis=1)], axis=1)
+    return clocks, np.linspace(0.0, 1.0, SEGMENTS + 1)
+
+
+def rates_by_age(launch: Launch) -> NDArray[np.float64]:
+    """How fast resident blocks progress by age, in the steady state of a launch of many waves.
+
+    Counts only the time when exactly `per_sm` blocks are resident on an SM and the first wave's start is over.
+
+    Returns:
+        [per_sm] work a cycle (1 = a whole block), oldest first.
+    """
+    clocks, done = progress_curves(launch)
+    k = launch.per_sm
+    work, time = np.zeros(k), 0.0
+    for _, members in launch.by_sm():
+        starts, ends = clocks[members, 0], launch.blocks["end_clock"][members].astype(np.float64)
+        edges = np.unique(np.concatenate([starts, ends]))
+        low, high = edges[:-1], edges[1:]
+        alive = (starts[:, None] <= low) & (ends[:, None] >= high)
+        steady = (alive.sum(axis=0) == k) & ((starts[:, None] <= low).sum(axis=0) > k)
+        gained = np.array([np.diff(np.interp(edges, clocks[i], done)) for i in members])
+        age = np.cumsum(alive, axis=0) - 1
+        for rank in range(k):
+            work[rank] += gained[:, steady][(alive & (age == rank))[:, steady]].sum()
+        time += float((high - low)[steady].sum())
+    return work / time if time else np.full(k, np.nan)
+
+
+def overlap_rates(a: Launch, b: Launch) -> NDArray[np.float64]:
+    """How fast the blocks of two launches progress while both are on an SM.
+
+    Returns:
+        [SMs, 3]: offset of b's start from a's (cycles), rate of a and of b (mean over their blocks on the SM, work a
+        cycle) from b's last start to the first end. SMs that do not hold both as arranged are left out.
+    """
+    curves_a, done = progress_curves(a)
+    curves_b, _ = progress_curves(b)
+    of_b = dict(b.by_sm())
+    rows = []
+    for smid, in_a in a.by_sm():
+        in_b = of_b.get(smid)
+        if in_b is None or len(in_a) != a.per_sm or len(in_b) != b.per_sm:
+            continue
+        low = curves_b[in_b, 0].max()
+        high = min(float(a.blocks["end_clock"][in_a].min()), float(b.blocks["end_clock"][in_b].min()))
+        if high - low < 3000:
+            continue
+        rate_a, rate_b = (
+            np.mean([np.diff(np.interp((low, high), curve[i], done))[0] for i in members]) / (high - low)
+            for curve, members in ((curves_a, in_a), (curves_b, in_b))
+        )
+        rows.append((low - curves_a[in_a, 0].min(), rate_a, rate_b))
+    return np.array(rows).reshape(-1, 3)
+
+
+def extra_blocks(launch: Launch, sm_count: int) -> NDArray[np.int64]:
+    """Number of SMs that got 0, 1, 2, … blocks more than the first wave gave them."""
+    counts = np.bincount(launch.blocks["smid"], minlength=sm_count) - launch.per_sm
+    return np.bincount(np.maximum(counts, 0))
+
+
+def residents_at(launch: Launch, ns: int, sm_count: int) -> NDArray[np.int64]:
+    """Blocks of a launch that were on each SM at a time: [SMs]."""
+    there = (launch.starts_ns <= ns) & (launch.ends_ns > ns)
+    return np.bincount(launch.blocks["smid"][there], minlength=sm_count)
