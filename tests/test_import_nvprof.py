@@ -127,3 +127,12 @@ def test_fused_kernels_of_hfuse(shared: Path) -> None:
     launches = [launch for operation in trace.operations() for launch in operation.launches()]
     assert (trace.device, len(launches)) == ("v100", 445)
     assert max(launch.duration_us for launch in launches) < 1e5
+
+
+def test_rows_of_a_gpu_tell_which_it_was(tmp_path: Path) -> None:
+    args = {"Grid": "[4,1,1]", "Block": "[32,1,1]", "StreamID": "7"}
+    events = [event("Compute", "pool(float*)", **args), event("[1:1] Tesla V100-SXM2-16GB", "Compute", **args)]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(events))
+    assert "--device: GPU 0 ran no kernels; expected one of 1" in refused(path, device=0)
+    assert import_profile(path, device=1).trace.device == "v100"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from gpusim.commands.arguments import gpu_from, whole
+from gpusim.errors import InputError
 
 FORMATS = ("ncu", "kineto", "nsys", "nvprof")
 
@@ -29,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Imports, writes and says what was decided."""
     from gpusim.io.importing import import_profile
+    from gpusim.tables import print_line
 
+    if os.path.realpath(args.out) == os.path.realpath(args.file):
+        raise InputError(None, "--out", "is the profile itself", "another file")
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     imported = import_profile(args.file, args.format, gpu, args.counters, args.device)
     trace = imported.trace
@@ -37,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     operations = sum(len(stream.operations) for stream in trace.streams)
     kernels = sum(len(operation.launches()) for operation in trace.operations())
     streams = "1 stream" if len(trace.streams) == 1 else f"{len(trace.streams)} streams"
-    print(f"{args.out}: {kernels} kernels, {operations} operations, {streams}, recorded on {trace.device}")
+    print_line(f"{args.out}: {kernels} kernels, {operations} operations, {streams}, recorded on {trace.device}")
     for remark in imported.remarks:
-        print(f"  {remark}")
+        print_line(f"  {remark}")
     return 0

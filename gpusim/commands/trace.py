@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Does what was asked."""
     from gpusim.edit import merge, select
+    from gpusim.tables import print_line
     from gpusim.trace import load_trace
 
     if args.action == "check":
@@ -60,11 +61,12 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "select":
         trace = select(trace, args.stream, args.operation, args.algorithm)
     trace.save(args.out)
-    print(f"{args.out}: {_size(trace)}")
+    print_line(f"{args.out}: {_size(trace)}")
     return 0
 
 
 def _check(paths: list[str]) -> int:
+    from gpusim.tables import print_line
     from gpusim.trace import load_trace
 
     status = 0
@@ -72,7 +74,7 @@ def _check(paths: list[str]) -> int:
         try:
             trace = load_trace(path)
             _require_launchable(trace, path)
-            print(f"{path}: sound, {_size(trace)}")
+            print_line(f"{path}: sound, {_size(trace)}")
         except InputError as error:
             print(error, file=sys.stderr)
             status = 2
@@ -102,12 +104,12 @@ def _size(trace: Trace) -> str:
 
 
 def _show(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.errors import one_line
+    from gpusim.tables import print_line
 
     gpu = _own_gpu(trace) if gpu is None else gpu
-    print(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
+    print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
     for line in trace.notes.splitlines():
-        print(f"  {one_line(line)}")
+        print_line(f"  {line}")
     print()
     _show_streams(trace)
     print()

@@ -27,7 +27,9 @@ def source_hash(folder: Path) -> str:
 
 def stamped(folder: Path) -> str:
     """core.py as the build compiles it: it knows which sources it is of."""
-    return (folder / "core.py").read_text(encoding="utf-8").replace(NOT_STAMPED, f'BUILT_FROM = "{source_hash(folder)}"')
+    return (
+        (folder / "core.py").read_text(encoding="utf-8").replace(NOT_STAMPED, f'BUILT_FROM = "{source_hash(folder)}"')
+    )
 
 
 def load_core() -> ModuleType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -130,10 +129,7 @@ def _table(path: Path) -> Iterator[Profiled]:
             continue  # what ncu prints beside the table
         if not header and not line.lstrip().startswith(('"ID"', "ID,")):
             continue  # what the program printed
-        try:
-            cells = next(csv.reader([line]))
-        except csv.Error as error:
-            raise InputError(path, f"line {number}", f"is no row ({error})", A_RAW_PAGE) from None
+        cells = source.cells(path, number, line, A_RAW_PAGE)
         if cells[0] == "ID":
             header, units = cells, []
             _check_page(path, number, header)
@@ -224,14 +220,16 @@ def _report(path: Path) -> Iterator[Profiled]:
         expected = "pip install 'gpusim[ncu]', or the CSV of ncu --import FILE --csv --page raw"
         raise InputError(path, "", "needs the package ncu-report to be read", expected) from None
     try:
-        report = ncu_report.load_report(str(path))
-        ranges = [report.range_by_idx(i) for i in range(report.num_ranges())]
-        actions = [action_range.action_by_idx(i) for action_range in ranges for i in range(action_range.num_actions())]
-        found = [(action.name(), _metrics(action)) for action in actions]
+        with source.unpacked(path) as plain:
+            report = ncu_report.load_report(str(plain))
+            ranges = [report.range_by_idx(i) for i in range(report.num_ranges())]
+            actions = [part.action_by_idx(i) for part in ranges for i in range(part.num_actions())]
+            found = [(action.name(), _metrics(action)) for action in actions]
+    except InputError:
+        raise
     except Exception as error:  # of NVIDIA's library, which names none
-        raise InputError(
-            path, "", f"cannot be read ({one_line(str(error))[:200]})", "a report of ncu --export"
-        ) from None
+        problem = f"cannot be read ({one_line(str(error))[:200]})"
+        raise InputError(path, "", problem, "a report of ncu --export") from None
     for n, (name, counters) in enumerate(found):
         stream = StreamKey(counters.get("launch__stream_id", "0"), context=counters.get("launch__context_id", ""))
         device = whole(counters.get("launch__device_id", counters.get("device__attribute_device_index"))) or 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,14 +60,8 @@ def read(path: Path) -> Timeline:
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, read only; one in gzip is unpacked to a temporary file first."""
-    with tempfile.TemporaryDirectory() as folder:
-        plain = path
-        if not _starts_plain(path):
-            plain = Path(folder) / "profile.sqlite"
-            with plain.open("wb") as file:
-                for piece in source.chunks(path):
-                    file.write(piece)
+    """The database, read only."""
+    with source.unpacked(path) as plain:
         try:
             connection = sqlite3.connect(f"{plain.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         except sqlite3.Error as error:
@@ -78,11 +71,6 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
         finally:
             connection.close()
-
-
-def _starts_plain(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
 
 
 class _Export:

@@ -6,13 +6,13 @@ that order them. `as_trace` decides what becomes a stream, an operation and a de
 
 from __future__ import annotations
 
-import heapq
 import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -381,7 +381,8 @@ def _dependencies(timeline: Timeline) -> tuple[dict[int, list[int]], int]:
 
 def _edge(queue: list[tuple[int, int]], after: int, source: list[tuple[int, int]], before: int) -> set[tuple[int, int]]:
     """The first of a queue launched after with the last of the source launched before, where both are there."""
-    waiter, waited = bisect_right(queue, (after, len(queue) + 10**9)), bisect_left(source, (before, -1)) - 1
+    waiter = bisect_right(queue, after, key=itemgetter(0))
+    waited = bisect_left(source, before, key=itemgetter(0)) - 1
     return {(queue[waiter][1], source[waited][1])} if waiter < len(queue) and waited >= 0 else set()
 
 
@@ -424,17 +425,32 @@ def _remarks(activities: Sequence[Activity], contradicted: int, rounded: int) ->
 
 
 def _beside_others(kernels: Sequence[Activity]) -> int:
-    """How many kernels overlap with a kernel of another stream by more than the clock is exact."""
-    beside: set[int] = set()
-    running: list[tuple[float, int]] = []  # end, number
+    """How many kernels overlap with a kernel of another stream by more than the clock is exact.
+
+    Kernels come in the order in which they started, so one sweep finds those that began beside another, and one from
+    the end those that another began beside.
+    """
+    kernels = [kernel for kernel in kernels if kernel.duration_us > CLOCK_US]
+    beside = set()
+    latest = second = (-math.inf, StreamKey(""))  # the last ends so far, of two streams
     for n, kernel in enumerate(kernels):
-        while running and running[0][0] <= kernel.start_us + CLOCK_US:
-            heapq.heappop(running)
-        others = [m for _, m in running if kernels[m].stream != kernel.stream]
-        if others and kernel.duration_us > CLOCK_US:
-            beside.update(others)
+        end_us = second[0] if latest[1] == kernel.stream else latest[0]
+        if min(end_us, kernel.end_us) - kernel.start_us > CLOCK_US:
             beside.add(n)
-        heapq.heappush(running, (kernel.end_us, n))
+        own = (kernel.end_us, kernel.stream)
+        if latest[1] == kernel.stream:
+            latest = max(latest, own)
+        elif own > latest:
+            latest, second = own, latest
+        else:
+            second = max(second, own)
+    next_us = math.inf  # when the next kernel of another stream starts
+    for n in range(len(kernels) - 2, -1, -1):
+        kernel, following = kernels[n], kernels[n + 1]
+        if following.stream != kernel.stream:
+            next_us = following.start_us
+        if kernel.end_us - next_us > CLOCK_US:
+            beside.add(n)
     return len(beside)
 
 
