@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +288,27 @@ def test_same_profile_same_bytes(tmp_path: Path) -> None:
         import_profile(path).trace.save(tmp_path / name)
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_progress_only_where_somebody_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool) -> None:
+    screen = Terminal() if watched else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr("gpusim.io.source.PATIENCE_S", 0.0)
+    import_profile(write(tmp_path / "a.json", [kernel("k", 0)]))
+    assert ("reading a.json: 100%" in screen.getvalue()) == watched
+    assert screen.getvalue().endswith("\r\x1b[K") == watched
+
+
+def test_gpu_that_is_not_listed_is_like_those_that_are(tmp_path: Path) -> None:
+    event = kernel("k", 0)
+    event["args"]["device"] = 3
+    assert import_profile(write(tmp_path / "a.json", [event])).trace.device == "v100"
 
 
 # ---- real files

@@ -136,3 +136,9 @@ def test_rows_of_a_gpu_tell_which_it_was(tmp_path: Path) -> None:
     path.write_text(json.dumps(events))
     assert "--device: GPU 0 ran no kernels; expected one of 1" in refused(path, device=0)
     assert import_profile(path, device=1).trace.device == "v100"
+
+
+def test_profile_of_pytorch_is_not_read_as_nvprofs(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{**event("0", "7", **{"grid": "[1,1,1]"}), "cat": "Kernel"}]))
+    assert "is a profile of PyTorch" in refused(path, format="nvprof", gpu=load_gpu("v100"))

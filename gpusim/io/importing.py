@@ -11,6 +11,7 @@ from pathlib import Path
 from gpusim.errors import InputError, one_line
 from gpusim.gpu import GPU
 from gpusim.io import kineto, ncu_profile, nsys, nvprof, source
+from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.products import recording_gpu
 from gpusim.io.timeline import Activity, KernelRun, Product, Timeline, as_trace, with_mixes
@@ -67,7 +68,7 @@ def import_profile(
     format = detect(path) if format is None else format
     whole, profiled = _read(path, format)
     timeline, chosen, remarks = _on_one_device(whole, path, device)
-    product = timeline.products.get(chosen, Product())
+    product = _product(timeline, chosen)
     recorded_on = recording_gpu(product, gpu)
     if gpu is None and product.name is not None:
         remarks.append(f"Recorded on {one_line(product.name)!r}, taken as {recorded_on.name} ({recorded_on.title}).")
@@ -148,6 +149,12 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
     return timeline.on(chosen), chosen, remarks
 
 
+def _product(timeline: Timeline, device: int) -> Product:
+    """What the profile says of a GPU; of one that it does not list, what all that it lists have in common."""
+    kinds = set(timeline.products.values())
+    return timeline.products.get(device) or (kinds.pop() if len(kinds) == 1 else Product())
+
+
 def _trace_name(path: Path) -> str:
     name = path.name
     for ending in (".gz", ".json", ".trace", ".pt", ".csv", ".sqlite", ".ncu-rep"):
@@ -168,9 +175,7 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
         [(n, (work.name, work.grid, work.block)) for n, _, work in runs],
         [(p.name, p.grid, p.block) for p in profiled],
     )
-    mixes: dict[int, tuple[Mix | None, float | None]] = {}
-    for n, m in matched.items():
-        mixes[n] = _demand(profiled[m], timeline.activities[n], path, gpu)
+    mixes = {n: _demand(profiled[m], timeline.activities[n], path, gpu) for n, m in matched.items()}
     used = len(set(matched.values()))
     line = (
         f"{len(matched)} of {len(runs)} kernels got counters from {one_line(path.name)}; "
@@ -181,12 +186,12 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
     return with_mixes(timeline, mixes), line
 
 
-def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> tuple[Mix | None, float | None]:
+def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> Mix | None:
     """The demand; its time of L2, counted at the profiler's clocks, in proportion to the time on the timeline."""
     mix, counted_us = profiled.mix(path, gpu.sm_count), profiled.duration_us
-    if mix is not None and mix.l2_busy_us and counted_us and activity.duration_us > 0:
-        mix = mix.model_copy(update={"l2_busy_us": mix.l2_busy_us * activity.duration_us / counted_us})
-    return mix, None
+    if mix is None or not mix.l2_busy_us or not counted_us or not activity.duration_us:
+        return mix
+    return mix.model_copy(update={"l2_busy_us": trimmed(mix.l2_busy_us * activity.duration_us / counted_us)})
 
 
 def _match(wanted: list[tuple[int, Key]], given: list[Key]) -> dict[int, int]:

@@ -129,7 +129,7 @@ def read_json(path: Path) -> Timeline:
     """A profile of nvprof in Chrome's form, as converters write it: a kernel may be in several rows of the picture.
 
     Raises:
-        InputError: not whole JSON.
+        InputError: not whole JSON, or PyTorch's.
     """
     found = Timeline()
     seen: dict[tuple[float, str, str], Activity] = {}  # by start, name and stream
@@ -137,6 +137,8 @@ def read_json(path: Path) -> Timeline:
     for member, event in chrome.members(path):
         if member != chrome.EVENTS or not isinstance(event, dict) or event.get("ph") != "X":
             continue
+        if str(event.get("cat", "")).lower() == "kernel":
+            raise InputError(path, "", "is a profile of PyTorch", "gpusim import kineto, or no format at all")
         fields = _fields(event.get("args"))
         name = one_line(str(event.get("name", "")))
         is_copy = name.lower().startswith(("memcpy", "memset", "[cuda mem"))

@@ -216,8 +216,8 @@ class _Builder:
         except ValidationError as error:
             fault = trace_error(error)
             name = work.name if isinstance(work, KernelRun) else work.what
-            field_ = fault.place.removeprefix("kernel.").replace("streams", "")
-            raise InputError(self.path, f"{id} ({quote(name)})", f"{field_} {fault.problem}", fault.expected) from None
+            problem = f"{fault.place} {fault.problem}"
+            raise InputError(self.path, f"{id} ({quote(name)})", problem, fault.expected) from None
 
     def _launch(self, work: KernelRun, duration_us: float) -> KernelLaunch:
         duration_us = _microseconds(duration_us)
@@ -454,12 +454,11 @@ def _beside_others(kernels: Sequence[Activity]) -> int:
     return len(beside)
 
 
-def with_mixes(timeline: Timeline, mixes: Mapping[int, tuple[Mix | None, float | None]]) -> Timeline:
-    """The timeline with demands, and where given durations (us), for some of its kernels, by number."""
+def with_mixes(timeline: Timeline, mixes: Mapping[int, Mix | None]) -> Timeline:
+    """The timeline with demands for some of its kernels, by number."""
     activities = list(timeline.activities)
-    for n, (mix, duration_us) in mixes.items():
-        old = activities[n]
-        if isinstance(old.work, KernelRun):
-            work = replace(old.work, mix=mix)
-            activities[n] = replace(old, work=work, duration_us=old.duration_us if duration_us is None else duration_us)
+    for n, mix in mixes.items():
+        work = activities[n].work
+        if isinstance(work, KernelRun):
+            activities[n] = replace(activities[n], work=replace(work, mix=mix))
     return replace(timeline, activities=activities)
