@@ -37,6 +37,7 @@ def replay(
     solo: Mapping[str, float] | None = None,
     seed: int | None = None,
     restart: bool = False,
+    placements: bool = True,
 ) -> Result:
     """Replay a trace on a GPU under a policy.
 
@@ -50,6 +51,8 @@ def replay(
         seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording.
         restart: every stream starts again when it ends, until each has ended once: what STP, ANTT and fairness are
             of (`Result.metrics`). Streams that depend on one another, or have arrivals, cannot.
+        placements: keep where the blocks of each launch ran (an oracle always does): most of the memory that a long
+            replay takes.
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
@@ -58,8 +61,10 @@ def replay(
     chosen = policy_from(policy) if isinstance(policy, str) else policy
     kernels = kernels if kernels is not None else engine.Kernels(engine.recording_gpu(trace, gpu), gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)
-    how = oracle.search if isinstance(chosen, Oracle) else engine.replay
-    result = how(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart)
+    if isinstance(chosen, Oracle):
+        result = oracle.search(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart)
+    else:
+        result = engine.replay(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart, placements=placements)
     return replace(result, serial_us=partial(_serial_us, trace, gpu, kernels))
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import sqrt
+from math import fsum, sqrt
 
 from gpusim.gpu import ModelConstants
 from gpusim.trace import Mix, WarpStalls
@@ -34,7 +34,7 @@ class Sharing:
 
     Attributes:
         warps_per_scheduler: of one block; below 1 a block leaves some schedulers of the SM idle.
-        latency: time that no other warp lengthens.
+        latency: time that no other warp lengthens; never less than the turn.
         turn: time that each competing warp of the scheduler adds at the resource that binds the kernel.
         demands: time that one instruction holds each shared resource, in the order of `SHARED`.
         bound: index into `demands` of the resource that binds.
@@ -81,7 +81,8 @@ def sharing(
     Returns:
         With stall reasons in ``mix``: latency is what the stalls leave once waiting for a turn is taken off.
         Without: the busiest known resource gives the turn, and what it leaves of the time is latency. With no
-        counters at all the kernel is taken to keep its SM half busy [D].
+        counters at all the kernel is taken to keep its SM half busy [D]. No latency is below the turn: an instruction
+        takes at least as long as it holds the resource that binds it.
     """
     per_scheduler = warps_per_block / sub_partitions
     competing = max(1.0, resident_blocks * per_scheduler)
@@ -95,7 +96,8 @@ def sharing(
         if competing > 1.3:
             turn = max(turn, sqrt((1.0 - latency * latency) / (competing * competing - 1.0)))
     else:
-        latency = sqrt(max(0.01, 1.0 - (competing * competing - 1.0) * turn * turn))
+        latency = sqrt(max(0.0, 1.0 - (competing * competing - 1.0) * turn * turn))
+    latency = max(latency, turn)
     return Sharing(per_scheduler, latency, turn, demands, bound)
 
 
@@ -116,7 +118,7 @@ def mix_times(residents: Sequence[tuple[Sharing, int]], least: Sequence[float] =
     times = []
     for i, (kernel, _) in enumerate(residents):
         scale = kernel.turn / kernel.demands[kernel.bound]
-        others = sum(warps[j] * busiest[j] for j in range(len(residents)) if j != i)
+        others = fsum(warps[j] * busiest[j] for j in range(len(residents)) if j != i)
         queue = max(kernel.turn, warps[i] * kernel.turn + scale * others)
         times.append(_time(kernel, queue))
     return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
@@ -200,13 +202,12 @@ def age_shares(count: int, preference: float) -> tuple[float, ...]:
     weights = [1.0]
     for _ in range(count - 1):
         weights.append(weights[-1] * (1.0 - preference))
-    total = sum(weights)
+    total = fsum(weights)
     return tuple(count * weight / total for weight in weights)
 
 
 def _time(kernel: Sharing, queue: float) -> float:
-    own = kernel.turn * kernel.turn
-    return sqrt(max(kernel.latency * kernel.latency + queue * queue - own, 1e-12))
+    return sqrt(kernel.latency * kernel.latency + queue * queue - kernel.turn * kernel.turn)
 
 
 def memory_stall_share(mix: Mix | None) -> float:
@@ -231,7 +232,7 @@ def _busy(mix: Mix | None, blocks_per_sm: float) -> list[float]:
 def _stall_total(mix: Mix | None) -> float:
     if mix is None or mix.stalls is None:
         return 0.0
-    return sum(getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields)
+    return fsum(getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields)
 
 
 def _latency_share(mix: Mix, total: float, competing: float, busy: Sequence[float], constants: ModelConstants) -> float:

@@ -16,7 +16,7 @@ streams that run once: one that had to wait for others that are done by then wou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, exp, inf, log
+from math import ceil, exp, fsum, inf, log
 
 from gpusim.result import USES, Result
 
@@ -73,8 +73,8 @@ def sharing(progress: Mapping[str, float]) -> dict[str, float]:
     """
     shares = list(progress.values())
     return {
-        "stp": sum(shares),
-        "antt": sum(1.0 / share if share > 0.0 else inf for share in shares) / len(shares),
+        "stp": fsum(shares),
+        "antt": fsum(1.0 / share if share > 0.0 else inf for share in shares) / len(shares),
         "fairness": min(shares) / max(shares),
     }
 
@@ -93,7 +93,7 @@ def geometric_mean(values: Sequence[float]) -> float:
     """Of values of at least 0; 0 where one of them is."""
     if min(values) <= 0.0:
         return 0.0
-    return exp(sum(log(value) for value in values) / len(values))
+    return exp(fsum(log(value) for value in values) / len(values))
 
 
 def utilisation(result: Result) -> dict[str, float]:

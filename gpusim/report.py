@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from math import fsum
 from pathlib import Path
 from typing import Any
 
 from gpusim import validate
 from gpusim.api import check, replay
-from gpusim.engine.replay import Kernels, Starved, recording_gpu, solo_makespans
+from gpusim.engine.replay import Kernels, Starved, makespan_us, recording_gpu, solo_makespans
 from gpusim.files import whole_folder
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.io.spreadsheet import csv_text
@@ -27,6 +28,7 @@ from gpusim.metrics import (
     speedup,
 )
 from gpusim.plots import gantt, occupancy
+from gpusim.policies.registry import policy_from
 from gpusim.result import USES, KernelRun, Result, StreamRun
 from gpusim.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
 from gpusim.trace import Trace
@@ -87,6 +89,7 @@ def compare(
     policies: Sequence[str],
     progress: Callable[[str, int, int], None] | None = None,
     restart: bool = False,
+    placements: bool = True,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
@@ -96,6 +99,7 @@ def compare(
         policies: names with parameters; one given twice counts once.
         progress: called before each replay with the policy, its number from 1, and how many there are.
         restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
+        placements: as of `gpusim.replay`; `write_comparison` needs them.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -103,26 +107,24 @@ def compare(
     wanted = list(dict.fromkeys(policies))
     for policy in wanted:
         check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
-    runs = [BASELINE, *(policy for policy in wanted if policy != BASELINE)]
+    runs = sorted(wanted, key=lambda policy: policy != BASELINE)
     kernels = Kernels(recording_gpu(trace, gpu), gpu)
     solo = solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
-    entries: list[Entry] = []
+    results: dict[str, Result] = {}
     for i, policy in enumerate(runs):
         if progress is not None:
             progress(policy, i + 1, len(runs))
-        result = replay(trace, gpu, policy, kernels=kernels, solo=solo)
-        if policy == BASELINE:
-            serial_us = result.makespan_us
-        if policy not in wanted:
-            del result  # a long one that nobody asked for would only take room
-            continue
-        result = replace(result, serial_us=partial(float, serial_us))
+        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=placements)
+    known = results.get(BASELINE)
+    serial_us = known.makespan_us if known else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
+    entries: list[Entry] = []
+    for policy in wanted:
+        result = replace(results[policy], serial_us=partial(float, serial_us))
         gained, band = speedup(serial_us, result.makespan_us), error_band(gpu, policy, trace)
         again, notes = _restarted(trace, gpu, result, kernels, solo) if restart else (None, ())
         entries.append(Entry(result, gained, band, again, (*result.notes, *notes)))
-    entries.sort(key=lambda entry: wanted.index(entry.result.policy))
     return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart)
 
 
@@ -362,7 +364,7 @@ def _usage_rows(result: Result) -> Iterable[list[object]]:
     sms = len(usage.shares)
     bins = len(usage.shares[0]) if sms else 0
     for b in range(bins):
-        means = [sum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
+        means = [fsum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
         yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *(f"{share:.6g}" for share in means)]
     for sm in range(sms):
         for b in range(bins):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate
+from math import fsum
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class Shares(Sequence[tuple[tuple[float, ...], ...]]):
     def totals(self) -> list[float]:
         """For each use the sum over all SMs and bins."""
         uses = len(self._scale)
-        return [sum(self._flat[use::uses]) * self._scale[use] for use in range(uses)]
+        return [fsum(self._flat[use::uses]) * self._scale[use] for use in range(uses)]
 
     def __eq__(self, other: object) -> bool:
         mine = (self._sms, self._bins, self._flat, self._scale)
@@ -219,7 +220,7 @@ class Usage:
         """For each of `USES` the sum of its shares over all SMs and bins."""
         if isinstance(self.shares, Shares):
             return self.shares.totals()
-        return [sum(row[use] for bins in self.shares for row in bins) for use in range(len(USES))]
+        return [fsum(row[use] for bins in self.shares for row in bins) for use in range(len(USES))]
 
 
 @dataclass(frozen=True)

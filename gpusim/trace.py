@@ -16,10 +16,10 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self
 
 from pydantic import (
     BaseModel,
@@ -766,7 +766,49 @@ def _text_of(data: bytes, source: Path | None) -> str:
 
 
 def _check_json(text: str, source: Path | None) -> None:
-    """Refuse what is not JSON, duplicate keys (JSON readers drop one silently) and another version."""
+    """Refuse what is not JSON, duplicate keys (JSON readers drop one silently) and another version.
+
+    Nothing of the content is kept but the outermost object: a long trace is a hundred times as large when read.
+    """
+    outermost: dict[str, Any] = {}
+    repeated = False
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal outermost, repeated
+        outermost = dict(pairs)
+        repeated |= len(outermost) != len(pairs)
+        return _AN_OBJECT
+
+    content = _parsed(text, source, unique)
+    if repeated:
+        _refuse_repeated(text, source)
+    if content is not _AN_OBJECT:
+        raise InputError(source, "", f"is {_show(content)}", "an object with version, name, device, …")
+    if "version" not in outermost:
+        raise InputError(source, "version", "missing", f"{FORMAT_VERSION}, the version of the trace format")
+    version = outermost["version"]
+    if type(version) is not int or version != FORMAT_VERSION:
+        expected = f"{FORMAT_VERSION}, the only trace format this gpusim reads"
+        raise InputError(source, "version", f"is {_show(version)}", expected)
+
+
+_AN_OBJECT: dict[str, Any] = {}  # stands for every object that is not kept
+
+
+def _parsed(text: str, source: Path | None, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=hook)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        raise InputError(source, place, f"is not JSON ({error.msg})", "a trace in JSON") from None
+    except RecursionError:
+        raise InputError(source, "", "is nested too deeply", "a trace in JSON") from None
+    except ValueError:
+        raise InputError(source, "", "has a number with too many digits", "a trace in JSON") from None
+
+
+def _refuse_repeated(text: str, source: Path | None) -> NoReturn:
+    """Name the first object to end that has a key twice, and where it is."""
     repeated: list[tuple[dict[str, Any], str]] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -778,28 +820,9 @@ def _check_json(text: str, source: Path | None) -> None:
             repeated.append((found, key))
         return found
 
-    try:
-        content = json.loads(text, object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno} column {error.colno}"
-        raise InputError(source, place, f"is not JSON ({error.msg})", "a trace in JSON") from None
-    except InputError:
-        raise
-    except RecursionError:
-        raise InputError(source, "", "is nested too deeply", "a trace in JSON") from None
-    except ValueError:
-        raise InputError(source, "", "has a number with too many digits", "a trace in JSON") from None
-    if repeated:
-        owner, key = repeated[0]
-        raise InputError(source, _find(content, owner), f"key {_show(key)} given twice", "each key once")
-    if not isinstance(content, dict):
-        raise InputError(source, "", f"is {_show(content)}", "an object with version, name, device, …")
-    if "version" not in content:
-        raise InputError(source, "version", "missing", f"{FORMAT_VERSION}, the version of the trace format")
-    version = content["version"]
-    if type(version) is not int or version != FORMAT_VERSION:
-        expected = f"{FORMAT_VERSION}, the only trace format this gpusim reads"
-        raise InputError(source, "version", f"is {_show(version)}", expected)
+    content = _parsed(text, source, unique)
+    owner, key = repeated[0]
+    raise InputError(source, _find(content, owner), f"key {_show(key)} given twice", "each key once")
 
 
 def _find(content: Any, wanted: Any) -> str:

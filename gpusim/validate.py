@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from math import fsum
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -271,7 +272,7 @@ class Predictor:
 
     def nothing(self, condition: Condition) -> dict[str, float]:
         """What the do-nothing model of the dataset's README says, ms."""
-        each = [sum(self._dataset.op(op).ms for op in ops) for ops in condition.ops]
+        each = [fsum(self._dataset.op(op).ms for op in ops) for ops in condition.ops]
         if condition.experiment == "sm_curve":
             return {"sm_curve": each[0] * self._gpu.sm_count / condition.sms[0]}
         if condition.experiment == "residency_curve":
@@ -279,7 +280,7 @@ class Predictor:
         if condition.experiment == "quota":
             return {"quota_a": each[0], "quota_b": each[0] + each[1]}
         calls = condition.calls if len(condition.calls) == len(each) else (1,) * len(each)
-        return {condition.experiment: sum(ms * n for ms, n in zip(each, calls, strict=True))}
+        return {condition.experiment: fsum(ms * n for ms, n in zip(each, calls, strict=True))}
 
     def _released_together(self, condition: Condition) -> float:
         """Mean makespan over orders in which streams behind one flag start: on the H200 it is not that of enqueuing."""
@@ -287,7 +288,7 @@ class Predictor:
         orders = [tuple((i + shift) % count for i in range(count)) for shift in range(count)]
         if count > 2:
             orders += [tuple(reversed(order)) for order in orders]
-        return sum(self._makespan(condition, _InOrder(order)) for order in orders) / len(orders)
+        return fsum(self._makespan(condition, _InOrder(order)) for order in orders) / len(orders)
 
     def _makespan(self, condition: Condition, policy: Policy) -> float:
         return makespan_us(self._trace(condition), self._gpu, policy, self._kernels)
@@ -315,7 +316,7 @@ class Predictor:
         target = op.ms * 1e3 - self._gpu.model.event_overhead_us / SEQUENCE
         kernels = op.kernels
         if all(kernel.stream == "main" for kernel in kernels):
-            operation = _convolution(_scaled(kernels, target / sum(kernel.duration_us for kernel in kernels)))
+            operation = _convolution(_scaled(kernels, target / fsum(kernel.duration_us for kernel in kernels)))
         else:
             factor = 1.0
             for _ in range(3):
@@ -556,7 +557,7 @@ def _regret(rows: Sequence[Scored]) -> float:
         min(splits, key=lambda row: row.predicted_ms).measured_ms / min(row.measured_ms for row in splits) - 1.0
         for splits in pairs.values()
     ]
-    return sum(regrets) / len(regrets)
+    return fsum(regrets) / len(regrets)
 
 
 def write_rows(rows: Sequence[Scored], path: Path) -> None:
@@ -608,7 +609,7 @@ def error_band(gpu_name: str, policy: str, trace: Trace) -> ErrorBand | None:
     parts = ("quota_a", "quota_b") if experiment == "quota" else (experiment,)
     if not all(part in known for part in parts):
         return None
-    return {"experiment": experiment, "mape_percent": sum(known[part] for part in parts) / len(parts)}
+    return {"experiment": experiment, "mape_percent": fsum(known[part] for part in parts) / len(parts)}
 
 
 @cache

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import gpusim.engine.core as used_core
+from gpusim.engine import compiled
+from gpusim.engine import core as used_core
+from gpusim.engine.core import NEVER
 
 Mix = tuple[tuple[int, int], ...]
 Rates = Callable[[Mix], Sequence[float]]
@@ -19,17 +18,11 @@ Rates = Callable[[Mix], Sequence[float]]
 @cache
 def plain_core() -> ModuleType:
     """core.py itself, whether or not a compiled one stands beside it."""
-    path = Path(used_core.__file__).parent / "core.py"
-    spec = importlib.util.spec_from_file_location("gpusim_plain_core", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpusim_plain_core"] = module
-    spec.loader.exec_module(module)
-    return module
+    return compiled.plain_core("gpusim_plain_core")
 
 
 def is_compiled() -> bool:
-    return not str(used_core.__file__).endswith(".py")
+    return not compiled.is_plain(used_core)
 
 
 def cores() -> list[ModuleType]:
@@ -55,6 +48,7 @@ def array_of(
     rates: Rates = shared_pace,
     order: list[int] | None = None,
     domains: list[int] | None = None,
+    capacity: Sequence[float] = (NEVER, NEVER),
     load: Callable[[Mix], tuple[float, float]] = lambda mix: (0.0, 0.0),
     stretch: Callable[[int, float, float], dict[int, float]] | None = None,
     shares: Callable[[int], Sequence[float]] = lambda count: [1.0] * count,
@@ -73,7 +67,7 @@ def array_of(
         limits,
         order or list(range(sms)),
         domains,
-        max(domains) + 1,
+        list(capacity),
         resolve,
         stretch or (lambda domain, dram, l2: dict.fromkeys(range(slots), 1.0)),
         0.02,
@@ -92,9 +86,10 @@ def submit(
     seed: int = 1,
     issue: float = 0.0,
     dram: float = 0.0,
+    l2: float = 0.0,
 ) -> None:
     """Make a launch known with its caps; who may place blocks is for `line` to say."""
-    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram)
+    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2)
     sms = len(array.residents_by_sm(slot))
     array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)
 

@@ -2,8 +2,9 @@
 
 `SlowSMs` takes the place of `gpusim.engine.core.SMArray` and follows the same rules: most-room placement, the head
 of each queue before the rest, carve-outs, caps, tenants, shares by age, and a memory stretch that is worked out
-anew when the load has moved by a step. It skips nothing and groups nothing: every block ends by itself, and a
-block that may go anywhere is placed by looking at every SM. Kernels are to be anchored before, on the fast core.
+anew when the load has moved by a step or a domain would serve more than it can. It skips nothing and groups nothing:
+every block ends by itself, and a block that may go anywhere is placed by looking at every SM. Kernels are to be
+anchored before, on the fast core.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Launch:
     carveout: int
     jitter: float
     seed: int
+    demand: tuple[float, float]
     caps: list[int]
     waiting: int
     tenant: int = -1
@@ -82,7 +84,7 @@ class SlowSMs:
         limits: tuple[int, int, int, int],
         order: list[int],
         domains: list[int],
-        domain_count: int,
+        capacity: list[float],
         resolve: Callable[[Mix], tuple[list[list[float]], float, float]],
         stretch: Callable[[int, float, float], dict[int, float]],
         load_step: float,
@@ -96,8 +98,9 @@ class SlowSMs:
         self.sms = [SM(number, domain) for number, domain in enumerate(domains)]
         self.launches: dict[int, Launch] = {}
         self.line: list[tuple[int, int]] = []
-        self.loads = [(0.0, 0.0)] * domain_count  # when the stretch was last worked out
-        self.factors: list[dict[int, float]] = [{} for _ in range(domain_count)]
+        self.capacity = capacity
+        self.loads = [(0.0, 0.0)] * len(capacity)  # when the stretch was last worked out
+        self.factors: list[dict[int, float]] = [{} for _ in capacity]
         self.restless = False
         self.done: list[int] = []
         self.resolved: dict[Mix, tuple[list[list[float]], float, float]] = {}
@@ -114,8 +117,10 @@ class SlowSMs:
         seed: int,
         issue_demand: float,
         dram_demand: float,
+        l2_demand: float,
     ) -> None:
-        self.launches[slot] = Launch(blocks, need, carveout, jitter, seed, [0] * len(self.sms), blocks)
+        demand, caps = (dram_demand, l2_demand), [0] * len(self.sms)
+        self.launches[slot] = Launch(blocks, need, carveout, jitter, seed, demand, caps, blocks)
         self.restless = True
 
     def set_caps(self, slot: int, caps: list[int]) -> None:
@@ -336,6 +341,16 @@ class SlowSMs:
         loads = [sm.load for sm in self.sms if sm.domain == domain]
         return sum(dram for dram, _ in loads), sum(l2 for _, l2 in loads)
 
+    def _excess(self, domain: int) -> float:
+        """What a domain would serve of DRAM or L2 at its present factors, over what it can."""
+        served = [0.0, 0.0]
+        for sm in self.sms:
+            if sm.domain == domain:
+                for (slot, _), rates in zip(self.mix_of(sm.number), self._resolve(sm)[0], strict=True):
+                    for i, demand in enumerate(self.launches[slot].demand):
+                        served[i] += demand * sum(rates) / self.factors[domain].get(slot, 1.0)
+        return max(served) / self.capacity[domain]
+
     def _resolve(self, sm: SM) -> tuple[list[list[float]], float, float]:
         mix = self.mix_of(sm.number)
         if mix not in self.resolved:
@@ -349,9 +364,12 @@ class SlowSMs:
         restretched = set()
         for domain, seen in enumerate(self.loads):
             load = self._load(domain)
-            if self.restless or any(abs(a - b) > self.load_step for a, b in zip(load, seen, strict=True)):
+            moved = any(abs(a - b) > self.load_step for a, b in zip(load, seen, strict=True))
+            if self.restless or moved or self._excess(domain) > 1.0 + 1e-9:
                 self.loads[domain] = load
                 self.factors[domain] = self.stretch(domain, *load)
+                excess = max(1.0, self._excess(domain))
+                self.factors[domain] = {slot: factor * excess for slot, factor in self.factors[domain].items()}
                 restretched.add(domain)
         self.restless = False
         for sm in self.sms:

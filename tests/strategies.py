@@ -45,11 +45,20 @@ def mixes(draw: st.DrawFn, duration_us: float, blocks: int) -> Mix:
     percent = st.none() | rounded(0, 100)
     ratio = st.none() | rounded(0, 20)
     names = ("issue", "alu", "fma", "tensor", "lsu", "l1")
-    transfers = ("l1_read_bytes", "l1_write_bytes", "l2_bytes", "dram_read_bytes", "dram_write_bytes")
-    stalls = st.none() | st.builds(
-        WarpStalls, **{name: ratio for name in ("long_scoreboard", "barrier", "not_selected", "selected")}
+    transfers = (
+        "l1_read_bytes",
+        "l1_write_bytes",
+        "l2_bytes",
+        "l2_read_bytes",
+        "l2_write_bytes",
+        "dram_read_bytes",
+        "dram_write_bytes",
     )
+    stalls = st.none() | st.builds(WarpStalls, **dict.fromkeys(WarpStalls.model_fields, ratio))
     fields: dict[str, Any] = {f"{name}_cycles": draw(busy) for name in names}
+    if draw(st.booleans()):
+        most = duration_us * H200_CLOCK_MHZ
+        fields |= {"active_cycles_max": most, "active_cycles_avg": draw(rounded(0.3, 1)) * most}
     fields |= {name: draw(traffic) for name in transfers}
     return Mix(
         **fields,

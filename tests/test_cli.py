@@ -151,7 +151,7 @@ def test_tables_fit_the_terminal(width: int, capsys: Capture, monkeypatch: pytes
     lines = unstyled(capsys.readouterr().out).splitlines()
     assert max(len(line) for line in lines[1:]) <= width
     titles = [line for line in lines if line.startswith("stream ")]
-    assert (len(titles) == 1) == (width >= 100)
+    assert (len(titles) == 1) == (width >= 200)
     assert "warped-slicer" in " ".join(titles)
     assert cli.main(["gpus"]) == 0
     assert max(len(line) for line in unstyled(capsys.readouterr().out).splitlines()) <= width

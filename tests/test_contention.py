@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import sqrt
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import mixes, rounded
 
-from gpusim import load_gpu
+from gpusim import load_gpu, load_trace
 from gpusim.contention import (
     MOST_BUSY,
     SHARED,
@@ -23,8 +24,13 @@ from gpusim.contention import (
     sharing,
     unstretched,
 )
+from gpusim.engine.anchor import _shape as shaped
+from gpusim.engine.transfer import transferred
+from gpusim.trace import Mix, WarpStalls
+from gpusim.what_if import what_if
 
 H200 = load_gpu("h200")
+TRACES = Path(__file__).resolve().parent.parent / "traces"
 
 
 @st.composite
@@ -34,6 +40,21 @@ def sharings(draw: st.DrawFn) -> Sharing:
     residents = draw(st.integers(1, max(1, 64 // warps)))
     mix = draw(st.none() | mixes(duration_us=100.0, blocks=1000))
     return sharing(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model)
+
+
+@st.composite
+def saturating(draw: st.DrawFn) -> Sharing:
+    """Counters that give a latency below the time that an instruction holds its pipe: few warps, and all for a pipe."""
+    warps = draw(st.integers(1, 8))
+    busy, blocks_per_sm, active_cycles = draw(rounded(0.5, 1)), 1000 / H200.sm_count, 2e5
+    stalls = st.none() | st.builds(WarpStalls, math_pipe_throttle=rounded(1, 20), selected=st.just(1.0))
+    mix = Mix(
+        issue_cycles=draw(rounded(0, 0.5)) * active_cycles / blocks_per_sm,
+        fma_cycles=busy * active_cycles / blocks_per_sm,
+        active_cycles_avg=active_cycles,
+        stalls=draw(stalls),
+    )
+    return sharing(mix, warps, draw(st.integers(1, 8)), blocks_per_sm, 4, H200.model)
 
 
 residents = st.lists(st.tuples(sharings(), st.integers(1, 8)), min_size=1, max_size=4)
@@ -75,10 +96,37 @@ def test_the_order_of_a_mix_does_not_matter(mix: list[tuple[Sharing, int]]) -> N
     assert mix_times(mix[::-1])[::-1] == pytest.approx(mix_times(mix), rel=1e-9)
 
 
-@given(kernel=sharings(), count=st.integers(1, 8))
+@given(kernel=sharings() | saturating(), count=st.integers(1, 8))
 def test_an_sm_does_more_with_more_blocks_or_as_much(kernel: Sharing, count: int) -> None:
     """Blocks over time: sharing costs each block something, the SM as a whole at most rounding."""
     assert (count + 1) / mix_times([(kernel, count + 1)])[0] >= count / mix_times([(kernel, count)])[0] * (1 - 1e-9)
+
+
+@given(mix=st.lists(st.tuples(sharings() | saturating(), st.integers(1, 8)), min_size=1, max_size=4))
+def test_no_resource_of_an_sm_is_busier_than_it_can_be(mix: list[tuple[Sharing, int]]) -> None:
+    """Demands are shares of what is sustained: over the time of an instruction they sum to 1 at most."""
+    taken = zip(mix, mix_times(mix), strict=True)
+    use = [[n * kernel.warps_per_scheduler * demand / time for demand in kernel.demands] for (kernel, n), time in taken]
+    assert all(sum(of) <= 1.0 + 1e-9 for of in zip(*use, strict=True))
+
+
+@given(kernel=saturating())
+def test_no_latency_is_below_the_time_that_an_instruction_holds_its_pipe(kernel: Sharing) -> None:
+    assert kernel.latency >= kernel.turn >= max(kernel.demands)
+    assert mix_times([(kernel, 1)])[0] >= kernel.turn
+
+
+@pytest.mark.parametrize("path", sorted(TRACES.glob("*.json*")), ids=lambda path: path.name.split(".")[0])
+def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
+    trace = load_trace(path)
+    gpu = load_gpu(trace.device)
+    slower = what_if(gpu, {"fp32_lanes_per_sm": "x0.25"})
+    for launch in {launch: None for op in trace.operations() for launch in op.launches()}:
+        model = shaped(launch, gpu, "")
+        for kernel in (model.sharing, transferred(model, gpu, slower, "").sharing):
+            paces = [count / mix_times([(kernel, count)])[0] for count in range(1, model.blocks_per_sm + 1)]
+            assert paces == sorted(paces)
+            assert paces[-1] * kernel.warps_per_scheduler * max(kernel.demands) <= 1.0 + 1e-9
 
 
 @given(kernel=sharings(), floor=rounded(0, 50))

@@ -343,6 +343,44 @@ def test_memory_domains_are_apart(core: ModuleType) -> None:
     assert ends(array) == [(0, 2.0), (1, 8.0)]
 
 
+@pytest.mark.parametrize(("dram", "l2"), [(0.8, 0.1), (0.1, 0.8), (0.8, 0.8)])
+def test_a_domain_serves_no_more_than_it_can(core: ModuleType, dram: float, l2: float) -> None:
+    """Two blocks that ask for 0.8 of one domain each take 1.6 times as long; one alone in its domain does not."""
+    array = array_of(core, 4, rates=own_pace(1.0, 0.5), domains=[0, 0, 1, 1], capacity=[1.0, 1.0])
+    submit(array, 0, 2, caps=[1, 1, 0, 0], dram=dram, l2=l2)
+    submit(array, 1, 1, caps=[0, 0, 1, 0], dram=dram, l2=l2)
+    line(array, 0, 1, queues=[0, 1])
+    assert ends(array) == [(0, pytest.approx(1.6)), (1, 2.0)]
+
+
+def test_a_domain_that_has_half_serves_half(core: ModuleType) -> None:
+    array = array_of(core, 2, rates=own_pace(1.0, 1.0), domains=[0, 1], capacity=[0.5, 0.25])
+    submit(array, 0, 1, caps=[1, 0], dram=0.75)
+    submit(array, 1, 1, caps=[0, 1], l2=1.0)
+    line(array, 0, 1, queues=[0, 1])
+    assert ends(array) == [(0, 1.5), (1, 4.0)]
+
+
+def test_who_comes_at_the_same_load_is_counted_by_what_it_is_served(core: ModuleType) -> None:
+    """The load stands still, what is served does not: 0.5 until 1, then 2.5 where there is 1."""
+    array = array_of(core, 1, rates=own_pace(1.0, 1.0), load=lambda mix: (1.0, 0.0), capacity=[1.0])
+    submit(array, 0, 1, need=(0, 0, 64, 1), dram=0.5)
+    submit(array, 1, 1, need=(0, 0, 64, 1), dram=2.5)
+    line(array, 0, 1)
+    assert ends(array) == [(0, 1.0), (1, pytest.approx(3.5))]
+
+
+def test_what_is_served_grows_again_when_others_leave(core: ModuleType) -> None:
+    array = array_of(
+        core, 2, rates=own_pace(1.0, 0.5), load=lambda mix: (sum(n for _, n in mix) / 2, 0.0), capacity=[1.0]
+    )
+    submit(array, 0, 1, caps=[1, 0], dram=1.0)
+    submit(array, 1, 1, caps=[0, 1], dram=2.0)
+    line(array, 0, 1, queues=[0, 1])
+    # both ask for 1: half the pace until 2, when the first is done and the second has half left, at full pace
+    assert ends(array) == [(0, pytest.approx(2.0)), (1, pytest.approx(3.0))]
+
+
 # ---- steady stretches -----------------------------------------------------------------------------------------------
 
 

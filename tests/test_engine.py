@@ -335,6 +335,7 @@ def test_an_operation_of_an_unknown_kind_is_not_free() -> None:
 
     for kind, error in ((Barrier, NotImplementedError), (Silent, AssertionError)):
         unknown = kind.model_construct(id="x", kind="barrier", depends_on=())
-        made = trace(stream("a").model_copy(update={"operations": (unknown,)}))
+        one = stream("a")
+        made = trace(one).model_copy(update={"streams": (one.model_copy(update={"operations": (unknown,)}),)})
         with pytest.raises(error):
             replayed(made, tiny(), "serial")

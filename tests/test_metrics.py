@@ -77,10 +77,11 @@ def test_alone_is_one() -> None:
 
 
 def test_who_makes_no_progress_has_no_fairness() -> None:
+    assert sharing({"a": 1e-4})["antt"] == pytest.approx(1e4)
     assert sharing({"a": 0.5, "b": 0.0}) == {"stp": 0.5, "antt": inf, "fairness": 0.0}
 
 
-@given(st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=6))
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=6))
 def test_bounds(shares: list[float]) -> None:
     """No stream runs faster than alone, so STP <= K, ANTT >= 1, fairness in (0, 1]; STP x ANTT >= K (means)."""
     found = sharing({f"s{i}": share for i, share in enumerate(shares)})
@@ -118,6 +119,9 @@ def test_utilisation_is_the_mean_over_sms_and_makespan() -> None:
 
 def test_nothing_used_without_time() -> None:
     assert utilisation(result(())) == dict.fromkeys(USES, 0.0)
+    short = result((stream("a", end_us=1e-4, solo_us=1e-4),), usage=Usage(1e-4, (((1.0,) * 6,),)))
+    assert utilisation(short) == dict.fromkeys(USES, 1.0)
+    assert utilisation(result((), usage=Usage(1.0, (((1.0,) * 6,),)))) == dict.fromkeys(USES, 0.0)
 
 
 def test_latencies_of_streams_with_arrivals() -> None:

@@ -271,6 +271,7 @@ def test_identity_covers_the_gpu_that_a_trace_was_recorded_on(tmp_path: Path) ->
         ("device", load_gpu("a100-40")),
         ("gpu", load_gpu("a100-40")),
         ("source", "another"),
+        ("restart", True),
         ("seed", 1),
     ],
 )
@@ -285,7 +286,9 @@ def test_identity_is_another_for_each_part_of_a_task(tmp_path: Path, field: str,
 def test_identity_names_every_part_of_a_task_but_where_its_code_is() -> None:
     """A part that is added to a task has to be added to the test above, too."""
     parts = {field.name for field in fields(compute.Task)}
-    assert parts == {"identity", "model", "trace", "kind", "names", "device", "gpu", "policy", "source", "seed"}
+    assert parts == {
+        "identity", "model", "trace", "kind", "restart", "names", "device", "gpu", "policy", "source", "seed",
+    }  # fmt: skip
 
 
 def test_the_models_sources_are_those_that_a_point_is_computed_with() -> None:

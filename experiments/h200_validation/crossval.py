@@ -10,6 +10,7 @@ import csv
 import multiprocessing
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from math import fsum
 from pathlib import Path
 
 from tables import write_csv
@@ -113,7 +114,7 @@ def fit(part: str) -> dict[str, float]:
         if key not in known:
             trial = Dataset(DATA, gpu_of(constants))
             found = summaries(scored(trial, wanted), {})
-            known[key] = sum(one.mape_percent for one in found) / len(found)
+            known[key] = fsum(one.mape_percent for one in found) / len(found)
             write_scores(path, known)
         return known[key]
 

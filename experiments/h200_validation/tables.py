@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
+from math import fsum
 from pathlib import Path
 
 from variants import GPU_NAME, HERE, ROOT
@@ -86,7 +87,7 @@ def misses(dataset: Dataset, rows: Sequence[Scored]) -> None:
                 "what": what,
                 "points": len(groups[what]),
                 "mape_percent": _mean_absolute(groups[what]),
-                "bias_percent": sum(groups[what]) / len(groups[what]),
+                "bias_percent": fsum(groups[what]) / len(groups[what]),
                 "kernels": _kernels(dataset, what),
             }
             for what in worst
@@ -95,7 +96,7 @@ def misses(dataset: Dataset, rows: Sequence[Scored]) -> None:
 
 
 def _mean_absolute(errors: Sequence[float]) -> float:
-    return sum(map(abs, errors)) / len(errors)
+    return fsum(map(abs, errors)) / len(errors)
 
 
 def _kernels(dataset: Dataset, what: str) -> str:

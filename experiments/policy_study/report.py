@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import fsum
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -306,7 +307,7 @@ def max_min_against_sum(cases: int) -> tuple[int, float]:
         fair, fast = water_fill(curves, together), best_sum(curves, together)
         if fair is not None and fast is not None:
             sums = [
-                sum(progress_at(curve, count) for curve, count in zip(curves, counts, strict=True))
+                fsum(progress_at(curve, count) for curve, count in zip(curves, counts, strict=True))
                 for counts in (fair, fast)
             ]
             losses.append(1.0 - sums[0] / sums[1])
@@ -413,7 +414,7 @@ def _latency_table(rows: Sequence[Latency]) -> str:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return fsum(values) / len(values)
 
 
 def _wrapped(text: str) -> str:

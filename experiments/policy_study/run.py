@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields
+from math import fsum
 from pathlib import Path
 from typing import TypeVar
 
@@ -167,7 +168,7 @@ def rows_of(pair: Pair) -> list[Row]:
     """A pair under every policy and oracle."""
     gpu, kernels, trace = gpu_of(pair.gpu), models(pair.gpu), pair.trace
     solo = solo_makespans(trace, gpu, kernels)
-    serial_us = sum(solo.values())
+    serial_us = fsum(solo.values())
     kind = class_of(pair)
     rows = []
     for policy in POLICIES[pair.gpu]:
@@ -219,10 +220,10 @@ def passes(result: Result, stream: str, until_us: float) -> float:
     A kernel that was under way counts by time: the replay did not end then, so that nothing tells of its blocks.
     """
     runs = [run for run in result.kernel_runs if run.stream == stream]
-    done = sum(
+    done = fsum(
         run.solo_us * min(1.0, max(0.0, (until_us - run.start_us) / (run.end_us - run.start_us))) for run in runs
     )
-    return done / sum(run.solo_us for run in runs if run.request == 0) if runs else 0.0
+    return done / fsum(run.solo_us for run in runs if run.request == 0) if runs else 0.0
 
 
 # ---- rows on disk ----------------------------------------------------------------------------------------------------

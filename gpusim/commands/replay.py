@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
         require_new_folder(args.out)
     trace = load_trace(args.trace)
     try:
-        comparison = _compared(trace, _gpu(trace, args.gpu), args.policy or list(DEFAULT_POLICIES), args.restart)
+        policies = args.policy or list(DEFAULT_POLICIES)
+        comparison = _compared(trace, _gpu(trace, args.gpu), policies, args.restart, args.out is not None)
     except InputError as error:
         if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
             raise InputError(args.trace, error.place, error.problem, error.expected) from None
@@ -73,13 +74,13 @@ def _gpu(trace: Trace, name: str | None) -> GPU:
     return load_shipped_gpu(trace.device) if name is None else gpu_from(name)
 
 
-def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool) -> Comparison:
+def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool, placements: bool) -> Comparison:
     from gpusim.report import compare
 
     if not sys.stderr.isatty():
-        return compare(trace, gpu, policies, restart=restart)
+        return compare(trace, gpu, policies, restart=restart, placements=placements)
     try:
-        return compare(trace, gpu, policies, _show_progress, restart)
+        return compare(trace, gpu, policies, _show_progress, restart, placements)
     finally:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

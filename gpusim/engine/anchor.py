@@ -8,9 +8,11 @@ so that the mean resident warps of that replay come closest to the recorded ones
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import fsum
 
 from gpusim.contention import (
+    MOST_BUSY,
     SHARED,
     MemoryLoad,
     Sharing,
@@ -21,7 +23,7 @@ from gpusim.contention import (
     unstretched,
 )
 from gpusim.engine.compiled import tell_if_plain
-from gpusim.engine.core import NEVER, MixRates, SMArray
+from gpusim.engine.core import NEVER, MixRates, Resolve, SMArray, Stretch
 from gpusim.engine.core import Mix as SlotMix
 from gpusim.errors import InputError
 from gpusim.gpu import GPU
@@ -47,16 +49,19 @@ class KernelModel:
         persistent: its grid is sized to the SMs that it may use, and its blocks divide the work.
         footprint: what a resident block holds of an SM.
         blocks_per_sm: most resident blocks of this kernel alone.
+        sm_count: SMs of the GPU that it is replayed on.
         carveout_bytes: shared memory that an idle SM is set to for it.
         sharing: what its warps ask of an SM.
         unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
         load: what one such block adds to the load of L2 and DRAM.
-        own_load: load of all its blocks when it has the whole device.
+        resident_share: mean resident blocks of an SM alone, as recorded, over the most.
+        own_load: load of its blocks when it has the whole device to itself: it follows from the rest.
         age_preference: how strongly old blocks go before young ones.
         jitter: standard deviation of a block's work.
         latency_us: launch latency.
         issue_us: SM-time of all issue slots that a block needs.
         dram_share_us: share of the sustained DRAM bandwidth x time that a block needs.
+        l2_share_us: the same of what L2 sustains.
         solo_us: what it takes alone on the whole GPU: the recorded duration on the recording GPU.
         seed: of the jitter; the same for the same launch.
     """
@@ -66,18 +71,47 @@ class KernelModel:
     persistent: bool
     footprint: Footprint
     blocks_per_sm: int
+    sm_count: int
     carveout_bytes: int
     sharing: Sharing
     unit_us: float
     load: MemoryLoad
-    own_load: MemoryLoad
+    resident_share: float
     age_preference: float
     jitter: float
     latency_us: float
     issue_us: float
     dram_share_us: float
+    l2_share_us: float
     solo_us: float
     seed: int
+    own_load: MemoryLoad = field(init=False)
+
+    def __post_init__(self) -> None:
+        residents = self.resident_share * self.most_resident
+        alone = residents * self.sm_count / _time_at(self.sharing, residents)
+        object.__setattr__(self, "own_load", MemoryLoad(self.load.dram * alone, self.load.l2 * alone))
+
+    @property
+    def most_resident(self) -> int:
+        """Most resident blocks of an SM when it has the device to itself."""
+        return min(self.blocks_per_sm, -(-self.blocks // self.sm_count))
+
+    @property
+    def full_pace(self) -> float:
+        """Progress of all blocks that it can have resident alone, L2 and DRAM free; 1: that of a block as recorded."""
+        most = self.most_resident
+        full = min(self.sm_count, self.blocks - (most - 1) * self.sm_count)  # SMs that hold the most; others 1 less
+        pace = full * most / mix_times([(self.sharing, most)])[0]
+        if most > 1:
+            pace += (self.sm_count - full) * (most - 1) / mix_times([(self.sharing, most - 1)])[0]
+        return pace
+
+    @property
+    def most_share_us(self) -> float:
+        """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
+        pace = self.full_pace
+        return self.unit_us * memory_stretch(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
 
     @property
     def need(self) -> tuple[int, int, int, int]:
@@ -96,6 +130,7 @@ class KernelModel:
             unit_us=self.unit_us * more,
             issue_us=self.issue_us * more,
             dram_share_us=self.dram_share_us * more,
+            l2_share_us=self.l2_share_us * more,
         )
 
     def busy_us(self, resource: str) -> float:
@@ -112,8 +147,8 @@ def mix_rates(
     """
     times = mix_times([(model.sharing, count) for model, count in residents], least)
     rates = [1.0 / (model.unit_us * time) for (model, _), time in zip(residents, times, strict=True)]
-    dram = sum(count * model.load.dram / time for (model, count), time in zip(residents, times, strict=True))
-    l2 = sum(count * model.load.l2 / time for (model, count), time in zip(residents, times, strict=True))
+    dram = fsum(count * model.load.dram / time for (model, count), time in zip(residents, times, strict=True))
+    l2 = fsum(count * model.load.l2 / time for (model, count), time in zip(residents, times, strict=True))
     return rates, dram, l2
 
 
@@ -127,15 +162,15 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     recorded = launch.duration_us
     latency = min(gpu.model.launch_latency_us, LATENCY_SHARE * recorded)
     best, makespan = _fitted(model, gpu)
-    unit = best.unit_us * (recorded - latency) / makespan
-    dram_bytes = _dram_bytes(launch)
+    fitted = replace(best, unit_us=best.unit_us * (recorded - latency) / makespan)
+    most = fitted.most_share_us
     return replace(
-        best,
-        unit_us=unit,
+        fitted,
         latency_us=latency,
         solo_us=recorded,
         issue_us=_issue_us(launch, gpu),
-        dram_share_us=dram_bytes / (gpu.model.dram_sustained_gb_per_s * 1e3),
+        dram_share_us=min(most, _dram_bytes(launch) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
+        l2_share_us=min(most, _l2_us(launch.mix, gpu)),
     )
 
 
@@ -171,17 +206,39 @@ def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
         return {0: memory_stretch(dram, l2, model.own_load)}
 
     array = sm_array(gpu, 1, resolve, stretch)
-    array.submit(0, model.blocks, model.need, model.carveout_bytes, model.jitter, model.seed, 0.0, 0.0)
+    submit(array, 0, model)
     array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
     array.set_line([0], [0])
     array.dispatch()
     array.advance(NEVER)
-    held, active = array.block_time(), sum(end - start for _, _, start, end in array.spans(0))
+    held, active = array.block_time(), fsum(end - start for _, _, start, end in array.spans(0))
     return array.now, held / active, active / gpu.sm_count / array.now
 
 
-def sm_array(gpu: GPU, slots: int, resolve, stretch, domains: list[int] | None = None) -> SMArray:  # type: ignore[no-untyped-def]
-    """The SMs of a GPU, empty."""
+def submit(array: SMArray, slot: int, model: KernelModel) -> None:
+    """Make a launch known to the SMs under a slot."""
+    array.submit(
+        slot,
+        model.blocks,
+        model.need,
+        model.carveout_bytes,
+        model.jitter,
+        model.seed,
+        model.issue_us,
+        model.dram_share_us,
+        model.l2_share_us,
+    )
+
+
+def sm_array(
+    gpu: GPU,
+    slots: int,
+    resolve: Resolve,
+    stretch: Stretch,
+    domains: list[int] | None = None,
+    capacity: Sequence[float] = (1.0,),
+) -> SMArray:
+    """The SMs of a GPU, empty; ``domains`` and ``capacity`` as in `SMArray`, one domain with all of it by default."""
     tell_if_plain()
     limits = gpu.limits
     domains = domains if domains is not None else [0] * gpu.sm_count
@@ -197,7 +254,7 @@ def sm_array(gpu: GPU, slots: int, resolve, stretch, domains: list[int] | None =
         ),
         list(range(gpu.sm_count)),
         domains,
-        max(domains) + 1,
+        list(capacity),
         resolve,
         stretch,
         LOAD_STEP,
@@ -234,23 +291,25 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         gpu.limits.sub_partitions,
         gpu.model,
     )
-    load, own, free = _memory(launch, kernel, residents, fit.blocks_per_sm, gpu)
+    load, free = _memory(launch, kernel, residents, gpu)
     return KernelModel(
         launch=launch,
         blocks=launch.blocks,
         persistent=is_persistent(launch, fit.blocks_per_sm, gpu.sm_count),
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
+        sm_count=gpu.sm_count,
         carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, gpu),
         sharing=kernel,
         unit_us=free,
         load=load,
-        own_load=own,
+        resident_share=residents / min(fit.blocks_per_sm, -(-launch.blocks // gpu.sm_count)),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
         latency_us=0.0,
         issue_us=0.0,
         dram_share_us=0.0,
+        l2_share_us=0.0,
         solo_us=launch.duration_us,
         seed=1,
     )
@@ -262,21 +321,22 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
     return max(1.0, min(most, warps / foot.warps)) if warps else most
 
 
-def _memory(
-    launch: KernelLaunch, kernel: Sharing, residents: float, blocks_per_sm: int, gpu: GPU
-) -> tuple[MemoryLoad, MemoryLoad, float]:
-    """Load of one block, load of the whole launch, and the share of its time left when L2 and DRAM are free."""
+def _memory(launch: KernelLaunch, kernel: Sharing, residents: float, gpu: GPU) -> tuple[MemoryLoad, float]:
+    """Load of one block, and the share of its time left when L2 and DRAM are free."""
     duration = launch.duration_us
     dram = _dram_bytes(launch) * launch.blocks / duration / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (duration * _active_share(launch.mix))
     free = unstretched(dram, l2)
-    dram, l2 = min(dram, 0.985) / free, min(l2, 0.985) / free
-    whole, low = residents * gpu.sm_count, int(residents)
+    dram, l2 = min(dram, MOST_BUSY) / free, min(l2, MOST_BUSY) / free
+    whole, time = residents * gpu.sm_count, _time_at(kernel, residents)
+    return MemoryLoad(dram * time / whole, l2 * time / whole), free
+
+
+def _time_at(kernel: Sharing, residents: float) -> float:
+    """Time per instruction at a mean number of resident blocks, relative to the recording: linear in between."""
+    low = int(residents)
     time = mix_times([(kernel, low)])[0]
-    if residents > low:
-        time += (residents - low) * (mix_times([(kernel, low + 1)])[0] - time)
-    block = MemoryLoad(dram * time / whole, l2 * time / whole)
-    return block, MemoryLoad(dram, l2), free
+    return time + (residents - low) * (mix_times([(kernel, low + 1)])[0] - time) if residents > low else time
 
 
 def _issue_us(launch: KernelLaunch, gpu: GPU) -> float:

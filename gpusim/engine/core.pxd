@@ -3,7 +3,7 @@ cimport cython
 
 # numbers that core.py sets once (those that other modules read stay Python's, with a copy for C)
 cdef long long RESOURCES, USES, FIRST_MIXES, SKIPPED_WAVES, _BINS
-cdef double FINISHED, ROUNDING, _NEVER
+cdef double FINISHED, SLACK, ROUNDING, _NEVER
 
 cdef long long below_prime(long long x) noexcept
 @cython.locals(x=cython.longlong)
@@ -22,9 +22,10 @@ cdef class SMArray:
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
     cdef long long[::1] cap, here, ran, line, line_queue, open, after_add, after_drop, rates_at
     cdef long long[::1] group_first, first_rate, rate_slot, slowed_by, stretched
-    cdef double[::1] since, due, issue_now, dram_now, group_due, work, rate, jitter
-    cdef double[::1] issue_demand, dram_demand, first_start, dispatched_at, throughput, carried
+    cdef double[::1] since, due, issue_now, dram_now, l2_now, group_due, work, rate, jitter
+    cdef double[::1] issue_demand, dram_demand, l2_demand, first_start, dispatched_at, throughput, carried
     cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
+    cdef double[::1] capacity, dram_served, l2_served
     cdef double[::1] mix_dram, mix_l2, rates, slowed_rates, history
 
     @cython.locals(number=cython.longlong, i=cython.longlong)
@@ -38,7 +39,7 @@ cdef class SMArray:
     cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart=*)
     @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong)
     cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
-                 double issue_demand, double dram_demand)
+                 double issue_demand, double dram_demand, double l2_demand)
     @cython.locals(sm=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)
@@ -66,7 +67,7 @@ cdef class SMArray:
     cdef void project(self, long long sm) noexcept
     @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
                    mix=cython.longlong, due=cython.double, issue=cython.double,
-                   dram=cython.double, rate=cython.double, left=cython.double)
+                   dram=cython.double, l2=cython.double, rate=cython.double, left=cython.double)
     cdef void set_rates(self, long long sm) noexcept
     @cython.locals(i=cython.longlong)
     cdef void slow_down(self, long long mix, long long domain) noexcept
@@ -98,8 +99,12 @@ cdef class SMArray:
     cdef settle(self)
     cdef void watch(self, long long domain) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong,
-                   factor=cython.double, factors=dict)
+                   factor=cython.double, excess=cython.double, factors=dict)
     cdef restretch(self, long long domain)
+    @cython.locals(sm=cython.longlong)
+    cdef void slow_all(self, long long domain) noexcept
+    @cython.locals(served=cython.double)
+    cdef double excess(self, long long domain) noexcept
     @cython.locals(i=cython.longlong, sm=cython.longlong, j=cython.longlong, spare=cython.longlong,
                    length=cython.double, end=cython.double, run=cython.double)
     cdef skip(self, double until)

@@ -6,7 +6,8 @@ This file is plain Python. Where a C compiler is at hand the build compiles it (
 it runs a hundred times faster; the two give the same bits, which a test asserts. It knows resources, residents,
 rates and time; it knows no policy, no contention formula and no trace. Rates come from two functions that the
 caller hands in: one gives the progress of every block of a mix of residents, one the stretch that the shared
-memory system adds to it.
+memory system adds to it. What the two leave undone it does itself: a memory domain that would serve more than it can
+slows all its blocks by as much as that is over.
 
 Vocabulary: a *slot* is the number under which a kernel launch is known here while it is active; a *mix* is how many
 blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), its *rate* is work per
@@ -25,6 +26,7 @@ BINS = 128  # bins of the usage history; their width doubles when the history ou
 FIRST_MIXES = 64  # mixes that the tables hold before they grow
 SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by is then within 0.5 % of the whole
 FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
+SLACK = 1e-9  # relative, of what a memory domain can serve: rounding is no excess
 ROUNDING = 4e-16  # relative, of the clock: late in a long replay a short block's end rounds to this
 NEVER = 1e300
 BUILT_FROM = ""
@@ -85,7 +87,7 @@ class SMArray:
         limits: registers, shared memory bytes, warps and block slots of one SM.
         order: SMs in the order in which equal room is filled.
         domains: memory domain of each SM.
-        domain_count: number of memory domains.
+        capacity: what each memory domain can serve of DRAM and L2, 1 being all that the device can.
         resolve: gives, for a mix, the rate (work/us) of the blocks of each slot in order of age, and the load that
             the mix puts on DRAM and L2 when nothing stretches it (1 = all that the domain can serve).
         stretch: gives, for a domain and its DRAM and L2 load, the factor by which the blocks of each slot in use are
@@ -101,7 +103,7 @@ class SMArray:
         limits: tuple[int, int, int, int],
         order: list[int],
         domains: list[int],
-        domain_count: int,
+        capacity: list[float],
         resolve: Resolve,
         stretch: Stretch,
         load_step: float,
@@ -117,7 +119,8 @@ class SMArray:
         self.carveout = array("q", [limits[1]] * sms)
         self.sm_order = array("q", order)
         self.domain = array("q", domains)
-        self.domain_count = domain_count
+        self.domain_count = domain_count = len(capacity)
+        self.capacity = array("d", capacity)
         # one entry an SM
         self.count = zeros(sms)
         self.used = zeros(sms * RESOURCES)
@@ -126,6 +129,7 @@ class SMArray:
         self.due = array("d", [_NEVER] * sms)
         self.issue_now = reals(sms)
         self.dram_now = reals(sms)
+        self.l2_now = reals(sms)
         self.room = zeros(sms)
         self.dirty = zeros(sms)
         self.group = max(1, int(sms**0.5))
@@ -148,6 +152,7 @@ class SMArray:
         self.jitter = reals(slots)
         self.issue_demand = reals(slots)
         self.dram_demand = reals(slots)
+        self.l2_demand = reals(slots)
         self.first_start = array("d", [-1.0] * slots)
         self.dispatched_at = array("d", [-1.0] * slots)
         self.rate_at = zeros(slots)
@@ -173,6 +178,8 @@ class SMArray:
         self.l2_load = reals(domain_count)
         self.dram_seen = reals(domain_count)
         self.l2_seen = reals(domain_count)
+        self.dram_served = reals(domain_count)
+        self.l2_served = reals(domain_count)
         self.slowdown = array("d", [1.0] * (domain_count * slots))
         self.stretched = array("q", range(1, domain_count + 1))  # number of the last stretch: no two share one
         self.stretches = domain_count
@@ -276,6 +283,7 @@ class SMArray:
         seed: int,
         issue_demand: float,
         dram_demand: float,
+        l2_demand: float,
     ) -> None:
         """Make a launch known: its blocks wait until its caps and place in line let them in.
 
@@ -288,7 +296,8 @@ class SMArray:
             jitter: standard deviation of a block's work over the mean.
             seed: of the jitter.
             issue_demand: SM-microseconds of all issue slots for one block, for the history.
-            dram_demand: share of the DRAM bandwidth x us for one block, for the history.
+            dram_demand: share of the DRAM bandwidth x us for one block, for the history and what its domain serves.
+            l2_demand: the same of L2, for what its domain serves.
         """
         self.wanted_carveout[slot] = carveout
         for r in range(RESOURCES):
@@ -301,6 +310,7 @@ class SMArray:
         self.jitter[slot] = jitter
         self.issue_demand[slot] = issue_demand
         self.dram_demand[slot] = dram_demand
+        self.l2_demand[slot] = l2_demand
         self.first_start[slot] = -1.0
         self.dispatched_at[slot] = -1.0
         self.carried[slot] = 0.0
@@ -588,6 +598,7 @@ class SMArray:
         due = _NEVER
         issue = 0.0
         dram = 0.0
+        l2 = 0.0
         for j in range(base, base + n):
             k = self.owner[j]
             self.rate_at[k] = self.rates_at[mix + k]
@@ -598,11 +609,15 @@ class SMArray:
             self.rate[j] = rate
             issue += rate * self.issue_demand[k]
             dram += rate * self.dram_demand[k]
+            l2 += rate * self.l2_demand[k]
             left = self.work[j] / rate
             if left < due:
                 due = left
+        self.dram_served[self.domain[sm]] += dram - self.dram_now[sm]
+        self.l2_served[self.domain[sm]] += l2 - self.l2_now[sm]
         self.issue_now[sm] = issue
         self.dram_now[sm] = dram
+        self.l2_now[sm] = l2
         if n > 0:
             due = self.since[sm] + (due if due > 0.0 else 0.0)
         self.due[sm] = due
@@ -808,9 +823,10 @@ class SMArray:
                 self.restretch(d)
 
     def watch(self, domain: int) -> None:
-        """Note when a domain's load has moved far enough to matter."""
+        """Note when a domain's load has moved far enough to matter, or it would serve more than it can."""
         if (
-            abs(self.dram_load[domain] - self.dram_seen[domain]) > self.load_step
+            self.excess(domain) > 1.0 + SLACK
+            or abs(self.dram_load[domain] - self.dram_seen[domain]) > self.load_step
             or abs(self.l2_load[domain] - self.l2_seen[domain]) > self.load_step
         ):
             self.restless = True
@@ -830,13 +846,35 @@ class SMArray:
         factors = self.stretch_of(domain, dram, l2)
         for slot, factor in factors.items():
             self.slowdown[domain * self.slots + slot] = factor
+        self.slow_all(domain)
+        excess = self.excess(domain)
+        if excess > 1.0:
+            for slot, factor in factors.items():
+                self.slowdown[domain * self.slots + slot] = factor * excess
+            self.slow_all(domain)
+        self.note_all_due()
+
+    def slow_all(self, domain: int) -> None:
+        """Give the SMs of a domain the rates that its slowdowns leave, and note what it serves."""
         self.stretches += 1
         self.stretched[domain] = self.stretches
         for sm in range(self.sms):
             if self.domain[sm] == domain and self.count[sm] > 0:
                 self.charge(sm, self.now)
                 self.set_rates(sm)
-        self.note_all_due()
+        self.dram_served[domain] = 0.0
+        self.l2_served[domain] = 0.0
+        for sm in range(self.sms):
+            if self.domain[sm] == domain:
+                self.dram_served[domain] += self.dram_now[sm]
+                self.l2_served[domain] += self.l2_now[sm]
+
+    def excess(self, domain: int) -> float:
+        """What a domain serves of DRAM or L2 over what it can, whichever is more."""
+        served = self.dram_served[domain]
+        if self.l2_served[domain] > served:
+            served = self.l2_served[domain]
+        return served / self.capacity[domain]
 
     def skip(self, until: float) -> None:
         """Jump over a stretch in which every launch only replaces blocks by its own, leaving two waves of each.

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import fsum
 from typing import Any
 
 import simpy
 
 from gpusim.contention import age_shares, binding, capped_time, memory_stall_share, memory_stretch
-from gpusim.engine.anchor import KernelModel, mix_rates, sm_array
+from gpusim.engine.anchor import KernelModel, mix_rates, sm_array, submit
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
 from gpusim.engine.rounds import round_rates
 from gpusim.errors import InputError
@@ -47,6 +48,7 @@ class Launch:
         admitted: the policy has let it start.
         bound_us: time by the resource that bound it.
         turn: as in `gpusim.policies.base.KernelView`.
+        view: what policies see of it while that stays as it is.
     """
 
     id: int
@@ -65,6 +67,7 @@ class Launch:
     bound_us: dict[str, float] = field(default_factory=dict)
     spans: Spans | None = None
     turn: int = 0
+    view: KernelView | None = None
 
     @property
     def internal(self) -> bool:
@@ -82,6 +85,7 @@ class Device:
         streams: names of the trace's streams.
         busy_streams: gives the streams that still have work.
         unready: as ``View.unready``.
+        keep_spans: note where the blocks of each launch ran.
     """
 
     def __init__(
@@ -92,8 +96,10 @@ class Device:
         streams: Sequence[str],
         busy_streams: Callable[[], tuple[str, ...]],
         unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
+        keep_spans: bool = True,
     ) -> None:
         self._env = env
+        self._keep_spans = keep_spans
         self._gpu = gpu
         self._policy = policy
         self._busy_streams = busy_streams
@@ -104,7 +110,9 @@ class Device:
         domains = border.memory_domains(ask(policy, policy.memory_domains, gpu, streams))
         self._domain_share = [share for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
-        self._sms = sm_array(gpu, self._slot_count, self._resolve, self._stretch, _domain_of_sm(domains, gpu))
+        self._sms = sm_array(
+            gpu, self._slot_count, self._resolve, self._stretch, _domain_of_sm(domains, gpu), self._domain_share
+        )
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
@@ -126,6 +134,7 @@ class Device:
         self._idle: simpy.Event | None = None
         self._wake_us = NEVER
         self._noted_us = 0.0
+        self._bound_by: dict[int, str] = {}  # what binds each slot since then
         self.finished: list[Launch] = []
         env.process(self._run())
 
@@ -198,12 +207,13 @@ class Device:
             self._sms.now = max(self._sms.now, now)
 
     def _end(self, slot: int) -> None:
+        self._note_bounds()
         launch = self._slots.pop(slot)
-        self._note_bounds(extra=(launch,))
+        self._bound_by.pop(slot, None)
         launch.start_us = self._sms.started_at(slot)
         launch.dispatched_us = self._sms.dispatched(slot)
         launch.end_us = self._sms.now
-        launch.spans = self._spans(slot)
+        launch.spans = self._spans(slot) if self._keep_spans else None
         self._blocks_ended += launch.model.blocks
         del self._launches[launch.id]
         self._grants.pop(launch.id, None)
@@ -245,7 +255,7 @@ class Device:
         for grant in partition.grants:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
-                launch.admitted = True
+                launch.admitted, launch.view = True, None
                 timeout = self._env.timeout(launch.model.latency_us, launch)
                 assert timeout.callbacks is not None
                 timeout.callbacks.append(lambda event: self._arrive(event.value))
@@ -286,20 +296,12 @@ class Device:
             return
         launch.model = model = self._sized(launch)
         launch.slot = slot = self._slot_for(model)
+        launch.view = None
         self._slots[slot] = launch
         last, self._last_model[slot] = self._last_model[slot], model
         if (last is not None and last is not model) or len(self._mix_loads) > MOST_MIXES:
             self._forget_mixes()
-        self._sms.submit(
-            slot,
-            model.blocks,
-            model.need,
-            model.carveout_bytes,
-            model.jitter,
-            model.seed,
-            model.issue_us,
-            model.dram_share_us,
-        )
+        submit(self._sms, slot, model)
         self._place()
         if self._idle is not None:
             idle, self._idle = self._idle, None
@@ -345,6 +347,7 @@ class Device:
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_line([_slot(self._launches[grant.kernel]) for grant in line], [grant.queue for grant in line])
         self._sms.dispatch()
+        self._bound_by = {slot: self._bound_now(launch) for slot, launch in self._slots.items()}
 
     def _limit(self, line: Sequence[Grant]) -> None:
         """Take over the shares and quotas that grants are limited to."""
@@ -363,7 +366,7 @@ class Device:
         return View(
             now_us=self._env.now,
             gpu=self._gpu,
-            kernels=tuple(self._kernel_view(launch) for launch in self._launches.values()),
+            kernels=tuple(launch.view or self._kernel_view(launch) for launch in self._launches.values()),
             streams=self._busy_streams(),
             residents=self._residents,
             solo_rate=self._solo_rate,
@@ -377,7 +380,7 @@ class Device:
         model, slot = launch.model, launch.slot
         if id(model) not in self._known_views:
             self._known_views[id(model)] = _fixed_view(model)
-        return KernelView(
+        view = KernelView(
             id=launch.id,
             stream=launch.stream,
             stream_index=launch.stream_index,
@@ -391,6 +394,9 @@ class Device:
             turn=launch.turn,
             **self._known_views[id(model)],
         )
+        if slot is None:
+            launch.view = view
+        return view
 
     def _residents(self, kernel: int) -> Sequence[int]:
         slot = self._launches[kernel].slot
@@ -419,10 +425,14 @@ class Device:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
         rates, dram, l2 = self._rates_of(models)
         everywhere = float(self._gpu.sm_count if sms is None else sms)
-        return [
+        stretched = [
             count * rate / memory_stretch(dram * everywhere, l2 * everywhere, model.own_load)
             for (model, count), rate in zip(models, rates, strict=True)
         ]
+        of_dram = [rate * model.dram_share_us for (model, _), rate in zip(models, stretched, strict=True)]
+        of_l2 = [rate * model.l2_share_us for (model, _), rate in zip(models, stretched, strict=True)]
+        excess = max(1.0, everywhere * fsum(of_dram), everywhere * fsum(of_l2))
+        return [rate / excess for rate in stretched]
 
     def _rates_of(self, models: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
         """`mix_rates`, worked out once for each mix of kernels."""
@@ -500,20 +510,20 @@ class Device:
 
     # ---- what bound whom --------------------------------------------------------------------------------------------
 
-    def _note_bounds(self, extra: tuple[Launch, ...] = ()) -> None:
-        """Book the time since the last note on the resource that binds each kernel now."""
+    def _note_bounds(self) -> None:
+        """Book the time since the last note on the resource that bound each kernel when it began."""
         passed = self._sms.now - self._noted_us
         self._noted_us = self._sms.now
         if passed <= 0.0:
             return
-        for launch in (*self._slots.values(), *extra):
-            resource = self._bound_now(launch)
-            launch.bound_us[resource] = launch.bound_us.get(resource, 0.0) + passed
+        for slot, resource in self._bound_by.items():
+            bound_us = self._slots[slot].bound_us
+            bound_us[resource] = bound_us.get(resource, 0.0) + passed
 
     def _bound_now(self, launch: Launch) -> str:
         slot = _slot(launch)
         fullest = self._sms.fullest_sm(slot)
-        mix = self._sms.mix_of(fullest) if fullest >= 0 else ((slot, launch.model.blocks_per_sm),)
+        mix = self._sms.mix_of(fullest) if fullest >= 0 else ((slot, launch.model.most_resident),)
         sm = max(0, fullest)
         residents = [(self._model(s), count) for s, count in mix]
         index = [s for s, _ in mix].index(slot)
@@ -537,7 +547,7 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
         "footprint": model.footprint,
         "blocks_per_sm": model.blocks_per_sm,
         "solo_us": model.solo_us,
-        "bound_by": binding([(model.sharing, model.blocks_per_sm)], 0, own.dram, own.l2, own),
+        "bound_by": binding([(model.sharing, model.most_resident)], 0, own.dram, own.l2, own),
         "dram_load": own.dram,
         "l2_load": own.l2,
         "issue_us": model.busy_us("issue_cycles"),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
+from math import fsum
 from typing import assert_never
 
 import simpy
@@ -13,11 +14,13 @@ import simpy
 from gpusim.engine.anchor import KernelModel, anchored
 from gpusim.engine.arrivals import host_queues, release_times, unready
 from gpusim.engine.device import Device, Launch, placements
+from gpusim.engine.serial import Chain, in_order, is_chain
 from gpusim.engine.transfer import transferred
 from gpusim.errors import InputError, quote
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.policies.base import Policy
 from gpusim.policies.checks import name_of, named
+from gpusim.policies.hardware import Serial
 from gpusim.policies.registry import policy_from
 from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
 from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, Trace, launch_waits
@@ -94,6 +97,7 @@ def replay(
     solo: Mapping[str, float] | None = None,
     seed: int | None = None,
     restart: bool = False,
+    placements: bool = True,
 ) -> Result:
     """Replay a trace.
 
@@ -106,6 +110,7 @@ def replay(
         seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording. What kernels
             take alone stays as it is.
         restart: every stream starts again when it ends, until each has ended once (`gpusim.result.Result.passes`).
+        placements: keep where the blocks of each launch ran, which is most of the memory that a long replay takes.
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever, a
@@ -121,7 +126,7 @@ def replay(
         solo = solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
-    run = _Replay(trace, gpu, chosen, kernels, MOST_TURNS * sum(solo.values()) if restart else None)
+    run = _Replay(trace, gpu, chosen, kernels, MOST_TURNS * sum(solo.values()) if restart else None, placements)
     run.run()
     return run.result(solo, policy if isinstance(policy, str) else name_of(chosen), device)
 
@@ -144,14 +149,28 @@ def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
 
 def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:
     """Only the makespan of a replay."""
+    if type(policy) is Serial and is_chain(trace):
+        return _chain_us(trace, gpu, kernels)
     return max(stream_ends(trace, gpu, policy, kernels).values())
+
+
+def _chain_us(trace: Trace, gpu: GPU, kernels: Kernels) -> float:
+    """The makespan of a chain under serial."""
+    work_out(trace, kernels)
+    chain = Chain(gpu)
+    for op, launch in in_order(trace):
+        chain.run(kernels.model(launch, op))
+    return chain.now_us
 
 
 def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> dict[str, float]:
     """Only the end of each stream in a replay, us."""
     run = _Replay(trace, gpu, policy, kernels)
     run.run()
-    return {stream.name: max(r.end_us for r in run.requests if r.stream == stream.name) for stream in trace.streams}
+    ends = dict.fromkeys((stream.name for stream in trace.streams), 0.0)
+    for request in run.requests:
+        ends[request.stream] = max(ends[request.stream], request.end_us)
+    return ends
 
 
 def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
@@ -174,7 +193,7 @@ def work_out(trace: Trace, kernels: Kernels) -> None:
 
 
 def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
-    once = sum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
+    once = fsum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
     releases, end = release_times(stream), 0.0
     for release in releases:
         end = max(end, release or 0.0) + once
@@ -189,7 +208,7 @@ def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Ke
         assert_never(op)
     models = [kernels.model(launch, op.id) for launch in op.launches()]
     if all(launch.stream == "main" for launch in op.launches()):
-        return sum(model.solo_us for model in models)
+        return fsum(model.solo_us for model in models)
     key = tuple((id(model), launch.stream) for model, launch in zip(models, op.launches(), strict=True))
     if key not in kernels.alone_us:
         one = stream.model_copy(update={"operations": (op.model_copy(update={"depends_on": ()}),), "arrivals": None})
@@ -222,7 +241,15 @@ class _Timed:
 class _Replay:
     """One replay; with a time limit (us) streams restart until each has ended once."""
 
-    def __init__(self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels, limit_us: float | None = None) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        gpu: GPU,
+        policy: Policy,
+        kernels: Kernels,
+        limit_us: float | None = None,
+        keep_placements: bool = False,
+    ) -> None:
         self.trace = trace
         self.gpu = gpu
         self.policy = policy
@@ -238,6 +265,7 @@ class _Replay:
             names,
             lambda: tuple(name for name in names if self.busy[name]),
             lambda: unready(self.queues, self.env.now),
+            keep_placements,
         )
         self.copy_engines = {direction: simpy.Resource(self.env, 1) for direction in ("h2d", "d2h", "d2d", "p2p")}
         self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
@@ -368,7 +396,7 @@ class _Replay:
             kernel_runs=tuple(_kernel_run(p) for p in rows),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
-            stream_runs=tuple(self._stream_run(stream, solo[stream.name]) for stream in self.trace.streams),
+            stream_runs=self._stream_runs(solo),
             placements=placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
             usage=self.device.usage(),
             notes=notes,
@@ -390,23 +418,35 @@ class _Replay:
 
     def _pass_us(self, stream: Stream) -> float:
         """Work of one pass: what each of its kernels takes alone, each copy and all host work, added."""
-        return sum(
+        return fsum(
             op.duration_us
             if isinstance(op, Copy | Host)
-            else sum(self.kernels.model(launch, op.id).solo_us for launch in op.launches())
+            else fsum(self.kernels.model(launch, op.id).solo_us for launch in op.launches())
             for op in stream.operations
         )
 
-    def _stream_run(self, stream: Stream, solo_us: float) -> StreamRun:
-        requests = [request for request in self.requests if request.stream == stream.name]
-        if self.limit_us is not None:
-            requests = requests[:1]
-        others = ("copy", "host")
-        starts = [op.start_us for op in self.operations if op.stream == stream.name and op.kind in others]
-        starts += [pending.launch.start_us for pending in self.pending if pending.launch.stream == stream.name]
-        release = min((request.release_us for request in requests), default=0.0)
-        end = max((request.end_us for request in requests), default=0.0)
-        return StreamRun(stream.name, stream.priority, release, min(starts, default=0.0), end, solo_us)
+    def _stream_runs(self, solo: Mapping[str, float]) -> tuple[StreamRun, ...]:
+        requests: dict[str, list[RequestRun]] = {stream.name: [] for stream in self.trace.streams}
+        starts: dict[str, list[float]] = {stream.name: [] for stream in self.trace.streams}
+        for request in self.requests:
+            if self.limit_us is None or not requests[request.stream]:
+                requests[request.stream].append(request)
+        for op in self.operations:
+            if op.kind in ("copy", "host"):
+                starts[op.stream].append(op.start_us)
+        for pending in self.pending:
+            starts[pending.launch.stream].append(pending.launch.start_us)
+        return tuple(
+            StreamRun(
+                stream.name,
+                stream.priority,
+                min((request.release_us for request in requests[stream.name]), default=0.0),
+                min(starts[stream.name], default=0.0),
+                max((request.end_us for request in requests[stream.name]), default=0.0),
+                solo[stream.name],
+            )
+            for stream in self.trace.streams
+        )
 
 
 def _kernel_run(pending: _Pending) -> KernelRun:

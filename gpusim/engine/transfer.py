@@ -14,9 +14,9 @@ from gpusim.occupancy import footprint, occupancy
 def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> KernelModel:
     """The kernel on another GPU.
 
-    Latency keeps its cycles, so it scales with the clock. A turn at a pipe keeps its operations, so it scales with
-    the clock and the FP32 lanes of an SM; memory loads scale with the sustained bandwidth of DRAM and, on another
-    chip and for want of a better number, L2's with it too [D].
+    Latency keeps its cycles, so it scales with the clock, but is no less than a turn. A turn at a pipe keeps its
+    operations, so it scales with the clock and the FP32 lanes of an SM; memory loads scale with the sustained bandwidth
+    of DRAM and, on another chip and for want of a better number, L2's with it too [D].
 
     Raises:
         InputError: no SM of the target holds a block.
@@ -44,7 +44,7 @@ def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> Ker
     sharing = replace(
         model.sharing,
         warps_per_scheduler=foot.warps / target.limits.sub_partitions,
-        latency=model.sharing.latency * clock,
+        latency=max(model.sharing.latency * clock, model.sharing.turn * lanes),
         turn=model.sharing.turn * lanes,
         demands=tuple(demand * lanes for demand in model.sharing.demands),
     )
@@ -52,12 +52,13 @@ def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> Ker
         model,
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
+        sm_count=target.sm_count,
         carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, target),
         sharing=sharing,
         load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth),
-        own_load=MemoryLoad(model.own_load.dram * bandwidth, model.own_load.l2 * l2_bandwidth),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,
+        l2_share_us=model.l2_share_us * l2_bandwidth,
         latency_us=min(model.latency_us, target.model.launch_latency_us),
     )
     return replace(moved, solo_us=moved.latency_us + run_alone(moved, target)[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 from gpusim.policies.base import KernelView, Partition, Policy, View
 from gpusim.policies.intra import one_of, unshared
@@ -122,7 +123,7 @@ class CDSearch(Policy):
         walk = self._walks[key]
         rates = self._epochs.rates(view)
         if rates is not None and walk.searching:
-            progress = [sum(rates[kernel.id] for kernel in kernels) for kernels in streams]
+            progress = [fsum(rates[kernel.id] for kernel in kernels) for kernels in streams]
             walk.measured(progress, self.drop, self.step_sms or max(1, sms // SIXTEENTH))
         wake = self._epochs.until_us if walk.searching and steady(view) else None
         counts = {kernels[0].stream_index: count for kernels, count in zip(streams, walk.counts, strict=True)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Container, Mapping
-from math import inf, isclose
+from math import fsum, inf, isclose
 from numbers import Integral, Real
 from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeGuard, TypeVar
@@ -128,7 +128,7 @@ class Border:
             found.append((frozenset(map(int, sms)), float(share)))
         if sorted(sm for sms, _ in found for sm in sms) != sorted(self._sms):
             self._refuse("memory_domains() do not hold every SM once", f"each of the {self._sm_count} SMs in one")
-        total = sum(share for _, share in found)
+        total = fsum(share for _, share in found)
         if total > 1.0 and not isclose(total, 1.0):
             self._refuse(f"memory_domains() have {total:g} of L2 and DRAM together", "at most 1")
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.intra import capacity, fits, need, unshared, useful_blocks
@@ -134,7 +135,7 @@ class Maestro(Policy):
         search = self._search(view, len(streams))
         rates = self._epochs.rates(view)
         if rates is not None:
-            search.measured(sum(rates[kernel.id] / _alone(view, kernel) for kernel in view.kernels), self.eps)
+            search.measured(fsum(rates[kernel.id] / _alone(view, kernel) for kernel in view.kernels), self.eps)
         while search.trials and self._grants(view, search.current) is None:
             search.measured(-1.0, self.eps)
         grants = self._grants(view, search.current)

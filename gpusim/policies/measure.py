@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import fsum
 
 from gpusim.policies.base import KernelView, View
 
@@ -57,10 +58,10 @@ class Epochs:
         if view.now_us < self.until_us - 1e-9:
             return None
         if not self._before:
-            self._before = {kernel.id: sum(view.progress(kernel.id)) for kernel in view.kernels}
+            self._before = {kernel.id: fsum(view.progress(kernel.id)) for kernel in view.kernels}
             self.until_us = view.now_us + self._half_us
             return None
-        done = {kernel.id: sum(view.progress(kernel.id)) - self._before[kernel.id] for kernel in view.kernels}
+        done = {kernel.id: fsum(view.progress(kernel.id)) - self._before[kernel.id] for kernel in view.kernels}
         half_us = self._half_us
         self._begin(view)
         return {kernel: blocks / half_us for kernel, blocks in done.items()} if steady(view) else None

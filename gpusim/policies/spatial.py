@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 from gpusim.gpu import GPU
 from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
@@ -349,9 +350,9 @@ class InterSM(Policy):
     def _progress(self, view: View, kernels: Sequence[KernelView], most: int) -> list[float]:
         """Normalised progress of a stream's kernels on 1, 2, … units of SMs, by their predicted time alone on them."""
         times = [
-            sum(time_on(view, kernel, units * self.granularity) for kernel in kernels) for units in range(1, most + 1)
+            fsum(time_on(view, kernel, units * self.granularity) for kernel in kernels) for units in range(1, most + 1)
         ]
-        whole = sum(time_on(view, kernel, view.gpu.sm_count) for kernel in kernels)
+        whole = fsum(time_on(view, kernel, view.gpu.sm_count) for kernel in kernels)
         return [whole / time for time in times]
 
 

@@ -97,7 +97,7 @@ def best_sum(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None:
     best_score = (-1.0, -1.0)
     for points in product(*curves):
         values = [progress for _, progress in points]
-        score = (sum(values), min(values))
+        score = (fsum(values), min(values))
         if score > best_score and fits_together([blocks for blocks, _ in points]):
             best, best_score = [blocks for blocks, _ in points], score
     return best

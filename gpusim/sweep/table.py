@@ -54,7 +54,7 @@ class Table:
         if suffix not in SUFFIXES:
             raise InputError(path, "--out", "is no kind of table", " or ".join(f"FILE{s}" for s in SUFFIXES))
         if path.exists() and not path.is_file():
-            raise InputError(path, "--out", "is no file", "such a table, or a name that is free")
+            raise InputError(path, "--out", "is no file", NO_TABLE)
         self._labels = tuple(labels)
         self.path = path
         self._file = Path(os.path.realpath(path))  # the same for all links to it
@@ -265,9 +265,11 @@ def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]
 def _cell(name: str, cell: object, number: Kind) -> Cell:
     if cell is None or cell == "":
         return ""
-    if not isinstance(cell, str if name in TEXTS else number):
-        raise TypeError(f"{name} is of another type")
-    return cell if name in TEXTS else float(cell)  # type: ignore
+    if name in TEXTS and isinstance(cell, str):
+        return cell
+    if name not in TEXTS and isinstance(cell, number):
+        return float(str(cell))
+    raise TypeError(f"{name} is of another type")
 
 
 # ---- Parquet
@@ -287,7 +289,7 @@ def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Label]]) -> bytes:
     cells = [[None if cell == "" else cell for cell in row] for row in rows]
     frame = pd.DataFrame(cells, columns=list(columns)).astype(kinds)
     buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False, write_page_checksum=True)
+    frame.to_parquet(buffer, index=False)
     return buffer.getvalue()
 
 
@@ -297,7 +299,7 @@ def _parquet_rows(path: Path) -> list[Held]:
 
     data = read_bytes(path)
     try:
-        table = ParquetFile(io.BytesIO(data), page_checksum_verification=True).read()
+        table = ParquetFile(io.BytesIO(data)).read()
         if not {*OUTCOME, IDENTITY, CHECKSUM} <= set(table.column_names):
             raise ValueError("columns are missing")
         rows = table.to_pylist()

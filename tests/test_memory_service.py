@@ -1,0 +1,103 @@
+"""Nobody moves more than DRAM and L2 sustain: whatever runs together, on whatever GPU, under whatever policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import fsum
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim import load_gpu, load_trace, replay
+from gpusim.engine.anchor import anchored
+from gpusim.engine.replay import Kernels
+from gpusim.engine.transfer import transferred
+from gpusim.result import USES, Result
+from gpusim.trace import Kernel, KernelLaunch, Mix, Stream, Trace
+from gpusim.what_if import what_if
+
+TRACES = Path(__file__).resolve().parent.parent / "traces"
+RECORDED = load_gpu("h200")
+H200 = replace(RECORDED, model=RECORDED.model.model_copy(update={"block_jitter": 0.0}))  # a block's bytes are its own
+GPUS = {
+    "as recorded": H200,
+    **{f"{factor} SMs": what_if(H200, {"sm_count": factor}) for factor in ("x0.5", "x2", "x4")},
+    "half the DRAM": what_if(H200, {"dram_bandwidth_gb_per_s": "x0.5"}),
+    "four times the warps": what_if(H200, {"max_warps_per_sm": "x4", "registers_per_sm": "x4"}),
+}
+POLICIES = ["serial", "leftover", "even", "inter-sm", "smk"]
+TOLERANCE = 1e-6
+
+
+@st.composite
+def streaming_kernels(draw: st.DrawFn) -> KernelLaunch:
+    """Kernels that live on DRAM and L2, with any number of warps on the SMs."""
+    blocks, duration_us = draw(st.integers(1, 3000)), draw(st.integers(5, 300))
+    us_per_block = duration_us / blocks
+    sustained = H200.model.dram_sustained_gb_per_s * 1e3
+    share = st.sampled_from([0.0, 0.05, 0.3, 0.5, 0.7, 0.9])
+    return KernelLaunch(
+        name="stream",
+        grid=(blocks, 1, 1),
+        block=(draw(st.sampled_from([32, 128, 256, 1024])), 1, 1),
+        registers_per_thread=draw(st.sampled_from([16, 32, 64])),
+        duration_us=float(duration_us),
+        mix=Mix(
+            alu_utilisation_percent=draw(st.sampled_from([1.0, 10.0, 50.0])),
+            dram_read_bytes=draw(share) * us_per_block * sustained,
+            l2_busy_us=draw(share) * us_per_block,
+        ),
+    )
+
+
+def side_by_side(launches: list[KernelLaunch]) -> Trace:
+    streams = tuple(
+        Stream(name=f"s{i}", operations=(Kernel(id=f"k{i}", kind="kernel", kernel=launch),))
+        for i, launch in enumerate(launches)
+    )
+    return Trace(version=1, name="side by side", device="h200", streams=streams)
+
+
+def moved_at_most_what_there_is(result: Result) -> bool:
+    """In every bin of the history: the DRAM column is a share of an SM's equal part of all that is sustained."""
+    dram, sms = USES.index("dram"), len(result.usage.shares)
+    bins = range(len(result.usage.shares[0]))
+    return all(fsum(result.usage.shares[sm][b][dram] for sm in range(sms)) <= sms * (1.0 + TOLERANCE) for b in bins)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    launches=st.lists(streaming_kernels(), min_size=1, max_size=6),
+    gpu=st.sampled_from(sorted(GPUS)),
+    policy=st.sampled_from(POLICIES),
+)
+def test_no_mix_on_any_gpu_moves_more_than_is_sustained(launches: list[KernelLaunch], gpu: str, policy: str) -> None:
+    kernels = Kernels(H200, GPUS[gpu])
+    result = replay(side_by_side(launches), GPUS[gpu], policy, kernels=kernels)
+    models = [kernels.model(launch, "") for launch in launches]
+    assert fsum(m.blocks * m.dram_share_us for m in models) <= result.makespan_us * (1.0 + TOLERANCE)
+    assert fsum(m.blocks * m.l2_share_us for m in models) <= result.makespan_us * (1.0 + TOLERANCE)
+    assert moved_at_most_what_there_is(result)
+
+
+@pytest.mark.parametrize("gpu", ["as recorded", "x2 SMs", "x4 SMs", "half the DRAM"])
+def test_a_recorded_module_moves_no_more_bytes_than_dram_sustains(gpu: str) -> None:
+    trace = load_trace(TRACES / "inception_3a.json.gz")
+    result = replay(trace, GPUS[gpu], "leftover", kernels=Kernels(H200, GPUS[gpu]))
+    mixes = [(launch.blocks, launch.mix) for op in trace.operations() for launch in op.launches()]
+    moved = fsum(n * ((mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)) for n, mix in mixes if mix)
+    sustained = GPUS[gpu].model.dram_sustained_gb_per_s * 1e3
+    assert moved <= sustained * result.makespan_us
+    assert moved_at_most_what_there_is(result)
+
+
+@given(launch=streaming_kernels(), gpu=st.sampled_from(sorted(GPUS)))
+def test_the_load_of_a_kernel_alone_follows_the_sms(launch: KernelLaunch, gpu: str) -> None:
+    """It is no less than its resident blocks ask for, however many SMs there are."""
+    model = anchored(launch, H200)
+    if GPUS[gpu] is not H200:
+        model = transferred(model, H200, GPUS[gpu], "")
+    assert model.own_load.dram >= model.load.dram * model.full_pace * (1.0 - 1e-12)
+    assert model.own_load.l2 >= model.load.l2 * model.full_pace * (1.0 - 1e-12)
