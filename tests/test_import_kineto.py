@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profiles import refused
 
 from gpusim.cli import main
-from gpusim.errors import InputError
 from gpusim.gpu import load_gpu
 from gpusim.io import chrome
 from gpusim.io.importing import detect, import_profile
@@ -46,12 +46,6 @@ def write(path: Path, events: list[Any], **members: Any) -> Path:
     content = {"schemaVersion": 1, "deviceProperties": [V100], "traceEvents": events, **members}
     path.write_text(json.dumps(content))
     return path
-
-
-def refused(path: Path, **how: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        import_profile(path, **how)
-    return str(caught.value)
 
 
 def test_kernel_keeps_launch_and_duration(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from profiles import refused, written
 from test_import_kineto import kernel as kineto_kernel
 from test_import_kineto import write as write_kineto
 
-from gpusim.errors import InputError
 from gpusim.gpu import load_gpu
 from gpusim.io import ncu
 from gpusim.io.importing import detect, import_profile
@@ -51,18 +51,6 @@ def raw_page(rows: Sequence[Mapping[str, str]], metrics: Metrics = METRICS, prea
     return preamble + text.getvalue()
 
 
-def write(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
-
-
-def refused(path: Path, **how: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        import_profile(path, **how)
-    assert str(caught.value).isprintable()
-    return str(caught.value)
-
-
 def imported_mix(path: Path) -> Mix:
     mix = next(import_profile(path, gpu=load_gpu("h200")).trace.operations()).launches()[0].mix
     assert mix is not None
@@ -70,7 +58,7 @@ def imported_mix(path: Path) -> Mix:
 
 
 def test_demand_per_block_with_preamble_units_row_and_thousands(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", raw_page([{}], preamble="==PROF== Connected to process 12\nepoch 1, loss 2\n"))
+    path = written(tmp_path / "a.csv", raw_page([{}], preamble="==PROF== Connected to process 12\nepoch 1, loss 2\n"))
     assert detect(path) == "ncu"
     imported = import_profile(path, gpu=load_gpu("h200"))
     launch = next(imported.trace.operations()).launches()[0]
@@ -102,50 +90,50 @@ def test_demand_per_block_with_preamble_units_row_and_thousands(tmp_path: Path) 
     ],
 )
 def test_scaled_units_mean_the_same(tmp_path: Path, name: str, unit: str, value: str) -> None:
-    base = import_profile(write(tmp_path / "a.csv", raw_page([{}])), gpu=load_gpu("h200")).trace.streams
-    scaled = write(tmp_path / "b.csv", raw_page([{}], {**METRICS, name: (unit, value)}))
+    base = import_profile(written(tmp_path / "a.csv", raw_page([{}])), gpu=load_gpu("h200")).trace.streams
+    scaled = written(tmp_path / "b.csv", raw_page([{}], {**METRICS, name: (unit, value)}))
     assert import_profile(scaled, gpu=load_gpu("h200")).trace.streams == base
 
 
 def test_values_that_are_none(tmp_path: Path) -> None:
     assert [in_base_units(cell, "%") for cell in ("", "n/a", "nan", "-inf")] == [None] * 4
-    mix = imported_mix(write(tmp_path / "a.csv", raw_page([{"dram__bytes_read.sum": "n/a"}])))
+    mix = imported_mix(written(tmp_path / "a.csv", raw_page([{"dram__bytes_read.sum": "n/a"}])))
     assert mix.dram_read_bytes is None
     assert mix.issue_cycles is not None
 
 
 def test_metrics_that_are_missing_leave_their_part_out(tmp_path: Path) -> None:
     only = {name: METRICS[name] for name in ("gpu__time_duration.sum", "dram__bytes_read.sum")}
-    mix = imported_mix(write(tmp_path / "a.csv", raw_page([{}], only)))
+    mix = imported_mix(written(tmp_path / "a.csv", raw_page([{}], only)))
     assert mix == Mix(dram_read_bytes=10_000.0)
     none = {"gpu__time_duration.sum": ("ns", "5")}
-    path = write(tmp_path / "b.csv", raw_page([{}], none))
+    path = written(tmp_path / "b.csv", raw_page([{}], none))
     assert next(import_profile(path, gpu=load_gpu("h200")).trace.operations()).launches()[0].estimated
 
 
 def test_stalls_need_those_that_tell(tmp_path: Path) -> None:
     counter = ncu.STALL_COUNTER.format
     telling = {counter(name): ("inst", "1.5") for name in ncu.TELLING_STALLS}
-    mix = imported_mix(write(tmp_path / "a.csv", raw_page([{}], {**METRICS, **telling})))
+    mix = imported_mix(written(tmp_path / "a.csv", raw_page([{}], {**METRICS, **telling})))
     assert mix.stalls == WarpStalls(selected=1.5, not_selected=1.5, long_scoreboard=1.5)
     barrier = {counter("barrier"): ("inst", "1.5")}
-    assert imported_mix(write(tmp_path / "b.csv", raw_page([{}], {**METRICS, **barrier}))).stalls is None
+    assert imported_mix(written(tmp_path / "b.csv", raw_page([{}], {**METRICS, **barrier}))).stalls is None
 
 
 def test_old_versions_count_dimensions_as_metrics(tmp_path: Path) -> None:
     text = (
         "ID,Kernel Name,launch__grid_size,launch__block_size,gpu__time_duration.sum\n,,,,nsecond\n0,old,264,256,900\n"
     )
-    launch = next(import_profile(write(tmp_path / "a.csv", text), gpu=load_gpu("h200")).trace.operations()).launches()[
-        0
-    ]
+    launch = next(
+        import_profile(written(tmp_path / "a.csv", text), gpu=load_gpu("h200")).trace.operations()
+    ).launches()[0]
     assert (launch.grid, launch.block, launch.duration_us) == ((264, 1, 1), (256, 1, 1), 0.9)
 
 
 def test_gpu_that_the_profile_names(tmp_path: Path) -> None:
     named = {**METRICS, "device__attribute_display_name": ("", "NVIDIA H200")}
-    assert import_profile(write(tmp_path / "a.csv", raw_page([{}], named))).trace.device == "h200"
-    assert "--gpu" in refused(write(tmp_path / "b.csv", raw_page([{}])))
+    assert import_profile(written(tmp_path / "a.csv", raw_page([{}], named))).trace.device == "h200"
+    assert "--gpu" in refused(written(tmp_path / "b.csv", raw_page([{}])))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +150,7 @@ def test_gpu_that_the_profile_names(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_imported_is_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:
-    assert what in refused(write(tmp_path / "a.csv", text), gpu=load_gpu("h200"))
+    assert what in refused(written(tmp_path / "a.csv", text), gpu=load_gpu("h200"))
 
 
 # ---- reports
@@ -208,7 +196,7 @@ def test_report_gives_what_its_csv_gives(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "ncu_report", fake_library([FakeAction()]))
     report = tmp_path / "a.ncu-rep"
     report.write_bytes(b"NVR\x00")
-    table = write(tmp_path / "a.csv", raw_page([{}]))
+    table = written(tmp_path / "a.csv", raw_page([{}]))
     launches = [
         next(import_profile(path, gpu=load_gpu("h200")).trace.operations()).launches() for path in (report, table)
     ]
@@ -240,7 +228,7 @@ def timeline(tmp_path: Path, names: Sequence[str], duration: float = 10) -> Path
 
 
 def joined(tmp_path: Path, names: Sequence[str], rows: Sequence[Mapping[str, str]]) -> tuple[list[float | None], str]:
-    counters = write(tmp_path / "counters.csv", raw_page(rows))
+    counters = written(tmp_path / "counters.csv", raw_page(rows))
     imported = import_profile(timeline(tmp_path, names), counters=counters)
     launches = [operation.launches()[0] for operation in imported.trace.operations()]
     line = next(line for line in imported.remarks if "got counters" in line)
@@ -275,7 +263,7 @@ def test_counters_join_by_short_name_where_one_tool_gives_no_more(tmp_path: Path
 
 
 def test_time_of_l2_follows_the_timeline(tmp_path: Path) -> None:
-    counters = write(tmp_path / "counters.csv", raw_page([{"Kernel Name": "a"}]))  # 20 us
+    counters = written(tmp_path / "counters.csv", raw_page([{"Kernel Name": "a"}]))  # 20 us
     trace = import_profile(timeline(tmp_path, ["a"], duration=10), counters=counters).trace
     launch = next(trace.operations()).launches()[0]
     assert launch.mix is not None
@@ -283,7 +271,7 @@ def test_time_of_l2_follows_the_timeline(tmp_path: Path) -> None:
 
 
 def test_counters_of_another_program_are_refused(tmp_path: Path) -> None:
-    counters = write(tmp_path / "counters.csv", raw_page([{"Kernel Name": "other"}]))
+    counters = written(tmp_path / "counters.csv", raw_page([{"Kernel Name": "other"}]))
     assert "no launch of this timeline" in refused(timeline(tmp_path, ["a"]), counters=counters)
     path = tmp_path / "counters.json"
     path.write_text(json.dumps({"traceEvents": []}))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profiles import refused
 
-from gpusim.errors import InputError
 from gpusim.gpu import load_gpu
 from gpusim.io import nsys
 from gpusim.io.importing import Imported, detect, import_profile
@@ -47,13 +47,6 @@ def write(path: Path, tables: Tables) -> Path:
 
 def imported(tmp_path: Path, tables: Tables, **how: Any) -> Imported:
     return import_profile(write(tmp_path / "a.sqlite", {"StringIds": STRINGS, nsys.GPUS: [H200], **tables}), **how)
-
-
-def refused(path: Path, **how: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        import_profile(path, **how)
-    assert str(caught.value).isprintable()
-    return str(caught.value)
 
 
 def test_kernel_keeps_launch_and_duration(tmp_path: Path) -> None:

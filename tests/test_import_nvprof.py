@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profiles import refused, written
 
-from gpusim.errors import InputError
 from gpusim.gpu import load_gpu
 from gpusim.io.importing import detect, import_profile
 from gpusim.trace import Copy
@@ -35,21 +35,9 @@ UNITS_BEHIND = f"""{HEADER}
 """
 
 
-def write(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
-
-
-def refused(path: Path, **how: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        import_profile(path, **how)
-    assert str(caught.value).isprintable()
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("text", [UNITS_ROW, UNITS_BEHIND, UNITS_ROW.replace("\n", "\r\n"), "\ufeff" + UNITS_ROW])
 def test_units_in_a_row_or_behind_each_number(tmp_path: Path, text: str) -> None:
-    path = write(tmp_path / "a.csv", text)
+    path = written(tmp_path / "a.csv", text)
     assert detect(path) == "nvprof"
     trace = import_profile(path).trace
     assert (trace.device, [stream.name for stream in trace.streams]) == ("v100", ["stream7"])
@@ -86,7 +74,7 @@ def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_imported_is_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:
-    assert what in refused(write(tmp_path / "a.csv", text), gpu=load_gpu("v100"))
+    assert what in refused(written(tmp_path / "a.csv", text), gpu=load_gpu("v100"))
 
 
 def event(pid: str, tid: str, name: str = "pool(float*)", ts: int = 10**18, **args: str) -> dict[str, Any]:

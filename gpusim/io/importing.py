@@ -17,8 +17,6 @@ from gpusim.io.products import recording_gpu
 from gpusim.io.timeline import Activity, KernelRun, Product, Timeline, as_trace, with_mixes
 from gpusim.trace import Mix, Trace
 
-FORMATS = ("ncu", "kineto", "nsys", "nvprof")
-
 Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
 _KINETO_WORDS = (b'"schemaVersion"', b'"deviceProperties"', b'"Operator"', b'"cpu_op"', b'"cuda_runtime"')
@@ -56,7 +54,7 @@ def import_profile(
 
     Args:
         path: the profile.
-        format: one of `FORMATS`; None looks at what is in the file.
+        format: ncu, kineto, nsys or nvprof; None looks at what is in the file.
         gpu: that it was recorded on; None takes the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
