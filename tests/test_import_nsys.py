@@ -127,6 +127,16 @@ def test_host_that_waits_for_a_stream_orders_its_next_launches(tmp_path: Path) -
     assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), ("kernel/0",)]
 
 
+def test_host_of_one_process_does_not_wait_for_another(tmp_path: Path) -> None:
+    rows = [kernel(0, 9000, 1, globalPid=6 << 24), kernel(10_000, 12_000, 6, streamId=20)]
+    calls = [{"globalTid": PROCESS | 77, "correlationId": order} for order in (3, 6)]
+    tables = {nsys.KERNELS: rows, nsys.SYNCS: [sync(3, 4)], nsys.CALLS: calls}
+    assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), ()]
+    tables[nsys.KERNELS] = [kernel(0, 9000, 1), rows[1]]
+    (tmp_path / "a.sqlite").unlink()
+    assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), ("kernel/0",)]
+
+
 def test_gzip_is_unpacked_first(tmp_path: Path) -> None:
     plain = write(tmp_path / "a.sqlite", {nsys.KERNELS: [kernel(0, 10, 1)], "StringIds": STRINGS, nsys.GPUS: [H200]})
     packed = tmp_path / "a.sqlite.gz"

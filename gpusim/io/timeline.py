@@ -374,7 +374,7 @@ def _dependencies(timeline: Timeline) -> tuple[dict[int, list[int]], int]:
         for sync in timeline.syncs:
             for source in launched if sync.stream is None else (sync.stream,):
                 for (stream, thread), queue in by_thread.items():
-                    if thread == sync.thread and stream != source:
+                    if thread == sync.thread and stream != source and stream.process == source.process:
                         found |= _edge(queue, sync.order, launched.get(source, []), sync.order)
     return _needed(activities, found)
 
