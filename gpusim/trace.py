@@ -251,6 +251,11 @@ class KernelLaunch(_Recurring):
         return self.mix is not None and self.mix.counts(fields)
 
     @property
+    def estimated(self) -> bool:
+        """Whether nothing is known of what its blocks ask for, so that a replay can only assume it."""
+        return self.mix is None
+
+    @property
     def shared_memory_per_block_bytes(self) -> int:
         """Shared memory one block asks for, static and dynamic, in bytes."""
         return self.static_shared_memory_bytes + self.dynamic_shared_memory_bytes
@@ -983,9 +988,8 @@ _line = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 def _layout(value: Any, indent: str = "", width: int = 110) -> str:
     """JSON that a person can read: what fits on a line stays on one, the rest is broken and indented."""
-    line = _line(value)
-    if len(indent) + len(line) <= width or not isinstance(value, dict | list) or not value:
-        return line
+    if not isinstance(value, dict | list) or not value:
+        return _line(value)
     inner = indent + "  "
     if isinstance(value, dict):
         items = [f"{_line(key)}: {_layout(item, inner, width)}" for key, item in value.items()]
@@ -993,5 +997,8 @@ def _layout(value: Any, indent: str = "", width: int = 110) -> str:
     else:
         items = [_layout(item, inner, width) for item in value]
         opening, closing = "[", "]"
+    line = f"{opening}{', '.join(items)}{closing}"
+    if len(indent) + len(line) <= width and "\n" not in line:
+        return line
     body = f",\n{inner}".join(items)
     return f"{opening}\n{inner}{body}\n{indent}{closing}"

@@ -345,4 +345,4 @@ def test_an_operation_of_an_unknown_kind_is_not_free() -> None:
         unknown = kind.model_construct(id="x", kind="barrier", depends_on=())
         one = stream("a").model_copy(update={"operations": (unknown,)})
         with pytest.raises(error):
-            replayed(trace(stream("a")).model_copy(update={"streams": (one,)}), tiny(), "serial")
+            replayed(trace(stream("a", kernel("k", 1, 9.0))).model_copy(update={"streams": (one,)}), tiny(), "serial")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from gpusim.commands.arguments import gpu_from, whole
+from gpusim.errors import InputError
 
 FORMATS = ("ncu", "kineto", "nsys", "nvprof")
 
@@ -21,12 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "nvprof --print-gpu-trace --csv or nvprof's Chrome JSON; gzip will do",
     )
     parser.add_argument("-o", "--out", required=True, metavar="TRACE", help="the trace to write (.json, .json.gz)")
-    parser.add_argument(
-        "--gpu", metavar="NAME|PATH", help="the GPU it was recorded on; default: what the profile names"
-    )
-    parser.add_argument(
-        "--counters", metavar="FILE", help="a profile of ncu of the same program: counters of the kernels"
-    )
+    parser.add_argument("--gpu", metavar="NAME|PATH", help="the GPU it was recorded on; default: the profile's")
+    parser.add_argument("--counters", metavar="FILE", help="ncu's profile of the same program, for counters")
     parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
 
 
@@ -35,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.io.importing import import_profile
     from gpusim.tables import print_line
 
+    if os.path.realpath(args.out) == os.path.realpath(args.file):
+        raise InputError(None, "--out", "is the profile itself", "another file")
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     imported = import_profile(args.file, args.format, gpu, args.counters, args.device)
     trace = imported.trace

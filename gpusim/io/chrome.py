@@ -63,15 +63,14 @@ def _object(window: _Window) -> Iterator[tuple[str, Any]]:
 
 def _items(window: _Window) -> Iterator[Any]:
     window.take("[")
-    if window.peek() != "]":
+    more = window.peek() != "]"
+    while more:
         yield window.value()
         window.count += 1
-        while window.peek() == ",":
+        more = window.peek() == ","
+        if more:
             window.take(",")
-            if window.peek() == "]":
-                break  # some writers leave a comma behind the last event
-            yield window.value()
-            window.count += 1
+            more = window.peek() != "]"  # some writers leave a comma behind the last event
     window.take("]")
 
 

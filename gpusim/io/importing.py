@@ -11,12 +11,11 @@ from pathlib import Path
 from gpusim.errors import InputError, one_line
 from gpusim.gpu import GPU
 from gpusim.io import kineto, ncu_profile, nsys, nvprof, source
+from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.products import recording_gpu
 from gpusim.io.timeline import Activity, KernelRun, Product, Timeline, as_trace, with_mixes
 from gpusim.trace import Mix, Trace
-
-FORMATS = ("ncu", "kineto", "nsys", "nvprof")
 
 Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
@@ -55,7 +54,7 @@ def import_profile(
 
     Args:
         path: the profile.
-        format: one of `FORMATS`; None looks at what is in the file.
+        format: ncu, kineto, nsys or nvprof; None looks at what is in the file.
         gpu: that it was recorded on; None takes the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
@@ -67,7 +66,7 @@ def import_profile(
     format = detect(path) if format is None else format
     whole, profiled = _read(path, format)
     timeline, chosen, remarks = _on_one_device(whole, path, device)
-    product = timeline.products.get(chosen, Product())
+    product = _product(timeline, chosen)
     recorded_on = recording_gpu(product, gpu)
     if gpu is None and product.name is not None:
         remarks.append(f"Recorded on {one_line(product.name)!r}, taken as {recorded_on.name} ({recorded_on.title}).")
@@ -97,7 +96,7 @@ def detect(path: Path) -> str:
     if not text:
         raise InputError(path, "", "is empty", source.A_PROFILE)
     if text[:1] in (b"{", b"["):
-        if b'"streams"' in text[:4096] and b'"operations"' in text[:65536]:
+        if re.match(rb'\{\s*"version"', text) and b'"streams"' in text:
             raise InputError(path, "", "is a trace already", source.A_PROFILE)
         plain = not any(word in text for word in _KINETO_WORDS)
         return "nvprof" if plain and _NVPROF_CATEGORY.search(text) else "kineto"
@@ -148,6 +147,12 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
     return timeline.on(chosen), chosen, remarks
 
 
+def _product(timeline: Timeline, device: int) -> Product:
+    """What the profile says of a GPU; of one that it does not list, what all that it lists have in common."""
+    kinds = set(timeline.products.values())
+    return timeline.products.get(device) or (kinds.pop() if len(kinds) == 1 else Product())
+
+
 def _trace_name(path: Path) -> str:
     name = path.name
     for ending in (".gz", ".json", ".trace", ".pt", ".csv", ".sqlite", ".ncu-rep"):
@@ -168,9 +173,7 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
         [(n, (work.name, work.grid, work.block)) for n, _, work in runs],
         [(p.name, p.grid, p.block) for p in profiled],
     )
-    mixes: dict[int, tuple[Mix | None, float | None]] = {}
-    for n, m in matched.items():
-        mixes[n] = _demand(profiled[m], timeline.activities[n], path, gpu)
+    mixes = {n: _demand(profiled[m], timeline.activities[n], path, gpu) for n, m in matched.items()}
     used = len(set(matched.values()))
     line = (
         f"{len(matched)} of {len(runs)} kernels got counters from {one_line(path.name)}; "
@@ -181,12 +184,12 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
     return with_mixes(timeline, mixes), line
 
 
-def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> tuple[Mix | None, float | None]:
+def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> Mix | None:
     """The demand; its time of L2, counted at the profiler's clocks, in proportion to the time on the timeline."""
     mix, counted_us = profiled.mix(path, gpu.sm_count), profiled.duration_us
-    if mix is not None and mix.l2_busy_us and counted_us and activity.duration_us > 0:
-        mix = mix.model_copy(update={"l2_busy_us": mix.l2_busy_us * activity.duration_us / counted_us})
-    return mix, None
+    if mix is None or not mix.l2_busy_us or not counted_us or not activity.duration_us:
+        return mix
+    return mix.model_copy(update={"l2_busy_us": trimmed(mix.l2_busy_us * activity.duration_us / counted_us)})
 
 
 def _match(wanted: list[tuple[int, Key]], given: list[Key]) -> dict[int, int]:
@@ -207,7 +210,7 @@ def _in_order(wanted: list[tuple[int, Key]], given: list[tuple[int, Key]]) -> di
     runs: dict[Key, list[int]] = defaultdict(list)
     for n, key in wanted:
         runs[key].append(n)
-    found = {}
+    found: dict[int, int] = {}
     for key, numbers in runs.items():
         counted = by_key.get(key, [])
         if counted and len(numbers) % len(counted) == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -171,17 +172,13 @@ class _Reader:
         for n, external in self.externals.items():
             op = self.ops.get(external)
             if op is not None:
-                old = activities[n]
-                label = f"{op}/{external}"
-                activities[n] = Activity(
-                    old.device, old.stream, old.start_us, old.duration_us, old.work, old.order, label
-                )
+                activities[n] = replace(activities[n], label=f"{op}/{external}")
 
     def _find_threads(self) -> None:
         """The thread of a wait is that of its call."""
         found = self.found
         found.syncs = [
-            HostSync(sync.thread or found.threads.get(("", sync.order), ""), sync.order, sync.stream)
+            sync if sync.thread else replace(sync, thread=found.threads.get(("", sync.order), ""))
             for sync in found.syncs
         ]
 

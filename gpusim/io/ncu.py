@@ -93,7 +93,9 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
         busy = {name: float(counters[counter]) for name, counter in BUSY_PERCENT.items() if counter in counters}
         fields |= {name: trimmed(percent / 100 * sm_cycles_per_block) for name, percent in busy.items()}
     fields |= {name: trimmed(float(counters[c]) / blocks) for name, c in TOTALS.items() if c in counters}
-    fields |= {name: trimmed(float(counters[c]) * SECTOR_BYTES / blocks) for name, c in SECTORS.items() if c in counters}
+    fields |= {
+        name: trimmed(float(counters[c]) * SECTOR_BYTES / blocks) for name, c in SECTORS.items() if c in counters
+    }
     fields |= {name: trimmed(float(counters[c])) for name, c in AS_COUNTED.items() if c in counters}
     for name in ("l1_hit_percent", "l2_hit_percent"):
         if name in fields:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ A_RAW_PAGE = "a CSV of ncu --csv --page raw"
 _NOT_METRICS = {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
                 "Block Size", "Grid Size", "Device", "CC", "Section Name"}  # fmt: skip
 _OTHER_PAGES = {"Metric Name": "the details page", "Rule Name": "the details page", "Address": "the source page"}
-_NANOSECONDS = {"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "usecond": 1e3, "ns": 1.0, "nsecond": 1.0}
+_NANOSECONDS = {"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "usecond": 1e3}
 _PREFIXED = re.compile(r"([KMGTP])(?:i?[bB](?:yte)?|inst|cycle|sector|warp|block|thread|request)s?$")
 _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _AXES = ("x", "y", "z")
@@ -44,7 +43,8 @@ class Profiled:
     @property
     def duration_us(self) -> float | None:
         """Its time alone; None where it was not counted."""
-        return float(self.counters[DURATION]) / 1000 if DURATION in self.counters else None
+        nanoseconds = finite(self.counters.get(DURATION))
+        return None if nanoseconds is None else nanoseconds / 1000
 
     def mix(self, path: Path, sm_count: int) -> Mix | None:
         """What its blocks ask for.
@@ -129,10 +129,7 @@ def _table(path: Path) -> Iterator[Profiled]:
             continue  # what ncu prints beside the table
         if not header and not line.lstrip().startswith(('"ID"', "ID,")):
             continue  # what the program printed
-        try:
-            cells = next(csv.reader([line]))
-        except csv.Error as error:
-            raise InputError(path, f"line {number}", f"is no row ({error})", A_RAW_PAGE) from None
+        cells = source.cells(path, number, line, A_RAW_PAGE)
         if cells[0] == "ID":
             header, units = cells, []
             _check_page(path, number, header)
@@ -171,7 +168,13 @@ def _row(path: Path, number: int, header: list[str], units: list[str], cells: li
 
 
 def _profiled(
-    path: Path, place: str, name: str, dimensions: tuple[Any, Any], device: int, stream: StreamKey, counters: dict[str, str]
+    path: Path,
+    place: str,
+    name: str,
+    dimensions: tuple[Any, Any],
+    device: int,
+    stream: StreamKey,
+    counters: dict[str, str],
 ) -> Profiled:
     grid, block = (
         three(given) or three([counters.get(f"launch__{what}_dim_{axis}") for axis in _AXES]) or _flat(counters, what)
@@ -217,12 +220,16 @@ def _report(path: Path) -> Iterator[Profiled]:
         expected = "pip install 'gpusim[ncu]', or the CSV of ncu --import FILE --csv --page raw"
         raise InputError(path, "", "needs the package ncu-report to be read", expected) from None
     try:
-        report = ncu_report.load_report(str(path))
-        ranges = [report.range_by_idx(i) for i in range(report.num_ranges())]
-        actions = [action_range.action_by_idx(i) for action_range in ranges for i in range(action_range.num_actions())]
-        found = [(action.name(), _metrics(action)) for action in actions]
+        with source.unpacked(path) as plain:
+            report = ncu_report.load_report(str(plain))
+            ranges = [report.range_by_idx(i) for i in range(report.num_ranges())]
+            actions = [part.action_by_idx(i) for part in ranges for i in range(part.num_actions())]
+            found = [(action.name(), _metrics(action)) for action in actions]
+    except InputError:
+        raise
     except Exception as error:  # of NVIDIA's library, which names none
-        raise InputError(path, "", f"cannot be read ({one_line(str(error))[:200]})", "a report of ncu --export") from None
+        problem = f"cannot be read ({one_line(str(error))[:200]})"
+        raise InputError(path, "", problem, "a report of ncu --export") from None
     for n, (name, counters) in enumerate(found):
         stream = StreamKey(counters.get("launch__stream_id", "0"), context=counters.get("launch__context_id", ""))
         device = whole(counters.get("launch__device_id", counters.get("device__attribute_device_index"))) or 0
@@ -231,5 +238,7 @@ def _report(path: Path) -> Iterator[Profiled]:
 
 def _metrics(action: Any) -> dict[str, str]:
     metrics = ((name, action.metric_by_name(name)) for name in action.metric_names())
-    values = ((name, in_base_units(str(metric.value()), str(metric.unit() or ""))) for name, metric in metrics if metric)
+    values = (
+        (name, in_base_units(str(metric.value()), str(metric.unit() or ""))) for name, metric in metrics if metric
+    )
     return {name: value for name, value in values if value is not None}

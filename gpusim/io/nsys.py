@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +50,8 @@ def read(path: Path) -> Timeline:
     with _database(path) as file:
         try:
             return _Export(path, file).timeline()
+        except InputError:
+            raise
         except (sqlite3.Error, OverflowError) as error:
             raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
         except (TypeError, ValueError):
@@ -59,14 +60,8 @@ def read(path: Path) -> Timeline:
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, read only; one in gzip is unpacked to a temporary file first."""
-    with tempfile.TemporaryDirectory() as folder:
-        plain = path
-        if not _starts_plain(path):
-            plain = Path(folder) / "profile.sqlite"
-            with plain.open("wb") as file:
-                for piece in source.chunks(path):
-                    file.write(piece)
+    """The database, read only."""
+    with source.unpacked(path) as plain:
         try:
             connection = sqlite3.connect(f"{plain.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         except sqlite3.Error as error:
@@ -76,11 +71,6 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
         finally:
             connection.close()
-
-
-def _starts_plain(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
 
 
 class _Export:
@@ -122,7 +112,7 @@ class _Export:
         if missing:
             raise InputError(self.path, table, f"lacks {', '.join(missing)}", _AN_EXPORT)
         chosen = ", ".join(f'"{column}"' if column in there else "NULL" for column in columns)
-        yield from self.database.execute(f'SELECT {chosen} FROM "{table}" ORDER BY rowid')
+        return self.database.execute(f'SELECT {chosen} FROM "{table}" ORDER BY rowid')
 
     def _count(self, table: str) -> int:
         return int(self.database.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()[0])
@@ -150,7 +140,9 @@ class _Export:
             label = f"graph{int(graph)}" if graph else "graph" if node else ""
             self._add(device, _key(stream, process, context, green), start, end, work, order, label)
         if from_graphs:
-            self.found.remarks.append(f"{from_graphs} kernels are from CUDA graphs; their order is that of their stream.")
+            self.found.remarks.append(
+                f"{from_graphs} kernels are from CUDA graphs; their order is that of their stream."
+            )
 
     def _copies(self) -> None:
         common = ("start", "end", "deviceId", "streamId", "contextId", "greenContextId", "globalPid", "correlationId")
@@ -259,5 +251,5 @@ def _text(value: Any) -> str:
 
 
 def _process_of_thread(thread: Any) -> str:
-    """GlobalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
+    """The globalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
     return "" if thread is None else str(int(thread) & ~0xFFFFFF)

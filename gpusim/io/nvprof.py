@@ -1,10 +1,10 @@
-"""nvprof: `--print-gpu-trace --csv`, units in a row or behind each number, and its profiles converted to Chrome JSON."""
+"""nvprof: `--print-gpu-trace --csv`, units in a row or behind each number, and its profiles as Chrome JSON."""
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from gpusim.io.timeline import (
 )
 
 COLUMNS = ("Start", "Duration", "Grid X", "Block X", "Name")
+LONGEST_CELL = 200  # characters of a number or of a GPU's name
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
 
 _MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
@@ -31,6 +32,7 @@ _BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # nvprof's kilobyte ha
 _NUMBER_WITH_UNIT = re.compile(r"\s*([-+0-9.,eE]+?)\s*([A-Za-z]*)\s*$")
 _DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")  # Tesla V100-SXM2-16GB (0)
 _PROCESS = re.compile(r"\[(\d+):(\d+)\]\s*(.*)")  # [device:context] Tesla V100-SXM2-16GB
+_NO_WAITS = "nvprof tells of no waits between streams: streams are taken as independent."
 _A_GPU_TRACE = "the output of nvprof --print-gpu-trace --csv"
 
 Row = Mapping[str, str]
@@ -54,14 +56,14 @@ def read_csv(path: Path) -> Timeline:
             raise InputError(path, f"line {line}", str(error), _A_GPU_TRACE) from None
         if work is None:
             continue
-        match = _DEVICE.match(row.get("Device", ""))
+        match = _DEVICE.match(row.get("Device", "")[:LONGEST_CELL])
         device = int(match[2]) if match else 0
         products.setdefault(device, Product(match[1] if match else None))
         stream = StreamKey(row.get("Stream", "") or "0", context=row.get("Context", ""))
         order = len(found.activities)
         found.activities.append(Activity(device, stream, start, duration, work, order))
     found.products = products
-    found.remarks.append("nvprof tells of no waits between streams: streams are taken as independent.")
+    found.remarks.append(_NO_WAITS)
     return found
 
 
@@ -72,7 +74,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Row, Row]]:
     for number, line in enumerate(source.lines(path), 1):
         if not line.strip() or line.startswith("==") or (header is None and not line.lstrip('" ').startswith("Start")):
             continue
-        cells = _cells(path, number, line)
+        cells = source.cells(path, number, line, _A_GPU_TRACE)
         if header is None:
             header = [cell.strip() for cell in cells]
             missing = [column for column in COLUMNS if column not in header]
@@ -90,13 +92,6 @@ def _rows(path: Path) -> Iterator[tuple[int, Row, Row]]:
         raise InputError(path, "", "has no header with Start and Duration", _A_GPU_TRACE)
 
 
-def _cells(path: Path, number: int, line: str) -> list[str]:
-    try:
-        return next(csv.reader([line]))
-    except csv.Error as error:
-        raise InputError(path, f"line {number}", f"is no row ({error})", _A_GPU_TRACE) from None
-
-
 def _work_of_row(name: str, row: Row, units: Row) -> KernelRun | CopyRun | None:
     if name.startswith("[CUDA mem"):
         size = round(_scaled(row.get("Size", "") or "0", units.get("Size", ""), _BYTES))
@@ -105,11 +100,12 @@ def _work_of_row(name: str, row: Row, units: Row) -> KernelRun | CopyRun | None:
     block = three([row.get(f"Block {axis}", "") for axis in "XYZ"])
     if grid is None or block is None:
         raise ValueError("has no grid or block")
-    shared = [
-        round(_scaled(row.get(column) or "0", units.get(column, ""), _BYTES)) for column in ("Static SMem", "Dynamic SMem")
-    ]
+    static, dynamic = (
+        round(_scaled(row.get(column) or "0", units.get(column, ""), _BYTES))
+        for column in ("Static SMem", "Dynamic SMem")
+    )
     registers = whole(row.get("Registers Per Thread")) or 0
-    return KernelRun(re.sub(r"\s*\[\d+\]$", "", name), grid, block, registers, shared[0], shared[1])
+    return KernelRun(re.sub(r"\[\d+\]$", "", name).rstrip(), grid, block, registers, static, dynamic)
 
 
 def _copy(name: str, size: int) -> CopyRun | None:
@@ -121,7 +117,7 @@ def _copy(name: str, size: int) -> CopyRun | None:
 
 def _scaled(text: str, unit: str, scales: Mapping[str, float]) -> float:
     """A number in the unit of its column, or in that behind it."""
-    match = _NUMBER_WITH_UNIT.match(text)
+    match = _NUMBER_WITH_UNIT.match(text[:LONGEST_CELL])
     value = finite(match[1].replace(",", "")) if match else None
     scale = scales.get((match[2] or unit) if match else "")
     if value is None or value < 0 or (scale is None and value > 0):
@@ -133,48 +129,58 @@ def read_json(path: Path) -> Timeline:
     """A profile of nvprof in Chrome's form, as converters write it: a kernel may be in several rows of the picture.
 
     Raises:
-        InputError: not whole JSON.
+        InputError: not whole JSON, or PyTorch's.
     """
     found = Timeline()
-    seen: set[tuple[float, str, str]] = set()
+    seen: dict[tuple[float, str, str], Activity] = {}  # by start, name and stream
     lost = 0
-    nanoseconds = False
     for member, event in chrome.members(path):
         if member != chrome.EVENTS or not isinstance(event, dict) or event.get("ph") != "X":
             continue
-        args = event.get("args")
-        fields = {re.sub(r"[^a-z]", "", key.lower()): value for key, value in args.items()} if isinstance(args, dict) else {}
-        match = _PROCESS.match(str(event.get("pid", "")))
-        if match and (title := match[3].strip()) not in ("", "Overview"):
-            found.products.setdefault(int(match[1]), Product(title))
+        if str(event.get("cat", "")).lower() == "kernel":
+            raise InputError(path, "", "is a profile of PyTorch", "gpusim import kineto, or no format at all")
+        fields = _fields(event.get("args"))
         name = one_line(str(event.get("name", "")))
         is_copy = name.lower().startswith(("memcpy", "memset", "[cuda mem"))
-        is_call = "api" in str(event.get("tid", "")).lower() or ("gridsize" not in fields and "grid" not in fields)
-        if is_call and not is_copy:
-            continue
-        start, duration = finite(event.get("ts")), finite(event.get("dur"))
-        stream = fields.get("streamid", fields.get("stream", ""))
-        work = _copy(name, whole(fields.get("bytes")) or 0) if is_copy else _kernel(name, fields)
-        if start is None or duration is None or duration < 0 or work is None or stream == "":
+        if not is_copy and not fields.keys() & {"grid", "gridsize"}:
+            continue  # a call of the host
+        row = _PROCESS.match(str(event.get("pid", "")))
+        if row and (title := row[3].strip()) not in ("", "Overview"):
+            found.products.setdefault(int(row[1]), Product(title))
+        activity = _activity(event, name, fields, is_copy, int(row[1]) if row else 0)
+        if activity is None:
             lost += 1
             continue
-        if (start, name, str(stream)) in seen:
-            continue
-        seen.add((start, name, str(stream)))
-        nanoseconds = nanoseconds or start > EPOCH_NS
-        device = int(match[1]) if match else 0
-        found.activities.append(Activity(device, StreamKey(str(stream)), start, duration, work, 0))
-    scale = 1e-3 if nanoseconds else 1.0
-    found.activities.sort(key=lambda activity: activity.start_us)
-    origin = found.activities[0].start_us if found.activities else 0.0
-    found.activities = [
-        Activity(a.device, a.stream, (a.start_us - origin) * scale, a.duration_us * scale, a.work, order)
-        for order, a in enumerate(found.activities)
-    ]
+        key = (activity.start_us, name, activity.stream.number)
+        if row or key not in seen:  # rows of a GPU tell which it was
+            seen[key] = activity
+    found.activities = _in_microseconds(sorted(seen.values(), key=lambda activity: activity.start_us))
     if lost:
         found.remarks.append(f"{lost} copies or kernels without a stream, a grid or a time are left out.")
-    found.remarks.append("nvprof tells of no waits between streams: streams are taken as independent.")
+    found.remarks.append(_NO_WAITS)
     return found
+
+
+def _activity(
+    event: Mapping[str, Any], name: str, fields: Mapping[str, Any], is_copy: bool, device: int
+) -> Activity | None:
+    """One event in the file's own unit of time; None where something of it is missing."""
+    start, duration = finite(event.get("ts")), finite(event.get("dur"))
+    stream = fields.get("streamid", fields.get("stream", ""))
+    work = _copy(name, max(whole(fields.get("bytes")) or 0, 0)) if is_copy else _kernel(name, fields)
+    if start is None or duration is None or duration < 0 or work is None or stream == "":
+        return None
+    return Activity(device, StreamKey(str(stream)), start, duration, work, 0)
+
+
+def _in_microseconds(activities: list[Activity]) -> list[Activity]:
+    """Activities from 0 on, numbered in their order; converters write microseconds or nvprof's nanoseconds."""
+    origin = activities[0].start_us if activities else 0.0
+    scale = 1e-3 if origin > EPOCH_NS else 1.0
+    return [
+        replace(a, start_us=(a.start_us - origin) * scale, duration_us=a.duration_us * scale, order=order)
+        for order, a in enumerate(activities)
+    ]
 
 
 def _kernel(name: str, fields: Mapping[str, Any]) -> KernelRun | None:
@@ -185,6 +191,12 @@ def _kernel(name: str, fields: Mapping[str, Any]) -> KernelRun | None:
     registers = whole(fields.get("registersperthread", fields.get("registers"))) or 0
     static = whole(fields.get("staticsharedmemory")) or 0
     return KernelRun(name, grid, block, registers, static, whole(fields.get("dynamicsharedmemory")) or 0)
+
+
+def _fields(args: Any) -> dict[str, Any]:
+    """An event's arguments by name, whatever its case, blanks and underscores."""
+    given = args if isinstance(args, dict) else {}
+    return {re.sub(r"[^a-z]", "", str(name).lower()): value for name, value in given.items()}
 
 
 def _list_or_text(value: Any) -> Any:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import os
 import stat
 import sys
+import tempfile
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gpusim.errors import InputError, one_line
@@ -90,6 +93,35 @@ def lines(path: Path) -> Iterator[str]:
             raise InputError(path, "", f"has a line of more than {LONGEST_LINE} characters", A_PROFILE)
     if rest:
         yield rest
+
+
+def cells(path: Path, number: int, line: str, expected: str) -> list[str]:
+    """The fields of a line of CSV.
+
+    Raises:
+        InputError: it is no row; the message says what was expected.
+    """
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as error:
+        raise InputError(path, f"line {number}", f"is no row ({error})", expected) from None
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """A file that a library can read by its path: of one in gzip, a temporary copy.
+
+    Raises:
+        InputError: as `chunks`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        plain = Path(folder) / "profile" if packed else path
+        if packed:
+            with plain.open("wb") as copy:
+                copy.writelines(chunks(path))
+        yield plain
 
 
 def _refuse_bomb(path: Path, unpacked: int, packed: int) -> None:

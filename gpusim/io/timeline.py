@@ -6,13 +6,13 @@ that order them. `as_trace` decides what becomes a stream, an operation and a de
 
 from __future__ import annotations
 
-import heapq
 import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -216,8 +216,8 @@ class _Builder:
         except ValidationError as error:
             fault = trace_error(error)
             name = work.name if isinstance(work, KernelRun) else work.what
-            field_ = fault.place.removeprefix("kernel.").replace("streams", "")
-            raise InputError(self.path, f"{id} ({quote(name)})", f"{field_} {fault.problem}", fault.expected) from None
+            problem = f"{fault.place} {fault.problem}"
+            raise InputError(self.path, f"{id} ({quote(name)})", problem, fault.expected) from None
 
     def _launch(self, work: KernelRun, duration_us: float) -> KernelLaunch:
         duration_us = _microseconds(duration_us)
@@ -265,8 +265,10 @@ def finite(value: Any) -> float | None:
 
 def whole(value: Any) -> int | None:
     """A value as a whole number, None for what is none."""
+    if type(value) is int:
+        return value
     number = finite(value)
-    return None if number is None or number != int(number) else int(value) if isinstance(value, int) else int(number)
+    return None if number is None or number != int(number) else int(number)
 
 
 def three(value: Any) -> tuple[int, int, int] | None:
@@ -372,25 +374,24 @@ def _dependencies(timeline: Timeline) -> tuple[dict[int, list[int]], int]:
         for sync in timeline.syncs:
             for source in launched if sync.stream is None else (sync.stream,):
                 for (stream, thread), queue in by_thread.items():
-                    if thread == sync.thread and stream != source:
+                    if thread == sync.thread and stream != source and stream.process == source.process:
                         found |= _edge(queue, sync.order, launched.get(source, []), sync.order)
-    return _needed(activities, sorted(found))
+    return _needed(activities, found)
 
 
-def _edge(
-    queue: list[tuple[int, int]], after: int, source: list[tuple[int, int]], before: int
-) -> set[tuple[int, int]]:
-    """The first of a queue launched after, with the last of the source launched before; none where either is missing."""
-    waiter, waited = bisect_right(queue, (after, len(queue) + 10**9)), bisect_left(source, (before, -1)) - 1
+def _edge(queue: list[tuple[int, int]], after: int, source: list[tuple[int, int]], before: int) -> set[tuple[int, int]]:
+    """The first of a queue launched after with the last of the source launched before, where both are there."""
+    waiter = bisect_right(queue, after, key=itemgetter(0))
+    waited = bisect_left(source, before, key=itemgetter(0)) - 1
     return {(queue[waiter][1], source[waited][1])} if waiter < len(queue) and waited >= 0 else set()
 
 
 def _needed(activities: Sequence[Activity], edges: Iterable[tuple[int, int]]) -> tuple[dict[int, list[int]], int]:
-    """Edges less those that the recorded times contradict and those that an earlier edge between the streams implies."""
+    """Edges less those that the recorded times contradict and those that others between the streams imply."""
     needed: dict[int, list[int]] = defaultdict(list)
     latest: dict[tuple[StreamKey, StreamKey], int] = {}
     contradicted = 0
-    for waiter, waited in edges:
+    for waiter, waited in sorted(edges, key=lambda edge: (edge[0], -edge[1])):
         if waited >= waiter or activities[waited].end_us > activities[waiter].start_us + CLOCK_US:
             contradicted += 1
             continue
@@ -424,26 +425,40 @@ def _remarks(activities: Sequence[Activity], contradicted: int, rounded: int) ->
 
 
 def _beside_others(kernels: Sequence[Activity]) -> int:
-    """How many kernels overlap with a kernel of another stream by more than the clock is exact."""
-    beside: set[int] = set()
-    running: list[tuple[float, int]] = []  # end, number
+    """How many kernels overlap with a kernel of another stream by more than the clock is exact.
+
+    Kernels come in the order in which they started, so one sweep finds those that began beside another, and one from
+    the end those that another began beside.
+    """
+    kernels = [kernel for kernel in kernels if kernel.duration_us > CLOCK_US]
+    beside = set()
+    latest = second = (-math.inf, StreamKey(""))  # the last ends so far, of two streams
     for n, kernel in enumerate(kernels):
-        while running and running[0][0] <= kernel.start_us + CLOCK_US:
-            heapq.heappop(running)
-        others = [m for _, m in running if kernels[m].stream != kernel.stream]
-        if others and kernel.duration_us > CLOCK_US:
-            beside.update(others)
+        end_us = second[0] if latest[1] == kernel.stream else latest[0]
+        if min(end_us, kernel.end_us) - kernel.start_us > CLOCK_US:
             beside.add(n)
-        heapq.heappush(running, (kernel.end_us, n))
+        own = (kernel.end_us, kernel.stream)
+        if latest[1] == kernel.stream:
+            latest = max(latest, own)
+        elif own > latest:
+            latest, second = own, latest
+        else:
+            second = max(second, own)
+    next_us = math.inf  # when the next kernel of another stream starts
+    for n in range(len(kernels) - 2, -1, -1):
+        kernel, following = kernels[n], kernels[n + 1]
+        if following.stream != kernel.stream:
+            next_us = following.start_us
+        if kernel.end_us - next_us > CLOCK_US:
+            beside.add(n)
     return len(beside)
 
 
-def with_mixes(timeline: Timeline, mixes: Mapping[int, tuple[Mix | None, float | None]]) -> Timeline:
-    """The timeline with demands, and where given durations (us), for some of its kernels, by number."""
+def with_mixes(timeline: Timeline, mixes: Mapping[int, Mix | None]) -> Timeline:
+    """The timeline with demands for some of its kernels, by number."""
     activities = list(timeline.activities)
-    for n, (mix, duration_us) in mixes.items():
-        old = activities[n]
-        if isinstance(old.work, KernelRun):
-            work = replace(old.work, mix=mix)
-            activities[n] = replace(old, work=work, duration_us=old.duration_us if duration_us is None else duration_us)
+    for n, mix in mixes.items():
+        work = activities[n].work
+        if isinstance(work, KernelRun):
+            activities[n] = replace(activities[n], work=replace(work, mix=mix))
     return replace(timeline, activities=activities)

@@ -1,0 +1,211 @@
+"""`gpusim trace`: what is in a trace, a part of it, several side by side, another file of it, whether it is sound."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpusim.commands.arguments import gpu_from
+from gpusim.errors import InputError
+
+if TYPE_CHECKING:
+    from gpusim.gpu import GPU
+    from gpusim.trace import KernelLaunch, Trace
+
+MOST_KERNELS = 20  # in the table of `show`
+NAME_WIDTH = 60
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="streams, kernels by time, what limits occupancy, what is estimated")
+    show.add_argument("trace", metavar="TRACE")
+    show.add_argument("--gpu", metavar="NAME|PATH", help="whose occupancy is shown; default: the trace's own")
+    select = actions.add_parser("select", help="a part of a trace, or other algorithms")
+    select.add_argument("trace", metavar="TRACE")
+    for option, what in (("stream", "streams"), ("operation", "operations"), ("algorithm", "algorithms to select")):
+        select.add_argument(
+            f"--{option}", action="append", default=[], metavar="NAME", help=f"{what}: a name or a pattern; repeatable"
+        )
+    merge = actions.add_parser("merge", help="traces side by side")
+    merge.add_argument("traces", nargs="+", metavar="TRACE")
+    convert = actions.add_parser("convert", help="the same trace in another file: .json or .json.gz, newest version")
+    convert.add_argument("trace", metavar="TRACE")
+    for action in (select, merge, convert):
+        action.add_argument("-o", "--out", required=True, metavar="FILE", help="the trace to write (.json, .json.gz)")
+    check = actions.add_parser("check", help="whether traces are sound and their kernels can run on their GPU")
+    check.add_argument("traces", nargs="+", metavar="TRACE")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Does what was asked."""
+    from gpusim.edit import merge, select
+    from gpusim.tables import print_line
+    from gpusim.trace import load_trace
+
+    if args.action == "check":
+        return _check(args.traces)
+    if args.action == "merge":
+        names = [_plain_name(path) for path in args.traces]
+        trace = merge([load_trace(path) for path in args.traces], names, "+".join(names)[:200])
+    else:
+        trace = load_trace(args.trace)
+    if args.action == "show":
+        _show(trace, None if args.gpu is None else gpu_from(args.gpu))
+        return 0
+    if args.action == "select":
+        trace = select(trace, args.stream, args.operation, args.algorithm)
+    trace.save(args.out)
+    print_line(f"{args.out}: {_size(trace)}")
+    return 0
+
+
+def _check(paths: list[str]) -> int:
+    from gpusim.tables import print_line
+    from gpusim.trace import load_trace
+
+    status = 0
+    for path in paths:
+        try:
+            trace = load_trace(path)
+            _require_launchable(trace, path)
+            print_line(f"{path}: sound, {_size(trace)}")
+        except InputError as error:
+            print(error, file=sys.stderr)
+            status = 2
+    return status
+
+
+def _require_launchable(trace: Trace, path: str) -> None:
+    """Refuses kernels that cannot run on the GPU that the trace says it was recorded on."""
+    gpu = _own_gpu(trace)
+    if gpu is None:
+        return
+    for s, stream in enumerate(trace.streams):
+        for o, operation in enumerate(stream.operations):
+            for launch in operation.launches():
+                blocks, limiter = _fit(launch, gpu)
+                if blocks == 0:
+                    place = f"streams[{s}].operations[{o}]"
+                    problem = f"a block asks for more {limiter} than {gpu.name} has"
+                    raise InputError(path, place, problem, "kernels that ran on the GPU of the trace")
+
+
+def _size(trace: Trace) -> str:
+    operations = sum(len(stream.operations) for stream in trace.streams)
+    kernels = sum(len(operation.launches()) for operation in trace.operations())
+    streams = "1 stream" if len(trace.streams) == 1 else f"{len(trace.streams)} streams"
+    return f"{streams}, {operations} operations, {kernels} kernels"
+
+
+def _show(trace: Trace, gpu: GPU | None) -> None:
+    from gpusim.tables import print_line
+
+    gpu = _own_gpu(trace) if gpu is None else gpu
+    print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
+    for line in trace.notes.splitlines():
+        print_line(f"  {line}")
+    print()
+    _show_streams(trace)
+    print()
+    _show_kernels(trace, gpu)
+
+
+def _show_streams(trace: Trace) -> None:
+    from gpusim.tables import Column, number, print_table
+    from gpusim.trace import Copy
+
+    rows = []
+    for stream in trace.streams:
+        launches = [launch for operation in stream.operations for launch in operation.launches()]
+        copied = sum(operation.bytes for operation in stream.operations if isinstance(operation, Copy))
+        waits = sum(len(operation.depends_on) for operation in stream.operations)
+        rows.append(
+            (
+                stream.name,
+                str(len(stream.operations)),
+                str(len(launches)),
+                number(sum(launch.duration_us for launch in launches)),
+                _moved_mb(launches),
+                number(copied / 1e6),
+                str(waits),
+                str(sum(launch.estimated for launch in launches)),
+            )
+        )
+    titles = ("operations", "kernels", "kernels us", "DRAM MB", "copied MB", "waits", "estimated")
+    print_table([Column("stream"), *(Column(title, right=True) for title in titles)], rows)
+
+
+def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
+    from gpusim.tables import Column, number, print_table, shortened
+
+    by_name: dict[str, list[KernelLaunch]] = defaultdict(list)
+    for operation in trace.operations():
+        for launch in operation.launches():
+            by_name[launch.name].append(launch)
+    whole_us = sum(launch.duration_us for launches in by_name.values() for launch in launches)
+    times = {name: sum(launch.duration_us for launch in launches) for name, launches in by_name.items()}
+    rows = []
+    for name in sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]:
+        launches = by_name[name]
+        rows.append(
+            (
+                shortened(name, NAME_WIDTH),
+                str(len(launches)),
+                number(times[name]),
+                f"{100 * times[name] / whole_us:.1f} %",
+                "?" if gpu is None else _limits(launches, gpu),
+                "estimated" if any(launch.estimated for launch in launches) else "counted",
+            )
+        )
+    more = len(by_name) - len(rows)
+    title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
+    limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")
+    columns = [Column("kernel"), *(Column(title, right=True) for title in ("launches", "us", "share"))]
+    print_table([*columns, Column(limited), Column("demand")], rows, title)
+
+
+def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
+    """The most common fit of a kernel's launches."""
+    (blocks, limiter), count = Counter(_fit(launch, gpu) for launch in launches).most_common(1)[0]
+    return f"{blocks}, {limiter}" + ("" if count == len(launches) else " (most)")
+
+
+def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
+    from gpusim.occupancy import occupancy
+
+    fit = occupancy(
+        gpu,
+        threads_per_block=launch.threads_per_block,
+        registers_per_thread=launch.registers_per_thread,
+        shared_memory_per_block=launch.shared_memory_per_block_bytes,
+    )
+    return fit.blocks_per_sm, fit.limiter.replace("_", " ")
+
+
+def _moved_mb(launches: list[KernelLaunch]) -> str:
+    """What kernels moved from and to DRAM, MB; at least that, where some have no counters."""
+    from gpusim.tables import number
+
+    counted = [(launch.blocks, launch.mix) for launch in launches if launch.mix is not None]
+    if launches and not counted:
+        return "unknown"
+    moved = sum(blocks * ((mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)) for blocks, mix in counted)
+    return ("> " if len(counted) < len(launches) else "") + number(moved / 1e6)
+
+
+def _own_gpu(trace: Trace) -> GPU | None:
+    from gpusim.gpu import gpu_names, load_gpu
+
+    return load_gpu(trace.device) if trace.device in gpu_names() else None
+
+
+def _plain_name(path: str) -> str:
+    """A file's name as a stream's may be: no endings, no strange characters."""
+    name = re.sub(r"(\.json)?(\.gz)?$", "", Path(path).name)
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "trace"

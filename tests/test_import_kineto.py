@@ -1,0 +1,364 @@
+"""Importing PyTorch's profiles: both schemas, copies, events, odd JSON, bad input, real files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profiles import refused
+
+from gpusim.cli import main
+from gpusim.gpu import load_gpu
+from gpusim.io import chrome
+from gpusim.io.importing import detect, import_profile
+from gpusim.occupancy import occupancy
+from gpusim.trace import Copy, Kernel, load_trace
+
+V100 = {"id": 0, "name": "Tesla V100-SXM2-16GB", "totalGlobalMem": 17 * 10**9, "numSms": 80, "warpSize": 32}
+
+
+def gpu_event(category: str, name: str, ts: float, dur: float, stream: int = 7, **args: Any) -> dict[str, Any]:
+    return {
+        "ph": "X", "cat": category, "name": name, "pid": 0, "tid": f"stream {stream}", "ts": ts, "dur": dur,
+        "args": {"device": 0, "context": 1, "stream": stream, **args},
+    }  # fmt: skip
+
+
+def kernel(name: str, ts: float, dur: float = 10, stream: int = 7, order: int = 1, **args: Any) -> dict[str, Any]:
+    shape = {"grid": [160, 1, 1], "block": [256, 1, 1], "registers per thread": 32, "shared memory": 1024}
+    category = args.pop("category", "kernel")
+    return gpu_event(category, name, ts, dur, stream, **{"correlation": order, **shape, **args})
+
+
+def call(name: str, order: int, ts: float = 0, thread: int = 1) -> dict[str, Any]:
+    return {
+        "ph": "X", "cat": "cuda_runtime", "name": name, "pid": 1, "tid": thread, "ts": ts, "dur": 1,
+        "args": {"correlation": order},
+    }  # fmt: skip
+
+
+def write(path: Path, events: list[Any], **members: Any) -> Path:
+    content = {"schemaVersion": 1, "deviceProperties": [V100], "traceEvents": events, **members}
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_kernel_keeps_launch_and_duration(tmp_path: Path) -> None:
+    trace = import_profile(write(tmp_path / "a.json", [kernel("gemm", 5.0, 12.345)])).trace
+    assert (trace.device, [stream.name for stream in trace.streams]) == ("v100", ["stream7"])
+    launch = next(trace.operations()).launches()[0]
+    assert (launch.name, launch.grid, launch.block) == ("gemm", (160, 1, 1), (256, 1, 1))
+    assert (launch.registers_per_thread, launch.shared_memory_per_block_bytes) == (32, 1024)
+    assert launch.duration_us == 12.345
+    assert launch.estimated
+
+
+def test_old_schema_groups_launches_by_operator(tmp_path: Path) -> None:
+    operator = {
+        "ph": "X", "cat": "Operator", "name": "aten::cudnn convolution", "pid": 1, "tid": "1", "ts": 0, "dur": 9,
+        "args": {"External id": 12},
+    }  # fmt: skip
+    events = [operator] + [kernel("k", 10 * n, 5, order=n, category="Kernel", **{"external id": 12}) for n in (1, 2)]
+    trace = import_profile(write(tmp_path / "a.json", events)).trace
+    assert [operation.id for operation in trace.operations()] == [
+        "aten::cudnn_convolution/12/0",
+        "aten::cudnn_convolution/12/1",
+    ]
+
+
+def test_external_id_that_is_the_correlation_names_no_operator(tmp_path: Path) -> None:
+    operator = {"ph": "X", "cat": "cpu_op", "name": "aten::other", "ts": 0, "dur": 1, "args": {"External id": 3}}
+    events = [operator, kernel("k", 1, order=3, **{"External id": 3})]
+    trace = import_profile(write(tmp_path / "a.json", events)).trace
+    assert [operation.id for operation in trace.operations()] == ["kernel/0"]
+
+
+def test_copies_and_memsets(tmp_path: Path) -> None:
+    events = [
+        gpu_event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 0, 3, bytes=64, correlation=1),
+        gpu_event("Memcpy", "Memcpy DtoH (Device -> Pinned)", 4, 3, bytes=65, correlation=2),
+        gpu_event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 8, 3, bytes=66, correlation=3),
+        gpu_event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 12, 3, bytes=67, correlation=4),
+        gpu_event("gpu_memset", "Memset (Device)", 16, 0, bytes=68, correlation=5),
+        gpu_event("gpu_memcpy", "Memcpy HtoH (Pageable -> Pageable)", 20, 3, bytes=69, correlation=6),
+        kernel("k", 30, order=7),
+    ]
+    trace = import_profile(write(tmp_path / "a.json", events)).trace
+    copies = [operation for operation in trace.operations() if isinstance(operation, Copy)]
+    assert [(c.direction, c.bytes) for c in copies] == [("h2d", 64), ("d2h", 65), ("d2d", 66), ("p2p", 67), ("d2d", 68)]
+    assert copies[-1].id == "memset/0"
+
+
+def wait_event(order: int, waiting: int, source: int, record: int) -> dict[str, Any]:
+    return gpu_event(
+        "cuda_sync", "Stream Wait Event", 0, 0, waiting, cuda_sync_kind="Stream Wait Event", correlation=order,
+        wait_on_stream=source, wait_on_cuda_event_record_corr_id=record,
+    )  # fmt: skip
+
+
+def depends(path: Path) -> dict[str, tuple[str, ...]]:
+    trace = import_profile(path).trace
+    return {op.launches()[0].name: op.depends_on for op in trace.operations() if isinstance(op, Kernel)}
+
+
+def test_event_makes_the_next_launch_wait_for_the_last_before_the_record(tmp_path: Path) -> None:
+    events = [
+        kernel("before", 0, 10, 7, order=1),
+        kernel("recorded", 10, 10, 7, order=2),
+        kernel("later", 20, 10, 7, order=9),  # launched after the record: nobody waits for it
+        kernel("free", 0, 5, 20, order=3),
+        wait_event(5, waiting=20, source=7, record=4),
+        kernel("waits", 20, 10, 20, order=6),
+        kernel("after", 30, 10, 20, order=7),  # its stream's order says it
+    ]
+    found = depends(write(tmp_path / "a.json", events))
+    assert found == {"before": (), "recorded": (), "later": (), "free": (), "waits": ("kernel/2",), "after": ()}
+
+
+def test_wait_that_the_times_contradict_is_left_out_and_said(tmp_path: Path) -> None:
+    events = [
+        kernel("long", 0, 100, 7, order=1),
+        wait_event(5, waiting=20, source=7, record=4),
+        kernel("beside", 50, 10, 20, order=6),
+    ]
+    path = write(tmp_path / "a.json", events)
+    assert depends(path)["beside"] == ()
+    assert any("1 waits between streams contradict" in line for line in import_profile(path).remarks)
+
+
+def test_host_that_waits_for_the_device_orders_what_its_thread_launches_after(tmp_path: Path) -> None:
+    events = [
+        *(call("cudaLaunchKernel", order, thread=thread) for order, thread in ((1, 1), (4, 1), (5, 2))),
+        call("cudaDeviceSynchronize", 3, thread=1),
+        kernel("first", 0, 10, 7, order=1),
+        kernel("second", 20, 10, 20, order=4),
+        kernel("of another thread", 20, 10, 21, order=5),
+    ]
+    found = depends(write(tmp_path / "a.json", events))
+    assert found == {"first": (), "second": ("kernel/0",), "of another thread": ()}
+
+
+def test_zero_duration_and_kernels_side_by_side_are_said(tmp_path: Path) -> None:
+    events = [kernel("none", 0, 0), kernel("a", 10, 50, 7, order=2), kernel("b", 20, 50, 8, order=3)]
+    imported = import_profile(write(tmp_path / "a.json", events))
+    assert next(imported.trace.operations()).launches()[0].duration_us == 0.5
+    assert "1 kernels were recorded with 0 us" in imported.trace.notes
+    assert "2 kernels ran beside kernels of other streams" in imported.trace.notes
+
+
+def test_several_gpus_make_a_clear_choice(tmp_path: Path) -> None:
+    other = kernel("on 1", 0)
+    other["args"]["device"] = 1
+    path = write(tmp_path / "a.json", [kernel("on 0", 0), other], deviceProperties=[V100, {**V100, "id": 1}])
+    imported = import_profile(path)
+    assert [op.launches()[0].name for op in imported.trace.operations()] == ["on 0"]
+    assert "GPU 0: 1 kernels, GPU 1: 1 kernels" in imported.remarks[0]
+    chosen = import_profile(path, device=1).trace
+    assert [op.launches()[0].name for op in chosen.operations()] == ["on 1"]
+    assert "--device: GPU 2 ran no kernels; expected one of 0, 1" in refused(path, device=2)
+
+
+@pytest.mark.parametrize("text", ["N/A", "inf", "-nan", "NaN", "Infinity"])
+def test_bare_words_where_a_number_should_be(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "a.json", [kernel("k", 0, bandwidth="@")])
+    path.write_text(path.read_text().replace('"@"', text))
+    assert next(import_profile(path).trace.operations()).launches()[0].name == "k"
+
+
+def test_names_become_harmless_text(tmp_path: Path) -> None:
+    names = ["a\x1b[31mred", "<script>alert(1)</script>", "=cmd()", "half \ud800 surrogate", "line\nbreak"]
+    path = write(tmp_path / "a.json", [kernel(name, 10 * n, order=n) for n, name in enumerate(names)])
+    found = [op.launches()[0].name for op in import_profile(path).trace.operations()]
+    assert found == ["a\ufffd[31mred", "<script>alert(1)</script>", "=cmd()", "half \ufffd surrogate", "line break"]
+
+
+def test_control_characters_in_texts_and_a_list_of_events(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("[" + json.dumps(kernel("tab@", 0)).replace("@", "\t") + ",\n]")
+    trace = import_profile(path, "kineto", gpu=load_gpu("v100")).trace
+    assert next(trace.operations()).launches()[0].name == "tab"
+
+
+def test_events_cross_the_borders_of_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.json", [kernel(f"kernel {n}", n, 1, order=n) for n in range(40)], tail=12345)
+    whole = list(chrome.members(path))
+    for size in (1, 7, 64, 1000):
+        monkeypatch.setattr("gpusim.io.source.CHUNK_BYTES", size)
+        assert list(chrome.members(path)) == whole
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.9, 0.999])
+@pytest.mark.parametrize("packed", [False, True])
+def test_half_written_file_is_refused(tmp_path: Path, share: float, packed: bool) -> None:
+    text = write(tmp_path / "a.json", [kernel(f"kernel {n}", n, order=n) for n in range(9)]).read_text()
+    cut = text[: int(len(text) * share)].encode()
+    path = tmp_path / "cut.json"
+    path.write_bytes(gzip.compress(cut) if packed else cut)
+    line = refused(path, format="kineto")
+    assert "ends in the middle of the JSON" in line
+    assert "\n" not in line
+
+
+def test_cut_gzip_is_refused(tmp_path: Path) -> None:
+    data = gzip.compress(json.dumps([kernel(f"kernel {n * n}", n) for n in range(99)]).encode())
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(data[: len(data) // 2])
+    assert "cannot be read" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "is empty"),
+        (b"  \n", "is empty"),
+        (b"{}", "holds no kernels"),
+        (b'{"traceEvents": []}', "holds no kernels"),
+        (b'{"traceEvents": [{"ph": "X"} {"ph": "X"}]}', "has '{'"),
+        (b'{"traceEvents": [{"ph": X, "and": 1, "so": "on and on"}]}', "is not JSON"),
+        (b'{"traceEvents": []} {}', "goes on after the end"),
+        (b"[" * 100_000, "nested"),
+        (b"<html><body>Not found</body></html>", "is HTML"),
+        (b"PK\x03\x04rest", "ZIP"),
+        (b"\x1f\x8b\x08\x00 broken", "cannot be read"),
+        (b"\x00\x01\x02\xff", "is no profile"),
+    ],
+)
+def test_what_is_no_profile_is_refused_in_one_line(tmp_path: Path, content: bytes, what: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    line = refused(path)
+    assert what in line
+    assert line.isprintable()
+
+
+def test_amd_is_refused(tmp_path: Path) -> None:
+    amd = {"id": 0, "name": "AMD Instinct MI250X", "numSms": 110, "warpSize": 64}
+    assert "AMD GPU" in refused(write(tmp_path / "a.json", [kernel("k", 0)], deviceProperties=[amd]))
+    assert "AMD GPU" in refused(write(tmp_path / "b.json", [kernel("k", 0), call("hipLaunchKernel", 1)]))
+
+
+def test_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusim.io.source.TRUSTED_BYTES", 2**20)
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 2**24))
+    assert "unpacks to more than 250 times its size" in refused(path)
+
+
+def test_kernel_that_no_trace_can_hold_is_named(tmp_path: Path) -> None:
+    line = refused(write(tmp_path / "a.json", [kernel("wide", 0, block=[1024, 2, 1])]))
+    assert "kernel/0 ('wide')" in line
+    assert "2048 threads" in line
+
+
+def test_gpu_that_is_not_known(tmp_path: Path) -> None:
+    unknown = {**V100, "name": "NVIDIA B200", "numSms": 148}
+    path = write(tmp_path / "a.json", [kernel("k", 0)], deviceProperties=[unknown])
+    assert "--gpu: the profile names 'NVIDIA B200' with 148 SMs" in refused(path)
+    assert "h200 has 132 SMs" in refused(path, gpu=load_gpu("h200"))
+
+
+def test_command_writes_the_trace_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = write(tmp_path / "good.json", [kernel("k", 0)])
+    out = tmp_path / "out.json"
+    assert main(["import", str(good), "-o", str(out)]) == 0
+    assert "1 kernels, 1 operations, 1 stream, recorded on v100" in capsys.readouterr().out
+    assert load_trace(out).device == "v100"
+    out.unlink()
+    good.write_text(good.read_text()[:-3])
+    assert main(["import", "kineto", str(good), "-o", str(out)]) == 2
+    assert "ends in the middle" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_same_profile_same_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", [kernel(f"k{n % 3}", n, 1, stream=n % 4, order=n) for n in range(40)])
+    written = []
+    for name in ("x.json", "y.json"):
+        import_profile(path).trace.save(tmp_path / name)
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_progress_only_where_somebody_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool) -> None:
+    screen = Terminal() if watched else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr("gpusim.io.source.PATIENCE_S", 0.0)
+    import_profile(write(tmp_path / "a.json", [kernel("k", 0)]))
+    assert ("reading a.json: 100%" in screen.getvalue()) == watched
+    assert screen.getvalue().endswith("\r\x1b[K") == watched
+
+
+def test_gpu_that_is_not_listed_is_like_those_that_are(tmp_path: Path) -> None:
+    event = kernel("k", 0)
+    event["args"]["device"] = 3
+    assert import_profile(write(tmp_path / "a.json", [event])).trace.device == "v100"
+
+
+# ---- real files
+
+
+def real(shared: Path, name: str) -> Path:
+    path = shared / "traces" / name
+    if not path.is_file():
+        pytest.skip(f"needs ../shared/traces/{name}")
+    return path
+
+
+def test_resnet50_is_imported_whole(shared: Path) -> None:
+    path = real(shared, "kineto_resnet50_train_v100_nw0.pt.trace.json.gz")
+    assert detect(path) == "kineto"
+    trace = import_profile(path).trace
+    assert trace.device == "v100"
+    assert sum(len(operation.launches()) for operation in trace.operations()) == 8772
+    assert sum(isinstance(operation, Copy) for operation in trace.operations()) == 324
+
+
+def test_theoretical_occupancy_is_that_of_the_profile(shared: Path) -> None:
+    """Kineto's "est. achieved occupancy %" is theoretical and capped by the grid."""
+    path = real(shared, "kineto_resnet50_train_v100_nw0.pt.trace.json.gz")
+    gpu = load_gpu("v100")
+    checked = 0
+    for member, event in chrome.members(path):
+        if member != chrome.EVENTS or event.get("cat") != "Kernel" or event["args"]["shared memory"] > 48 * 1024:
+            continue
+        args = event["args"]
+        threads, blocks = (args[key][0] * args[key][1] * args[key][2] for key in ("block", "grid"))
+        fit = occupancy(
+            gpu,
+            threads_per_block=threads,
+            registers_per_thread=args["registers per thread"],
+            shared_memory_per_block=args["shared memory"],
+        )
+        resident = min(fit.blocks_per_sm, blocks / gpu.sm_count)
+        percent = 100 * resident * threads / gpu.limits.max_threads_per_sm
+        assert abs(percent - args["est. achieved occupancy %"]) <= 1.0, event["name"]
+        checked += 1
+    assert checked > 8000
+
+
+def test_alexnet_streams_wait_by_events(shared: Path) -> None:
+    trace = import_profile(real(shared, "kineto_alexnet_infer_a100.json.gz")).trace
+    assert trace.device == "a100-40"
+    assert [stream.name for stream in trace.streams] == ["stream7", "stream20"]
+    home = {op.id: stream.name for stream in trace.streams for op in stream.operations}
+    waits = [(home[op.id], home[other]) for op in trace.operations() for other in op.depends_on]
+    assert set(waits) == {("stream7", "stream20"), ("stream20", "stream7")}
+
+
+def test_the_profile_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.json", [kernel("k", 0)])
+    before = path.read_bytes()
+    assert main(["import", str(path), "-o", str(path)]) == 2
+    assert "is the profile itself" in capsys.readouterr().err
+    assert path.read_bytes() == before

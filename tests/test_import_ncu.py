@@ -1,0 +1,278 @@
+"""Importing Nsight Compute: units, missing metrics, other pages, reports, and counters joined to a timeline."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from profiles import refused, written
+from test_import_kineto import kernel as kineto_kernel
+from test_import_kineto import write as write_kineto
+
+from gpusim.gpu import load_gpu
+from gpusim.io import ncu
+from gpusim.io.importing import detect, import_profile
+from gpusim.io.ncu_profile import in_base_units
+from gpusim.trace import Mix, WarpStalls
+
+LEADING = {
+    "ID": "0", "Process ID": "12", "Process Name": "python", "Host Name": "here", "Kernel Name": "gemm",
+    "Context": "1", "Stream": "7", "Block Size": "(256, 1, 1)", "Grid Size": "(264, 1, 1)", "Device": "0", "CC": "9.0",
+}  # fmt: skip
+METRICS = {  # name: unit, value
+    "gpu__time_duration.sum": ("ns", "20,000"),
+    "launch__registers_per_thread": ("register/thread", "64"),
+    "launch__shared_mem_per_block_static": ("byte/block", "1,024"),
+    "launch__shared_mem_per_block_dynamic": ("byte/block", "0"),
+    "launch__shared_mem_config_size": ("byte", "102,400"),
+    "sm__cycles_active.avg": ("cycle", "30,000"),
+    "smsp__issue_active.avg.pct_of_peak_sustained_active": ("%", "50.00"),
+    "dram__bytes_read.sum": ("byte", "2,640,000"),
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed": ("%", "25"),
+}
+Metrics = Mapping[str, tuple[str, str]]
+
+
+def raw_page(rows: Sequence[Mapping[str, str]], metrics: Metrics = METRICS, preamble: str = "") -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow([*LEADING, *metrics])
+    writer.writerow([*("" for _ in LEADING), *(unit for unit, _ in metrics.values())])
+    for n, row in enumerate(rows):
+        leading = {**LEADING, "ID": str(n), **{key: value for key, value in row.items() if key in LEADING}}
+        writer.writerow([*leading.values(), *(row.get(name, value) for name, (_, value) in metrics.items())])
+    return preamble + text.getvalue()
+
+
+def imported_mix(path: Path) -> Mix:
+    mix = next(import_profile(path, gpu=load_gpu("h200")).trace.operations()).launches()[0].mix
+    assert mix is not None
+    return mix
+
+
+def test_demand_per_block_with_preamble_units_row_and_thousands(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", raw_page([{}], preamble="==PROF== Connected to process 12\nepoch 1, loss 2\n"))
+    assert detect(path) == "ncu"
+    imported = import_profile(path, gpu=load_gpu("h200"))
+    launch = next(imported.trace.operations()).launches()[0]
+    assert (launch.name, launch.grid, launch.block, launch.duration_us) == ("gemm", (264, 1, 1), (256, 1, 1), 20.0)
+    assert (launch.registers_per_thread, launch.static_shared_memory_bytes) == (64, 1024)
+    assert not launch.estimated
+    assert launch.mix == Mix(
+        issue_cycles=0.5 * 30_000 * 132 / 264,
+        dram_read_bytes=10_000.0,
+        active_cycles_avg=30_000.0,
+        l2_busy_us=ncu.trimmed(0.25 * 20 / 264),
+        shared_memory_config_bytes=102_400,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "value"),
+    [
+        ("gpu__time_duration.sum", "us", "20"),
+        ("gpu__time_duration.sum", "usecond", "20.00"),
+        ("gpu__time_duration.sum", "ms", "0.02"),
+        ("gpu__time_duration.sum", "msecond", "0.02"),
+        ("gpu__time_duration.sum", "second", "0.00002"),
+        ("dram__bytes_read.sum", "Kbyte", "2,640.00"),
+        ("dram__bytes_read.sum", "Mbyte", "2.64"),
+        ("launch__shared_mem_per_block_static", "Kbyte/block", "1.024"),
+        ("launch__shared_mem_config_size", "Kbyte", "102.40"),
+        ("sm__cycles_active.avg", "Kcycle", "30"),
+    ],
+)
+def test_scaled_units_mean_the_same(tmp_path: Path, name: str, unit: str, value: str) -> None:
+    base = import_profile(written(tmp_path / "a.csv", raw_page([{}])), gpu=load_gpu("h200")).trace.streams
+    scaled = written(tmp_path / "b.csv", raw_page([{}], {**METRICS, name: (unit, value)}))
+    assert import_profile(scaled, gpu=load_gpu("h200")).trace.streams == base
+
+
+def test_values_that_are_none(tmp_path: Path) -> None:
+    assert [in_base_units(cell, "%") for cell in ("", "n/a", "nan", "-inf")] == [None] * 4
+    mix = imported_mix(written(tmp_path / "a.csv", raw_page([{"dram__bytes_read.sum": "n/a"}])))
+    assert mix.dram_read_bytes is None
+    assert mix.issue_cycles is not None
+
+
+def test_metrics_that_are_missing_leave_their_part_out(tmp_path: Path) -> None:
+    only = {name: METRICS[name] for name in ("gpu__time_duration.sum", "dram__bytes_read.sum")}
+    mix = imported_mix(written(tmp_path / "a.csv", raw_page([{}], only)))
+    assert mix == Mix(dram_read_bytes=10_000.0)
+    none = {"gpu__time_duration.sum": ("ns", "5")}
+    path = written(tmp_path / "b.csv", raw_page([{}], none))
+    assert next(import_profile(path, gpu=load_gpu("h200")).trace.operations()).launches()[0].estimated
+
+
+def test_stalls_need_those_that_tell(tmp_path: Path) -> None:
+    counter = ncu.STALL_COUNTER.format
+    telling = {counter(name): ("inst", "1.5") for name in ncu.TELLING_STALLS}
+    mix = imported_mix(written(tmp_path / "a.csv", raw_page([{}], {**METRICS, **telling})))
+    assert mix.stalls == WarpStalls(selected=1.5, not_selected=1.5, long_scoreboard=1.5)
+    barrier = {counter("barrier"): ("inst", "1.5")}
+    assert imported_mix(written(tmp_path / "b.csv", raw_page([{}], {**METRICS, **barrier}))).stalls is None
+
+
+def test_old_versions_count_dimensions_as_metrics(tmp_path: Path) -> None:
+    text = (
+        "ID,Kernel Name,launch__grid_size,launch__block_size,gpu__time_duration.sum\n,,,,nsecond\n0,old,264,256,900\n"
+    )
+    launch = next(
+        import_profile(written(tmp_path / "a.csv", text), gpu=load_gpu("h200")).trace.operations()
+    ).launches()[0]
+    assert (launch.grid, launch.block, launch.duration_us) == ((264, 1, 1), (256, 1, 1), 0.9)
+
+
+def test_gpu_that_the_profile_names(tmp_path: Path) -> None:
+    named = {**METRICS, "device__attribute_display_name": ("", "NVIDIA H200")}
+    assert import_profile(written(tmp_path / "a.csv", raw_page([{}], named))).trace.device == "h200"
+    assert "--gpu" in refused(written(tmp_path / "b.csv", raw_page([{}])))
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n', "is the details page"),
+        (raw_page([]), "holds no kernels"),
+        (raw_page([{}, {}])[:-30], "fields"),
+        ("==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM\n", "no header"),
+        (raw_page([{"gpu__time_duration.sum": ""}]), "lacks gpu__time_duration.sum"),
+        (raw_page([{"Grid Size": "(many)"}]), "no grid"),
+        (raw_page([{"dram__bytes_read.sum": "lots"}]), "no number"),
+        (raw_page([{"launch__registers_per_thread": "999"}]), "999"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:
+    assert what in refused(written(tmp_path / "a.csv", text), gpu=load_gpu("h200"))
+
+
+# ---- reports
+
+
+class FakeMetric:
+    def __init__(self, unit: str, value: Any) -> None:
+        self._unit, self._value = unit, value
+
+    def unit(self) -> str:
+        return self._unit
+
+    def value(self) -> Any:
+        return self._value
+
+
+class FakeAction:
+    """What ncu_report gives of a launch: its name, and metrics by name."""
+
+    def __init__(self, **changed: Any) -> None:
+        given = {name: FakeMetric(unit, float(value.replace(",", ""))) for name, (unit, value) in METRICS.items()}
+        dims = {"launch__grid_dim_x": 264, "launch__block_dim_x": 256}
+        ones = {f"launch__{what}_dim_{axis}": 1 for what in ("grid", "block") for axis in "yz"}
+        self.metrics = given | {name: FakeMetric("", value) for name, value in (dims | ones | changed).items()}
+
+    def name(self) -> str:
+        return "gemm"
+
+    def metric_names(self) -> list[str]:
+        return list(self.metrics)
+
+    def metric_by_name(self, name: str) -> FakeMetric:
+        return self.metrics[name]
+
+
+def fake_library(actions: Sequence[FakeAction]) -> SimpleNamespace:
+    one_range = SimpleNamespace(num_actions=lambda: len(actions), action_by_idx=lambda i: actions[i])
+    report = SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda i: one_range)
+    return SimpleNamespace(load_report=lambda path: report)
+
+
+def test_report_gives_what_its_csv_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ncu_report", fake_library([FakeAction()]))
+    report = tmp_path / "a.ncu-rep"
+    report.write_bytes(b"NVR\x00")
+    table = written(tmp_path / "a.csv", raw_page([{}]))
+    launches = [
+        next(import_profile(path, gpu=load_gpu("h200")).trace.operations()).launches() for path in (report, table)
+    ]
+    assert launches[0] == launches[1]
+
+
+def test_report_without_the_library_or_whole_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tmp_path / "a.ncu-rep"
+    report.write_bytes(b"NVR\x00 half")
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    assert "pip install 'gpusim[ncu]'" in refused(report)
+
+    def fail(path: str) -> None:
+        raise RuntimeError("no report\nat all")
+
+    monkeypatch.setitem(sys.modules, "ncu_report", SimpleNamespace(load_report=fail))
+    assert "cannot be read (no report at all)" in refused(report)
+    monkeypatch.setitem(sys.modules, "ncu_report", fake_library([]))
+    assert "holds no kernels" in refused(report)
+
+
+# ---- counters of one profile, timeline of another
+
+
+def timeline(tmp_path: Path, names: Sequence[str], duration: float = 10) -> Path:
+    h200 = {"id": 0, "name": "NVIDIA H200", "numSms": 132, "totalGlobalMem": 141 * 10**9}
+    events = [kineto_kernel(name, 100 * n, duration, order=n, grid=[264, 1, 1]) for n, name in enumerate(names)]
+    return write_kineto(tmp_path / "timeline.json", events, deviceProperties=[h200])
+
+
+def joined(tmp_path: Path, names: Sequence[str], rows: Sequence[Mapping[str, str]]) -> tuple[list[float | None], str]:
+    counters = written(tmp_path / "counters.csv", raw_page(rows))
+    imported = import_profile(timeline(tmp_path, names), counters=counters)
+    launches = [operation.launches()[0] for operation in imported.trace.operations()]
+    line = next(line for line in imported.remarks if "got counters" in line)
+    return [launch.mix.dram_read_bytes if launch.mix else None for launch in launches], line
+
+
+def read(count: int) -> str:
+    return str(264 * count)
+
+
+def test_counters_join_by_name_grid_and_order(tmp_path: Path) -> None:
+    rows = [
+        {"Kernel Name": "b", "dram__bytes_read.sum": read(1)},
+        {"Kernel Name": "a", "dram__bytes_read.sum": read(2)},
+        {"Kernel Name": "b", "dram__bytes_read.sum": read(3)},
+        {"Kernel Name": "b", "Grid Size": "(9, 1, 1)", "dram__bytes_read.sum": read(4)},
+    ]
+    found, line = joined(tmp_path, ["a", "b", "b", "c"], rows)
+    assert found == [2.0, 1.0, 3.0, None]
+    assert line == ("3 of 4 kernels got counters from counters.csv; 1 have none, 1 of 4 profiled launches match none.")
+
+
+def test_counters_of_one_iteration_serve_all(tmp_path: Path) -> None:
+    rows = [{"Kernel Name": "a", "dram__bytes_read.sum": read(n)} for n in (1, 2)]
+    assert joined(tmp_path, ["a"] * 6, rows)[0] == [1.0, 2.0] * 3
+    assert joined(tmp_path, ["a"] * 5, rows)[0] == [1.0, 2.0, None, None, None]
+
+
+def test_counters_join_by_short_name_where_one_tool_gives_no_more(tmp_path: Path) -> None:
+    long = "void at::native::(anonymous namespace)::pool<float, at::Op<2> >(float const*, int)"
+    assert joined(tmp_path, [long], [{"Kernel Name": "pool", "dram__bytes_read.sum": read(5)}])[0] == [5.0]
+
+
+def test_time_of_l2_follows_the_timeline(tmp_path: Path) -> None:
+    counters = written(tmp_path / "counters.csv", raw_page([{"Kernel Name": "a"}]))  # 20 us
+    trace = import_profile(timeline(tmp_path, ["a"], duration=10), counters=counters).trace
+    launch = next(trace.operations()).launches()[0]
+    assert launch.mix is not None
+    assert launch.mix.l2_busy_us == pytest.approx(0.25 * 10 / 264, rel=1e-6)
+
+
+def test_counters_of_another_program_are_refused(tmp_path: Path) -> None:
+    counters = written(tmp_path / "counters.csv", raw_page([{"Kernel Name": "other"}]))
+    assert "no launch of this timeline" in refused(timeline(tmp_path, ["a"]), counters=counters)
+    path = tmp_path / "counters.json"
+    path.write_text(json.dumps({"traceEvents": []}))
+    assert "is no profile of Nsight Compute" in refused(timeline(tmp_path, ["a"]), counters=path)

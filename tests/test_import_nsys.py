@@ -1,0 +1,181 @@
+"""Importing Nsight Systems' SQLite: columns that come and go, streams, graphs, several GPUs, bad input."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profiles import refused
+
+from gpusim.gpu import load_gpu
+from gpusim.io import nsys
+from gpusim.io.importing import Imported, detect, import_profile
+from gpusim.trace import Copy
+
+PROCESS = 5 << 24
+H200 = {"id": 0, "name": "NVIDIA H200", "smCount": 132, "totalMemory": 141 * 10**9}
+
+
+def kernel(start: int, end: int, order: int, **changed: Any) -> dict[str, Any]:
+    return {
+        "start": start, "end": end, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": order,
+        "globalPid": PROCESS, "demangledName": 1, "shortName": 2, "registersPerThread": 40,
+        "gridX": 4, "gridY": 3, "gridZ": 2, "blockX": 64, "blockY": 2, "blockZ": 1,
+        "staticSharedMemory": 512, "dynamicSharedMemory": 256,
+    } | changed  # fmt: skip
+
+
+Tables = Mapping[str, Sequence[Mapping[str, Any]]]
+STRINGS = [{"id": 1, "value": "void gemm<float>(int)"}, {"id": 2, "value": "gemm"}]
+
+
+def write(path: Path, tables: Tables) -> Path:
+    connection = sqlite3.connect(path)
+    for table, rows in tables.items():
+        columns = list(rows[0])
+        connection.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
+        marks = ", ".join("?" for _ in columns)
+        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", [tuple(row.values()) for row in rows])
+    connection.commit()
+    connection.close()
+    return path
+
+
+def imported(tmp_path: Path, tables: Tables, **how: Any) -> Imported:
+    return import_profile(write(tmp_path / "a.sqlite", {"StringIds": STRINGS, nsys.GPUS: [H200], **tables}), **how)
+
+
+def test_kernel_keeps_launch_and_duration(tmp_path: Path) -> None:
+    trace = imported(tmp_path, {nsys.KERNELS: [kernel(1000, 13_345, 1)]}).trace
+    launch = next(trace.operations()).launches()[0]
+    assert (trace.device, trace.streams[0].name) == ("h200", "stream7")
+    assert (launch.name, launch.grid, launch.block) == ("void gemm<float>(int)", (4, 3, 2), (64, 2, 1))
+    assert (launch.static_shared_memory_bytes, launch.dynamic_shared_memory_bytes) == (512, 256)
+    assert (launch.registers_per_thread, launch.duration_us) == (40, 12.345)
+
+
+def test_an_old_version_without_names_of_processes_green_contexts_or_gpus(tmp_path: Path) -> None:
+    needed = ("start", "end", "deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+    row = {key: value for key, value in kernel(0, 1000, 1).items() if key in needed}
+    path = write(tmp_path / "a.sqlite", {nsys.KERNELS: [row]})
+    assert "--gpu: the profile names no GPU" in refused(path)
+    trace = import_profile(path, gpu=load_gpu("h100-sxm")).trace
+    assert trace.device == "h100-sxm"
+    assert next(trace.operations()).launches()[0].registers_per_thread == 0
+
+
+def test_copies_and_memsets(tmp_path: Path) -> None:
+    copy = {"start": 0, "end": 10, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 1, "bytes": 64}
+    kinds = {1: "h2d", 2: "d2h", 8: "d2d", 10: "p2p", 99: "d2d"}
+    tables = {
+        nsys.KERNELS: [kernel(5000, 6000, 9, globalPid=None)],
+        nsys.COPIES: [{**copy, "start": n * 20, "end": n * 20 + 5, "copyKind": n} for n in (*kinds, 9)],
+        nsys.MEMSETS: [copy],
+    }
+    trace = imported(tmp_path, tables).trace
+    found = {op.id: op.direction for op in trace.operations() if isinstance(op, Copy)}
+    assert sorted(found.values()) == sorted([*kinds.values(), "d2d"])
+    assert found["memset/0"] == "d2d"
+
+
+def test_streams_of_green_contexts_and_processes_have_names_of_their_own(tmp_path: Path) -> None:
+    rows = [
+        kernel(0, 10, 1, greenContextId=0),
+        kernel(0, 10, 2, greenContextId=3),
+        kernel(0, 10, 1, greenContextId=0, globalPid=6 << 24),
+    ]
+    names = [stream.name for stream in imported(tmp_path, {nsys.KERNELS: rows}).trace.streams]
+    assert names == [f"process{PROCESS}/stream7", f"process{6 << 24}/stream7", f"process{PROCESS}/green3/stream7"]
+
+
+def test_kernels_of_graphs_say_so(tmp_path: Path) -> None:
+    rows = [kernel(0, 10, 1, graphId=4, graphNodeId=1), kernel(10, 20, 1, graphId=4, graphNodeId=2)]
+    found = imported(tmp_path, {nsys.KERNELS: rows, nsys.GRAPHS: [{"start": 0, "end": 1}]})
+    assert [op.id for op in found.trace.operations()] == ["graph4/0", "graph4/1"]
+    assert any("2 kernels are from CUDA graphs" in line for line in found.remarks)
+    assert any("1 launches of CUDA graphs were recorded whole" in line for line in found.remarks)
+
+
+def sync(order: int, kind: int, **changed: Any) -> dict[str, Any]:
+    return {
+        "streamId": 20, "contextId": 1, "globalPid": PROCESS, "correlationId": order, "syncType": kind, "eventSyncId": 8
+    } | changed  # fmt: skip
+
+
+def test_event_makes_the_next_launch_wait_for_the_last_before_the_record(tmp_path: Path) -> None:
+    record = {"globalPid": PROCESS, "eventSyncId": 8, "contextId": 1, "streamId": 7, "correlationId": 3}
+    rows = [kernel(0, 9000, 1), kernel(9000, 20_000, 4), kernel(10_000, 12_000, 6, streamId=20)]
+    tables = {nsys.KERNELS: rows, nsys.EVENTS: [record], nsys.SYNCS: [sync(5, 2)]}
+    assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), (), ("kernel/0",)]
+
+
+def test_waits_without_a_recorded_event_are_counted(tmp_path: Path) -> None:
+    rows = [kernel(0, 9000, 1), kernel(10_000, 12_000, 6, streamId=20)]
+    found = imported(tmp_path, {nsys.KERNELS: rows, nsys.SYNCS: [sync(5, 2)]})
+    assert any("1 waits of streams name no recorded event" in line for line in found.remarks)
+    assert [op.depends_on for op in found.trace.operations()] == [(), ()]
+
+
+def test_host_that_waits_for_a_stream_orders_its_next_launches(tmp_path: Path) -> None:
+    rows = [kernel(0, 9000, 1), kernel(10_000, 12_000, 6, streamId=20)]
+    calls = [{"globalTid": PROCESS | 77, "correlationId": order} for order in (1, 3, 6)]
+    tables = {nsys.KERNELS: rows, nsys.SYNCS: [sync(3, 3, streamId=7)], nsys.CALLS: calls}
+    assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), ("kernel/0",)]
+
+
+def test_host_of_one_process_does_not_wait_for_another(tmp_path: Path) -> None:
+    rows = [kernel(0, 9000, 1, globalPid=6 << 24), kernel(10_000, 12_000, 6, streamId=20)]
+    calls = [{"globalTid": PROCESS | 77, "correlationId": order} for order in (3, 6)]
+    tables = {nsys.KERNELS: rows, nsys.SYNCS: [sync(3, 4)], nsys.CALLS: calls}
+    assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), ()]
+    tables[nsys.KERNELS] = [kernel(0, 9000, 1), rows[1]]
+    (tmp_path / "a.sqlite").unlink()
+    assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), ("kernel/0",)]
+
+
+def test_gzip_is_unpacked_first(tmp_path: Path) -> None:
+    plain = write(tmp_path / "a.sqlite", {nsys.KERNELS: [kernel(0, 10, 1)], "StringIds": STRINGS, nsys.GPUS: [H200]})
+    packed = tmp_path / "a.sqlite.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert detect(packed) == "nsys"
+    assert import_profile(packed).trace.streams == import_profile(plain).trace.streams
+
+
+@pytest.mark.parametrize(
+    ("tables", "what"),
+    [
+        ({"rocpd_api": [{"id": 1}]}, "AMD GPU"),
+        ({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL": [{"id": 1}]}, "nvprof's own database"),
+        ({nsys.GRAPHS: [{"start": 1}]}, "--cuda-graph-trace=node"),
+        ({"StringIds": STRINGS}, "has no table"),
+        ({nsys.KERNELS: [{"start": 1, "end": 2}]}, "lacks deviceId"),
+        ({nsys.KERNELS: [kernel(0, 10, 1, gridX="many")], nsys.GPUS: [H200]}, "where a number should be"),
+        ({nsys.KERNELS: [kernel(0, 10, 1, gridX=None)], nsys.GPUS: [H200]}, "where a number should be"),
+        ({nsys.KERNELS: [kernel(0, 10, 1, gridX=0)], nsys.GPUS: [H200]}, "grid[0]"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_in_one_line(tmp_path: Path, tables: Tables, what: str) -> None:
+    assert what in refused(write(tmp_path / "a.sqlite", tables))
+
+
+def test_half_a_database_is_refused(tmp_path: Path) -> None:
+    rows = [kernel(n, n + 1, n) for n in range(2000)]
+    path = write(tmp_path / "a.sqlite", {nsys.KERNELS: rows, "StringIds": STRINGS, nsys.GPUS: [H200]})
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert "cannot be read" in refused(path)
+
+
+def test_profile_of_two_gpus(shared: Path) -> None:
+    path = shared / "traces" / "nsys_2gpu_training.sqlite.gz"
+    if not path.is_file():
+        pytest.skip("needs ../shared/traces/nsys_2gpu_training.sqlite.gz")
+    assert "--gpu" in refused(path)
+    counts = []
+    for device in (0, 1):
+        trace = import_profile(path, gpu=load_gpu("h100-sxm"), device=device).trace
+        counts.append(sum(len(operation.launches()) for operation in trace.operations()))
+    assert counts == [1993, 2017]

@@ -1,0 +1,96 @@
+"""What profiles share: overlaps, directions of copies, products' names, and what is an operation's wait."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusim.gpu import gpu_names
+from gpusim.io.products import gpu_stem
+from gpusim.io.timeline import (
+    CLOCK_US,
+    Activity,
+    KernelRun,
+    Product,
+    StreamKey,
+    _beside_others,
+    copy_direction,
+    finite,
+    three,
+    whole,
+)
+
+WORK = KernelRun("k", (1, 1, 1), (32, 1, 1), 8, 0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 6)), max_size=9))
+def test_overlaps_are_those_of_every_pair(drawn: list[tuple[int, int, int]]) -> None:
+    kernels = [Activity(0, StreamKey(str(s)), 2.0 * start, 2.0 * us, WORK, n) for n, (s, start, us) in enumerate(drawn)]
+    kernels.sort(key=lambda kernel: kernel.start_us)
+    overlapping = [
+        any(min(a.end_us, b.end_us) - max(a.start_us, b.start_us) > CLOCK_US for b in kernels if b.stream != a.stream)
+        for a in kernels
+    ]
+    assert _beside_others(kernels) == sum(overlapping)
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "h2d"),
+        ("Memcpy DtoH (Device -> Pinned)", "d2h"),
+        ("Memcpy DtoD (Device -> Device)", "d2d"),
+        ("Memcpy PtoP (Device -> Device)", "p2p"),
+        ("Memcpy HtoA (Pageable -> Array)", "h2d"),
+        ("Memcpy HtoH (Pageable -> Pageable)", None),
+        ("Memcpy host to device [sync]", "h2d"),
+        ("Memcpy device to host [async]", "d2h"),
+        ("Memcpy device to device (same device) [async]", "d2d"),
+        ("[CUDA memcpy PtoP]", "p2p"),
+    ],
+)
+def test_direction_of_a_copy(name: str, direction: str | None) -> None:
+    assert copy_direction(name) == direction
+
+
+@pytest.mark.parametrize(
+    ("name", "sm_count", "memory_gb", "stem"),
+    [
+        ("Tesla V100-DGXS-32GB", 80, 34, "v100"),
+        ("Tesla V100-SXM2-16GB", None, None, "v100"),
+        ("Tesla V100S-PCIE-32GB", 80, 34, None),
+        ("NVIDIA A100-PG509-200", 108, 42, "a100-40"),
+        ("NVIDIA A100-SXM4-80GB", 108, 85, "a100-80"),
+        ("NVIDIA A100 80GB PCIe", 108, 85, "a100-80"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 14, 5, None),
+        ("NVIDIA H100 80GB HBM3", 132, 85, "h100-sxm"),
+        ("NVIDIA H100 PCIe", 114, 85, "h100-pcie"),
+        ("NVIDIA H100 NVL", 132, 99, None),
+        ("NVIDIA H200", 132, 150, "h200"),
+        ("NVIDIA GH200 480GB", 132, 102, None),
+        ("NVIDIA GeForce RTX 3090", 82, 25, "rtx3090"),
+        ("NVIDIA GeForce RTX 3090 Ti", 84, 25, None),
+        ("NVIDIA GeForce RTX 4090", 128, 25, "rtx4090"),
+        ("NVIDIA GeForce RTX 4090 D", 114, 25, None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 76, 17, None),
+        ("NVIDIA L40S", 142, 48, "l40s"),
+        ("NVIDIA L40", 142, 48, None),
+        ("Tesla T4", 40, 16, "t4"),
+        ("Tesla P100-PCIE-16GB", 56, 17, "p100"),
+        ("Tesla K80", 13, 12, "k80"),
+        ("Tesla K40c", 15, 12, "k40c"),
+        ("Quadro RTX 8000", 72, 48, None),
+    ],
+)
+def test_name_of_a_product(name: str, sm_count: int | None, memory_gb: int | None, stem: str | None) -> None:
+    memory = None if memory_gb is None else memory_gb * 10**9
+    assert gpu_stem(Product(name, sm_count, memory)) == stem
+    assert stem is None or stem in gpu_names()
+
+
+def test_values_as_profilers_write_them() -> None:
+    assert [finite(value) for value in ("1.5", 2, "inf", None, True, "x", 10**400)] == [1.5, 2.0, *[None] * 5]
+    assert [whole(value) for value in ("3", 4.0, 4.5, "", [], 2**70)] == [3, 4, None, None, None, 2**70]
+    assert [three(value) for value in ("[4,1,1]", [4, 1, 1], ["4", "1", "1"], "(4, 1, 1)")] == [(4, 1, 1)] * 4
+    assert [three(value) for value in ([0, 1, 1], [1, 1], "1", None, {}, "[-1,a,b]")] == [None] * 6

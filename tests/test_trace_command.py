@@ -1,0 +1,129 @@
+"""`gpusim trace`: parts keep their order, merged traces do not collide, what is wrong is said in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpusim.cli import main
+from gpusim.edit import merge, select
+from gpusim.errors import InputError
+from gpusim.trace import Convolution, Trace, load_trace
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+INCEPTION = REPOSITORY / "traces" / "inception_3a.json.gz"
+
+
+def trace_of(device: str = "h200", **streams: dict[str, tuple[str, ...]]) -> Trace:
+    """A trace of streams; each is its operations' ids with what they depend on."""
+    launch = {"name": "k", "grid": (1, 1, 1), "block": (32, 1, 1), "registers_per_thread": 8, "duration_us": 1.0}
+    content: dict[str, Any] = {
+        "version": 1,
+        "name": "t",
+        "device": device,
+        "streams": tuple(
+            {
+                "name": name,
+                "operations": tuple(
+                    {"id": id, "kind": "kernel", "depends_on": waits, "kernel": launch}
+                    for id, waits in operations.items()
+                ),
+            }
+            for name, operations in streams.items()
+        ),
+    }
+    return Trace.model_validate(content)
+
+
+def waits(trace: Trace) -> dict[str, tuple[str, ...]]:
+    return {operation.id: operation.depends_on for operation in trace.operations()}
+
+
+def test_what_is_left_out_still_orders_the_rest() -> None:
+    trace = trace_of(a={"a1": (), "a2": ()}, b={"b1": ("a2",), "b2": ()}, c={"c1": ("b2",)})
+    assert waits(select(trace, streams=["a", "c"])) == {"a1": (), "a2": (), "c1": ("a2",)}
+    assert waits(select(trace, operations=["a1", "c*"])) == {"a1": (), "c1": ("a1",)}
+    assert waits(select(trace)) == waits(trace)
+
+
+def test_select_names_what_matches_nothing() -> None:
+    trace = trace_of(a={"a1": ()}, b={"b1": ()})
+    with pytest.raises(InputError, match="--stream: 'x' matches nothing; expected a name or pattern among a, b"):
+        select(trace, streams=["x"])
+    with pytest.raises(InputError, match="--algorithm: 'FFT' matches nothing"):
+        select(trace, algorithms=["FFT"])
+    with pytest.raises(InputError, match="none of these is on these streams"):
+        select(trace, streams=["a"], operations=["b1"])
+
+
+def test_selected_algorithm_changes_places_with_the_one_before() -> None:
+    trace = load_trace(INCEPTION)
+    chosen = select(trace, algorithms=["IMPLICIT_GEMM/FMA"])
+    for old, new in zip(trace.operations(), chosen.operations(), strict=True):
+        assert isinstance(old, Convolution)
+        assert isinstance(new, Convolution)
+        assert new.algorithm == "IMPLICIT_GEMM/FMA"
+        before = {a.algorithm for a in (old.selected, *old.alternatives)}
+        assert {a.algorithm for a in (new.selected, *new.alternatives)} == before
+
+
+def test_merged_traces_keep_names_apart_only_where_they_collide() -> None:
+    first, second = trace_of(a={"a1": (), "a2": ()}), trace_of(b={"b1": ()})
+    assert [stream.name for stream in merge([first, second], ["x", "y"], "both").streams] == ["a", "b"]
+    twice = merge([first, trace_of(a={"a1": (), "b1": ("a1",)})], ["x", "x"], "twice")
+    assert [stream.name for stream in twice.streams] == ["x.1/a", "x.2/a"]
+    assert waits(twice) == {"x.1/a1": (), "x.1/a2": (), "x.2/a1": (), "x.2/b1": ("x.2/a1",)}
+
+
+def test_traces_of_several_gpus_do_not_merge() -> None:
+    with pytest.raises(InputError, match="device: traces of h200, v100; expected traces recorded on one GPU"):
+        merge([trace_of(a={"a1": ()}), trace_of("v100", b={"b1": ()})], ["x", "y"], "both")
+
+
+def test_convert_and_back_is_the_same(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.json", tmp_path / "b.json.gz"
+    assert main(["trace", "convert", str(INCEPTION), "-o", str(plain)]) == 0
+    assert main(["trace", "convert", str(plain), "-o", str(packed)]) == 0
+    assert load_trace(packed) == load_trace(INCEPTION)
+
+
+def test_check_says_of_each_whether_it_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    assert main(["trace", "check", str(INCEPTION), str(bad)]) == 2
+    output = capsys.readouterr()
+    assert output.out == f"{INCEPTION}: sound, 4 streams, 6 operations, 12 kernels\n"
+    assert output.err.count("\n") == 1
+    assert main(["trace", "check", str(INCEPTION)]) == 0
+
+
+def test_check_finds_kernels_that_cannot_have_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = trace_of(a={"a1": ()})
+    path = tmp_path / "a.json"
+    trace.save(path)
+    path.write_text(path.read_text().replace('"duration_us"', '"static_shared_memory_bytes": 300000, "duration_us"'))
+    assert "static_shared_memory_bytes" in path.read_text()
+    path.write_text(path.read_text().replace('"static_shared_memory_bytes": 0,', ""))
+    assert main(["trace", "check", str(path)]) == 2
+    assert "streams[0].operations[0]: a block asks for more shared memory than h200 has" in capsys.readouterr().err
+
+
+def test_show_says_what_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.json"
+    trace_of(a={"a1": ()}).save(path)
+    assert main(["trace", "show", str(path)]) == 0
+    output = capsys.readouterr().out
+    assert "unknown" in output
+    assert "estimated" in output
+    assert "32, blocks" in output
+    assert main(["trace", "show", str(INCEPTION)]) == 0
+    assert "counted" in capsys.readouterr().out
+
+
+def test_select_writes_what_replays(tmp_path: Path) -> None:
+    out = tmp_path / "a.json"
+    assert main(["trace", "select", str(INCEPTION), "--stream", "1x1", "--stream", "pool*", "-o", str(out)]) == 0
+    assert [stream.name for stream in load_trace(out).streams] == ["1x1", "pool_proj"]
+    assert main(["replay", str(out), "--policy", "serial"]) == 0
