@@ -13,19 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpusim.errors import InputError
-from gpusim.gpu import load_gpu
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import Dataset, Row
 from gpusim.io.ncu import trimmed
-from gpusim.trace import (
-    Convolution,
-    ConvolutionAlgorithm,
-    ConvolutionShape,
-    KernelLaunch,
-    Mix,
-    Stream,
-    Trace,
-)
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch, Mix
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Stream
 
 DEVICE = "h200"
 INCEPTIONS = ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpusim.policies.base import Grant, Partition, Policy, View
+from gpusim.policies.interface import Grant, Partition, Policy, View
 
 
 @dataclass

@@ -11,23 +11,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpusim.api import replay as replay
-    from gpusim.errors import InputError as InputError
-    from gpusim.gpu import GPU as GPU
-    from gpusim.gpu import load_gpu as load_gpu
-    from gpusim.occupancy import occupancy as occupancy
-    from gpusim.trace import Trace as Trace
-    from gpusim.trace import load_trace as load_trace
+    from gpusim.common.errors import InputError as InputError
+    from gpusim.hardware.gpu import GPU as GPU
+    from gpusim.hardware.gpu import load_gpu as load_gpu
+    from gpusim.model.occupancy import occupancy as occupancy
+    from gpusim.studies.replay import replay as replay
+    from gpusim.trace.file import load_trace as load_trace
+    from gpusim.trace.format import Trace as Trace
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "GPU": "gpusim.gpu",
-    "InputError": "gpusim.errors",
-    "Trace": "gpusim.trace",
-    "load_gpu": "gpusim.gpu",
-    "load_trace": "gpusim.trace",
-    "replay": "gpusim.api",
+    "GPU": "gpusim.hardware.gpu",
+    "InputError": "gpusim.common.errors",
+    "Trace": "gpusim.trace.format",
+    "load_gpu": "gpusim.hardware.gpu",
+    "load_trace": "gpusim.trace.format",
+    "replay": "gpusim.studies.replay",
 }
 
 __all__ = ["GPU", "InputError", "Trace", "load_gpu", "load_trace", "occupancy", "replay"]

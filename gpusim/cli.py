@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import NamedTuple, NoReturn
 
 from gpusim import __version__
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 
 DESCRIPTION = "Replay recorded GPU kernel traces under policies that partition one GPU between convolutions."
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import simpy
 from cores import plain_core
 
-from gpusim.engine import anchor
+from gpusim.calibrate import fit as anchor
 from gpusim.engine.core import BINS
 
 AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 from gpusim.io.importing import import_profile
 
 

@@ -6,21 +6,19 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpusim.trace import (
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
+from gpusim.trace.operations import (
     Convolution,
     ConvolutionAlgorithm,
     ConvolutionShape,
     Copy,
     Host,
     Kernel,
-    KernelLaunch,
     LoopArrivals,
-    Mix,
     PoissonArrivals,
     Stream,
     TimesArrivals,
-    Trace,
-    WarpStalls,
 )
 
 H200_SMS = 132

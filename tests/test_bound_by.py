@@ -9,9 +9,11 @@ import pytest
 
 from gpusim import load_gpu, load_trace
 from gpusim.engine.replay import Kernels, replay
-from gpusim.policies.base import Partition, View
 from gpusim.policies.hardware import Serial
-from gpusim.trace import Kernel, KernelLaunch, Stream, Trace
+from gpusim.policies.interface import Partition, View
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel, Stream
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 

@@ -12,14 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from gpusim import cli, report
+from gpusim import cli
 from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
-from gpusim.error_band import HowWrong
-from gpusim.errors import InputError
-from gpusim.gpu import gpu_names
-from gpusim.tables import Column, number, plain_table, shortened
-from gpusim.trace import Host, Kernel, KernelLaunch, LoopArrivals, Stream, Trace
+from gpusim.common.errors import InputError
+from gpusim.common.tables import Column, number, plain_table, shortened
+from gpusim.hardware.gpu import gpu_names
+from gpusim.results.error_band import HowWrong
+from gpusim.studies import comparison as report
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Host, Kernel, LoopArrivals, Stream
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TABLE_1 = str(REPOSITORY / "traces" / "spaa20_table1.json")
@@ -230,7 +233,7 @@ def test_many_streams_kernels_and_policies_are_cut_and_said_so(tmp_path: Path, c
 
 def test_policy_of_the_users_own(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "mine.py").write_text(
-        "from gpusim.policies.base import Grant, Partition, Policy\n"
+        "from gpusim.policies.interface import Grant, Partition, Policy\n"
         "class Mine(Policy):\n"
         "    name = 'mine'\n"
         "    summary = 'all at once'\n"

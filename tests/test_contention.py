@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from strategies import mixes, rounded
 
 from gpusim import load_gpu, load_trace
-from gpusim.contention import (
+from gpusim.calibrate.fit import _shape as shaped
+from gpusim.calibrate.transfer import transferred
+from gpusim.hardware.what_if import what_if
+from gpusim.model.contention import (
     MOST_BUSY,
     SHARED,
     UNKNOWN,
@@ -25,10 +28,7 @@ from gpusim.contention import (
     sharing,
     unstretched,
 )
-from gpusim.engine.anchor import _shape as shaped
-from gpusim.engine.transfer import transferred
-from gpusim.trace import Mix, WarpStalls
-from gpusim.what_if import what_if
+from gpusim.trace.kernels import Mix, WarpStalls
 
 H200 = load_gpu("h200")
 TRACES = Path(__file__).resolve().parent.parent / "traces"

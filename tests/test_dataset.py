@@ -11,10 +11,10 @@ import dataset_sample as sample
 import pytest
 
 from gpusim import cli
-from gpusim.errors import InputError
-from gpusim.gpu import load_gpu
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import OUTCOMES, Dataset
-from gpusim.validate import Predictor, conditions, measurements
+from gpusim.studies.validate import Predictor, conditions, measurements
 
 WAVES = "launch__waves_per_multiprocessor"
 

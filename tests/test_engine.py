@@ -14,8 +14,9 @@ from tiny import convolution, copy, host, kernel, launch, played, run_of, spans,
 from gpusim import InputError
 from gpusim import replay as replayed
 from gpusim.engine.replay import Kernels, solo_makespans
-from gpusim.policies.base import Eviction, Grant, Partition, Policy, View
-from gpusim.trace import KernelLaunch, LoopArrivals, TimesArrivals, _Operation
+from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import LoopArrivals, TimesArrivals, _Operation
 
 
 def test_one_kernel_runs_in_waves_after_its_launch() -> None:

@@ -15,8 +15,8 @@ from strategies import traces
 
 from gpusim import load_gpu, load_trace
 from gpusim.engine.replay import Kernels, replay
-from gpusim.result import Result
-from gpusim.trace import Trace
+from gpusim.results.result import Result
+from gpusim.trace.format import Trace
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 POLICIES = ["serial", "leftover", "even", "inter-sm", "smk", "warped-slicer"]

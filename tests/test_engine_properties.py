@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 from strategies import kernels, traces
 
 from gpusim import load_gpu, load_trace
-from gpusim.engine import anchor
-from gpusim.engine.anchor import anchored
+from gpusim.calibrate import fit as anchor
+from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.transfer import transferred
 from gpusim.engine.replay import Kernels, replay, solo_makespans
-from gpusim.engine.transfer import transferred
-from gpusim.gpu import GPU
+from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policies
-from gpusim.result import Result
-from gpusim.trace import Convolution, Kernel, KernelLaunch, Stream, Trace
+from gpusim.results.result import Result
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Convolution, Kernel, Stream
 
 H200 = load_gpu("h200")
 TRACES = Path(__file__).resolve().parent.parent / "traces"

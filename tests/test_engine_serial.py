@@ -13,7 +13,7 @@ from gpusim import load_gpu, load_trace
 from gpusim.engine.replay import Kernels, makespan_us, stream_ends
 from gpusim.engine.serial import in_order, is_chain
 from gpusim.policies.hardware import Serial
-from gpusim.trace import Trace
+from gpusim.trace.format import Trace
 
 H200 = load_gpu("h200")
 KERNELS = Kernels(H200, H200)

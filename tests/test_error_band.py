@@ -11,8 +11,8 @@ import pytest
 import tiny
 
 from gpusim import GPU, Trace, identity, load_gpu, load_trace, replay
-from gpusim import error_band as module
-from gpusim.error_band import (
+from gpusim.results import error_band as module
+from gpusim.results.error_band import (
     STALE,
     Work,
     bands,
@@ -23,8 +23,8 @@ from gpusim.error_band import (
     streams_at_once,
     streams_on_an_sm,
 )
-from gpusim.result import Result
-from gpusim.trace import KernelLaunch
+from gpusim.results.result import Result
+from gpusim.trace.kernels import KernelLaunch
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 CALL_US = 100.0

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from gpusim.errors import InputError, from_pydantic, quote
-from gpusim.files import atomic_write, read_bytes, read_text, require_new_folder, whole_folder
+from gpusim.common.errors import InputError, from_pydantic, quote
+from gpusim.common.files import atomic_write, read_bytes, read_text, require_new_folder, whole_folder
 
 
 def test_error_reads_file_place_problem_expected() -> None:

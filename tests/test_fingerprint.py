@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpusim import fingerprint, load_gpu
+from gpusim import load_gpu
+from gpusim.common import fingerprint
 
 MODULES = {
     "__init__.py": "",
@@ -95,12 +96,12 @@ def test_the_model_is_what_a_replay_imports() -> None:
     root = Path(__file__).resolve().parent.parent
     ran = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     imported = ran.stdout.split()
-    assert "gpusim.engine.core" in imported and "gpusim.metrics" in imported
+    assert "gpusim.engine.core" in imported and "gpusim.results.metrics" in imported
     read: set[str] = set()
     known = fingerprint.module_file
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fingerprint, "module_file", lambda name: (read.add(name), known(name))[1])
-        hashed("gpusim.api", "gpusim.policies")
+        hashed("gpusim.studies.replay", "gpusim.policies")
     assert set(imported) <= read
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.errors import InputError
-from gpusim.gpu import (
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import (
     GPUFile,
     ModelConstants,
     SMLimits,

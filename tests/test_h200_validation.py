@@ -11,10 +11,10 @@ from types import ModuleType
 
 import pytest
 
-from gpusim import validate
-from gpusim.error_band import COMMAND, VALIDATED, model_identity
-from gpusim.gpu import load_gpu
-from gpusim.validate import Condition
+from gpusim.hardware.gpu import load_gpu
+from gpusim.results.error_band import COMMAND, VALIDATED, model_identity
+from gpusim.studies import validate
+from gpusim.studies.validate import Condition
 
 FOLDER = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
 MODULES = ("run", "tables", "variants", "crossval", "pictures")

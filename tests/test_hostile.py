@@ -23,19 +23,19 @@ from hypothesis import strategies as st
 
 import gpusim
 from gpusim import cli, replay
-from gpusim.errors import InputError
-from gpusim.files import FREE_EXPANSION_BYTES, MAX_EXPANSION, decompressed, read_bytes
-from gpusim.gpu import load_gpu, load_shipped_gpu
+from gpusim.common.errors import InputError
+from gpusim.common.files import FREE_EXPANSION_BYTES, MAX_EXPANSION, decompressed, read_bytes
+from gpusim.common.spreadsheet import csv_line, original
+from gpusim.common.tables import Column, json_text, plain_table, print_line
+from gpusim.hardware.gpu import load_gpu, load_shipped_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.io.spreadsheet import csv_line, original
-from gpusim.plots import gantt, occupancy
 from gpusim.policies.registry import policy_from
+from gpusim.results.plots import gantt, occupancy
 from gpusim.sweep import run as sweep_run
 from gpusim.sweep.experiment import MAX_COMBINATIONS, load_experiment
 from gpusim.sweep.run import points, sweep
 from gpusim.sweep.table import read_rows
-from gpusim.tables import Column, json_text, plain_table, print_line
-from gpusim.trace import load_trace, parse_trace
+from gpusim.trace.file import load_trace, parse_trace
 
 ROOT = Path(__file__).resolve().parent.parent
 H200_TOML = (ROOT / "gpus" / "h200.toml").read_text()

@@ -13,11 +13,12 @@ import pytest
 from profiles import refused
 
 from gpusim.cli import main
-from gpusim.gpu import load_gpu
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io import chrome
 from gpusim.io.importing import detect, import_profile
-from gpusim.occupancy import occupancy
-from gpusim.trace import Copy, Kernel, load_trace
+from gpusim.model.occupancy import occupancy
+from gpusim.trace.file import load_trace
+from gpusim.trace.operations import Copy, Kernel
 
 V100 = {"id": 0, "name": "Tesla V100-SXM2-16GB", "totalGlobalMem": 17 * 10**9, "numSms": 80, "warpSize": 32}
 

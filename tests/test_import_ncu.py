@@ -16,11 +16,11 @@ from profiles import refused, written
 from test_import_kineto import kernel as kineto_kernel
 from test_import_kineto import write as write_kineto
 
-from gpusim.gpu import load_gpu
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io import ncu
 from gpusim.io.importing import detect, import_profile
 from gpusim.io.ncu_profile import in_base_units
-from gpusim.trace import Mix, WarpStalls
+from gpusim.trace.kernels import Mix, WarpStalls
 
 LEADING = {
     "ID": "0", "Process ID": "12", "Process Name": "python", "Host Name": "here", "Kernel Name": "gemm",

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from profiles import refused
 
-from gpusim.gpu import load_gpu
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io import nsys
 from gpusim.io.importing import Imported, detect, import_profile
-from gpusim.trace import Copy
+from gpusim.trace.operations import Copy
 
 PROCESS = 5 << 24
 H200 = {"id": 0, "name": "NVIDIA H200", "smCount": 132, "totalMemory": 141 * 10**9}

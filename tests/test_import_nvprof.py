@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from profiles import refused, written
 
-from gpusim.gpu import load_gpu
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import detect, import_profile
-from gpusim.trace import Copy
+from gpusim.trace.operations import Copy
 
 HEADER = (
     '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers Per Thread","Static SMem",'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.gpu import gpu_names
+from gpusim.hardware.gpu import gpu_names
 from gpusim.io.products import gpu_stem
 from gpusim.io.timeline import (
     CLOCK_US,

@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim import load_gpu, load_trace, replay
-from gpusim.engine.anchor import anchored
+from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.transfer import transferred
 from gpusim.engine.replay import Kernels
-from gpusim.engine.transfer import transferred
-from gpusim.result import USES, Result
-from gpusim.trace import Kernel, KernelLaunch, Mix, Stream, Trace
-from gpusim.what_if import what_if
+from gpusim.hardware.what_if import what_if
+from gpusim.results.result import USES, Result
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch, Mix
+from gpusim.trace.operations import Kernel, Stream
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 RECORDED = load_gpu("h200")

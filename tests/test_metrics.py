@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.metrics import (
+from gpusim.results.metrics import (
     geometric_mean,
     largest_slowdown,
     latencies_us,
@@ -19,7 +19,7 @@ from gpusim.metrics import (
     speedup,
     utilisation,
 )
-from gpusim.result import USES, RequestRun, Result, StreamRun, Usage
+from gpusim.results.result import USES, RequestRun, Result, StreamRun, Usage
 
 
 def stream(name: str, end_us: float, solo_us: float, release_us: float = 0.0) -> StreamRun:

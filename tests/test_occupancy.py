@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpusim
-from gpusim.errors import InputError
-from gpusim.gpu import GPU, compute_capabilities, load_gpu, sm_limits
-from gpusim.occupancy import Footprint, Occupancy, exceeded, fits, footprint, occupancy
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import GPU, compute_capabilities, load_gpu, sm_limits
+from gpusim.model.occupancy import Footprint, Occupancy, exceeded, fits, footprint, occupancy
 
 H200 = load_gpu("h200")
 K40C = load_gpu("k40c")
@@ -210,7 +210,7 @@ def test_every_limit_that_nsight_recorded(shared: Path) -> None:
         "import gpusim.occupancy as module; module.footprint",
         "from gpusim.occupancy import footprint",
         "from gpusim import occupancy; occupancy(gpusim.load_gpu('h200'), **arguments)",
-        "import gpusim.gpu; gpusim.occupancy; import gpusim.occupancy",
+        "import gpusim.hardware.gpu; gpusim.occupancy; import gpusim.occupancy",
         "import importlib; importlib.reload(importlib.import_module('gpusim.occupancy'))",
     ],
 )

@@ -16,11 +16,11 @@ from gpusim import InputError, load_gpu, load_trace
 from gpusim import replay as replay_any
 from gpusim.engine import replay as engine
 from gpusim.engine.replay import Kernels, solo_makespans
-from gpusim.oracle import distance, oracle_of, search
 from gpusim.policies.oracles import OracleInterSM
 from gpusim.policies.registry import policies, policy_from
-from gpusim.trace import Trace
-from gpusim.workload import waits_across_streams
+from gpusim.studies.oracle import distance, oracle_of, search
+from gpusim.studies.workload import waits_across_streams
+from gpusim.trace.format import Trace
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 H200 = load_gpu("h200")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from gpusim import plots
-from gpusim.plots import TIME_STEPS, gantt, occupancy, operation_labels, sm_image, stream_colour
-from gpusim.result import KernelRun, OperationRun, Placement, Result, StreamRun, Usage
+from gpusim.results import plots
+from gpusim.results.plots import TIME_STEPS, gantt, occupancy, operation_labels, sm_image, stream_colour
+from gpusim.results.result import KernelRun, OperationRun, Placement, Result, StreamRun, Usage
 
 
 def run(stream: str, start_us: float, end_us: float, operation: str = "") -> KernelRun:

@@ -14,8 +14,8 @@ from gpusim import load_gpu, load_trace, replay
 from gpusim.engine.replay import Kernels
 from gpusim.policies.oracles import Oracle
 from gpusim.policies.registry import parameters_of, policies, policy_from
-from gpusim.result import Result
-from gpusim.trace import Trace
+from gpusim.results.result import Result
+from gpusim.trace.format import Trace
 
 H200 = load_gpu("h200")
 MODELS = Kernels(H200, H200)

@@ -13,18 +13,20 @@ from strategies import traces
 from views import kernel, view_of
 
 from gpusim import load_gpu, load_trace
+from gpusim.common.errors import InputError
 from gpusim.engine.replay import Kernels, replay, solo_makespans
-from gpusim.errors import InputError
-from gpusim.occupancy import Footprint
-from gpusim.policies.base import Grant, Partition, Policy, View
+from gpusim.model.occupancy import Footprint
 from gpusim.policies.cd_search import Walk
 from gpusim.policies.inference import critical_sms, occupancy_together, sms_wanted
+from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.maestro import INTRA, SPATIAL, Config, Search, moved_counts, neighbours
-from gpusim.policies.memory import fair_shares
 from gpusim.policies.registry import policy_from
 from gpusim.policies.smk import context_us, drf, evicted
-from gpusim.result import Result
-from gpusim.trace import Kernel, KernelLaunch, Stream, TimesArrivals, Trace
+from gpusim.policies.tools.memory import fair_shares
+from gpusim.results.result import Result
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel, Stream, TimesArrivals
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 H200 = load_gpu("h200")

@@ -6,8 +6,9 @@ import pytest
 from tiny import copy, host, kernel, played, run_of, stream, times, tiny
 
 from gpusim import InputError
-from gpusim.engine.arrivals import host_queues
-from gpusim.trace import TimesArrivals, Trace
+from gpusim.engine.host import host_queues
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import TimesArrivals
 
 
 def test_streams_of_one_channel_place_in_the_order_of_the_host() -> None:

@@ -11,7 +11,9 @@ from tiny import kernel, played, run_of, spans, stream, times, tiny
 
 from gpusim import InputError, load_gpu, replay
 from gpusim.policies.limits import GreenContext, Mig, Mps, Parts, TpcMask, green_sizes, mig_profiles, placeable
-from gpusim.trace import Kernel, KernelLaunch, Mix, Stream, Trace
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch, Mix
+from gpusim.trace.operations import Kernel, Stream
 
 H200 = load_gpu("h200")
 AB = ["a", "b"]

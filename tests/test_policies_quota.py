@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tiny import convolution, kernel, launch, played, run_of, spans, stream, times
 
 from gpusim import InputError
-from gpusim.policies.intra import Resources, fits
 from gpusim.policies.quota import even_blocks
+from gpusim.policies.tools.mixes import Resources, fits
 
 ROOM: Resources = (64, 100, 64, 32)  # registers, shared memory, warps, slots
 

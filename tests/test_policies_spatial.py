@@ -14,8 +14,8 @@ from tiny import convolution, host, kernel, launch, played, run_of, spans, strea
 
 from gpusim import InputError, load_gpu
 from gpusim.engine.replay import Kernels, replay
-from gpusim.gpu import GPU
-from gpusim.policies.base import Partition, View
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Partition, View
 from gpusim.policies.registry import policy_from
 from gpusim.policies.spatial import (
     InterSM,
@@ -28,7 +28,7 @@ from gpusim.policies.spatial import (
     smart_even_counts,
     waves,
 )
-from gpusim.trace import Trace
+from gpusim.trace.format import Trace
 
 H200 = load_gpu("h200")
 MODELS = Kernels(H200, H200)

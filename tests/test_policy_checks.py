@@ -19,9 +19,9 @@ from tiny import kernel, played, stream, tiny
 from gpusim import InputError
 from gpusim.cli import main
 from gpusim.engine.device import DECISIONS
-from gpusim.policies.base import Domains, Eviction, Grant, Partition, Policy, View
+from gpusim.policies.interface import Domains, Eviction, Grant, Partition, Policy, View
 from gpusim.policies.smk import SMK
-from gpusim.result import Result
+from gpusim.results.result import Result
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 SMS = 4
@@ -274,7 +274,7 @@ def test_other_methods_and_a_policy_without_a_name() -> None:
 def test_the_command_line_prints_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from gpusim.policies.base import Policy\n"
+        "from gpusim.policies.interface import Policy\n"
         "class Mine(Policy):\n"
         "    name = 'mine'\n"
         "    summary = 'divides by zero'\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 from gpusim.record import block_log
 from gpusim.record import microbench as mb
 from gpusim.record import microbench_counters as nsight

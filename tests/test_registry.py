@@ -14,7 +14,7 @@ from gpusim import InputError, cli
 from gpusim.policies.registry import policies, policy_from
 
 INCEPTION_3A = str(Path(__file__).resolve().parent.parent / "traces" / "inception_3a.json.gz")
-HEADER = "from gpusim.policies.base import Grant, Partition, Policy\n"
+HEADER = "from gpusim.policies.interface import Grant, Partition, Policy\n"
 WORKS = HEADER + (
     "class {name}(Policy):\n"
     "    name = 'offered'\n"

@@ -13,10 +13,10 @@ from tiny import convolution, copy, host, kernel, launch, stream, tiny, trace
 
 from gpusim import InputError, Trace, cli, load_gpu, load_trace, replay
 from gpusim.engine.replay import Starved
-from gpusim.metrics import metrics
-from gpusim.policies.base import Grant, Partition, Policy, View
-from gpusim.result import Result
-from gpusim.trace import Kernel, LoopArrivals, Stream
+from gpusim.policies.interface import Grant, Partition, Policy, View
+from gpusim.results.metrics import metrics
+from gpusim.results.result import Result
+from gpusim.trace.operations import Kernel, LoopArrivals, Stream
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULE = ROOT / "traces" / "inception_3a.json.gz"
@@ -274,7 +274,7 @@ def test_a_policy_under_which_a_stream_starves_has_no_stp(
 ) -> None:
     """It runs b when a is done, which is never where a restarts."""
     (tmp_path / "first.py").write_text(
-        "from gpusim.policies.base import Grant, Partition, Policy\n\n\n"
+        "from gpusim.policies.interface import Grant, Partition, Policy\n\n\n"
         "class First(Policy):\n    name = 'first'\n    summary = 'a first'\n\n"
         "    def partition(self, view):\n"
         "        line = [k for k in view.kernels if k.stream == view.streams[0]]\n"

@@ -12,12 +12,14 @@ from views import kernel as kernel_view
 from views import view_of
 
 from gpusim import load_gpu, load_trace, replay
-from gpusim.engine import rounds
-from gpusim.engine.anchor import KernelModel, anchored
-from gpusim.engine.rounds import round_rates
+from gpusim.calibrate.fit import KernelModel, anchored
+from gpusim.model import rounds
+from gpusim.model.rounds import round_rates
 from gpusim.policies.smk import warp_quota
-from gpusim.result import Result
-from gpusim.trace import Kernel, KernelLaunch, Stream, TimesArrivals, Trace
+from gpusim.results.result import Result
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel, Stream, TimesArrivals
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 H200 = load_gpu("h200")

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from gpusim.gpu import load_gpu
-from gpusim.trace import load_trace
+from gpusim.hardware.gpu import load_gpu
+from gpusim.trace.file import load_trace
 
 FOLDER = Path(__file__).resolve().parent.parent / "experiments" / "spaa20_table1"
 

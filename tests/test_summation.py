@@ -15,8 +15,8 @@ from tiny import kernel, stream, tiny, trace
 
 from gpusim import load_gpu, load_trace
 from gpusim.engine.replay import Kernels, replay
-from gpusim.metrics import metrics
 from gpusim.policies.registry import policies
+from gpusim.results.metrics import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICIES = ["serial", "leftover", "even", "inter-sm", "smk", "warped-slicer"]

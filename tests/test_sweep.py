@@ -12,17 +12,19 @@ import pandas as pd
 import pytest
 from executors import Here
 
-from gpusim import cli, fingerprint, load_gpu, load_trace
+from gpusim import cli, load_gpu, load_trace
 from gpusim import replay as replayed
-from gpusim.errors import InputError
-from gpusim.io.spreadsheet import original
+from gpusim.common import fingerprint
+from gpusim.common.errors import InputError
+from gpusim.common.spreadsheet import original
+from gpusim.hardware.what_if import what_if
 from gpusim.sweep import compute, picture, run, summary
 from gpusim.sweep.experiment import load_experiment
 from gpusim.sweep.run import Swept, label_names, points, sweep
 from gpusim.sweep.table import read_rows
 from gpusim.sweep.workers import local
-from gpusim.trace import Host, Stream, Trace
-from gpusim.what_if import what_if
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Host, Stream
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACES = ROOT / "traces"

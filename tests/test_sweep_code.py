@@ -13,7 +13,7 @@ import pytest
 from executors import Here
 
 from gpusim import cli
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 from gpusim.policies import registry
 from gpusim.policies.hardware import Leftover
 from gpusim.sweep import compute

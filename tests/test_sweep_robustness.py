@@ -292,7 +292,9 @@ def test_a_script_without_its_guard_is_told_so(experiment: Path, tmp_path: Path)
     process = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert process.returncode == 1
     last = process.stderr.splitlines()[-1]
-    assert last.startswith("gpusim.errors.InputError: workers: die as they start; expected memory for them, and in a ")
+    assert last.startswith(
+        "gpusim.common.errors.InputError: workers: die as they start; expected memory for them, and in a "
+    )
     assert rows_in(tmp_path / "table.csv") == 0
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from executors import Here
 
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 from gpusim.sweep import table as tables
 from gpusim.sweep.compute import FIGURES, Outcome
 from gpusim.sweep.experiment import load_experiment

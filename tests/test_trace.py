@@ -17,18 +17,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from strategies import kernels, traces
 
-from gpusim.errors import InputError
-from gpusim.gpu import load_gpu
-from gpusim.occupancy import occupancy
-from gpusim.trace import (
-    ConvolutionShape,
-    KernelLaunch,
-    Trace,
-    launch_waits,
-    load_trace,
-    parse_trace,
-    trace_schema,
-)
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import load_gpu
+from gpusim.model.occupancy import occupancy
+from gpusim.trace.file import load_trace, parse_trace
+from gpusim.trace.format import Trace, trace_schema
+from gpusim.trace.kernels import KernelLaunch, launch_waits
+from gpusim.trace.operations import ConvolutionShape
 
 REPOSITORY = Path(__file__).parent.parent
 DATASET = REPOSITORY / "experiments" / "h200_validation" / "data"
@@ -557,7 +552,7 @@ def test_every_field_has_a_description_and_every_number_a_unit() -> None:
 
 
 def test_the_module_is_light() -> None:
-    code = "import gpusim.trace, sys; print(sorted({'numpy', 'pandas', 'simpy', 'rich'} & set(sys.modules)))"
+    code = "import gpusim.trace.format, sys; print(sorted({'numpy', 'pandas', 'simpy', 'rich'} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert ran.stdout.strip() == "[]"
 

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpusim.trace.format.edit import merge, select
 
 from gpusim.cli import main
-from gpusim.edit import merge, select
-from gpusim.errors import InputError
-from gpusim.trace import Convolution, Trace, load_trace
+from gpusim.common.errors import InputError
+from gpusim.trace.file import load_trace
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 INCEPTION = REPOSITORY / "traces" / "inception_3a.json.gz"

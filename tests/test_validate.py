@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim import cli
-from gpusim.gpu import load_gpu
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import OUTCOMES, Dataset
-from gpusim.validate import (
+from gpusim.studies.validate import (
     EXPERIMENTS,
     Scored,
     conditions,

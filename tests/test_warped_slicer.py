@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tiny import tiny
 from views import H200, kernel, view_of
 
-from gpusim.errors import InputError
-from gpusim.occupancy import Footprint
+from gpusim.common.errors import InputError
+from gpusim.model.occupancy import Footprint
 from gpusim.policies import warped_slicer
-from gpusim.policies.base import Grant, Partition
-from gpusim.policies.intra import Resources, fits
+from gpusim.policies.interface import Grant, Partition
 from gpusim.policies.registry import policy_from
+from gpusim.policies.tools.mixes import Resources, fits
 from gpusim.policies.warped_slicer import (
     Curve,
     WarpedSlicer,

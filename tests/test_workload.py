@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from gpusim import InputError, load_trace
-from gpusim.trace import Host, Kernel, KernelLaunch, LoopArrivals, Stream, Trace
-from gpusim.workload import require_independent, waits_across_streams, workload, workloads
+from gpusim.studies.workload import require_independent, waits_across_streams, workload, workloads
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Host, Kernel, LoopArrivals, Stream
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 

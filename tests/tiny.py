@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from gpusim import load_gpu, replay
-from gpusim.gpu import GPU
-from gpusim.policies.base import Policy
-from gpusim.result import KernelRun, Result
-from gpusim.trace import Convolution, ConvolutionAlgorithm, ConvolutionShape, Copy, Host, Kernel, KernelLaunch, Trace
-from gpusim.trace import Stream as TraceStream
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Policy
+from gpusim.results.result import KernelRun, Result
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Copy, Host, Kernel
+from gpusim.trace.operations import Stream as TraceStream
 
 LATENCY_US = 1.0
 Operation = Kernel | Convolution | Copy | Host

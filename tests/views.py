@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from gpusim import load_gpu
-from gpusim.gpu import GPU
-from gpusim.occupancy import Footprint
-from gpusim.policies.base import KernelView, View
+from gpusim.hardware.gpu import GPU
+from gpusim.model.occupancy import Footprint
+from gpusim.policies.interface import KernelView, View
 
 H200 = load_gpu("h200")
 

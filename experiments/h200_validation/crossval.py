@@ -16,10 +16,10 @@ from pathlib import Path
 from tables import write_csv
 from variants import CACHE, DATA, GPU_NAME, HERE, cached, gpu_of, keep, kept, scored, sources
 
-from gpusim.files import atomic_write
-from gpusim.gpu import load_gpu
+from gpusim.common.files import atomic_write
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.validate import Condition, conditions, measurements, summaries
+from gpusim.studies.validate import Condition, conditions, measurements, summaries
 
 CONSTANTS: Mapping[str, tuple[float, ...]] = {
     "launch_latency_us": (2.0, 3.0, 4.0, 5.0),

@@ -39,11 +39,11 @@ from variants import (
     run_variant,
 )
 
-from gpusim.error_band import VALIDATED, Work, bands, model_identity, work_of
-from gpusim.files import atomic_write
-from gpusim.gpu import load_gpu
+from gpusim.common.files import atomic_write
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.validate import Condition, Scored, Summary, conditions, measurements, summaries
+from gpusim.results.error_band import VALIDATED, Work, bands, model_identity, work_of
+from gpusim.studies.validate import Condition, Scored, Summary, conditions, measurements, summaries
 
 STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
 PARTS = os.cpu_count() or 1

@@ -14,14 +14,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpusim import contention, fingerprint, validate
-from gpusim.engine import anchor
-from gpusim.error_band import model_identity
-from gpusim.files import atomic_write
-from gpusim.gpu import GPU, load_gpu
+from gpusim.calibrate import fit as anchor
+from gpusim.common import fingerprint
+from gpusim.common.files import atomic_write
+from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.policies.base import Grant, Partition, View
-from gpusim.validate import Condition, Predictor, Scored, measurements
+from gpusim.model import contention
+from gpusim.policies.interface import Grant, Partition, View
+from gpusim.results.error_band import model_identity
+from gpusim.studies import validate
+from gpusim.studies.validate import Condition, Predictor, Scored, measurements
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from workloads import CLASSES, COMPUTE, JOB, KERNELS, MEMORY, REQUEST, Chosen, bound, models
 
-from gpusim.metrics import geometric_mean
-from gpusim.oracle import oracle_of
-from gpusim.plots import COLOURS, new_figure, save_figure
-from gpusim.policies.intra import Resources, fits
 from gpusim.policies.registry import policies
+from gpusim.policies.tools.mixes import Resources, fits
 from gpusim.policies.warped_slicer import best_sum, kept_points, progress_at, water_fill
+from gpusim.results.metrics import geometric_mean
+from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.studies.oracle import oracle_of
 
 if TYPE_CHECKING:
     from run import Latency, Module, Row

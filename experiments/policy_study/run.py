@@ -40,11 +40,11 @@ from workloads import (
 )
 
 import gpusim
+from gpusim.common.files import atomic_write
 from gpusim.engine.replay import solo_makespans
-from gpusim.files import atomic_write
-from gpusim.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
-from gpusim.result import Result
-from gpusim.trace import load_trace
+from gpusim.results.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
+from gpusim.results.result import Result
+from gpusim.trace.file import load_trace
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

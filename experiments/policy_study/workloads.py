@@ -9,17 +9,11 @@ from itertools import combinations
 from pathlib import Path
 
 from gpusim.engine.replay import Kernels
-from gpusim.gpu import GPU, load_gpu
-from gpusim.trace import (
-    Convolution,
-    Kernel,
-    KernelLaunch,
-    LoopArrivals,
-    PoissonArrivals,
-    Stream,
-    Trace,
-    load_trace,
-)
+from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.trace.file import load_trace
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Convolution, Kernel, LoopArrivals, PoissonArrivals, Stream
 
 TRACES = Path(__file__).resolve().parent.parent.parent / "traces"
 JOB_US = {"h200": 1500.0, "k40c": 15000.0}  # a job launches its kernel until this much time alone has gone by

@@ -16,14 +16,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from gpusim.api import replay
+from gpusim.common.files import atomic_write
+from gpusim.common.tables import number
 from gpusim.engine.replay import Kernels, solo_makespans
-from gpusim.files import atomic_write
-from gpusim.gpu import GPU, load_gpu
-from gpusim.occupancy import exceeded, footprint, occupancy
-from gpusim.plots import COLOURS, new_figure, save_figure
-from gpusim.tables import number
-from gpusim.trace import Convolution, KernelLaunch, Trace, load_trace
+from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.model.occupancy import exceeded, footprint, occupancy
+from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.studies.replay import replay
+from gpusim.trace.file import load_trace
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Convolution
 
 HERE = Path(__file__).resolve().parent
 TRACE = HERE.parent.parent / "traces" / "spaa20_table1.json"

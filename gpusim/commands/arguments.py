@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpusim.errors import InputError, quote
+from gpusim.common.errors import InputError, quote
 
 if TYPE_CHECKING:
-    from gpusim.gpu import GPU
+    from gpusim.hardware.gpu import GPU
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -34,7 +34,7 @@ def gpu_from(name_or_path: str) -> GPU:
     Raises:
         InputError: there is none, or its file is wrong.
     """
-    from gpusim.gpu import load_gpu
+    from gpusim.hardware.gpu import load_gpu
 
     try:
         return load_gpu(name_or_path)

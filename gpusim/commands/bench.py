@@ -25,9 +25,9 @@ def run(args: argparse.Namespace) -> int:
     """Measures and prints."""
     from dataclasses import asdict
 
-    from gpusim.bench import groups, measure
-    from gpusim.progress import tracked
-    from gpusim.tables import Column, number, print_json, print_table
+    from gpusim.common.progress import tracked
+    from gpusim.common.tables import Column, number, print_json, print_table
+    from gpusim.studies.bench import groups, measure
 
     names = args.only or list(GROUPS)
     total = sum(len(groups()[name]()) for name in names)

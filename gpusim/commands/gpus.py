@@ -16,8 +16,8 @@ def run(args: argparse.Namespace) -> int:
     """Prints a row, or an object with every value, a GPU."""
     from dataclasses import fields
 
-    from gpusim.gpu import GPU, gpu_names, load_gpu
-    from gpusim.tables import Column, number, print_json, print_table
+    from gpusim.common.tables import Column, number, print_json, print_table
+    from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 
     gpus = [load_gpu(name) for name in gpu_names()]
     if args.json:

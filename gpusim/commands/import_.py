@@ -6,7 +6,7 @@ import argparse
 import os
 
 from gpusim.commands.arguments import gpu_from, whole
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 
 FORMATS = ("ncu", "kineto", "nsys", "nvprof")
 
@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Imports, writes and says what was decided."""
+    from gpusim.common.tables import print_line
     from gpusim.io.importing import import_profile
-    from gpusim.tables import print_line
 
     if os.path.realpath(args.out) == os.path.realpath(args.file):
         raise InputError(None, "--out", "is the profile itself", "another file")

@@ -8,10 +8,10 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import json_flag
-from gpusim.errors import one_line
+from gpusim.common.errors import one_line
 
 if TYPE_CHECKING:
-    from gpusim.policies.base import Parameter
+    from gpusim.policies.interface import Parameter
 
 MOST_COLUMNS = 120
 
@@ -25,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
     """Prints every policy."""
     from dataclasses import asdict
 
+    from gpusim.common.tables import print_json, print_line
     from gpusim.policies.registry import parameters_of, policies
-    from gpusim.tables import print_json, print_line
 
     found = [(name, policy.summary, parameters_of(policy)) for name, policy in policies().items()]
     if args.json:

@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measures, writes the tables and prints the constants."""
+    from gpusim.common.tables import Column, print_table
     from gpusim.record.microbench import run_microbenchmarks
-    from gpusim.tables import Column, print_table
 
     result = run_microbenchmarks(args.out, counters=args.counters, raw_dir=args.raw)
     columns = [Column("constant"), Column("value", right=True), Column("unit"), Column("meaning", narrow="break")]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_from, json_flag
-from gpusim.errors import InputError, one_line
+from gpusim.common.errors import InputError, one_line
 
 if TYPE_CHECKING:
-    from gpusim.gpu import GPU
-    from gpusim.report import Comparison
-    from gpusim.trace import Trace
+    from gpusim.hardware.gpu import GPU
+    from gpusim.studies.comparison import Comparison
+    from gpusim.trace.format import Trace
 
 DEFAULT_POLICIES = ("serial", "leftover", "inter-sm", "even", "warped-slicer")
 
@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replays, compares, prints and, when asked, writes."""
-    from gpusim.files import require_new_folder
-    from gpusim.tables import print_json
-    from gpusim.trace import load_trace
+    from gpusim.common.files import require_new_folder
+    from gpusim.common.tables import print_json
+    from gpusim.trace.file import load_trace
 
     if args.out is not None:
         require_new_folder(args.out)
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
             raise InputError(args.trace, error.place, error.problem, error.expected) from None
         raise
-    from gpusim.report import as_json, print_comparison, write_comparison
+    from gpusim.studies.comparison import as_json, print_comparison, write_comparison
 
     if args.out is not None:
         write_comparison(comparison, args.out)
@@ -69,13 +69,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _gpu(trace: Trace, name: str | None) -> GPU:
-    from gpusim.gpu import load_shipped_gpu
+    from gpusim.hardware.gpu import load_shipped_gpu
 
     return load_shipped_gpu(trace.device) if name is None else gpu_from(name)
 
 
 def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool, placements: bool) -> Comparison:
-    from gpusim.report import compare
+    from gpusim.studies.comparison import compare
 
     if not sys.stderr.isatty():
         return compare(trace, gpu, policies, restart=restart, placements=placements)

@@ -12,14 +12,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the schema."""
-    from gpusim.tables import print_json
+    from gpusim.common.tables import print_json
 
     if args.what == "trace":
-        from gpusim.trace import Trace
+        from gpusim.trace.format import Trace
 
         print_json(Trace.model_json_schema())
     else:
-        from gpusim.gpu import GPUFile
+        from gpusim.hardware.gpu import GPUFile
 
         print_json(GPUFile.model_json_schema())
     return 0

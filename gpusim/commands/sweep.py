@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import json_flag, whole
-from gpusim.errors import InputError, one_line
+from gpusim.common.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpusim.common.tables import Column
     from gpusim.sweep.run import Point, Swept
     from gpusim.sweep.summary import PolicySummary, Row
     from gpusim.sweep.workers import Executors
-    from gpusim.tables import Column
 
 MOST_ROWS = 40
 
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         _tell(f"interrupted; what is done is kept in {out}, run it again to go on")
         raise
     if args.json:
-        from gpusim.tables import print_json
+        from gpusim.common.tables import print_json
 
         print_json(_as_json(swept))
     else:
@@ -137,8 +137,8 @@ def _as_json(swept: Swept) -> dict[str, Any]:
 
 
 def _print(swept: Swept) -> None:
+    from gpusim.common.tables import print_table
     from gpusim.sweep.summary import by_workload, policy_summaries, rows
-    from gpusim.tables import print_table
 
     summaries = policy_summaries(swept)
     if summaries:
@@ -170,7 +170,7 @@ def _tell_what_came_of_it(swept: Swept) -> None:
 
 
 def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[list[Column], list[list[str]]]:
-    from gpusim.tables import Column, number
+    from gpusim.common.tables import Column, number
 
     varied = swept.experiment.varied
     columns = [Column("gpu"), *(Column(name, right=True) for name in varied), Column("policy", narrow="break")]
@@ -197,9 +197,9 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
 
 def _workload_table(swept: Swept, each: Sequence[Sequence[Row]]) -> tuple[list[Column], list[list[str]], str]:
     """The fastest policy of each workload, and what each oracle found for it."""
+    from gpusim.common.tables import Column
     from gpusim.sweep.run import label_names
     from gpusim.sweep.summary import fastest
-    from gpusim.tables import Column
 
     names = [
         name

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_from
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 
 if TYPE_CHECKING:
-    from gpusim.gpu import GPU
-    from gpusim.trace import KernelLaunch, Trace
+    from gpusim.hardware.gpu import GPU
+    from gpusim.trace.format import Trace
+    from gpusim.trace.kernels import KernelLaunch
 
 MOST_KERNELS = 20  # in the table of `show`
 NAME_WIDTH = 60
@@ -44,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Does what was asked."""
-    from gpusim.edit import merge, select
-    from gpusim.tables import print_line
-    from gpusim.trace import load_trace
+    from gpusim.common.tables import print_line
+    from gpusim.trace.edit import merge, select
+    from gpusim.trace.file import load_trace
 
     if args.action == "check":
         return _check(args.traces)
@@ -66,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(paths: list[str]) -> int:
-    from gpusim.tables import print_line
-    from gpusim.trace import load_trace
+    from gpusim.common.tables import print_line
+    from gpusim.trace.file import load_trace
 
     status = 0
     for path in paths:
@@ -104,7 +105,7 @@ def _size(trace: Trace) -> str:
 
 
 def _show(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.tables import print_line
+    from gpusim.common.tables import print_line
 
     gpu = _own_gpu(trace) if gpu is None else gpu
     print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
@@ -117,8 +118,8 @@ def _show(trace: Trace, gpu: GPU | None) -> None:
 
 
 def _show_streams(trace: Trace) -> None:
-    from gpusim.tables import Column, number, print_table
-    from gpusim.trace import Copy
+    from gpusim.common.tables import Column, number, print_table
+    from gpusim.trace.operations import Copy
 
     rows = []
     for stream in trace.streams:
@@ -142,7 +143,7 @@ def _show_streams(trace: Trace) -> None:
 
 
 def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.tables import Column, number, print_table, shortened
+    from gpusim.common.tables import Column, number, print_table, shortened
 
     by_name: dict[str, list[KernelLaunch]] = defaultdict(list)
     for operation in trace.operations():
@@ -177,7 +178,7 @@ def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
 
 
 def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
-    from gpusim.occupancy import occupancy
+    from gpusim.model.occupancy import occupancy
 
     fit = occupancy(
         gpu,
@@ -190,7 +191,7 @@ def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
 
 def _moved_mb(launches: list[KernelLaunch]) -> str:
     """What kernels moved from and to DRAM, MB; at least that, where some have no counters."""
-    from gpusim.tables import number
+    from gpusim.common.tables import number
 
     counted = [(launch.blocks, launch.mix) for launch in launches if launch.mix is not None]
     if launches and not counted:
@@ -200,7 +201,7 @@ def _moved_mb(launches: list[KernelLaunch]) -> str:
 
 
 def _own_gpu(trace: Trace) -> GPU | None:
-    from gpusim.gpu import gpu_names, load_gpu
+    from gpusim.hardware.gpu import gpu_names, load_gpu
 
     return load_gpu(trace.device) if trace.device in gpu_names() else None
 

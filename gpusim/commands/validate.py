@@ -20,10 +20,10 @@ def run(args: argparse.Namespace) -> int:
     """Predicts, scores, prints and, when asked, writes."""
     from dataclasses import asdict
 
-    from gpusim.gpu import load_gpu
+    from gpusim.common.tables import Column, number, print_json, print_table
+    from gpusim.hardware.gpu import load_gpu
     from gpusim.io.dataset import Dataset
-    from gpusim.tables import Column, number, print_json, print_table
-    from gpusim.validate import measurements, score, summaries, write_rows
+    from gpusim.studies.validate import measurements, score, summaries, write_rows
 
     dataset = Dataset(args.dataset, load_gpu(args.gpu))
     rows = score(dataset, args.gpu)

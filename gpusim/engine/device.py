@@ -12,15 +12,15 @@ from typing import Any
 
 import simpy
 
-from gpusim.contention import age_shares, binding, capped_time, memory_stall_share, memory_stretch
-from gpusim.engine.anchor import KernelModel, mix_rates, sm_array, submit
+from gpusim.calibrate.fit import KernelModel, mix_rates, sm_array, submit
+from gpusim.common.errors import InputError
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
-from gpusim.engine.rounds import round_rates
-from gpusim.errors import InputError
-from gpusim.gpu import GPU
-from gpusim.policies.base import Domains, Grant, KernelView, Policy, View
+from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import age_shares, binding, capped_time, memory_stall_share, memory_stretch
+from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
-from gpusim.result import Placements, Shares, Spans, Usage
+from gpusim.policies.interface import Domains, Grant, KernelView, Policy, View
+from gpusim.results.result import Placements, Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
@@ -41,13 +41,13 @@ class Launch:
         id: in order of becoming ready.
         model: what is replayed.
         stream, stream_index, priority: of its operation.
-        queued: when the host queued it, as in `gpusim.policies.base.KernelView`.
+        queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
         done: succeeds at its end.
-        ready_us, start_us, dispatched_us, end_us: as in `gpusim.result.KernelRun`; start and dispatched at its end.
+        ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.result.KernelRun`; start and dispatched at its end.
         slot: where the SMs know it; None before its launch latency has passed.
         admitted: the policy has let it start.
         bound_us: time by the resource that bound it.
-        turn: as in `gpusim.policies.base.KernelView`.
+        turn: as in `gpusim.policies.interface.KernelView`.
         view: what policies see of it while that stays as it is.
     """
 
@@ -136,7 +136,7 @@ class Device:
         self._noted_us = 0.0
         self._bound_by: dict[int, str] = {}  # what binds each slot since then
         self.finished: list[Launch] = []
-        self.limits: set[str] = {"memory slices"} if domains else set()  # of `gpusim.result.LIMITS`, met so far
+        self.limits: set[str] = {"memory slices"} if domains else set()  # of `gpusim.results.result.LIMITS`, met so far
         env.process(self._run())
 
     def launch(
@@ -589,7 +589,7 @@ def _limits(grant: Grant) -> _Limits:
 
 
 def _limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
-    """Which of `gpusim.result.LIMITS` a grant holds its kernel to; one that may place nothing anywhere only waits."""
+    """Which of `gpusim.results.result.LIMITS` a grant holds its kernel to; one that may place nothing anywhere only waits."""
     if not any(caps):
         return set()
     found = {"SMs"} if not all(caps) else set()

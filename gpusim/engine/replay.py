@@ -11,31 +11,22 @@ from typing import assert_never
 
 import simpy
 
-from gpusim.engine.anchor import KernelModel, anchored
-from gpusim.engine.arrivals import host_queues, release_times, unready
+from gpusim.calibrate.fit import KernelModel, anchored
+from gpusim.calibrate.transfer import transferred
+from gpusim.common.errors import InputError, quote
 from gpusim.engine.device import Device, Launch, placements
+from gpusim.engine.host import host_queues, release_times, unready
 from gpusim.engine.serial import Chain, in_order, is_chain
-from gpusim.engine.transfer import transferred
-from gpusim.errors import InputError, quote
-from gpusim.gpu import GPU, gpu_names, load_gpu
-from gpusim.policies.base import Policy
+from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.policies.checks import name_of, named
 from gpusim.policies.hardware import Serial
+from gpusim.policies.interface import Policy
 from gpusim.policies.registry import policy_from
-from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
-from gpusim.trace import (
-    DRAM_COUNTERS,
-    ISSUE_COUNTERS,
-    Convolution,
-    Copy,
-    Host,
-    Kernel,
-    KernelLaunch,
-    Stream,
-    Trace,
-    launch_waits,
-)
-from gpusim.workload import require_independent
+from gpusim.results.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
+from gpusim.studies.workload import require_independent
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, KernelLaunch, launch_waits
+from gpusim.trace.operations import Convolution, Copy, Host, Kernel, Stream
 
 Operation = Kernel | Convolution | Copy | Host
 
@@ -120,13 +111,13 @@ def replay(
         solo: makespan (us) of each stream alone on the whole GPU, if known.
         seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording. What kernels
             take alone stays as it is.
-        restart: every stream starts again when it ends, until each has ended once (`gpusim.result.Result.passes`).
+        restart: every stream starts again when it ends, until each has ended once (`gpusim.results.result.Result.passes`).
         placements: keep where the blocks of each launch ran, which is most of the memory that a long replay takes.
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever, a
             trace whose recording GPU is not known; streams that cannot restart
-            (`gpusim.workload.require_independent`).
+            (`gpusim.studies.workload.require_independent`).
         Starved: a stream that restarts had not ended once after `MOST_TURNS` turns of all of them.
     """
     device = recording_gpu(trace, gpu)
@@ -421,7 +412,7 @@ class _Replay:
         return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
     def _passes(self) -> dict[str, float]:
-        """How often each stream has run by now; see `gpusim.result.Result.passes`."""
+        """How often each stream has run by now; see `gpusim.results.result.Result.passes`."""
         whole = Counter(request.stream for request in self.requests)
         done = dict.fromkeys(self.busy, 0.0)
         for pending in self.pending:

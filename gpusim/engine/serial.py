@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from gpusim.contention import age_shares, memory_stretch
-from gpusim.engine.anchor import KernelModel, mix_rates, sm_array, submit
+from gpusim.calibrate.fit import KernelModel, mix_rates, sm_array, submit
 from gpusim.engine.core import Mix, MixRates
-from gpusim.gpu import GPU
-from gpusim.trace import Convolution, Kernel, KernelLaunch, Trace
+from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import age_shares, memory_stretch
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Convolution, Kernel
 
 
 def is_chain(trace: Trace) -> bool:

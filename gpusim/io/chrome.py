@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 from gpusim.io import source
 
 EVENTS = "traceEvents"

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpusim.errors import InputError, from_pydantic, quote
-from gpusim.files import decompressed, read_bytes, utf8
-from gpusim.gpu import GPU
+from gpusim.common.errors import InputError, from_pydantic, quote
+from gpusim.common.files import decompressed, read_bytes, utf8
+from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import REQUIRED, launch_from_counters
-from gpusim.occupancy import occupancy
-from gpusim.trace import MAX_DURATION_US, KernelLaunch
+from gpusim.model.occupancy import occupancy
+from gpusim.trace.fields import MAX_DURATION_US
+from gpusim.trace.kernels import KernelLaunch
 
 Row = Mapping[str, str]
 

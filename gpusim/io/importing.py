@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpusim.errors import InputError, one_line
-from gpusim.gpu import GPU
+from gpusim.common.errors import InputError, one_line
+from gpusim.hardware.gpu import GPU
 from gpusim.io import kineto, ncu_profile, nsys, nvprof, source
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.products import recording_gpu
 from gpusim.io.timeline import Activity, KernelRun, Product, Timeline, as_trace, with_mixes
-from gpusim.trace import Mix, Trace
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import Mix
 
 Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 

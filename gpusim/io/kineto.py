@@ -7,7 +7,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
-from gpusim.errors import InputError, one_line, quote
+from gpusim.common.errors import InputError, one_line, quote
 from gpusim.io import chrome
 from gpusim.io.timeline import (
     Activity,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from gpusim.trace import KernelLaunch, Mix, WarpStalls
+from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 
 Counters = Mapping[str, str]  # metric name to its value as text, base units (ns, bytes, %)
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpusim.errors import InputError, from_pydantic, one_line, quote
-from gpusim.gpu import GPU
+from gpusim.common.errors import InputError, from_pydantic, one_line, quote
+from gpusim.hardware.gpu import GPU
 from gpusim.io import source
 from gpusim.io.ncu import DURATION, Counters, mix_from_counters
 from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, finite, three, whole
-from gpusim.trace import Mix
+from gpusim.trace.kernels import Mix
 
 REPORT_MAGIC = b"NVR\x00"
 A_RAW_PAGE = "a CSV of ncu --csv --page raw"

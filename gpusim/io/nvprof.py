@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import InputError, one_line
+from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome, source
 from gpusim.io.timeline import (
     Activity,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from gpusim.errors import InputError, one_line, quote
-from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.common.errors import InputError, one_line, quote
+from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.io.timeline import Product
 
 _LARGE_MEMORY_BYTES = 60 * 10**9  # tells the A100 with 80 GB from that with 40

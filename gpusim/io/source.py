@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpusim.errors import InputError, one_line
+from gpusim.common.errors import InputError, one_line
 
 CHUNK_BYTES = 2**20
 MOST_BYTES = 64 * 2**30  # of a profile, after decompression

@@ -18,9 +18,12 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from gpusim.errors import InputError, one_line, quote
-from gpusim.gpu import GPU
-from gpusim.trace import Copy, Kernel, KernelLaunch, Mix, Stream, Trace, trace_error
+from gpusim.common.errors import InputError, one_line, quote
+from gpusim.hardware.gpu import GPU
+from gpusim.trace.file import trace_error
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch, Mix
+from gpusim.trace.operations import Copy, Kernel, Stream
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.policies.base import KernelView, Partition, Policy, View
-from gpusim.policies.intra import one_of, unshared
-from gpusim.policies.measure import Epochs, Kinds, kinds, steady
+from gpusim.policies.interface import KernelView, Partition, Policy, View
 from gpusim.policies.spatial import Split, confined, even_counts, layout, streams_now
-from gpusim.policies.values import wrong
+from gpusim.policies.tools.measure import Epochs, Kinds, kinds, steady
+from gpusim.policies.tools.mixes import one_of, unshared
+from gpusim.policies.tools.values import wrong
 
 SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
 

@@ -14,9 +14,9 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeGuard, TypeVar
 
-from gpusim.errors import InputError, described, quote
-from gpusim.gpu import GPU
-from gpusim.policies.base import Domains, Eviction, Grant, Partition, Policy
+from gpusim.common.errors import InputError, described, quote
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Domains, Eviction, Grant, Partition, Policy
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
-from gpusim.gpu import GPU
-from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.values import known_stream, wrong
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.tools.values import known_stream, wrong
 
 
 @dataclass

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gpusim.gpu import GPU
-from gpusim.policies.base import Eviction, Grant, KernelView, Partition, Policy, View
-from gpusim.policies.intra import capacity, need, unshared
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import streams_now
-from gpusim.policies.values import wrong
+from gpusim.policies.tools.mixes import capacity, need, unshared
+from gpusim.policies.tools.values import wrong
 
 COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
 CLASS_OF = {"issue": COMPUTE, "alu": COMPUTE, "fma": COMPUTE, "tensor": COMPUTE, "l2": MEMORY, "dram": MEMORY}

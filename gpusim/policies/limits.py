@@ -19,11 +19,11 @@ from fractions import Fraction
 from math import ceil
 from typing import ClassVar
 
-from gpusim.errors import InputError
-from gpusim.gpu import GPU
-from gpusim.policies.base import Domains, Partition, Policy, View
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Domains, Partition, Policy, View
 from gpusim.policies.spatial import confined, sm_counts
-from gpusim.policies.values import decimal, hexadecimal, one_each, plus_separated, wrong
+from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
 
 
 @dataclass

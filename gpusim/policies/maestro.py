@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.intra import capacity, fits, need, unshared, useful_blocks
-from gpusim.policies.measure import Epochs, Kinds, kinds, steady
+from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.smk import drf
 from gpusim.policies.spatial import Split, even_counts, streams_now
-from gpusim.policies.values import wrong
+from gpusim.policies.tools.measure import Epochs, Kinds, kinds, steady
+from gpusim.policies.tools.mixes import capacity, fits, need, unshared, useful_blocks
+from gpusim.policies.tools.values import wrong
 
 SPATIAL, INTRA = "spatial", "intra"
 SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had

@@ -1,4 +1,4 @@
-"""The best static division of each kind, found by replaying all of them: what to ask for. `gpusim.oracle` searches."""
+"""The best static division of each kind, found by replaying all of them: what to ask for. `gpusim.studies.oracle` searches."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from gpusim.gpu import GPU
-from gpusim.policies.base import Partition, Policy, View
-from gpusim.policies.values import wrong
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Partition, Policy, View
+from gpusim.policies.tools.values import wrong
 
 OBJECTIVES = ("makespan", "stp")
 OBJECTIVE_HELP = "makespan (shortest, streams run once) or stp (largest, streams restart)"
@@ -45,7 +45,9 @@ class Oracle(Policy):
         Raises:
             InputError: always.
         """
-        raise wrong(self.name, "is a search by many replays", "gpusim.replay or gpusim.oracle.search, which do it")
+        raise wrong(
+            self.name, "is a search by many replays", "gpusim.replay or gpusim.studies.oracle.search, which do it"
+        )
 
     def partition(self, view: View) -> Partition:
         """Never called: `prepare` refuses."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpusim.gpu import GPU
-from gpusim.policies.base import Grant, Partition, Policy, View
-from gpusim.policies.intra import Resources, capacity, fits, need, unshared
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
-from gpusim.policies.values import known_stream, plus_separated, whole_number, wrong
+from gpusim.policies.tools.mixes import Resources, capacity, fits, need, unshared
+from gpusim.policies.tools.values import known_stream, plus_separated, whole_number, wrong
 
 
 def even_blocks(room: Resources, needs: Sequence[Resources]) -> list[int] | None:

@@ -16,15 +16,15 @@ from pathlib import Path
 from types import ModuleType, NoneType
 
 import gpusim.policies
-from gpusim.errors import InputError, described, quote
-from gpusim.files import MAX_SETTINGS_BYTES, is_file, read_bytes
-from gpusim.fingerprint import module_file
-from gpusim.policies.base import Parameter, Policy
+from gpusim.common.errors import InputError, described, quote
+from gpusim.common.files import MAX_SETTINGS_BYTES, is_file, read_bytes
+from gpusim.common.fingerprint import module_file
 from gpusim.policies.checks import raised, shipped
+from gpusim.policies.interface import Parameter, Policy
 
 ENTRY_POINTS = "gpusim.policies"
 PLACE = "--policy"
-POLICY_CLASS = "a subclass of gpusim.policies.base.Policy"
+POLICY_CLASS = "a subclass of gpusim.policies.interface.Policy"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

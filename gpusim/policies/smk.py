@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from gpusim.gpu import GPU
-from gpusim.policies.base import Eviction, Grant, KernelView, Partition, Policy, View
-from gpusim.policies.intra import Resources, capacity, fits, need, one_of, unshared, useful_blocks
-from gpusim.policies.memory import MITIGATIONS, mitigated
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import streams_now
+from gpusim.policies.tools.memory import MITIGATIONS, mitigated
+from gpusim.policies.tools.mixes import Resources, capacity, fits, need, one_of, unshared, useful_blocks
 
 BYTES_PER_REGISTER = 4
 

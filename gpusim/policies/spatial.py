@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.gpu import GPU
-from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.values import plus_separated, whole_number, wrong
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.tools.values import plus_separated, whole_number, wrong
 
 RULES = ("even", "smart-even", "rounds", "profile")
 

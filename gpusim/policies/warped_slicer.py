@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import fsum, prod, sqrt
 
-from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.intra import capacity, fits, need, one_of, unshared, useful_blocks
-from gpusim.policies.measure import Kind, kind
-from gpusim.policies.memory import MITIGATIONS, mitigated
+from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
-from gpusim.policies.values import wrong
+from gpusim.policies.tools.measure import Kind, kind
+from gpusim.policies.tools.memory import MITIGATIONS, mitigated
+from gpusim.policies.tools.mixes import capacity, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.tools.values import wrong
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
 Fits = Callable[[Sequence[int]], bool]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 
 SEGMENTS = 8
 """Progress stamps that a warp leaves over its life (as in microbench.cu)."""

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import InputError
-from gpusim.files import atomic_write
+from gpusim.common.errors import InputError
+from gpusim.common.files import atomic_write
 from gpusim.record.block_log import (
     Recording,
     Table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 
-from gpusim.errors import InputError
+from gpusim.common.errors import InputError
 from gpusim.record.block_log import Launch, Table
 
 COUNTERS = {

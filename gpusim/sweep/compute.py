@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from gpusim import fingerprint
-from gpusim.api import replay
+from gpusim.common import fingerprint
+from gpusim.common.errors import InputError, described, one_line
 from gpusim.engine.replay import Kernels, solo_makespans
-from gpusim.errors import InputError, described, one_line
-from gpusim.gpu import GPU
-from gpusim.metrics import (
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.registry import code_of, policy_from
+from gpusim.results.metrics import (
     BASELINE,
     SHARING,
     largest_slowdown,
@@ -27,14 +27,15 @@ from gpusim.metrics import (
     speedup,
     utilisation,
 )
-from gpusim.policies.registry import code_of, policy_from
-from gpusim.result import USES, Result
-from gpusim.trace import Trace, parse_trace
-from gpusim.workload import WorkloadKind, workload
+from gpusim.results.result import USES, Result
+from gpusim.studies.replay import replay
+from gpusim.studies.workload import WorkloadKind, workload
+from gpusim.trace.file import parse_trace
+from gpusim.trace.format import Trace
 
 MAY_BE_UNKNOWN = tuple(f"utilisation_{use}" for use in USES)
 FIGURES = ("makespan_us", "speedup_vs_serial", "largest_slowdown", *SHARING, *MAY_BE_UNKNOWN)
-"""Numbers of a point: as in `gpusim.metrics`, and the makespan of serial over that of the policy.
+"""Numbers of a point: as in `gpusim.results.metrics`, and the makespan of serial over that of the policy.
 
 
 `SHARING` is of the streams restarting, None where the experiment does not ask for that; all others are of one run.
@@ -67,7 +68,7 @@ class Task:
         model: `model_version` of who asks.
         trace: what was recorded.
         kind: of workload.
-        names: which of them (`gpusim.workload`).
+        names: which of them (`gpusim.studies.workload`).
         device: the GPU that the trace was recorded on.
         gpu: the GPU to replay it on.
         policy: with its parameters.

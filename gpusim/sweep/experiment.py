@@ -7,7 +7,7 @@
     policies = ["leftover", { name = "inter-sm", sms = ["44+88", "66+66"] }]
     seeds = [0, 1]                               # default: [0], as fitted to the recording
 
-    [[parameters]]                               # of the GPU: see `gpusim.what_if`
+    [[parameters]]                               # of the GPU: see `gpusim.hardware.what_if`
     sm_count = ["x0.5", "x1", "x2"]
     registers_per_sm = ["x1", "x2"]
 
@@ -29,14 +29,14 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpusim.errors import InputError, from_pydantic, one_line, quote
-from gpusim.files import is_file, read_toml
-from gpusim.fingerprint import module_spec
-from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.common.errors import InputError, from_pydantic, one_line, quote
+from gpusim.common.files import is_file, read_toml
+from gpusim.common.fingerprint import module_spec
+from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
+from gpusim.hardware.what_if import QUANTITIES, amount
 from gpusim.policies.registry import Code, code_of, policy_from, split_file
+from gpusim.studies.workload import WorkloadKind
 from gpusim.sweep.compute import policy_source
-from gpusim.what_if import QUANTITIES, amount
-from gpusim.workload import WorkloadKind
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.gpu import load_gpu
-from gpusim.metrics import geometric_mean
-from gpusim.plots import COLOURS, GRID, new_figure, save_figure
+from gpusim.hardware.gpu import load_gpu
+from gpusim.hardware.what_if import value_of
+from gpusim.results.metrics import geometric_mean
+from gpusim.results.plots import COLOURS, GRID, new_figure, save_figure
 from gpusim.sweep.run import Swept
 from gpusim.sweep.summary import Row, grouped, merits, rows, undominated, values
-from gpusim.what_if import value_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

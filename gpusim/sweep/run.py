@@ -10,19 +10,19 @@ from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
-from gpusim import fingerprint
+from gpusim.common import fingerprint
+from gpusim.common.errors import InputError
+from gpusim.common.progress import tracked
 from gpusim.engine.replay import recording_gpu
-from gpusim.errors import InputError
-from gpusim.gpu import GPU, load_shipped_gpu
+from gpusim.hardware.gpu import GPU, load_shipped_gpu
+from gpusim.hardware.what_if import amount, value_of, what_if
 from gpusim.policies.registry import policy_from
-from gpusim.progress import tracked
+from gpusim.studies.workload import workloads
 from gpusim.sweep.compute import Outcome, Task, failed, model_version, packed
 from gpusim.sweep.experiment import Experiment, Source
 from gpusim.sweep.table import Label, Table, TableRow
 from gpusim.sweep.workers import Executors, outcomes
-from gpusim.trace import load_trace
-from gpusim.what_if import amount, value_of, what_if
-from gpusim.workload import workloads
+from gpusim.trace.file import load_trace
 
 MAX_POINTS = 10**6  # of one table
 

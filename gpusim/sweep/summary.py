@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpusim.metrics import geometric_mean
+from gpusim.results.metrics import geometric_mean
 from gpusim.sweep.compute import FIGURES
 from gpusim.sweep.run import Swept, label_names
 from gpusim.sweep.table import Label

@@ -16,11 +16,11 @@ from io import FileIO
 from math import isfinite
 from pathlib import Path
 
-from gpusim import fingerprint
-from gpusim.errors import InputError
-from gpusim.files import atomic_write, read_bytes, unwritable
-from gpusim.io.spreadsheet import csv_line, original
-from gpusim.metrics import SHARING
+from gpusim.common import fingerprint
+from gpusim.common.errors import InputError
+from gpusim.common.files import atomic_write, read_bytes, unwritable
+from gpusim.common.spreadsheet import csv_line, original
+from gpusim.results.metrics import SHARING
 from gpusim.sweep.compute import FIGURES, MAY_BE_UNKNOWN, Outcome
 
 Label = str | int | float

@@ -28,7 +28,7 @@ from multiprocessing import Pipe, current_process, get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from gpusim.errors import InputError, quote
+from gpusim.common.errors import InputError, quote
 from gpusim.sweep.compute import Outcome, Task, compute, failed, model_version
 
 Executors = Callable[[], Executor]

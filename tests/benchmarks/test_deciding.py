@@ -13,12 +13,13 @@ import pytest
 
 from gpusim import load_gpu, load_trace
 from gpusim.engine.replay import Kernels, replay
-from gpusim.gpu import GPU
-from gpusim.policies.base import Partition, View
+from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Leftover
+from gpusim.policies.interface import Partition, View
 from gpusim.policies.oracles import Oracle
 from gpusim.policies.registry import policies, policy_from
-from gpusim.trace import Stream, Trace
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Stream
 
 H200 = load_gpu("h200")
 MODELS = Kernels(H200, H200)

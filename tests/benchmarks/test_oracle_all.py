@@ -11,7 +11,7 @@ from strategies import traces
 from test_engine_oracle import POLICIES, TOLERANCE, TRACES, both
 
 from gpusim import load_trace
-from gpusim.trace import Trace
+from gpusim.trace.format import Trace
 
 SHIPPED = sorted(path for pattern in ("*.json", "*.json.gz") for path in TRACES.glob(pattern))
 

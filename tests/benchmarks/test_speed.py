@@ -10,9 +10,10 @@ from __future__ import annotations
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from gpusim import bench, load_gpu, load_trace
-from gpusim.bench import Measurement
+from gpusim import load_gpu, load_trace
 from gpusim.engine.replay import Kernels, replay, solo_makespans
+from gpusim.studies import bench
+from gpusim.studies.bench import Measurement
 
 MOST_MIB = 1024
 

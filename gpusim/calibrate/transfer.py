@@ -1,0 +1,64 @@
+"""A kernel on another GPU than it was recorded on: demands stay, rates and limits are the target's. Not validated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpusim.calibrate.fit import KernelModel, carveout, run_alone
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import MemoryLoad
+from gpusim.model.occupancy import footprint, occupancy
+
+
+def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> KernelModel:
+    """The kernel on another GPU.
+
+    Latency keeps its cycles, so it scales with the clock, but is no less than a turn. A turn at a pipe keeps its
+    operations, so it scales with the clock and the FP32 lanes of an SM; memory loads scale with the sustained bandwidth
+    of DRAM and, on another chip and for want of a better number, L2's with it too [D].
+
+    Raises:
+        InputError: no SM of the target holds a block.
+    """
+    launch = model.launch
+    shared = launch.shared_memory_per_block_bytes
+    fit = occupancy(
+        target,
+        threads_per_block=launch.threads_per_block,
+        registers_per_thread=launch.registers_per_thread,
+        shared_memory_per_block=shared,
+    )
+    if fit.blocks_per_sm == 0:
+        raise InputError(
+            None,
+            place,
+            f"a block of it fits no SM of {target.name} ({fit.limiter})",
+            "a kernel that this GPU can launch",
+        )
+    foot = footprint(target, launch.threads_per_block, launch.registers_per_thread, shared)
+    clock = source.boost_clock_mhz / target.boost_clock_mhz
+    lanes = clock * source.fp32_lanes_per_sm / target.fp32_lanes_per_sm
+    bandwidth = source.model.dram_sustained_gb_per_s / target.model.dram_sustained_gb_per_s
+    l2_bandwidth = bandwidth if source.architecture != target.architecture else 1.0
+    sharing = replace(
+        model.sharing,
+        warps_per_scheduler=foot.warps / target.limits.sub_partitions,
+        latency=max(model.sharing.latency * clock, model.sharing.turn * lanes),
+        turn=model.sharing.turn * lanes,
+        demands=tuple(demand * lanes for demand in model.sharing.demands),
+    )
+    moved = replace(
+        model,
+        footprint=foot,
+        blocks_per_sm=fit.blocks_per_sm,
+        sm_count=target.sm_count,
+        carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, target),
+        sharing=sharing,
+        load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth),
+        issue_us=model.issue_us * lanes,
+        dram_share_us=model.dram_share_us * bandwidth,
+        l2_share_us=model.l2_share_us * l2_bandwidth,
+        latency_us=min(model.latency_us, target.model.launch_latency_us),
+    )
+    return replace(moved, solo_us=moved.latency_us + run_alone(moved, target)[0])

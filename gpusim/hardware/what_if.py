@@ -1,0 +1,143 @@
+"""What if a GPU had other numbers: more SMs, a larger register file, more shared memory, more DRAM bandwidth.
+
+A number that others hang on takes them along, so that the GPU stays one that could be built:
+
+* `dram_bandwidth_gb_per_s`: the bandwidth that kernels sustain keeps its share of the peak.
+* `shared_memory_per_sm_bytes`: an SM can be set to its new size and to the carve-outs below it; a block that could have
+  all of an SM can still, any other keeps its limit where it fits.
+* `registers_per_sm`: a block may have no more than there are.
+* `max_warps_per_sm`: threads of an SM follow, and a block has no more than these.
+
+Nothing else follows: L2 stays as it is with more SMs or more DRAM bandwidth (but where the trace is of another chip, L2
+is guessed to go with DRAM), and kernels keep the demands that were recorded (`gpusim.calibrate.transfer`). No such GPU was
+ever measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpusim.common.errors import InputError, from_pydantic, quote
+from gpusim.hardware.gpu import GPU, GPUFile, SMLimits, gpu_names, load_gpu
+
+OF_GPU = ("sm_count", "sms_per_tpc", "boost_clock_mhz", "fp32_lanes_per_sm", "dram_bandwidth_gb_per_s")
+OF_SM = (
+    "max_warps_per_sm",
+    "max_blocks_per_sm",
+    "registers_per_sm",
+    "shared_memory_per_sm_bytes",
+    "shared_memory_per_block_optin_bytes",
+)
+QUANTITIES = (*OF_GPU, *OF_SM)
+"""What can be changed: fields of `GPU` and of `SMLimits` that tell on a replay."""
+
+_RATES = ("boost_clock_mhz", "dram_bandwidth_gb_per_s")  # the others are whole numbers
+
+
+def value_of(gpu: GPU, quantity: str) -> float:
+    """Returns what a GPU has of one of `QUANTITIES`."""
+    value: float = getattr(gpu if quantity in OF_GPU else gpu.limits, quantity)
+    return value
+
+
+def what_if(gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
+    """Returns a GPU with some of its numbers changed, under the same name.
+
+    Args:
+        gpu: the GPU as it is.
+        changes: by name of `QUANTITIES` a number; ``"x0.5"``, so many times what it has, to the nearest whole number
+            of what it counts (SMs in whole TPCs, shared memory in KiB); or the name of a GPU that ships, for what that
+            one has.
+
+    Raises:
+        InputError: an unknown quantity, or a value that no GPU can have.
+    """
+    amounts = {quantity: amount(gpu, quantity, value) for quantity, value in changes.items()}
+    limits = _limits(gpu.limits, {name: value for name, value in amounts.items() if name in OF_SM})
+    of_gpu = {name: _checked(name, value) for name, value in amounts.items() if name in OF_GPU}
+    changed = replace(gpu, limits=limits, model=_model(gpu, of_gpu), **of_gpu)
+    if changed.sm_count % changed.sms_per_tpc:
+        expected = f"a multiple of sms_per_tpc, {changed.sms_per_tpc}, or another sms_per_tpc with it"
+        raise InputError(None, "sm_count", f"{changed.sm_count} SMs do not make whole TPCs", expected)
+    return changed
+
+
+def amount(gpu: GPU, quantity: str, value: float | str) -> float:
+    """Returns the number that a change of one of `QUANTITIES` stands for, whether or not a GPU can have it.
+
+    Raises:
+        InputError: an unknown quantity, or a value that stands for none.
+    """
+    if quantity not in QUANTITIES:
+        raise InputError(None, quantity, "is nothing that can be changed", f"one of {', '.join(QUANTITIES)}")
+    if isinstance(value, str):
+        value = _read(gpu, quantity, value)
+    if isinstance(value, bool) or not -1e300 < value < 1e300:
+        raise InputError(None, quantity, f"is {quote(value)}", "a number")
+    return value
+
+
+def _read(gpu: GPU, quantity: str, text: str) -> float:
+    """What a text such as ``x0.5`` or ``h200`` stands for."""
+    if text in gpu_names():
+        return value_of(load_gpu(text), quantity)
+    try:
+        factor = float(text.removeprefix("x")) if text.startswith("x") else math.nan
+    except ValueError:
+        factor = math.nan
+    if not (factor > 0.0 and math.isfinite(factor)):
+        raise InputError(None, quantity, f"is {quote(text)}", "a number, xFACTOR such as x0.5, or the name of a GPU")
+    scaled = factor * value_of(gpu, quantity)
+    unit = {"sm_count": gpu.sms_per_tpc, "shared_memory_per_sm_bytes": 1024}.get(quantity, 1)
+    return scaled if quantity in _RATES else unit * max(1, round(scaled / unit))
+
+
+def _checked(quantity: str, value: float) -> Any:
+    """A number that a GPU file could give."""
+    kind = GPUFile.model_fields[quantity].annotation
+    assert kind is not None
+    try:
+        return kind.model_validate({"value": value, "source": "a what-if"}).value
+    except ValidationError as error:
+        wrong = from_pydantic(None, error)
+        raise InputError(None, quantity, wrong.problem, wrong.expected) from None
+
+
+def _model(gpu: GPU, of_gpu: Mapping[str, Any]) -> Any:
+    peak = of_gpu.get("dram_bandwidth_gb_per_s", gpu.dram_bandwidth_gb_per_s)
+    sustained = gpu.model.dram_sustained_gb_per_s * peak / gpu.dram_bandwidth_gb_per_s
+    return gpu.model.model_copy(update={"dram_sustained_gb_per_s": sustained})
+
+
+def _limits(limits: SMLimits, amounts: Mapping[str, float]) -> SMLimits:
+    new = {**limits.model_dump(), **amounts}
+    new["max_threads_per_sm"] = new["max_warps_per_sm"] * limits.warp_size
+    new["max_threads_per_block"] = min(limits.max_threads_per_block, new["max_threads_per_sm"])
+    new["registers_per_block"] = min(limits.registers_per_block, new["registers_per_sm"])
+    if "shared_memory_per_sm_bytes" in amounts:
+        new |= _shared_memory(limits, new["shared_memory_per_sm_bytes"], amounts)
+    try:
+        return SMLimits.model_validate(new)
+    except ValidationError as error:
+        raise from_pydantic(None, error) from None
+
+
+def _shared_memory(limits: SMLimits, per_sm: float, amounts: Mapping[str, float]) -> dict[str, Any]:
+    """What hangs on the shared memory of an SM: its carve-outs, and what a block may have."""
+    if per_sm % 1024:
+        raise InputError(None, "shared_memory_per_sm_bytes", f"is {per_sm:g}", "a multiple of 1024")
+    most = per_sm - limits.shared_memory_reserved_per_block_bytes
+    whole = limits.shared_memory_per_sm_bytes - limits.shared_memory_reserved_per_block_bytes
+    now = limits.shared_memory_per_block_optin_bytes
+    optin = amounts.get("shared_memory_per_block_optin_bytes", most if now == whole else min(now, most))
+    kib = int(per_sm) // 1024
+    return {
+        "shared_memory_carveouts_kib": (*(size for size in limits.shared_memory_carveouts_kib if size < kib), kib),
+        "shared_memory_per_block_optin_bytes": optin,
+        "shared_memory_per_block_default_bytes": min(limits.shared_memory_per_block_default_bytes, optin),
+    }

@@ -1,0 +1,273 @@
+"""How fast a mix of resident blocks runs: pure functions, no clock, no state, no policy.
+
+Everything is relative to the recording: a kernel's time is 1 where its blocks progress as they did while it was
+recorded alone. Two levels share: what is on one SM (issue slots, pipes, the L1 and shared-memory data path) and
+what the whole device has (L2, DRAM).
+
+Inside an SM a warp needs, for each instruction, a latency that others do not lengthen and a turn at the resource
+that binds it; the two add as a power mean with exponent 2, which lies between "hidden behind one another" and "one
+after the other" [D]. The counters of the recording give both: warps stalled per issued instruction sum to warps
+over issue rate (Little's law), and each stall reason is either latency or waiting for a turn.
+
+Beyond the SM a memory system at load rho stretches a kernel's time by (1 + rho^e)^(1/e), e = 2 for DRAM, whose
+queues are felt early, and 8 for L2, which is felt when it is full [D]. Exponents are powers of two so that only
+multiplications and square roots occur and the result is the same to the bit on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import fsum, sqrt
+
+from gpusim.hardware.gpu import ModelConstants
+from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
+
+SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
+UNKNOWN = "unknown"  # what binds a kernel whose demands were not counted
+MOST_BUSY = 0.985  # a counter that reads more than the sustained rate is taken as this busy
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What one kernel's warps ask of an SM per instruction; times relative to the recorded time per instruction.
+
+    Attributes:
+        warps_per_scheduler: of one block; below 1 a block leaves some schedulers of the SM idle.
+        latency: time that no other warp lengthens; never less than the turn.
+        turn: time that each competing warp of the scheduler adds at the resource that binds the kernel.
+        demands: time that one instruction holds each shared resource, in the order of `SHARED`.
+        bound: index into `demands` of the resource that binds.
+        counted: whether all of this comes from counters; else a part of it is assumed.
+    """
+
+    warps_per_scheduler: float
+    latency: float
+    turn: float
+    demands: tuple[float, ...]
+    bound: int
+    counted: bool = True
+
+    @property
+    def resource(self) -> str:
+        """Name of the resource that binds, such as ``fma``."""
+        return SHARED[self.bound].removesuffix("_cycles")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLoad:
+    """What one resident block that progresses as recorded adds to the load of L2 and DRAM (1 = all of it)."""
+
+    dram: float
+    l2: float
+
+
+def sharing(
+    mix: Mix | None,
+    warps_per_block: int,
+    resident_blocks: float,
+    blocks_per_sm: float,
+    sub_partitions: int,
+    constants: ModelConstants,
+) -> Sharing:
+    """What a kernel's warps ask of an SM, from its recorded counters.
+
+    Args:
+        mix: the recorded counters, or None.
+        warps_per_block: warps of one block.
+        resident_blocks: mean resident blocks of an SM in the recording.
+        blocks_per_sm: blocks of the launch over SMs of the recording GPU: what one SM ran in all.
+        sub_partitions: warp schedulers of an SM.
+        constants: of the recording GPU.
+
+    Returns:
+        With stall reasons in ``mix``: latency is what the stalls leave once waiting for a turn is taken off.
+        Without: the busiest known resource gives the turn, and what it leaves of the time is latency. With no
+        counters at all the kernel is taken to keep its SM half busy [D]. No latency is below the turn: an instruction
+        takes at least as long as it holds the resource that binds it.
+    """
+    per_scheduler = warps_per_block / sub_partitions
+    competing = max(1.0, resident_blocks * per_scheduler)
+    busy = _busy(mix, blocks_per_sm)
+    bound = max(range(len(busy)), key=lambda i: busy[i])
+    demands = tuple(b / (constants.sustained_issue_share * competing) for b in busy)
+    turn = demands[bound]
+    total = _stall_total(mix)
+    if mix is not None and total > 0.0:
+        latency = _latency_share(mix, total, competing, busy, constants)
+        if competing > 1.3:
+            turn = max(turn, sqrt((1.0 - latency * latency) / (competing * competing - 1.0)))
+    else:
+        latency = sqrt(max(0.0, 1.0 - (competing * competing - 1.0) * turn * turn))
+    latency = max(latency, turn)
+    counted = mix is not None and mix.counts(ALL_COUNTERS)
+    return Sharing(per_scheduler, latency, turn, demands, bound, counted)
+
+
+def mix_times(residents: Sequence[tuple[Sharing, int]], least: Sequence[float] = ()) -> list[float]:
+    """Time per instruction of each kernel of a mix on one SM, relative to its recording.
+
+    Args:
+        residents: kernels with their resident blocks (at least 1 each).
+        least: what no time may fall below, one each (`capped_time`); empty: no such limit.
+
+    Returns:
+        One time each. For one kernel: sqrt(latency^2 + (m^2 - 1) turn^2) with m warps a scheduler. Each warp of
+        another kernel adds what it holds of the resource that binds that other kernel, whichever it is: warps take
+        turns at the scheduler before they reach a pipe. Two kernels with the same numbers behave as one.
+    """
+    warps = [count * kernel.warps_per_scheduler for kernel, count in residents]
+    busiest = [max(kernel.demands) for kernel, _ in residents]
+    times = []
+    for i, (kernel, _) in enumerate(residents):
+        scale = kernel.turn / kernel.demands[kernel.bound]
+        others = fsum(warps[j] * busiest[j] for j in range(len(residents)) if j != i)
+        queue = max(kernel.turn, warps[i] * kernel.turn + scale * others)
+        times.append(_time(kernel, queue))
+    return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
+
+
+def capped_time(kernel: Sharing, blocks: int, issue_share: float | None, memory_share: float | None) -> float:
+    """Least time per instruction, relative to its recording, of a kernel that may use only a share of an SM.
+
+    Args:
+        kernel: what its warps ask for.
+        blocks: its blocks on the SM.
+        issue_share: most of the SM's issue slots that it may take, over 0; None: no limit.
+        memory_share: most of the SM's L1 and shared-memory data path, over 0; None: no limit.
+
+    Returns:
+        The time at which it takes just that; 0 without a limit.
+    """
+    warps = blocks * kernel.warps_per_scheduler
+    caps = (("issue_cycles", issue_share), ("l1_cycles", memory_share))
+    return max([warps * kernel.demands[SHARED.index(name)] / share for name, share in caps if share], default=0.0)
+
+
+def memory_stretch(dram: float, l2: float, own: MemoryLoad) -> float:
+    """Factor by which a memory system at a load lengthens a kernel's time.
+
+    Args:
+        dram: load of DRAM, demand of all residents over what it sustains.
+        l2: load of L2, the same.
+        own: the load that this kernel alone puts on them where it fills the whole device: who hardly asks is
+            hardly slowed.
+    """
+    d = dram * min(dram, own.dram)
+    t = l2 * min(l2, own.l2)
+    inner = (1.0 + d) * (1.0 + d)
+    return sqrt(sqrt(sqrt(inner * inner + t * t * t * t)))
+
+
+def unstretched(dram_busy: float, l2_busy: float) -> float:
+    """Share of a recorded time that is left when L2 and DRAM are free, from how busy each was (0 to 1).
+
+    The inverse of `memory_stretch` for a kernel alone: busy = load / stretch.
+    """
+    l2 = min(l2_busy, MOST_BUSY)
+    dram = min(dram_busy, MOST_BUSY)
+    l8 = l2 * l2 * l2 * l2
+    rest = sqrt(sqrt(1.0 - l8 * l8))
+    return sqrt(max(rest - dram * dram, 0.0004))
+
+
+def binding(residents: Sequence[tuple[Sharing, int]], index: int, dram: float, l2: float, own: MemoryLoad) -> str:
+    """What bounds one kernel of a mix: latency, the resource that it waits a turn for, L2 or DRAM.
+
+    Args:
+        residents: the mix, as for `mix_times`.
+        index: which kernel of it.
+        dram: load of DRAM.
+        l2: load of L2.
+        own: load of the kernel alone, as for `memory_stretch`.
+
+    Returns:
+        The largest part of its time: latency, issue, alu, fma, tensor, lsu, l1, l2 or dram; unknown where its demands
+        were not counted.
+    """
+    kernel = residents[index][0]
+    if not kernel.counted:
+        return UNKNOWN
+    time = mix_times(residents)[index]
+    parts = {
+        "latency": kernel.latency * kernel.latency - kernel.turn * kernel.turn,
+        kernel.resource: time * time - kernel.latency * kernel.latency + kernel.turn * kernel.turn,
+        "dram": time * time * (memory_stretch(dram, 0.0, own) ** 2 - 1.0),
+        "l2": time * time * (memory_stretch(0.0, l2, own) ** 2 - 1.0),
+    }
+    return max(parts, key=lambda name: parts[name])
+
+
+@cache
+def age_shares(count: int, preference: float) -> tuple[float, ...]:
+    """How ``count`` co-resident blocks of one kernel split their SM's progress, oldest first; they sum to ``count``.
+
+    Warp schedulers prefer old warps once they are saturated (seen on the H200: greedy, then oldest). Each block
+    gets ``1 - preference`` of what the next older one gets.
+    """
+    weights = [1.0]
+    for _ in range(count - 1):
+        weights.append(weights[-1] * (1.0 - preference))
+    total = fsum(weights)
+    return tuple(count * weight / total for weight in weights)
+
+
+def _time(kernel: Sharing, queue: float) -> float:
+    return sqrt(kernel.latency * kernel.latency + queue * queue - kernel.turn * kernel.turn)
+
+
+def memory_stall_share(mix: Mix | None) -> float:
+    """Share of a kernel's stalls that wait for memory (0 to 1), by its recorded counters; 0 where none tell."""
+    if mix is None:
+        return 0.0
+    total = _stall_total(mix)
+    if mix.stalls is not None and total > 0.0:
+        return _of(mix.stalls.long_scoreboard) / total
+    return _of(mix.memory_stall_percent) / 100.0
+
+
+def _busy(mix: Mix | None, blocks_per_sm: float) -> list[float]:
+    """How busy each shared resource of an SM was in the recording (0 to 1), in the order of `SHARED`."""
+    if mix is not None and mix.active_cycles_avg and mix.issue_cycles is not None:
+        cycles = [getattr(mix, name) or 0.0 for name in SHARED]
+        return [min(1.0, max(c * blocks_per_sm / mix.active_cycles_avg, 1e-3)) for c in cycles]
+    known = mix.alu_utilisation_percent if mix is not None else None
+    return [(50.0 if known is None else max(known, 0.1)) / 100.0] + [1e-3] * (len(SHARED) - 1)
+
+
+def _stall_total(mix: Mix | None) -> float:
+    if mix is None or mix.stalls is None:
+        return 0.0
+    return fsum(getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields)
+
+
+def _latency_share(mix: Mix, total: float, competing: float, busy: Sequence[float], constants: ModelConstants) -> float:
+    """Share of an instruction's time that is latency, by the stall reasons.
+
+    Not selected, dispatch and the throttles are waiting for a turn. Barriers, short and long scoreboard are partly:
+    their latencies lengthen as others compete, the more so for long scoreboard the busier the memory path is.
+    """
+    stalls = mix.stalls
+    if stalls is None:
+        return 1.0
+    memory_path = busy[SHARED.index("l1_cycles")]
+    others = 1.0 - 1.0 / competing
+    turns = (
+        _of(stalls.not_selected)
+        + _of(stalls.math_pipe_throttle)
+        + _of(stalls.dispatch)
+        + _of(stalls.mio_throttle)
+        + _of(stalls.lg_throttle)
+        + others
+        * (
+            constants.barrier_turn_share * _of(stalls.barrier)
+            + constants.short_scoreboard_turn_share * _of(stalls.short_scoreboard)
+            + constants.long_scoreboard_turn_share * memory_path * memory_path * _of(stalls.long_scoreboard)
+        )
+    )
+    return min(1.0, max(1.0, total - turns) / total)
+
+
+def _of(value: float | None) -> float:
+    return value or 0.0

@@ -1,0 +1,225 @@
+"""How many blocks of a kernel fit on one SM, and what stops the next one.
+
+The rule is that of NVIDIA's cuda_occupancy.h (12.9.79 and 13.5.37 agree), restated; the numbers are in
+`gpusim.hardware.gpu.SMLimits`. For several kernels on one SM there is no published rule: their allocations are summed
+over the SM [D].
+
+The module can be called: `gpusim.occupancy(gpu, ...)` is `gpusim.occupancy.occupancy(gpu, ...)`. Importing a
+submodule binds its name in the package to the module, so only so do both work whatever was imported first.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+
+from gpusim.common.errors import InputError, quote
+from gpusim.hardware.gpu import GPU, SMLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many blocks of one kernel fit on an SM.
+
+    Attributes:
+        blocks_per_sm: resident blocks of this kernel alone; 0 when it cannot launch.
+        limiter: the resource that stops the next block (or the launch), a key of `limits`; where several do,
+            the first in their order.
+        limits: blocks that each resource alone allows: "warps", "registers", "shared_memory", "blocks" (block
+            slots). 0 where the launch fails for it, None where the resource is not used and does not limit.
+    """
+
+    blocks_per_sm: int
+    limiter: str
+    limits: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What one resident block holds of its SM.
+
+    Attributes:
+        warps: warps, the last one whole.
+        registers: 32-bit registers as allocated.
+        shared_memory_bytes: static, dynamic and the driver's shared memory, as allocated.
+        slots: block slots.
+    """
+
+    warps: int
+    registers: int
+    shared_memory_bytes: int
+    slots: int = 1
+
+
+def occupancy(
+    gpu: GPU, *, threads_per_block: int, registers_per_thread: int, shared_memory_per_block: int
+) -> Occupancy:
+    """Returns how many blocks of a kernel fit on one SM of `gpu`, at the largest shared-memory carve-out.
+
+    Assumes that the kernel opted in to the large shared-memory size of a block, and one barrier a block
+    (`__syncthreads`), which never limits.
+
+    Args:
+        gpu: the GPU.
+        threads_per_block: at least 1.
+        registers_per_thread: 32-bit registers; 0 means that they do not limit.
+        shared_memory_per_block: static + dynamic shared memory, bytes, without what the driver reserves.
+
+    Raises:
+        InputError: an argument is not a whole number, or is negative, or there are 0 threads.
+    """
+    threads = _whole("threads_per_block", threads_per_block, least=1)
+    registers = _whole("registers_per_thread", registers_per_thread, least=0)
+    shared = _whole("shared_memory_per_block", shared_memory_per_block, least=0)
+    limits = {
+        "warps": _warp_limit(gpu.limits, threads),
+        "registers": _register_limit(gpu, threads, registers),
+        "shared_memory": _shared_memory_limit(gpu.limits, shared),
+        "blocks": gpu.limits.max_blocks_per_sm,
+    }
+    blocks, limiter = min(
+        ((limit, name) for name, limit in limits.items() if limit is not None), key=operator.itemgetter(0)
+    )
+    return Occupancy(blocks_per_sm=blocks, limiter=limiter, limits=limits)
+
+
+def footprint(gpu: GPU, threads_per_block: int, registers_per_thread: int, shared_memory_per_block: int) -> Footprint:
+    """Returns what one resident block allocates of an SM of `gpu`, whether or not it could launch.
+
+    Args:
+        gpu: the GPU.
+        threads_per_block: at least 1.
+        registers_per_thread: 32-bit registers.
+        shared_memory_per_block: static + dynamic shared memory, bytes.
+
+    Raises:
+        InputError: as `occupancy`.
+    """
+    threads = _whole("threads_per_block", threads_per_block, least=1)
+    registers = _whole("registers_per_thread", registers_per_thread, least=0)
+    shared = _whole("shared_memory_per_block", shared_memory_per_block, least=0)
+    warps = _warps(gpu.limits, threads)
+    return Footprint(
+        warps=warps,
+        registers=warps * _registers_per_warp(gpu.limits, registers),
+        shared_memory_bytes=_shared_memory(gpu.limits, shared),
+    )
+
+
+def exceeded(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> str | None:
+    """Returns which resource a mix of resident blocks would exceed on one SM, or None when the mix fits [D].
+
+    Warps, allocated registers, allocated shared memory and slots are each summed over all residents and
+    compared with the SM's total. Registers are not split by sub-partition here, so of one kernel alone the
+    sum can admit more blocks than `occupancy`: whoever places blocks also keeps each kernel within its own.
+
+    Args:
+        gpu: the GPU.
+        residents: pairs of a block's footprint and how many such blocks are resident.
+
+    Returns:
+        "warps", "registers", "shared_memory" or "blocks", the first in this order that is exceeded; or None.
+    """
+    warps = registers = shared = slots = 0
+    for block, count in residents:
+        warps += count * block.warps
+        registers += count * block.registers
+        shared += count * block.shared_memory_bytes
+        slots += count * block.slots
+    limits = gpu.limits
+    if warps > limits.max_warps_per_sm:
+        return "warps"
+    if registers > limits.registers_per_sm:
+        return "registers"
+    if shared > limits.shared_memory_per_sm_bytes:
+        return "shared_memory"
+    return "blocks" if slots > limits.max_blocks_per_sm else None
+
+
+def fits(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> bool:
+    """Returns whether a mix of resident blocks fits one SM: `exceeded` is None."""
+    return exceeded(gpu, residents) is None
+
+
+def _warp_limit(limits: SMLimits, threads: int) -> int:
+    if threads > limits.max_threads_per_block:
+        return 0
+    return limits.max_warps_per_sm // _warps(limits, threads)
+
+
+def _register_limit(gpu: GPU, threads: int, registers: int) -> int | None:
+    """Blocks that the registers allow; each sub-partition holds whole warps out of its own share."""
+    if registers == 0:
+        return None
+    if registers > gpu.limits.max_registers_per_thread:
+        return 0
+    blocks = _register_blocks(gpu.limits, threads, registers, gpu.limits.sub_partitions)
+    if gpu.compute_capability == "6.0" and _register_blocks(gpu.limits, threads, registers, 4) == 0:
+        # The driver refuses on GP100, of 2 sub-partitions, what no other Pascal, of 4, could run.
+        return 0
+    return blocks
+
+
+def _register_blocks(limits: SMLimits, threads: int, registers: int, sub_partitions: int) -> int:
+    warps = _warps(limits, threads)
+    per_warp = _registers_per_warp(limits, registers)
+    if per_warp * _round_up(warps, sub_partitions) > limits.registers_per_block:
+        return 0
+    warps_per_sub_partition = limits.registers_per_sm // sub_partitions // per_warp
+    return warps_per_sub_partition * sub_partitions // warps
+
+
+def _shared_memory_limit(limits: SMLimits, shared: int) -> int | None:
+    allocated = _shared_memory(limits, shared)
+    if allocated == 0:
+        return None
+    if allocated > limits.shared_memory_per_block_optin_bytes + limits.shared_memory_reserved_per_block_bytes:
+        return 0
+    return limits.shared_memory_per_sm_bytes // allocated
+
+
+def _warps(limits: SMLimits, threads: int) -> int:
+    return -(-threads // limits.warp_size)
+
+
+def _registers_per_warp(limits: SMLimits, registers: int) -> int:
+    return _round_up(limits.warp_size * registers, limits.register_allocation_unit)
+
+
+def _shared_memory(limits: SMLimits, shared: int) -> int:
+    """Shared memory that a block of `shared` static and dynamic bytes allocates."""
+    with_reserve = shared + limits.shared_memory_reserved_per_block_bytes
+    return _round_up(with_reserve, limits.shared_memory_allocation_unit_bytes)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _whole(name: str, value: object, *, least: int) -> int:
+    """Returns `value` as an int; any integer type will do (numpy's too), a bool will not."""
+    expected = f"a whole number of at least {least}"
+    if isinstance(value, bool):
+        raise InputError(None, name, f"is {quote(value)}", expected)
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # what has no __index__ raises
+    except TypeError:
+        raise InputError(None, name, f"is {quote(value)}", expected) from None
+    if number < least:
+        raise InputError(None, name, f"is {quote(number)}", expected)
+    return number
+
+
+class _CallableModule(ModuleType):
+    __call__ = staticmethod(occupancy)
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        """Pickles by name, as a function does."""
+        return import_module, (self.__name__,)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -1,0 +1,252 @@
+"""The interface between the engine and a policy.
+
+Whenever a kernel becomes ready, a kernel ends or a time that the policy asked for has come, the engine shows the
+policy a read-only `View` and gets back a `Partition`: which kernels may run, on which SMs, how many blocks of each
+on one SM, and who places blocks before whom. A policy never moves a block. A new policy is one subclass of `Policy`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from gpusim.hardware.gpu import GPU
+from gpusim.model.occupancy import Footprint
+
+Domains = list[tuple[frozenset[int], float]] | None  # as `Policy.memory_domains` gives them
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """A kernel launch that is ready or running, as a policy sees it.
+
+    Attributes:
+        id: number of the launch, in order of becoming ready.
+        stream: name of its stream.
+        stream_index: position of that stream in the trace.
+        internal: launched on a stream that a library opened itself: outside the partition of the caller's stream.
+        priority: of its stream, from 0 = lowest.
+        name: kernel name.
+        blocks: thread blocks of the launch.
+        waiting: blocks not yet placed.
+        resident: blocks resident on all SMs.
+        footprint: what one resident block holds of an SM.
+        blocks_per_sm: most resident blocks of this kernel alone on an SM (its occupancy).
+        ready_us: when it became ready.
+        started: whether any block was ever placed.
+        solo_us: what it takes alone on the whole GPU.
+        bound_by: resource that binds it alone on the whole GPU; ``unknown`` where its counters cannot tell.
+        dram_load: share of the sustained DRAM bandwidth that it asks for alone on the whole GPU.
+        queued: when the host queued it: the release (us) of its request, and its place in the order in which one
+            host thread queues all launches of the trace, stream after stream as far as dependencies allow.
+        l2_load: share of the sustained L2 bandwidth that it asks for alone on the whole GPU.
+        issue_us: time of all issue slots of an SM that one block takes.
+        memory_us: time of the L1 and shared-memory data path of an SM that one block takes.
+        dram_us: time of the device's sustained DRAM bandwidth that one block takes.
+        memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
+        latency_us: launch latency: its blocks can start so long after the policy first let it run.
+        turn: how often its stream has restarted before; 0 where streams run once, arrivals or not.
+        l2_us: time of the device's sustained L2 bandwidth that one block takes.
+    """
+
+    id: int
+    stream: str
+    stream_index: int
+    internal: bool
+    priority: int
+    name: str
+    blocks: int
+    waiting: int
+    resident: int
+    footprint: Footprint
+    blocks_per_sm: int
+    ready_us: float
+    started: bool
+    solo_us: float
+    bound_by: str
+    dram_load: float
+    queued: tuple[float, int] = (0.0, 0)
+    l2_load: float = 0.0
+    issue_us: float = 0.0
+    memory_us: float = 0.0
+    dram_us: float = 0.0
+    memory_stall_share: float = 0.0
+    latency_us: float = 0.0
+    turn: int = 0
+    l2_us: float = 0.0
+
+
+class MixRates(Protocol):
+    """See ``View.mix_rates``."""
+
+    def __call__(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
+        """Progress of each kernel on an SM, blocks/us."""
+
+
+class SoloRate(Protocol):
+    """See ``View.solo_rate``."""
+
+    def __call__(self, kernel: int, blocks_per_sm: int, sms: int | None = None) -> float:
+        """Progress of an SM, blocks/us."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The device as a policy sees it.
+
+    Attributes:
+        now_us: time.
+        gpu: the GPU.
+        kernels: all that are ready or running, in order of becoming ready.
+        streams: names of the streams that still have work, in the order of the trace; a stream whose next kernel
+            is not ready yet (a copy, a dependency) is among them.
+        residents: for a kernel id, its resident blocks on each SM.
+        solo_rate: for a kernel id and n, the progress of an SM that holds n of its blocks and nothing else while
+            all SMs do the same, in blocks/us; n from 1 to its ``blocks_per_sm``. A third argument is the number of
+            SMs that do the same while the others are idle.
+        mix_rates: for ((kernel id, n), …), the progress of each kernel on an SM that holds this mix while all SMs
+            do the same, in blocks/us. A second argument is as the third of ``solo_rate``.
+        blocks_done: for a kernel id, blocks that ended.
+        progress: for a kernel id, the work done on each SM so far, in blocks, those that still run counted by what
+            they have done: what a performance counter of the SM would tell.
+        unready: gives, for a stream's position in the trace, when the host queued the next kernel of that stream
+            that is not ready yet, as ``KernelView.queued``; a stream with nothing more in its queue is left out.
+    """
+
+    now_us: float
+    gpu: GPU
+    kernels: tuple[KernelView, ...]
+    streams: tuple[str, ...]
+    residents: Callable[[int], Sequence[int]]
+    solo_rate: SoloRate
+    mix_rates: MixRates
+    blocks_done: Callable[[int], int]
+    progress: Callable[[int], Sequence[float]]
+    unready: Callable[[], Mapping[int, tuple[float, int]]] = dict
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a policy gives one kernel.
+
+    Attributes:
+        kernel: its id.
+        blocks_per_sm: most resident blocks of it on one SM; None: as many as fit.
+        sms: the SMs it may use; None: all.
+        queue: number (0 or more): kernels of one queue place blocks strictly one after the other (head of line);
+            different queues do not hold one another back.
+        issue_share: most of an SM's issue slots that it may take, over 0, at most 1; None: no limit.
+        memory_share: most of an SM's L1 and shared-memory data path that it may take, as above.
+        dram_share: most of the DRAM bandwidth of its memory domain that it may take, as above.
+        per_sm: most resident blocks on each SM, where it differs from SM to SM (one number an SM); overrides
+            ``blocks_per_sm`` and ``sms``.
+        tenant: number (0 or more): its blocks start only on SMs whose residents all have the same tenant, so that
+            an SM which changes hands drains first; None: beside anyone.
+        quota: progress that its blocks on an SM make in a round, in blocks: then they wait until all kernels there
+            that have a quota have spent theirs. Rounds are short, so that only the ratios of quotas count. None: it
+            waits for nobody.
+    """
+
+    kernel: int
+    blocks_per_sm: int | None = None
+    sms: frozenset[int] | None = None
+    queue: int = 0
+    issue_share: float | None = None
+    memory_share: float | None = None
+    dram_share: float | None = None
+    per_sm: tuple[int, ...] | None = None
+    tenant: int | None = None
+    quota: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Blocks to take off an SM: each waits again with what it had left, or from its start.
+
+    Attributes:
+        kernel: whose blocks.
+        sm: where.
+        blocks: how many at most, youngest first.
+        cost_us: time that going on takes each of them, such as restoring what was saved, added to its work.
+        restart: what they have done is lost.
+    """
+
+    kernel: int
+    sm: int
+    blocks: int
+    cost_us: float
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A policy's decision; it holds until the next one.
+
+    It is checked before it acts (`gpusim.policies.checks`): tuples and frozensets as the types say, kernels of the view
+    and each granted once, SMs of the GPU, a time to come.
+
+    Attributes:
+        grants: kernels that may run, in the order in which they may place blocks. A kernel that is left out and
+            has not started waits; one that is left out and has started places no more blocks.
+        evictions: blocks to take off SMs now.
+        wake_us: call the policy again at this time even if nothing happens; None: no need.
+    """
+
+    grants: tuple[Grant, ...]
+    evictions: tuple[Eviction, ...] = ()
+    wake_us: float | None = None
+
+
+@dataclass
+class Policy(ABC):
+    """A way to share the GPU. Subclasses are dataclasses: their fields are the parameters, with defaults.
+
+    One object serves one replay: it may remember what it did.
+
+    Class attributes:
+        name: what the command line calls it.
+        summary: one sentence, with the citation.
+        family: what it divides: ``inter-sm``, ``intra-sm``, or neither; ``oracle-FAMILY`` is the best static
+            division of that kind.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    family: ClassVar[str] = ""
+
+    @abstractmethod
+    def partition(self, view: View) -> Partition:
+        """Decide what each kernel gets until the next call."""
+
+    def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:  # noqa: B027 (most have nothing to check)
+        """Called once before the replay, with the names of the trace's streams: the place to check parameters.
+
+        Raises:
+            InputError: a parameter that this GPU or these streams cannot have.
+        """
+
+    def shows_sms(self) -> bool:
+        """Whether a program sees only the SMs that it is given, as in a green context.
+
+        A persistent kernel then sizes its grid to them; else it launches for the whole GPU and its blocks wait.
+        """
+        return False
+
+    def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> Domains:
+        """Sets of SMs that share an L2 and DRAM slice, each with its share of the device's; None: all share all.
+
+        Every SM is in one of them.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a policy, for help and for reading it from text."""
+
+    name: str
+    kind: str
+    default: str
+    description: str = field(default="")

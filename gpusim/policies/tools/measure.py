@@ -1,0 +1,73 @@
+"""Measuring partitions by epochs, for policies that try and keep what works better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import fsum
+
+from gpusim.policies.interface import KernelView, View
+
+Kind = tuple[int, str, float]  # stream, kernel and its time alone: what a measurement is of, whichever launch it was
+Kinds = tuple[Kind, ...]
+
+
+def kind(kernel: KernelView) -> Kind:
+    """What a kernel is: the same ones come back in loops and restarts."""
+    return (kernel.stream_index, kernel.name, kernel.solo_us)
+
+
+def kinds(view: View) -> Kinds:
+    """What runs now."""
+    return tuple(kind(kernel) for kernel in view.kernels)
+
+
+def steady(view: View) -> bool:
+    """Whether every kernel still has blocks to place: what is measured while one runs out says little."""
+    return all(kernel.waiting for kernel in view.kernels)
+
+
+@dataclass
+class Epochs:
+    """Epochs of which the first half lets SMs change hands and the second half is measured.
+
+    Attributes:
+        length_us: of an epoch; None: twice the longest time that a block of the kernels takes.
+        until_us: when to look again.
+    """
+
+    length_us: float | None
+    until_us: float = 0.0
+    _kernels: tuple[int, ...] = ()
+    _half_us: float = 0.0
+    _before: dict[int, float] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Drop the epoch that runs: nobody shares."""
+        self._kernels = ()
+
+    def rates(self, view: View) -> dict[int, float] | None:
+        """Progress (blocks/us) of each kernel in the epoch that ends now; None while one runs or starts anew.
+
+        An epoch starts anew when kernels came or went. One in which a kernel ran out of blocks tells nothing.
+        """
+        ids = tuple(kernel.id for kernel in view.kernels)
+        if ids != self._kernels:
+            self._kernels = ids
+            self._begin(view)
+            return None
+        if view.now_us < self.until_us - 1e-9:
+            return None
+        if not self._before:
+            self._before = {kernel.id: fsum(view.progress(kernel.id)) for kernel in view.kernels}
+            self.until_us = view.now_us + self._half_us
+            return None
+        done = {kernel.id: fsum(view.progress(kernel.id)) - self._before[kernel.id] for kernel in view.kernels}
+        half_us = self._half_us
+        self._begin(view)
+        return {kernel: blocks / half_us for kernel, blocks in done.items()} if steady(view) else None
+
+    def _begin(self, view: View) -> None:
+        blocks = [kernel.blocks_per_sm / view.solo_rate(kernel.id, kernel.blocks_per_sm) for kernel in view.kernels]
+        self._half_us = max(blocks) if self.length_us is None else self.length_us / 2.0
+        self._before = {}
+        self.until_us = view.now_us + self._half_us

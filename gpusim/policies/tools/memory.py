@@ -1,0 +1,78 @@
+"""Sharing the memory pipeline between kernels that run on the same SMs: balanced issue and in-flight limits.
+
+Dai, Lin, Li, Zhao, Wang, Zheng, Zhou, "Accelerate GPU concurrent kernel execution by mitigating memory pipeline
+stalls", HPCA'18. The schemes are recalled [M]; what they come to where no single request is simulated is ours [D]:
+
+* QBMI gives each kernel a quota of memory instructions inversely proportional to the requests that one makes, so
+  that the kernels send equally many requests: each gets a max-min fair share of its SM's L1 and shared-memory path.
+* DMIL lowers a kernel's cap on memory instructions in flight as long as requests fail for want of room: outstanding
+  requests over latency is bandwidth, so kernels that together ask for more DRAM bandwidth than there is are held
+  at their max-min fair share of it, and nobody queues for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpusim.policies.interface import Grant, KernelView, View
+
+MITIGATIONS = ("none", "qbmi", "dmil")
+ENOUGH = 1.0 - 1e-9  # a demand that the fair share covers to rounding needs no limit
+
+
+def fair_shares(demands: Sequence[float], supply: float = 1.0) -> list[float]:
+    """Max-min fair shares of a supply: nobody gets more than it asks for, what it leaves goes to the others.
+
+    Args:
+        demands: what each asks for, not negative.
+        supply: what there is.
+
+    Returns:
+        The share of each; they sum to the lesser of supply and demands.
+    """
+    shares = [0.0] * len(demands)
+    left = supply
+    order = sorted(range(len(demands)), key=lambda i: (demands[i], i))
+    for served, i in enumerate(order):
+        shares[i] = min(demands[i], left / (len(order) - served))
+        left -= shares[i]
+    return shares
+
+
+def mitigated(view: View, grants: Sequence[Grant], how: str) -> list[Grant]:
+    """The grants of kernels that share every SM, with limits on their memory traffic.
+
+    Args:
+        view: the device.
+        grants: each with its ``blocks_per_sm``.
+        how: one of `MITIGATIONS`.
+    """
+    if how == "none" or len(grants) < 2:
+        return list(grants)
+    kernels = {kernel.id: kernel for kernel in view.kernels}
+    mine = [kernels[grant.kernel] for grant in grants]
+    mix = [(grant.kernel, grant.blocks_per_sm or 1) for grant in grants]
+    if how == "qbmi":
+        shares = _limits(_data_path_demands(view, mine, mix))
+        return [replace(grant, memory_share=share) for grant, share in zip(grants, shares, strict=True)]
+    shares = _limits(_dram_demands(view, mine, mix))
+    return [replace(grant, dram_share=share) for grant, share in zip(grants, shares, strict=True)]
+
+
+def _data_path_demands(view: View, kernels: Sequence[KernelView], mix: Sequence[tuple[int, int]]) -> list[float]:
+    """Share of an SM's L1 and shared-memory data path that each would take without the others."""
+    rates = [view.solo_rate(kernel, blocks, 1) for kernel, blocks in mix]
+    return [rate * kernel.memory_us for rate, kernel in zip(rates, kernels, strict=True)]
+
+
+def _dram_demands(view: View, kernels: Sequence[KernelView], mix: Sequence[tuple[int, int]]) -> list[float]:
+    """Share of the DRAM bandwidth that each would take if nothing queued there: what one SM asks for, times all."""
+    rates = view.mix_rates(mix, 1)
+    return [rate * kernel.dram_us * view.gpu.sm_count for rate, kernel in zip(rates, kernels, strict=True)]
+
+
+def _limits(demands: Sequence[float]) -> list[float | None]:
+    return [
+        share if share < ENOUGH * demand else None for share, demand in zip(fair_shares(demands), demands, strict=True)
+    ]

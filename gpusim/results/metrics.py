@@ -1,0 +1,133 @@
+"""Speedup, slowdown, STP, ANTT, fairness, utilisation and latency of one replay, from its result alone.
+
+Streams that run once, who ends early leaving the GPU to the others, have a makespan, its speedup over serial, and for
+each stream a slowdown: its time from release to end, waiting included, over its makespan alone on the whole GPU.
+
+Streams that restart until each has ended once share the GPU all the time, as the programs of which Eyerman and Eeckhout
+(IEEE Micro 2008) define STP and ANTT [V]. With NP the normalised progress of a stream, its passes times its makespan
+alone over the time that they took, for K streams:
+
+    STP = sum of NP (at most K), ANTT = mean of 1 / NP (1 at best), fairness = smallest NP / largest NP (0 to 1)
+
+Taking turns has STP 1. Fairness as smallest over largest progress is from memory [M]. None of the three is given of
+streams that run once: one that had to wait for others that are done by then would count for as much as one that shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, exp, fsum, inf, log
+
+from gpusim.results.result import USES, Result
+
+LATENCY_PERCENTILES = (50, 95, 99)
+BASELINE = "serial"  # the policy that speedups are over
+SHARING = ("stp", "antt", "fairness")
+
+
+def metrics(result: Result) -> dict[str, float | None]:
+    """All figures of one replay.
+
+    Args:
+        result: of `gpusim.replay`.
+
+    Returns:
+        makespan_us; ``utilisation[USE]`` for each of `gpusim.results.result.USES`, as `utilisation`; and for each stream with
+        arrivals ``latency_p50_us[STREAM]``, ``latency_p95_us[STREAM]`` and ``latency_p99_us[STREAM]``, as
+        `latencies_us` and `percentile`. Of streams that run once: speedup over serial, where the result can tell
+        (`gpusim.replay` sees to it), and ``slowdown[STREAM]``. Of streams that restart: stp, antt and fairness, and
+        ``progress[STREAM]``, as `normalised_progress`.
+    """
+    found: dict[str, float | None] = {"makespan_us": result.makespan_us}
+    if result.passes is not None:
+        progress = normalised_progress(result)
+        found |= sharing(progress)
+        found |= {f"progress[{stream}]": share for stream, share in progress.items()}
+    else:
+        if result.serial_us is not None:
+            found["speedup"] = speedup(result.serial_us(), result.makespan_us)
+        found |= {f"slowdown[{run.stream}]": run.slowdown for run in result.stream_runs}
+    found |= {f"utilisation[{use}]": share for use, share in utilisation(result).items()}
+    for stream, latencies in latencies_us(result).items():
+        for percent in LATENCY_PERCENTILES:
+            found[f"latency_p{percent}_us[{stream}]"] = percentile(latencies, percent)
+    return found
+
+
+def normalised_progress(result: Result) -> dict[str, float]:
+    """Of each stream that restarts: passes times its makespan alone, over the time that they took.
+
+    Args:
+        result: of a replay with ``restart``.
+    """
+    assert result.passes is not None, "streams that ran once"
+    return {run.stream: result.passes[run.stream] * run.solo_us / result.makespan_us for run in result.stream_runs}
+
+
+def sharing(progress: Mapping[str, float]) -> dict[str, float]:
+    """STP, ANTT and fairness (`SHARING`) of programs that all keep running.
+
+    Args:
+        progress: of each, normalised: 1 is as if it had the GPU to itself; at least one above 0. One of 0 makes ANTT
+            infinite and fairness 0.
+    """
+    shares = list(progress.values())
+    return {
+        "stp": fsum(shares),
+        "antt": fsum(1.0 / share if share > 0.0 else inf for share in shares) / len(shares),
+        "fairness": min(shares) / max(shares),
+    }
+
+
+def largest_slowdown(result: Result) -> float:
+    """Of the stream that sharing costs most; 1 where there is none."""
+    return max((run.slowdown for run in result.stream_runs), default=1.0)
+
+
+def speedup(baseline_us: float, makespan_us: float) -> float:
+    """Makespan of the baseline over another; 1 where that takes no time."""
+    return baseline_us / makespan_us if makespan_us > 0.0 else 1.0
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of values of at least 0; 0 where one of them is."""
+    if min(values) <= 0.0:
+        return 0.0
+    return exp(fsum(log(value) for value in values) / len(values))
+
+
+def utilisation(result: Result) -> dict[str, float | None]:
+    """How much of each of `USES` was used (0 to 1): mean over all SMs and the whole makespan; None: unknown."""
+    shares = result.usage.shares
+    if result.makespan_us <= 0.0 or not shares:
+        return dict.fromkeys(USES, 0.0)
+    scale = result.usage.bin_us / (len(shares) * result.makespan_us)
+    unknown = result.usage.unknown
+    totals = zip(USES, result.usage.totals(), strict=True)
+    return {use: None if use in unknown else total * scale for use, total in totals}
+
+
+def latencies_us(result: Result) -> dict[str, list[float]]:
+    """Time from release to end of every request, ascending, for each stream with arrivals.
+
+    A stream counts as one with arrivals when it has several requests, or one that is released after 0. A request
+    of a loop is released when the one before it ends. Streams that restart have no arrivals.
+    """
+    if result.passes is not None:
+        return {}
+    found: dict[str, list[float]] = {run.stream: [] for run in result.stream_runs}
+    arrives = dict.fromkeys(found, False)
+    for request in result.request_runs:
+        found[request.stream].append(request.end_us - request.release_us)
+        arrives[request.stream] |= request.request > 0 or request.release_us > 0.0
+    return {stream: sorted(latencies) for stream, latencies in found.items() if arrives[stream]}
+
+
+def percentile(ascending: Sequence[float], percent: float) -> float:
+    """The smallest of some values that at least ``percent`` of them do not exceed (nearest rank).
+
+    Args:
+        ascending: at least one value, in ascending order.
+        percent: above 0 and at most 100.
+    """
+    return ascending[max(0, ceil(len(ascending) * percent / 100.0) - 1)]

@@ -1,0 +1,335 @@
+"""Pictures of a replay: who runs where and when, and how much of the GPU is used.
+
+The same result gives the same bytes: no date, no version, no settings of the user's go into a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import lcm
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpusim.common.errors import one_line
+from gpusim.common.files import atomic_write
+from gpusim.common.tables import shortened
+from gpusim.results.result import USES, KernelRun, Result
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart, then four more.
+COLOURS = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#B8A800", "#7F3C8D", "#4B4B8F", "#8C564B",
+)  # fmt: skip
+IDLE = "#F2F2F2"
+GRID = "#D8D8D8"
+LEGEND_CHARACTERS = 80  # that fit beside the title; where names are longer the rows' own names must do
+LABEL_CHARACTERS = 15  # of a stream's name beside its row
+TALL_ROWS = 40  # rows of streams up to which the picture grows
+MOST_ROWS = 80  # streams whose rows have names
+SM_PANEL_INCHES = 6.0
+TIME_STEPS = 1600  # columns of the picture of the SMs
+MOST_LANES = 12  # rows of that picture for one SM: 1, 2, 3, 4, 6 or 12 streams on it get equal parts
+CHARACTER_SHARE = 0.0075  # of the picture's width that a character of a label takes
+MILLISECONDS_FROM_US = 10_000.0
+USE_TITLES = {
+    "registers": "registers",
+    "shared_memory": "shared memory",
+    "threads": "threads",
+    "block_slots": "block slots",
+    "issue_slots": "issue slots",
+    "dram": "DRAM bandwidth",
+}
+
+
+class TimeAxis(NamedTuple):
+    """How times are shown: what divides microseconds, and the unit."""
+
+    divisor: float
+    unit: str
+    end: float
+
+
+class Label(NamedTuple):
+    """The name of an operation, and where it stands."""
+
+    stream: str
+    text: str
+    middle_us: float
+
+
+def gantt(result: Result, path: str | Path) -> None:
+    """Draws who runs where and when (PNG): the streams over time, and below them every SM over time.
+
+    Args:
+        result: of `gpusim.replay`.
+        path: the file; its folder must exist.
+    """
+    streams = [run.stream for run in result.stream_runs]
+    axis = _time_axis(result)
+    upper_inches = 0.4 + 0.32 * min(len(streams), TALL_ROWS)
+    with new_figure(13.0, upper_inches + SM_PANEL_INCHES + 1.3) as figure:
+        margins = _margins(figure, left=1.25, right=0.2, bottom=0.65, top=0.5)
+        grid = figure.add_gridspec(2, 1, height_ratios=(upper_inches, SM_PANEL_INCHES), hspace=0.05, **margins)
+        upper = figure.add_subplot(grid[0])
+        lower = figure.add_subplot(grid[1], sharex=upper)
+        _draw_streams(upper, result, axis)
+        _draw_sms(lower, result, axis)
+        upper.set_title(_title(result), loc="left", fontsize=11, fontweight="bold")
+        upper.tick_params(labelbottom=False)
+        lower.set_xlabel(f"time, {axis.unit}")
+        _stream_legend(upper, streams)
+        save_figure(figure, path)
+
+
+def occupancy(result: Result, path: str | Path) -> None:
+    """Draws how much of each resource is used over time (PNG): left the device's mean, right every SM.
+
+    Args:
+        result: of `gpusim.replay`.
+        path: the file; its folder must exist.
+    """
+    import numpy as np
+
+    shares = np.array(result.usage.shares, dtype=float)
+    if shares.ndim != 3:
+        shares = np.zeros((1, 1, len(USES)))
+    axis = _time_axis(result)
+    edges = np.arange(shares.shape[1] + 1) * result.usage.bin_us / axis.divisor
+    with new_figure(13.0, 11.0) as figure:
+        margins = _margins(figure, left=0.85, right=0.55, bottom=0.6, top=0.45)
+        grid = figure.add_gridspec(len(USES), 2, width_ratios=(1.0, 1.15), hspace=0.24, wspace=0.12, **margins)
+        for use, name in enumerate(USES):
+            last = use == len(USES) - 1
+            left = figure.add_subplot(grid[use, 0])
+            right = figure.add_subplot(grid[use, 1])
+            left.set_ylabel(f"{USE_TITLES[name]}\n% of the device", fontsize=8.5)
+            if name in result.usage.unknown:
+                _draw_unknown(left)
+                _draw_unknown(right)
+            else:
+                mean = 100.0 * shares[:, :, use].mean(axis=0)
+                _draw_share(left, edges, mean, _mean_over(mean, result))
+                picture = _draw_heat(right, edges, 100.0 * shares[:, :, use], share_of_sm=name != "dram")
+                bar = figure.colorbar(picture, ax=right, pad=0.015, fraction=0.045)
+                bar.set_label("% of its SM" if name != "dram" else "% of an even share", fontsize=8)
+                bar.ax.tick_params(labelsize=8)
+            for axes in (left, right):
+                axes.set_xlim(0.0, axis.end)
+                axes.tick_params(labelbottom=last, labelsize=8.5)
+                if last:
+                    axes.set_xlabel(f"time, {axis.unit}")
+        figure.axes[0].set_title(_title(result), loc="left", fontsize=11, fontweight="bold")
+        figure.axes[1].set_title("every SM", loc="left", fontsize=10)
+        save_figure(figure, path)
+
+
+# ---- streams and SMs over time
+
+
+def _draw_streams(axes: Axes, result: Result, axis: TimeAxis) -> None:
+    """A row a stream: a thin bar while a kernel is ready and waits, a full one from its first block to its end."""
+    position = {run.stream: i for i, run in enumerate(result.stream_runs)}
+    runs: dict[str, list[KernelRun]] = {stream: [] for stream in position}
+    for run in result.kernel_runs:
+        runs[run.stream].append(run)
+    for stream, row in position.items():
+        colour = stream_colour(row, len(position))
+        waits = [(run.ready_us, run.start_us) for run in runs[stream]]
+        works = [(run.start_us, run.end_us) for run in runs[stream]]
+        _bars(axes, waits, row, 0.24, axis, facecolor=colour, alpha=0.35)
+        _bars(axes, works, row, 0.72, axis, facecolor=colour, edgecolor="white", linewidth=0.4)
+    others = [op for op in result.operation_runs if op.kind in ("copy", "host")]
+    for stream, row in position.items():
+        spans = [(op.start_us, op.end_us) for op in others if op.stream == stream]
+        colour = stream_colour(row, len(position))
+        _bars(axes, spans, row, 0.5, axis, facecolor="white", edgecolor=colour, linewidth=0.8, hatch="////")
+    for label in operation_labels(result):
+        row = position[label.stream]
+        axes.text(label.middle_us / axis.divisor, row, label.text, ha="center", va="center", fontsize=7.5,
+                  color=_ink(stream_colour(row, len(position))))  # fmt: skip
+    named = len(position) <= MOST_ROWS
+    axes.set_ylim(len(position) - 0.4, -0.6)
+    axes.set_yticks(range(len(position)) if named else [])
+    size = 8.5 if len(position) <= TALL_ROWS else 7.0
+    axes.set_yticklabels([shortened(name, LABEL_CHARACTERS) for name in position] if named else [], fontsize=size)
+    axes.grid(axis="x", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def operation_labels(result: Result) -> list[Label]:
+    """The names of operations that fit into their longest kernel, where they stand."""
+    longest: dict[tuple[str, int], KernelRun] = {}
+    for run in result.kernel_runs:
+        known = longest.get((run.operation, run.request))
+        if known is None or run.end_us - run.start_us > known.end_us - known.start_us:
+            longest[run.operation, run.request] = run
+    room = result.makespan_us * CHARACTER_SHARE
+    return [
+        Label(run.stream, run.operation, (run.start_us + run.end_us) / 2.0)
+        for run in longest.values()
+        if run.end_us - run.start_us > room * (len(run.operation) + 1)
+    ]
+
+
+def _bars(
+    axes: Axes, spans: Sequence[tuple[float, float]], row: int, height: float, axis: TimeAxis, **style: Any
+) -> None:
+    ranges = [(start / axis.divisor, (end - start) / axis.divisor) for start, end in spans if end > start]
+    axes.broken_barh(ranges, (row - height / 2.0, height), **style)
+
+
+def _draw_sms(axes: Axes, result: Result, axis: TimeAxis) -> None:
+    """An image: a band of rows an SM, a column a moment; streams that share an SM share its band."""
+    from matplotlib.colors import ListedColormap
+
+    streams = len(result.stream_runs)
+    sms = max(1, len(result.usage.shares))
+    image = sm_image(result, sms)
+    colours = ListedColormap([IDLE, *(stream_colour(i, streams) for i in range(streams))])
+    axes.imshow(image, cmap=colours, vmin=-1.5, vmax=streams - 0.5, aspect="auto", interpolation="nearest",
+                extent=(0.0, axis.end, sms - 0.5, -0.5))  # fmt: skip
+    axes.set_xlim(0.0, axis.end)
+    axes.set_ylabel("SM", fontsize=9)
+    axes.text(1.0, -0.07, "thin bar: ready and waiting, full bar: running; streams on one SM at once share its row",
+              transform=axes.transAxes, ha="right", va="top", fontsize=8, color="#555555")  # fmt: skip
+
+
+def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
+    """Which stream runs on which SM when, for `gantt`.
+
+    Args:
+        result: of a replay.
+        sms: SMs of the GPU.
+
+    Returns:
+        (SM x lanes) x `TIME_STEPS`: position of the stream, -1 where none runs. An SM's lanes are split equally
+        among the streams that have blocks on it at that moment, in the order of the trace; there are as many lanes
+        as an equal split needs, at most `MOST_LANES`.
+    """
+    import numpy as np
+
+    position = {run.stream: i for i, run in enumerate(result.stream_runs)}
+    present = np.zeros((len(position), sms, TIME_STEPS), dtype=bool)
+    step = (result.makespan_us or 1.0) / TIME_STEPS
+    for placed in result.placements:
+        first = min(TIME_STEPS - 1, int(placed.start_us / step))
+        last = max(first + 1, round(placed.end_us / step))
+        present[position[result.kernel_runs[placed.run].stream], placed.sm, first:last] = True
+    together = present.sum(axis=0, dtype=np.int16)
+    lanes = min(MOST_LANES, lcm(*(int(count) for count in np.unique(together) if count > 0)))
+    image = np.full((sms, lanes, TIME_STEPS), -1, dtype=np.int16)
+    lane = np.arange(lanes, dtype=np.int16)[None, :, None] * together[:, None, :]  # in lanes x streams together
+    top = np.zeros_like(together)
+    for stream in range(len(position)):
+        bottom = top + lanes * present[stream]
+        image[(lane >= top[:, None, :]) & (lane < bottom[:, None, :])] = stream
+        top = bottom
+    return image.reshape(sms * lanes, TIME_STEPS)
+
+
+# ---- use over time
+
+
+def _draw_share(axes: Axes, edges: NDArray[np.float64], percent: NDArray[np.float64], mean: float) -> None:
+    axes.stairs(percent, edges, fill=True, color=COLOURS[0], alpha=0.3)
+    axes.stairs(percent, edges, color=COLOURS[0], linewidth=1.1)
+    axes.axhline(mean, color="#444444", linewidth=0.8, linestyle="--")
+    axes.set_title(f"mean {mean:.0f} %", loc="right", fontsize=8.5, pad=3)
+    axes.set_ylim(0.0, 105.0)
+    axes.set_yticks([0, 50, 100])
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _draw_unknown(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "unknown: not counted for every kernel", transform=axes.transAxes, ha="center", va="center",
+              fontsize=8.5, color="#555555")  # fmt: skip
+    axes.set_yticks([])
+
+
+def _draw_heat(axes: Axes, edges: NDArray[np.float64], percent: NDArray[np.float64], share_of_sm: bool) -> Any:
+    top = 100.0 if share_of_sm else max(100.0, float(percent.max()))
+    sms = percent.shape[0]
+    axes.set_ylabel("SM", fontsize=8.5)
+    return axes.imshow(percent, cmap="viridis", vmin=0.0, vmax=top, aspect="auto", interpolation="nearest",
+                       extent=(0.0, float(edges[-1]), sms - 0.5, -0.5))  # fmt: skip
+
+
+def _mean_over(percent: NDArray[np.float64], result: Result) -> float:
+    """Mean over the makespan of what is given bin by bin."""
+    return float(percent.sum()) * result.usage.bin_us / result.makespan_us if result.makespan_us > 0.0 else 0.0
+
+
+# ---- what all pictures share
+
+
+def stream_colour(position: int, streams: int) -> Any:
+    """The colour of a stream by its position in the trace: the same in every picture."""
+    if streams <= len(COLOURS):
+        return COLOURS[position]
+    import matplotlib
+
+    return matplotlib.colormaps["turbo"](0.05 + 0.9 * position / (streams - 1))
+
+
+def _ink(colour: Any) -> str:
+    """White or black, whichever reads better on a colour."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.62 else "black"
+
+
+def _time_axis(result: Result) -> TimeAxis:
+    end = result.makespan_us or 1.0
+    return TimeAxis(1e3, "ms", end / 1e3) if end >= MILLISECONDS_FROM_US else TimeAxis(1.0, "us", end)
+
+
+def _title(result: Result) -> str:
+    return one_line(f"{result.trace} on {result.gpu} under {result.policy}")
+
+
+def _stream_legend(axes: Axes, streams: Sequence[str]) -> None:
+    """Names the colours beside the title where they fit; the rows of the streams have names in any case."""
+    from matplotlib.patches import Patch
+
+    if not streams or sum(len(stream) + 6 for stream in streams) > LEGEND_CHARACTERS:
+        return
+    handles = [Patch(color=stream_colour(i, len(streams)), label=stream) for i, stream in enumerate(streams)]
+    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(handles), fontsize=8.5,
+                frameon=False, borderaxespad=0.2)  # fmt: skip
+
+
+def _margins(figure: Figure, left: float, right: float, bottom: float, top: float) -> dict[str, float]:
+    """Where the plots of a figure begin and end, from margins in inches."""
+    width, height = figure.get_size_inches()
+    return {"left": left / width, "right": 1.0 - right / width, "bottom": bottom / height, "top": 1.0 - top / height}
+
+
+@contextmanager
+def new_figure(width: float, height: float) -> Iterator[Figure]:
+    """A figure (inches) drawn with matplotlib's own settings, whatever the user's are; a ``$`` in a name is a ``$``."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(matplotlib.rcParamsDefault | {"text.parse_math": False}):
+        yield Figure(figsize=(width, height), dpi=110, facecolor="white")
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Writes a figure as PNG, with nothing in it that differs from run to run.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    with atomic_write(path, "wb") as file:
+        figure.savefig(file, format="png", metadata={"Software": None})

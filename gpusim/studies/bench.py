@@ -1,0 +1,262 @@
+"""How fast the engine is here: time and memory of replays as traces, grids, streams, SMs and kernels grow.
+
+Every case runs in a process of its own, so that its peak memory is its own. Times are of the engine alone, on one core,
+with kernels fitted to their recording beforehand; that fit, once a kernel, is a column of its own. Recorded traces and
+the oracle (one simpy process a block, `tests/oracle.py`) are those of the source tree.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from unittest.mock import patch
+
+from gpusim.calibrate import fit as anchor
+from gpusim.common.errors import InputError
+from gpusim.engine.compiled import plain_core
+from gpusim.engine.replay import Kernels, replay, solo_makespans, work_out
+from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.studies.workload import repeated as restarted
+from gpusim.trace.file import load_trace
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel, Stream
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOGLENET = "googlenet_forward.json.gz"
+PAIR = "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
+POLICY = "leftover"
+GRIDS = (1, 10, 100, 1000)
+STREAMS = (2, 4, 8, 16, 32, 64, 1000)
+SMS = (15, 33, 66, 132, 264, 528, 1056)
+KERNELS = (100, 1_000, 10_000, 100_000)
+SMALL_KERNELS = (100_000, 1_000_000)
+SMALL_BLOCKS = 600  # most blocks of a small kernel
+PLAIN = "inception_3a.json.gz"
+PAIRS = 1000
+QUICK_S = 0.5  # a replay that takes less is timed several times, and the least counts
+REPEATS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one case took.
+
+    Attributes:
+        group: what grows.
+        case: how large it is.
+        replays: how many replays `replay_s` is of.
+        kernels: kernel launches of one replay.
+        blocks: thread blocks of one replay.
+        fit_s: working the kernels out from their recording.
+        replay_s: engine time of the replays, streams alone included.
+        peak_mib: most memory that the process held.
+        oracle_s: time of one replay with one simpy process a block; None where not asked for.
+    """
+
+    group: str
+    case: str
+    replays: int
+    kernels: int
+    blocks: int
+    fit_s: float
+    replay_s: float
+    peak_mib: float
+    oracle_s: float | None = None
+
+
+def groups() -> dict[str, Callable[[], list[Callable[[], Measurement]]]]:
+    """The cases by group, each a function that measures in the process that calls it."""
+    return {
+        "trace": lambda: [partial(time_trace, path.name) for path in shipped()],
+        "grid": lambda: [partial(time_grid, factor) for factor in GRIDS],
+        "streams": lambda: [partial(time_streams, count) for count in STREAMS],
+        "SMs": lambda: [partial(time_sms, count) for count in SMS],
+        "kernels": lambda: [partial(time_kernels, count) for count in KERNELS],
+        "small kernels": lambda: [partial(time_small_kernels, count) for count in SMALL_KERNELS],
+        "pairs": lambda: [partial(time_pairs, PAIRS)],
+        "plain core": lambda: [partial(time_plain_core, PLAIN)],
+        "oracle": lambda: [partial(time_oracle, name) for name in (PAIR, GOOGLENET)],
+    }
+
+
+def measure(names: Sequence[str]) -> Iterator[Measurement]:
+    """Runs the cases of some groups, one after the other.
+
+    Raises:
+        InputError: the source tree is not there.
+    """
+    cases = [case for name in names for case in groups()[name]()]
+    for case in cases:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            yield pool.submit(case).result()
+
+
+def shipped() -> list[Path]:
+    """The recorded traces of the source tree.
+
+    Raises:
+        InputError: there are none.
+    """
+    found = sorted(path for pattern in ("*.json", "*.json.gz") for path in (ROOT / "traces").glob(pattern))
+    if not found:
+        raise InputError(ROOT / "traces", "", "has no traces", "the source tree of gpusim")
+    return found
+
+
+def time_trace(name: str) -> Measurement:
+    """A recorded trace."""
+    trace = load_trace(ROOT / "traces" / name)
+    return _timed("trace", name.removesuffix(".gz").removesuffix(".json"), trace, load_gpu(trace.device))
+
+
+def time_grid(factor: int) -> Measurement:
+    """One kernel, its grid and its duration so many times larger."""
+    launch = _launches(PAIR)[0]
+    x, y, z = launch.grid
+    grown = launch.model_copy(update={"grid": (x * factor, y, z), "duration_us": launch.duration_us * factor})
+    return _timed("grid", f"x{factor}", _made([[grown]]), load_gpu("h200"))
+
+
+def time_streams(count: int) -> Measurement:
+    """So many streams of four kernels each."""
+    launches = _launches(GOOGLENET)
+    made = [[launches[(4 * stream + i) * 7 % len(launches)] for i in range(4)] for stream in range(count)]
+    return _timed("streams", str(count), _made(made), load_gpu("h200"))
+
+
+def time_sms(count: int) -> Measurement:
+    """Four streams of two kernels each on a GPU of so many SMs."""
+    launches = _launches(GOOGLENET)
+    made = [[launches[(2 * stream + i) * 7 % len(launches)] for i in range(2)] for stream in range(4)]
+    gpu = replace(load_gpu("h200"), name=f"{count} SMs", sm_count=count, sms_per_tpc=1)
+    return _timed("SMs", str(count), _made(made), gpu)
+
+
+def time_kernels(count: int) -> Measurement:
+    """So many kernels or a few more: the convolutions of GoogLeNet, again and again in their five streams."""
+    trace = load_trace(ROOT / "traces" / GOOGLENET)
+    once = sum(len(op.launches()) for op in trace.operations())
+    return _timed("kernels", f"{count:,}", repeated(trace, -(-count // once)), load_gpu(trace.device))
+
+
+def time_small_kernels(count: int) -> Measurement:
+    """So many kernels of up to `SMALL_BLOCKS` blocks, in four streams that run theirs again and again."""
+    launches = [launch for launch in _launches(GOOGLENET) if launch.blocks <= SMALL_BLOCKS]
+    streams = [launches[stream::4] for stream in range(4)]
+    passes = -(-count // len(launches))
+    made = _made(streams)
+    looped = made.model_copy(update={"streams": tuple(restarted(stream, passes) for stream in made.streams)})
+    found = _timed("small kernels", f"{count:,}", looped, load_gpu("h200"), placements=False)
+    return replace(found, kernels=found.kernels * passes, blocks=found.blocks * passes)
+
+
+def time_plain_core(name: str) -> Measurement:
+    """A recorded trace on plain core.py, as where nothing is compiled."""
+    trace = load_trace(ROOT / "traces" / name)
+    with patch.object(anchor, "SMArray", plain_core("gpusim_plain_core").SMArray):
+        return _timed("plain core", name.split(".")[0], trace, load_gpu(trace.device))
+
+
+def time_pairs(count: int) -> Measurement:
+    """So many replays of two convolutions, each under another split of the SMs."""
+    trace, gpu = load_trace(ROOT / "traces" / PAIR), load_gpu("h200")
+    policies = [f"inter-sm:sms={n}+{gpu.sm_count - n}" for n in range(1, gpu.sm_count)]
+    kernels, fit_s = _fitted(trace, gpu)
+    start = perf_counter()
+    solo = solo_makespans(trace, gpu, kernels)
+    for i in range(count):
+        replay(trace, gpu, policies[i % len(policies)], kernels=kernels, solo=solo)
+    return _measurement("pairs", f"{count:,}", trace, fit_s, perf_counter() - start, replays=count)
+
+
+def time_oracle(name: str) -> Measurement:
+    """A recorded trace, and the same on one simpy process a block.
+
+    Raises:
+        InputError: the tests of the source tree are not there.
+    """
+    if not (ROOT / "tests" / "oracle.py").is_file():
+        raise InputError(ROOT / "tests" / "oracle.py", "", "no such file", "the source tree of gpusim")
+    measured = replace(time_trace(name), group="oracle")
+    sys.path.insert(0, str(ROOT / "tests"))
+    from oracle import slow_sms  # type: ignore[import-not-found]
+
+    trace = load_trace(ROOT / "traces" / name)
+    gpu = load_gpu(trace.device)
+    kernels, _ = _fitted(trace, gpu)
+    solo = solo_makespans(trace, gpu, kernels)
+    with slow_sms():
+        start = perf_counter()
+        replay(trace, gpu, POLICY, kernels=kernels, solo=solo)
+        return replace(measured, oracle_s=perf_counter() - start)
+
+
+def repeated(trace: Trace, times: int) -> Trace:
+    """A trace whose streams run all their operations so many times, each time with the same dependencies."""
+    streams = []
+    for stream in trace.streams:
+        operations = [
+            op.model_copy(update={"id": f"{op.id}/{i}", "depends_on": tuple(f"{other}/{i}" for other in op.depends_on)})
+            for i in range(times)
+            for op in stream.operations
+        ]
+        streams.append(stream.model_copy(update={"operations": tuple(operations)}))
+    return trace.model_copy(update={"streams": tuple(streams)})
+
+
+def peak_mib() -> float:
+    """Most memory that this process has held, MiB; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def _launches(name: str) -> list[KernelLaunch]:
+    trace = load_trace(ROOT / "traces" / name)
+    return [launch for op in trace.operations() for launch in op.launches() if launch.stream == "main"]
+
+
+def _made(streams: list[list[KernelLaunch]]) -> Trace:
+    made = tuple(
+        Stream(
+            name=f"s{s}",
+            operations=tuple(Kernel(id=f"s{s}k{k}", kind="kernel", kernel=launch) for k, launch in enumerate(launches)),
+        )
+        for s, launches in enumerate(streams)
+    )
+    return Trace(version=1, name="made", device="h200", streams=made)
+
+
+def _fitted(trace: Trace, gpu: GPU) -> tuple[Kernels, float]:
+    start = perf_counter()
+    kernels = Kernels(gpu if trace.device == gpu.name else load_gpu(trace.device), gpu)
+    work_out(trace, kernels)
+    return kernels, perf_counter() - start
+
+
+def _timed(group: str, case: str, trace: Trace, gpu: GPU, placements: bool = True) -> Measurement:
+    kernels, fit_s = _fitted(trace, gpu)
+    best = float("inf")
+    for _ in range(REPEATS):
+        start = perf_counter()
+        replay(trace, gpu, POLICY, kernels=kernels, placements=placements)
+        best = min(best, perf_counter() - start)
+        if best > QUICK_S:
+            break
+    return _measurement(group, case, trace, fit_s, best)
+
+
+def _measurement(group: str, case: str, trace: Trace, fit_s: float, replay_s: float, replays: int = 1) -> Measurement:
+    launches = [launch for op in trace.operations() for launch in op.launches()]
+    blocks = sum(launch.blocks for launch in launches)
+    return Measurement(group, case, replays, len(launches), blocks, fit_s, replay_s, peak_mib())

@@ -1,0 +1,375 @@
+"""One trace under several policies: replayed, compared, printed, and written to a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+from gpusim.common.files import whole_folder
+from gpusim.common.spreadsheet import csv_text
+from gpusim.common.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
+from gpusim.engine.replay import Kernels, Starved, makespan_us, recording_gpu, solo_makespans
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.registry import policy_from
+from gpusim.results.error_band import HowWrong, error_band
+from gpusim.results.metrics import (
+    BASELINE,
+    LATENCY_PERCENTILES,
+    SHARING,
+    latencies_us,
+    metrics,
+    normalised_progress,
+    percentile,
+    sharing,
+    speedup,
+)
+from gpusim.results.plots import gantt, occupancy
+from gpusim.results.result import USES, KernelRun, Result, StreamRun, Usage
+from gpusim.studies.replay import check, replay
+from gpusim.studies.workload import require_independent, waits_across_streams
+from gpusim.trace.format import Trace
+
+MOST_POLICIES = 6  # side by side in the tables of streams
+MOST_STREAMS = 16
+MOST_KERNELS = 12
+MOST_PLACED = 20_000  # launches, of which where their blocks ran is kept to tell how wrong an answer may be
+DEPENDENT = "streams wait for one another, so what each takes beside the others counts that, too"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One policy's result.
+
+    Attributes:
+        result: of the replay, streams run once.
+        speedup_vs_serial: makespan of serial over its makespan.
+        how_wrong: how far off the model was on measured co-runs of this kind, or why nobody knows.
+        restarted: of the replay in which streams restart; None where it was not asked for, or a stream starved.
+        notes: what a reader should know of both.
+    """
+
+    result: Result
+    speedup_vs_serial: float
+    how_wrong: HowWrong
+    restarted: Result | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sharing(self) -> dict[str, float | None]:
+        """STP, ANTT and fairness of the streams that restart; None each where there is no such replay."""
+        if self.restarted is None:
+            return dict.fromkeys(SHARING)
+        return {**sharing(normalised_progress(self.restarted))}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One trace on one GPU under several policies, best first.
+
+    Attributes:
+        trace: what was replayed.
+        gpu: on what.
+        entries: one a policy, the largest STP first where streams restart, else the least makespan.
+        restart: whether they were replayed restarting, too.
+    """
+
+    trace: Trace
+    gpu: GPU
+    entries: tuple[Entry, ...]
+    restart: bool = False
+
+
+def compare(
+    trace: Trace,
+    gpu: GPU,
+    policies: Sequence[str],
+    progress: Callable[[str, int, int], None] | None = None,
+    restart: bool = False,
+    placements: bool = True,
+) -> Comparison:
+    """Replay a trace under each policy, and under serial for the speedups.
+
+    Args:
+        trace: what was recorded.
+        gpu: where to replay it.
+        policies: names with parameters; one given twice counts once.
+        progress: called before each replay with the policy, its number from 1, and how many there are.
+        restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
+        placements: as of `gpusim.replay`; `write_comparison` needs them. Of a short trace they are kept all the same.
+
+    Raises:
+        InputError: as `gpusim.replay`.
+    """
+    wanted = list(dict.fromkeys(policies))
+    for policy in wanted:
+        check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
+    runs = sorted(wanted, key=lambda policy: policy != BASELINE)
+    kernels = Kernels(recording_gpu(trace, gpu), gpu)
+    solo = solo_makespans(trace, gpu, kernels)
+    if restart:
+        require_independent(trace, solo)
+    short = sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED
+    results: dict[str, Result] = {}
+    for i, policy in enumerate(runs):
+        if progress is not None:
+            progress(policy, i + 1, len(runs))
+        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=placements or short)
+    known = results.get(BASELINE)
+    serial_us = known.makespan_us if known else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
+    entries: list[Entry] = []
+    for policy in wanted:
+        result = replace(results[policy], serial_us=partial(float, serial_us))
+        gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu)
+        again, notes = _restarted(trace, gpu, result, kernels, solo) if restart else (None, ())
+        entries.append(Entry(result, gained, band, again, (*result.notes, *notes)))
+    return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart)
+
+
+def _restarted(
+    trace: Trace, gpu: GPU, once: Result, kernels: Kernels, solo: Mapping[str, float]
+) -> tuple[Result | None, tuple[str, ...]]:
+    """The same with streams that restart, and why there is none."""
+    try:
+        policy = once.division or once.policy  # what an oracle found need not be searched for again
+        return replay(trace, gpu, policy, kernels=kernels, solo=solo, restart=True), ()
+    except Starved as error:
+        return None, (f"no STP: {error.place} {error.problem}",)
+
+
+def _merit(entry: Entry) -> tuple[float, float]:
+    """The less, the better."""
+    return -round(entry.sharing["stp"] or 0.0, 9), round(entry.result.makespan_us, 6)
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as `gpusim replay --json` prints it."""
+    return {
+        "trace": comparison.trace.name,
+        "gpu": comparison.gpu.name,
+        "results": [_entry_json(entry) for entry in comparison.entries],
+    }
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    result = entry.result
+    return {
+        "policy": result.policy,
+        "makespan_us": result.makespan_us,
+        "speedup_vs_serial": entry.speedup_vs_serial,
+        **entry.sharing,
+        "error_band": entry.how_wrong.band,
+        "error_band_reason": entry.how_wrong.reason or None,
+        "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
+        "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
+    }
+
+
+# ---- on the terminal
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Prints the tables: policies, streams, latencies of streams with arrivals, and kernels of the best policy."""
+    trace, gpu = comparison.trace, comparison.gpu
+    best = comparison.entries[0].result
+    print_line(
+        f"{trace.name} on {gpu.name} ({gpu.title}): "
+        f"{_count(len(trace.streams), 'stream')}, {_count(len(best.operation_runs), 'operation')}, "
+        f"{_count(len(best.kernel_runs), 'kernel')}"
+    )
+    for note in _notes(comparison):
+        print_line(f"note: {note}")
+    print()
+    print_table(*_policy_table(comparison))
+    shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
+    _print_by_policy(*_stream_table(shown))
+    _print_left_out(len(comparison.entries) - len(shown), "policies")
+    _print_left_out(len(best.stream_runs) - MOST_STREAMS, "streams")
+    if latencies_us(best):
+        _print_by_policy(*_latency_table(shown))
+    if best.kernel_runs:
+        print()
+        print_table(*_kernel_table(best))
+        _print_left_out(len(best.kernel_runs) - MOST_KERNELS, "kernels")
+
+
+def _print_by_policy(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
+    """Prints a table with a column a policy, as several below one another where a terminal is too narrow."""
+    widths = [
+        max(len(text) for text in (column.title, *cells))
+        for column, cells in zip(columns, zip(*rows, strict=True), strict=True)
+    ]
+    first = 1
+    while first < len(columns):
+        last = first + max(1, columns_that_fit([widths[0], *widths[first:]]) - 1)
+        print()
+        print_table([columns[0], *columns[first:last]], [[row[0], *row[first:last]] for row in rows], title)
+        first = last
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """Each note once; one that is not every policy's begins with the policies."""
+    owners: dict[str, list[str]] = {}
+    for entry in comparison.entries:
+        for note in entry.notes:
+            owners.setdefault(note, []).append(entry.result.policy)
+    every = len(comparison.entries)
+    notes = [note if len(o) == every else f"{', '.join(o)}: {note}" for note, o in owners.items()]
+    return [*([DEPENDENT] if waits_across_streams(comparison.trace) else []), *notes]
+
+
+def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]]:
+    titles = ("makespan us", "speedup", *(("STP", "ANTT", "fairness") if comparison.restart else ()))
+    rows = []
+    for entry in comparison.entries:
+        found = entry.sharing.values() if comparison.restart else ()
+        rows.append(
+            [
+                entry.result.policy,
+                number(entry.result.makespan_us),
+                number(entry.speedup_vs_serial, 3) + "x",
+                *("" if value is None else number(value, 3) for value in found),
+                _band_text(entry.how_wrong, comparison.gpu.name),
+            ]
+        )
+    numbers = (Column(title, right=True) for title in titles)
+    return [Column("policy", narrow="break"), *numbers, Column("how wrong", narrow="break")], rows
+
+
+def _band_text(how_wrong: HowWrong, gpu: str) -> str:
+    band = how_wrong.band
+    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
+
+
+def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
+    streams = sorted(results[0].stream_runs, key=lambda run: -run.end_us)[:MOST_STREAMS]
+    spans = [{run.stream: _span_text(run) for run in r.stream_runs} for r in results]
+    rows = [[run.stream, *(span[run.stream] for span in spans)] for run in streams]
+    columns = [Column("stream"), *(Column(result.policy, right=True) for result in results)]
+    return columns, rows, "Start and end of each stream, us, and its slowdown"
+
+
+def _span_text(run: StreamRun) -> str:
+    return f"{number(run.start_us)} – {number(run.end_us)}  {number(run.slowdown, 2)}x"
+
+
+def _latency_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
+    found = [latencies_us(result) for result in results]
+    rows = [
+        [stream, *(" / ".join(number(percentile(f[stream], p)) for p in LATENCY_PERCENTILES) for f in found)]
+        for stream in list(found[0])[:MOST_STREAMS]
+    ]
+    columns = [Column("stream"), *(Column(result.policy, right=True) for result in results)]
+    return columns, rows, "Latency of requests, us: " + " / ".join(f"p{p}" for p in LATENCY_PERCENTILES)
+
+
+def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
+    costly = sorted(result.kernel_runs, key=lambda run: -(run.waited_us + abs(run.sharing_us)))[:MOST_KERNELS]
+    rows = [
+        [
+            run.operation,
+            shortened(short_name(run.kernel), 32),
+            number(run.start_us),
+            number(run.end_us),
+            number(run.solo_us),
+            number(run.waited_us),
+            number(run.sharing_us),
+            run.bound_by,
+        ]
+        for run in sorted(costly, key=lambda run: (run.start_us, run.ready_us))
+    ]
+    numbers = (Column(title, right=True) for title in ("start", "end", "alone", "waited", "sharing"))
+    columns = [Column("operation"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
+    return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}, us"
+
+
+def short_name(kernel: str) -> str:
+    """A kernel's name without return type, namespaces and template arguments; those where the name says nothing."""
+    text = re.sub(r"\(anonymous namespace\)::|^void ", "", kernel)
+    base, _, arguments = text.split("(", 1)[0].partition("<")
+    base = base.split("::")[-1]
+    return arguments.rpartition(">")[0] or base if base in ("Kernel", "Kernel2") else base
+
+
+def _print_left_out(count: int, what: str) -> None:
+    if count > 0:
+        print(f"… and {count} more {what}: all of them, for every policy, with --out DIR")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+# ---- in a folder
+
+
+def write_comparison(comparison: Comparison, folder: str | Path) -> None:
+    """Writes results.json, and a folder a policy with its tables (CSV) and pictures (PNG); all of it or nothing.
+
+    Raises:
+        InputError: the folder exists and is not empty, or cannot be written.
+    """
+    with whole_folder(folder) as root:
+        names = folder_names([entry.result.policy for entry in comparison.entries])
+        content = as_json(comparison)
+        for entry, name, row in zip(comparison.entries, names, content["results"], strict=True):
+            (root / name).mkdir()
+            _write_result(entry.result, root / name)
+            if entry.restarted is not None:
+                _write_restarted(entry.restarted, root / name / "restart.csv")
+            row |= {"folder": name, "notes": list(entry.notes), "metrics": metrics(entry.result)}
+        (root / "results.json").write_text(json_text(content) + "\n", encoding="utf-8")
+
+
+def folder_names(policies: Sequence[str]) -> list[str]:
+    """A name for a folder, unlike the others, for each policy."""
+    names: list[str] = []
+    for policy in policies:
+        name = re.sub(r"[^A-Za-z0-9=+.,_-]+", "_", policy).strip("._") or "policy"
+        taken = [other for other in names if other == name or re.fullmatch(re.escape(name) + r"~\d+", other)]
+        names.append(f"{name}~{len(taken) + 1}" if taken else name)
+    return names
+
+
+def _write_result(result: Result, folder: Path) -> None:
+    kernel_columns = [column.name for column in fields(KernelRun)]
+    rows = ([getattr(run, name) for name in kernel_columns] for run in result.kernel_runs)
+    _write_csv(folder / "kernels.csv", kernel_columns, rows)
+    stream_columns = [*(column.name for column in fields(StreamRun)), "slowdown"]
+    rows = ([getattr(run, name) for name in stream_columns] for run in result.stream_runs)
+    _write_csv(folder / "streams.csv", stream_columns, rows)
+    _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
+    gantt(result, folder / "gantt.png")
+    occupancy(result, folder / "occupancy.png")
+
+
+def _write_restarted(result: Result, path: Path) -> None:
+    passes, progress = result.passes or {}, normalised_progress(result)
+    rows = ([name, result.makespan_us, count, progress[name]] for name, count in passes.items())
+    _write_csv(path, ["stream", "until_us", "passes", "normalised_progress"], rows)
+
+
+def _usage_rows(result: Result) -> Iterable[list[object]]:
+    """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1, blank where unknown."""
+    usage = result.usage
+    sms = len(usage.shares)
+    bins = len(usage.shares[0]) if sms else 0
+    for b in range(bins):
+        means = [fsum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
+        yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
+    for sm in range(sms):
+        for b in range(bins):
+            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(usage.shares[sm][b], usage)]
+
+
+def _share_cells(shares: Sequence[float], usage: Usage) -> list[str]:
+    return ["" if use in usage.unknown else f"{share:.6g}" for use, share in zip(USES, shares, strict=True)]
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(csv_text(columns, rows))

@@ -1,0 +1,125 @@
+"""Checks of a whole trace: names, sizes, and dependencies that can be met."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpusim.trace.fields import MAX_LAUNCHES, fault
+from gpusim.trace.operations import Stream
+from gpusim.trace.text import show
+
+
+def check_names(streams: Sequence[Stream]) -> None:
+    """Refuse a trace without operations, and streams or operations that share a name."""
+    names: dict[str, int] = {}
+    ids: dict[str, str] = {}
+    for s, stream in enumerate(streams):
+        if stream.name in names:
+            raise fault(
+                f"{stream.name!r} is also the name of streams[{names[stream.name]}]",
+                "unique stream names",
+                f"streams[{s}].name",
+            )
+        names[stream.name] = s
+        for o, operation in enumerate(stream.operations):
+            place = f"streams[{s}].operations[{o}]"
+            if operation.id in ids:
+                problem = f"{operation.id!r} is also the id of {ids[operation.id]}"
+                raise fault(problem, "unique ids", f"{place}.id")
+            ids[operation.id] = place
+    if not ids:
+        raise fault("has 0 operations", "at least one operation", "streams")
+
+
+def check_launches(streams: Sequence[Stream]) -> None:
+    """Refuse more kernel launches than a replay can keep."""
+    launches = sum(
+        (1 if stream.arrivals is None else stream.arrivals.requests)
+        * sum(len(operation.launches()) for operation in stream.operations)
+        for stream in streams
+    )
+    if launches > MAX_LAUNCHES:
+        raise fault(f"launch {launches} kernels, all requests counted", f"at most {MAX_LAUNCHES}", "streams")
+
+
+class _Node(NamedTuple):
+    id: str
+    place: str
+    before: tuple[int, ...]  # nodes that must end first: depends_on, and the one before in the stream
+
+
+def check_dependencies(streams: Sequence[Stream]) -> None:
+    """Refuse dependencies that are unknown, given twice, cyclic, or between requests."""
+    flat = [
+        (s, f"streams[{s}].operations[{o}]", operation)
+        for s, stream in enumerate(streams)
+        for o, operation in enumerate(stream.operations)
+    ]
+    number = {operation.id: n for n, (_, _, operation) in enumerate(flat)}
+    nodes: list[_Node] = []
+    for n, (s, place, operation) in enumerate(flat):
+        before: dict[int, None] = {}  # in order, each once
+        for d, other in enumerate(operation.depends_on):
+            where = f"{place}.depends_on[{d}]"
+            if other not in number:
+                raise fault(f"unknown operation {show(other)}", "the id of an operation here", where)
+            if number[other] in before:
+                raise fault(f"{other!r} given twice", "each dependency once", where)
+            if flat[number[other]][0] != s:
+                _check_request(streams, s, flat[number[other]][0], where)
+            before[number[other]] = None
+        if n and flat[n - 1][0] == s:
+            before[n - 1] = None
+        nodes.append(_Node(operation.id, place, tuple(before)))
+    _check_acyclic(nodes)
+
+
+def _check_request(streams: Sequence[Stream], stream: int, other: int, where: str) -> None:
+    for s in (stream, other):
+        if streams[s].arrivals is not None:
+            raise fault(
+                f"crosses streams, and stream {streams[s].name!r} has arrivals",
+                "streams with arrivals to be independent",
+                where,
+            )
+
+
+def _check_acyclic(nodes: Sequence[_Node]) -> None:
+    """Kahn's algorithm; what is left over holds a cycle, which the message names."""
+    waiting = [len(node.before) for node in nodes]
+    after: list[list[int]] = [[] for _ in nodes]
+    for n, node in enumerate(nodes):
+        for b in node.before:
+            after[b].append(n)
+    ready = [n for n, count in enumerate(waiting) if count == 0]
+    while ready:
+        for n in after[ready.pop()]:
+            waiting[n] -= 1
+            if waiting[n] == 0:
+                ready.append(n)
+    left = next((n for n, count in enumerate(waiting) if count), None)
+    if left is None:
+        return
+    cycle = _cycle(nodes, waiting, left)
+    names = [nodes[n].id for n in cycle]
+    shown = names if len(names) <= 6 else [*names[:5], "…"]
+    raise fault(
+        "dependency cycle: " + " waits for ".join([*shown, names[0]]),
+        "dependencies without a cycle (a stream's order counts)",
+        f"{nodes[cycle[0]].place}.depends_on",
+    )
+
+
+def _cycle(nodes: Sequence[_Node], waiting: Sequence[int], start: int) -> list[int]:
+    """One cycle among the nodes still waiting, first an operation that waits across the stream order."""
+    path: list[int] = []
+    position: dict[int, int] = {}
+    n = start
+    while n not in position:
+        position[n] = len(path)
+        path.append(n)
+        n = next(b for b in nodes[n].before if waiting[b])
+    cycle = path[position[n] :]
+    backwards = next(i for i, m in enumerate(cycle) if cycle[(i + 1) % len(cycle)] != m - 1)
+    return cycle[backwards:] + cycle[:backwards]

@@ -1,0 +1,166 @@
+"""Traces out of traces: a part of one, several side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from graphlib import TopologicalSorter
+
+from gpusim.common.errors import InputError, quote
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Copy, Host, Kernel, Stream
+
+Operation = Kernel | Convolution | Copy | Host
+
+
+def select(
+    trace: Trace, streams: Sequence[str] = (), operations: Sequence[str] = (), algorithms: Sequence[str] = ()
+) -> Trace:
+    """A part of a trace.
+
+    What an operation waited for and that is left out, it waits for what that waited for.
+
+    Args:
+        trace: the whole.
+        streams: names or patterns (`branch*`) of the streams that stay; all where empty.
+        operations: ids or patterns of the operations that stay; all where empty.
+        algorithms: names or patterns; a convolution that has one selects it, the first of them that it has.
+
+    Raises:
+        InputError: a name or pattern that nothing has.
+    """
+    _require_known(streams, [stream.name for stream in trace.streams], "--stream")
+    _require_known(operations, [operation.id for operation in trace.operations()], "--operation")
+    convolutions = [operation for operation in trace.operations() if isinstance(operation, Convolution)]
+    known = [algorithm.algorithm for operation in convolutions for algorithm in _algorithms(operation)]
+    _require_known(algorithms, known, "--algorithm")
+    kept = {
+        operation.id
+        for stream in trace.streams
+        if _matches(stream.name, streams)
+        for operation in stream.operations
+        if _matches(operation.id, operations)
+    }
+    waits = _waits_among(trace, kept)
+    chosen = []
+    for stream in trace.streams:
+        stay = [
+            _with_algorithm(operation, algorithms).model_copy(update={"depends_on": waits[operation.id]})
+            for operation in stream.operations
+            if operation.id in kept
+        ]
+        if stay:
+            chosen.append(stream.model_copy(update={"operations": tuple(stay)}))
+    if not chosen:
+        raise InputError(None, "--operation", "none of these is on these streams", "at least one operation")
+    return _checked(trace.model_copy(update={"streams": tuple(chosen)}))
+
+
+def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
+    """Traces side by side: all their streams start together.
+
+    Args:
+        traces: recorded on one GPU.
+        names: of each, put before its streams and ids where two traces share any.
+        name: of the whole.
+
+    Raises:
+        InputError: traces of several GPUs.
+    """
+    devices = sorted({trace.device for trace in traces})
+    if len(devices) > 1:
+        raise InputError(None, "device", f"traces of {', '.join(devices)}", "traces recorded on one GPU")
+    apart = _share_names(traces)
+    streams = [
+        _renamed(stream, f"{prefix}/" if apart else "")
+        for trace, prefix in zip(traces, _unique(names), strict=True)
+        for stream in trace.streams
+    ]
+    notes = "\n".join(f"{prefix}: {trace.notes}" for trace, prefix in zip(traces, names, strict=True) if trace.notes)
+    first = traces[0]
+    whole = first.model_copy(update={"name": name, "notes": notes[: 10**5], "streams": tuple(streams)})
+    return _checked(whole)
+
+
+def _checked(trace: Trace) -> Trace:
+    """The trace, its rules checked anew; copies of models are not."""
+    return Trace.model_validate(trace.model_dump(), strict=False)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _require_known(patterns: Sequence[str], names: Sequence[str], option: str) -> None:
+    for pattern in patterns:
+        if not any(_matches(name, [pattern]) for name in names):
+            some = ", ".join(dict.fromkeys(names[:8])) or "none: the trace has no such thing"
+            raise InputError(None, option, f"{quote(pattern)} matches nothing", f"a name or pattern among {some}")
+
+
+def _algorithms(operation: Convolution) -> tuple[ConvolutionAlgorithm, ...]:
+    return (operation.selected, *operation.alternatives)
+
+
+def _with_algorithm(operation: Operation, patterns: Sequence[str]) -> Operation:
+    if not isinstance(operation, Convolution):
+        return operation
+    every = _algorithms(operation)
+    for pattern in patterns:
+        found = next((a for a in every if _matches(a.algorithm, [pattern])), None)
+        if found is not None:
+            rest = tuple(a for a in every if a is not found)
+            return operation.model_copy(update={"selected": found, "alternatives": rest})
+    return operation
+
+
+def _waits_among(trace: Trace, kept: set[str]) -> dict[str, tuple[str, ...]]:
+    """For each kept operation the last kept one of each other stream that it waits for, also through those left out."""
+    place = {op.id: (s, n) for s, stream in enumerate(trace.streams) for n, op in enumerate(stream.operations)}
+    ids = {place: id for id, place in place.items()}
+    before = {
+        op.id: [*op.depends_on, *([stream.operations[n - 1].id] if n else [])]
+        for stream in trace.streams
+        for n, op in enumerate(stream.operations)
+    }
+    ends: dict[str, Mapping[int, int]] = {}  # the last kept operation of each stream at or before one
+    waits: dict[str, tuple[str, ...]] = {}
+    for id in TopologicalSorter(before).static_order():
+        latest: dict[int, int] = {}
+        for other in before[id]:
+            for s, n in ends[other].items():
+                latest[s] = max(n, latest.get(s, -1))
+        stream, number = place[id]
+        if id in kept:
+            latest.pop(stream, None)  # its stream's order says it
+            waits[id] = tuple(ids[other] for other in sorted(latest.items()))
+            latest = {stream: number}
+        ends[id] = latest
+    return waits
+
+
+def _share_names(traces: Sequence[Trace]) -> bool:
+    """Whether two traces have a stream's name or an id in common."""
+    names: Counter[str] = Counter()
+    for trace in traces:
+        names.update({f"stream {stream.name}" for stream in trace.streams} | {op.id for op in trace.operations()})
+    return any(count > 1 for count in names.values())
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    count = Counter(names)
+    return [name if count[name] == 1 else f"{name}.{n}" for n, name in enumerate(names, 1)]
+
+
+def _renamed(stream: Stream, prefix: str) -> Stream:
+    operations = tuple(
+        operation.model_copy(
+            update={
+                "id": f"{prefix}{operation.id}",
+                "depends_on": tuple(f"{prefix}{other}" for other in operation.depends_on),
+            }
+        )
+        for operation in stream.operations
+    )
+    return stream.model_copy(update={"name": f"{prefix}{stream.name}", "operations": operations})

@@ -1,0 +1,86 @@
+"""What the fields of a trace are made of: units and descriptions, limits, and the strict models that hold them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    model_validator,
+)
+
+from gpusim.common.errors import InputError
+
+# What a trace can have at most; `gpusim schema trace` gives the limit of every number with its unit.
+LEAST_DURATION_US = 1e-3  # of a kernel: 1 ns, what profilers count in
+MAX_DURATION_US = 1e9  # 17 minutes: far above any kernel, far below overflow
+MAX_BLOCKS = 2**31 - 1  # thread blocks of one launch
+MAX_BLOCKS_PER_US = (
+    20_000  # ten a cycle at 2 GHz: a GPU starts less than one a cycle in each of its at most 12 GPCs [D]
+)
+MAX_TRAFFIC_BYTES = 10**15
+MAX_CYCLES = 1e12
+MAX_REQUESTS = 10**6
+LEAST_RATE_PER_S = 1e-3  # of requests: a mean gap of MAX_DURATION_US
+MAX_STREAMS = 4096  # 32 times the kernels that run at once on any GPU
+MAX_ALTERNATIVES = 1000
+MAX_LAUNCHES = 10**7  # of one replay, every request counted
+ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
+STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
+NAME_PATTERN = r"^[A-Za-z0-9_./-]+$"
+
+
+def measured(unit: str, description: str | None = None, **limits: Any) -> Any:
+    """A pydantic Field with a unit, a description and limits, for use inside Annotated."""
+    return Field(description=description, json_schema_extra={"unit": unit}, **limits)
+
+
+def described(description: str, **limits: Any) -> Any:
+    """A pydantic Field without a unit: text, a list or another model."""
+    return Field(description=description, **limits)
+
+
+def fault(problem: str, expected: str, place: str = "") -> InputError:
+    """What a validator raises (pydantic takes a ValueError); `place` counts from the validator's own."""
+    return InputError(None, place, problem, expected)
+
+
+def require_printable(text: str, allowed: str = "") -> str:
+    """A text without control characters but those allowed.
+
+    Raises:
+        InputError: it has others.
+    """
+    if not text.isprintable():
+        strange = [character for character in text if not (character.isprintable() or character in allowed)]
+        if strange:
+            raise fault(f"has the unprintable character {strange[0]!r}", "printable text")
+    return text
+
+
+class Strict(BaseModel):
+    """Strict types, no unknown fields, no NaN or infinity, immutable."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Recurring(Strict):
+    """A part of which a long trace has many that are equal: a file's equal parts are read as one object.
+
+    The context of the validation is a dict of those read so far; without one every part is an object of its own.
+    """
+
+    @model_validator(mode="after")
+    def _shared(self, info: ValidationInfo) -> Self:
+        read: dict[Self, Self] | None = info.context
+        return self if read is None else read.setdefault(self, self)
+
+
+Waiting = Annotated[float | None, measured("warps/issue", ge=0, le=1e5)]
+Cycles = Annotated[float | None, measured("SM cycles/block", ge=0, le=MAX_CYCLES)]
+ActiveCycles = Annotated[float | None, measured("cycles", ge=0, le=MAX_CYCLES)]
+Traffic = Annotated[float | None, measured("bytes/block", ge=0, le=MAX_TRAFFIC_BYTES)]
+Percent = Annotated[float | None, measured("%", ge=0, le=100)]

@@ -1,0 +1,199 @@
+"""Reading a trace from a file; what is wrong with it is told by its place in the file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import (
+    ValidationError,
+)
+from pydantic_core import ErrorDetails
+
+from gpusim.common.errors import InputError
+from gpusim.common.files import read_bytes
+from gpusim.trace.fields import ID_PATTERN, NAME_PATTERN, STREAM_PATTERN, Strict
+from gpusim.trace.format import FORMAT_VERSION, Trace
+from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
+from gpusim.trace.operations import (
+    Convolution,
+    ConvolutionAlgorithm,
+    ConvolutionShape,
+    Copy,
+    Host,
+    Kernel,
+    LoopArrivals,
+    PoissonArrivals,
+    Stream,
+    TimesArrivals,
+)
+from gpusim.trace.text import AN_OBJECT, MAX_KEYS, parse_json, place_in, refuse_repeated, show, text_of
+
+
+def load_trace(path: str | os.PathLike[str]) -> Trace:
+    """Read a trace.
+
+    Args:
+        path: a `.json` or `.json.gz` file; gzip is also recognised by its first bytes.
+
+    Raises:
+        InputError: one line with the file, the place in it, what is wrong and what was expected.
+    """
+    return parse_trace(read_bytes(Path(path)), path)
+
+
+def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trace:
+    """Read a trace from the bytes of a file, plain or gzip; `path` names the file in errors.
+
+    Raises:
+        InputError: as `load_trace`.
+    """
+    source = None if path is None else Path(path)
+    text = text_of(data, source)
+    _check_json(text, source)
+    try:
+        return Trace.model_validate_json(text, context={})
+    except ValidationError as error:
+        raise trace_error(error, source) from None
+
+
+def _check_json(text: str, source: Path | None) -> None:
+    """Refuse what is not JSON, duplicate keys (JSON readers drop one silently) and another version.
+
+    Nothing of the content is kept but the outermost object: a long trace is a hundred times as large when read.
+    """
+    outermost: dict[str, Any] = {}
+    repeated = False
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal outermost, repeated
+        if len(pairs) > MAX_KEYS:
+            raise InputError(source, "", f"has an object of {len(pairs)} keys", f"at most {MAX_KEYS}")
+        outermost = dict(pairs)
+        repeated |= len(outermost) != len(pairs)
+        return AN_OBJECT
+
+    content = parse_json(text, source, unique)
+    if repeated:
+        refuse_repeated(text, source)
+    if content is not AN_OBJECT:
+        raise InputError(source, "", f"is {show(content)}", "an object with version, name, device, …")
+    if "version" not in outermost:
+        raise InputError(source, "version", "missing", f"{FORMAT_VERSION}, the version of the trace format")
+    version = outermost["version"]
+    if type(version) is not int or version != FORMAT_VERSION:
+        expected = f"{FORMAT_VERSION}, the only trace format this gpusim reads"
+        raise InputError(source, "version", f"is {show(version)}", expected)
+
+
+def trace_error(error: ValidationError, path: str | os.PathLike[str] | None = None) -> InputError:
+    """The first fault that pydantic found in a trace as a one-line InputError."""
+    first = error.errors(include_url=False)[0]
+    place, owner = _place(first["loc"])
+    raised = first.get("ctx", {}).get("error")
+    if isinstance(raised, InputError):
+        place = ".".join(part for part in (place, raised.place) if part)
+        problem, expected = raised.problem, raised.expected
+    else:
+        problem, expected = _explain(first, owner)
+        if first["type"].startswith("union_tag"):
+            place += ".kind"
+    return InputError(None if path is None else Path(path), place, problem, expected)
+
+
+_TAGGED: dict[str, type[Strict]] = {
+    "kernel": Kernel,
+    "convolution": Convolution,
+    "copy": Copy,
+    "host": Host,
+    "times": TimesArrivals,
+    "poisson": PoissonArrivals,
+    "loop": LoopArrivals,
+}
+_NESTED: dict[str, type[Strict]] = {
+    "streams": Stream,
+    "kernel": KernelLaunch,
+    "kernels": KernelLaunch,
+    "mix": Mix,
+    "stalls": WarpStalls,
+    "shape": ConvolutionShape,
+    "selected": ConvolutionAlgorithm,
+    "alternatives": ConvolutionAlgorithm,
+}
+_LIMITS = {
+    "greater_than": "a number > {gt:.12g}",
+    "greater_than_equal": "a number >= {ge:.12g}",
+    "less_than": "a number < {lt:.12g}",
+    "less_than_equal": "a number <= {le:.12g}",
+    "too_long": "at most {max_length} of them",
+    "string_too_short": "at least {min_length} characters",
+    "string_too_long": "at most {max_length} characters",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "literal_error": "{expected}",
+}
+_KINDS = {"operations": "kernel, convolution, copy, host", "arrivals": "times, poisson, loop"}
+_PATTERNS = {
+    STREAM_PATTERN: "main, internal0, internal1, …",
+    ID_PATTERN: "letters, digits, _ . / - :",
+    NAME_PATTERN: "letters, digits, _ . / -",
+}
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[str, type[Strict]]:
+    """Pydantic's location as `streams[0].operations[3].kernel.grid`, and the model that has its last name.
+
+    Pydantic puts the tag of a union (kernel, copy, poisson, …) into the location; the file has no such level.
+    """
+    place = ""
+    owner: type[Strict] = Trace
+    model: type[Strict] = Trace
+    for n, part in enumerate(loc):
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif _is_tag(loc, n):
+            model = _TAGGED.get(part, model)
+        else:
+            place, owner = place_in(place, part), model
+            model = _NESTED.get(part, model)
+    return place, owner
+
+
+def _is_tag(loc: tuple[int | str, ...], n: int) -> bool:
+    in_operation = n > 1 and loc[n - 2] == "operations" and isinstance(loc[n - 1], int)
+    return in_operation or (n > 0 and loc[n - 1] == "arrivals")
+
+
+def _explain(error: ErrorDetails, owner: type[Strict]) -> tuple[str, str]:
+    """What was wrong and what was expected, in the words of an InputError."""
+    kind, context = error["type"], error.get("ctx", {})
+    names = [part for part in error["loc"] if isinstance(part, str)]
+    field = owner.model_fields.get(names[-1]) if names else None
+    extra = field.json_schema_extra if field is not None else None
+    suffix = f" ({extra['unit']})" if isinstance(extra, dict) and "unit" in extra else ""
+    if kind == "missing":
+        if field is None or isinstance(error["loc"][-1], int):
+            return "missing", "a value here"
+        return "missing", f"{field.description}{suffix}"
+    if kind == "extra_forbidden":
+        return "is an unknown field", "one of " + ", ".join(owner.model_fields)
+    if kind == "union_tag_not_found":
+        return "missing", "one of " + _KINDS[names[-1]]
+    if kind == "union_tag_invalid":
+        return f"is {show(context['tag'])}", "one of " + str(context["expected_tags"]).replace("'", "")
+    if kind == "json_invalid":
+        return f"is not JSON ({context['error']})", "a trace in JSON"
+    problem = f"is {show(error['input'])}"
+    if kind == "string_pattern_mismatch":
+        return problem, _PATTERNS.get(str(context["pattern"]), f"text like {context['pattern']}")
+    if kind in _LIMITS:
+        return problem, _LIMITS[kind].format(**context) + suffix
+    return problem, error["msg"].replace("\n", " ") + suffix

@@ -1,0 +1,91 @@
+"""The trace format, version 1: what ran on a GPU, ready to be replayed.
+
+A trace is a list of streams; a stream is a list of operations in launch order; an operation is a kernel
+launch, a convolution (one library call that launches several kernels), a memory copy or host work. Operations
+of different streams wait for one another through `depends_on`. Every number has a unit, is finite, not
+negative and bounded; unknown fields are refused. What a source cannot know is left out: the field is then
+None here, and the contention model says what it assumes instead.
+
+`gpusim.trace.file` reads one, `Trace.save` writes one, `trace_schema` is the JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    FailFast,
+    field_validator,
+    model_validator,
+)
+
+from gpusim.common.files import atomic_write
+from gpusim.trace.checks import check_dependencies, check_launches, check_names
+from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
+from gpusim.trace.operations import Convolution, Copy, Host, Kernel, Stream
+from gpusim.trace.text import layout, zipped
+
+FORMAT_VERSION = 1
+
+
+class Trace(Strict):
+    """A recorded trace, format version 1."""
+
+    version: Annotated[Literal[1], described("version of this format")]
+    name: Annotated[str, described("name of the trace", min_length=1, max_length=200)]
+    device: Annotated[str, described("GPU it was recorded on, a name of `gpusim gpus`", min_length=1, max_length=200)]
+    notes: Annotated[str, described("where it came from, what was assumed or left out", max_length=10**5)] = ""
+    streams: Annotated[
+        tuple[Stream, ...],
+        FailFast(),
+        described("the streams, the first launched first", max_length=MAX_STREAMS, json_schema_extra={"minItems": 1}),
+    ]
+
+    def operations(self) -> Iterator[Kernel | Convolution | Copy | Host]:
+        """All operations, stream by stream, in launch order."""
+        for stream in self.streams:
+            yield from stream.operations
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace; the same trace gives the same bytes.
+
+        Args:
+            path: ends in `.gz`: compact JSON, gzip; else: JSON laid out to be read.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        content = self.model_dump(mode="json", exclude_none=True)
+        if os.fspath(path).endswith(".gz"):
+            text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+            data = zipped(text.encode())
+        else:
+            data = (layout(content) + "\n").encode()
+        with atomic_write(Path(path), "wb") as file:
+            file.write(data)
+
+    @field_validator("name", "device")
+    @classmethod
+    def _one_line(cls, text: str) -> str:
+        return require_printable(text)
+
+    @field_validator("notes")
+    @classmethod
+    def _readable(cls, text: str) -> str:
+        return require_printable(text, allowed="\n\t")
+
+    @model_validator(mode="after")
+    def _sound(self) -> Trace:
+        check_names(self.streams)
+        check_launches(self.streams)
+        check_dependencies(self.streams)
+        return self
+
+
+def trace_schema() -> dict[str, Any]:
+    """The JSON Schema of the trace format, with a unit and a description on every field."""
+    return Trace.model_json_schema()

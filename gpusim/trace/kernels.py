@@ -1,0 +1,242 @@
+"""Kernel launches as recorded: grid, block, resources, duration, and what a block asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import (
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+
+from gpusim.trace.fields import (
+    LEAST_DURATION_US,
+    MAX_BLOCKS,
+    MAX_BLOCKS_PER_US,
+    MAX_CYCLES,
+    MAX_DURATION_US,
+    STREAM_PATTERN,
+    ActiveCycles,
+    Cycles,
+    Percent,
+    Recurring,
+    Strict,
+    Traffic,
+    Waiting,
+    described,
+    fault,
+    measured,
+    require_printable,
+)
+
+
+class WarpStalls(Strict):
+    """Why warps waited, in warps per issued instruction (Nsight Compute's *_per_issue_active ratios).
+
+    The sum over all reasons is the resident warps of a scheduler divided by its instructions per cycle.
+    """
+
+    long_scoreboard: Annotated[Waiting, described("waiting for L1TEX (global, local, texture)")] = None
+    short_scoreboard: Annotated[Waiting, described("waiting for shared memory or special functions")] = None
+    barrier: Annotated[Waiting, described("waiting at a barrier of the thread block")] = None
+    math_pipe_throttle: Annotated[Waiting, described("waiting for a busy arithmetic pipe")] = None
+    mio_throttle: Annotated[Waiting, described("waiting for room in the memory input/output queue")] = None
+    lg_throttle: Annotated[Waiting, described("waiting for room in the local/global queue")] = None
+    wait: Annotated[Waiting, described("waiting a fixed instruction latency")] = None
+    not_selected: Annotated[Waiting, described("ready, but another warp was issued")] = None
+    selected: Annotated[Waiting, described("issued in this cycle")] = None
+    no_instruction: Annotated[Waiting, described("waiting for an instruction fetch")] = None
+    dispatch: Annotated[Waiting, described("held back by the dispatcher")] = None
+    imc_miss: Annotated[Waiting, described("waiting for the constant cache")] = None
+
+
+class Mix(Strict):
+    """What one thread block of a kernel asks of an SM and of the memory behind it; every field may be absent.
+
+    Demands are totals per block, averaged over the launch. A demand in SM cycles counts the cycles in which
+    the SM's issue slots, a pipe or the L1 data path would be fully busy with that block's work alone:
+    counter percent / 100 x mean active cycles of an SM x SMs / blocks [D].
+    """
+
+    issue_cycles: Annotated[Cycles, described("all issue slots of an SM busy")] = None
+    alu_cycles: Annotated[Cycles, described("integer and logic pipe busy")] = None
+    fma_cycles: Annotated[Cycles, described("FP32 multiply-add pipe busy")] = None
+    tensor_cycles: Annotated[Cycles, described("tensor pipe busy")] = None
+    lsu_cycles: Annotated[Cycles, described("load/store unit busy")] = None
+    l1_cycles: Annotated[Cycles, described("L1 and shared-memory data path busy")] = None
+    warp_instructions: Annotated[
+        float | None, measured("warp instructions/block", "executed instructions", ge=0, le=MAX_CYCLES)
+    ] = None
+    l1_read_bytes: Annotated[Traffic, described("read into L1 from L2")] = None
+    l1_write_bytes: Annotated[Traffic, described("written from L1 to L2")] = None
+    l2_bytes: Annotated[Traffic, described("all traffic at L2")] = None
+    l2_read_bytes: Annotated[Traffic, described("the part of it that is reads")] = None
+    l2_write_bytes: Annotated[
+        Traffic, described("the part of it that is plain writes; what is left are atomics and reductions")
+    ] = None
+    dram_read_bytes: Annotated[Traffic, described("read from DRAM")] = None
+    dram_write_bytes: Annotated[Traffic, described("written to DRAM")] = None
+    l2_busy_us: Annotated[
+        float | None,
+        measured("us/block", "time that the whole L2 would be fully busy with it alone", ge=0, le=MAX_DURATION_US),
+    ] = None
+    l1_hit_percent: Annotated[Percent, described("sectors found in L1")] = None
+    l2_hit_percent: Annotated[Percent, described("sectors found in L2")] = None
+    achieved_warps_per_sm: Annotated[
+        float | None, measured("warps/SM", "mean resident warps of an SM while it was active", ge=0, le=1024)
+    ] = None
+    active_cycles_min: Annotated[ActiveCycles, described("active cycles of the SM that had fewest")] = None
+    active_cycles_avg: Annotated[ActiveCycles, described("active cycles, mean over the SMs")] = None
+    active_cycles_max: Annotated[ActiveCycles, described("active cycles of the SM that had most")] = None
+    shared_memory_config_bytes: Annotated[
+        int | None, measured("bytes/SM", "shared memory the driver configured (the carve-out)", ge=0, le=2**24)
+    ] = None
+    stalls: Annotated[WarpStalls | None, described("why warps waited")] = None
+    alu_utilisation_percent: Annotated[
+        Percent, described("arithmetic units busy while alone on the GPU (a paper's table)")
+    ] = None
+    memory_stall_percent: Annotated[
+        Percent, described("stalls that wait for memory while alone on the GPU (a paper's table)")
+    ] = None
+
+    def counts(self, fields: Sequence[str]) -> bool:
+        """Whether each of some fields was recorded; reasons of stalls count as one field, ``stalls``."""
+        return all(getattr(self, name) is not None for name in fields)
+
+
+ISSUE_COUNTERS = ("issue_cycles",)  # of a mix: without them its use of issue slots is an estimate, or unknown
+DRAM_COUNTERS = ("dram_read_bytes", "dram_write_bytes")  # without them its use of DRAM is unknown
+ALL_COUNTERS = (  # without one of them what binds it is a guess, and how far off the model is was never measured
+    *ISSUE_COUNTERS,
+    *("alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles"),
+    *("l2_bytes", "l2_read_bytes", "l2_write_bytes", "l2_busy_us"),
+    *DRAM_COUNTERS,
+    *("achieved_warps_per_sm", "active_cycles_avg", "active_cycles_max", "stalls"),
+)
+_Extent = Annotated[int, Field(ge=1, le=65535)]
+
+
+class KernelLaunch(Recurring):
+    """One launch of one kernel, as recorded alone on the trace's device."""
+
+    name: Annotated[str, described("kernel name as the profiler gives it", min_length=1, max_length=10_000)]
+    grid: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=2**31 - 1)], _Extent, _Extent],
+        measured("thread blocks", f"grid dimensions x, y, z; at most {MAX_BLOCKS_PER_US} blocks a us of the duration"),
+    ]
+    block: Annotated[
+        tuple[
+            Annotated[int, Field(ge=1, le=1024)],
+            Annotated[int, Field(ge=1, le=1024)],
+            Annotated[int, Field(ge=1, le=64)],
+        ],
+        measured("threads", "block dimensions x, y, z; at most 1024 threads together"),
+    ]
+    registers_per_thread: Annotated[
+        int, measured("registers/thread", "32-bit registers; 0 (unknown) limits nothing", ge=0, le=255)
+    ]
+    static_shared_memory_bytes: Annotated[
+        int, measured("bytes/block", "shared memory known to the compiler", ge=0, le=2**20)
+    ] = 0
+    dynamic_shared_memory_bytes: Annotated[
+        int, measured("bytes/block", "shared memory asked for at launch", ge=0, le=2**20)
+    ] = 0
+    duration_us: Annotated[
+        float, measured("us", "recorded duration, alone on the device", ge=LEAST_DURATION_US, le=MAX_DURATION_US)
+    ]
+    stream: Annotated[
+        str,
+        described(
+            "main, or internal0, internal1, …: a stream that the library opens inside its operation",
+            pattern=STREAM_PATTERN,
+        ),
+    ] = "main"
+    mix: Annotated[Mix | None, described("what a block asks for; absent if the source cannot know")] = None
+
+    @property
+    def blocks(self) -> int:
+        """Thread blocks of the launch."""
+        x, y, z = self.grid
+        return x * y * z
+
+    @property
+    def threads_per_block(self) -> int:
+        """Threads of one block."""
+        x, y, z = self.block
+        return x * y * z
+
+    def counts(self, fields: Sequence[str]) -> bool:
+        """Whether each of some fields of its mix was recorded, such as `DRAM_COUNTERS`."""
+        return self.mix is not None and self.mix.counts(fields)
+
+    @property
+    def estimated(self) -> bool:
+        """Whether nothing is known of what its blocks ask for, so that a replay can only assume it."""
+        return self.mix is None
+
+    @property
+    def shared_memory_per_block_bytes(self) -> int:
+        """Shared memory one block asks for, static and dynamic, in bytes."""
+        return self.static_shared_memory_bytes + self.dynamic_shared_memory_bytes
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        return require_printable(name)
+
+    @field_validator("grid")
+    @classmethod
+    def _grid(cls, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+        blocks = grid[0] * grid[1] * grid[2]
+        if blocks > MAX_BLOCKS:
+            raise fault(f"has {blocks} thread blocks", f"at most {MAX_BLOCKS}")
+        return grid
+
+    @field_validator("duration_us")
+    @classmethod
+    def _blocks_can_start(cls, duration_us: float, info: ValidationInfo) -> float:
+        x, y, z = info.data.get("grid", (1, 1, 1))
+        if x * y * z > MAX_BLOCKS_PER_US * max(1.0, duration_us):
+            problem = f"is {duration_us:g} for {x * y * z} thread blocks"
+            raise fault(problem, f"at most {MAX_BLOCKS_PER_US} blocks in each us")
+        return duration_us
+
+    @field_validator("block")
+    @classmethod
+    def _block(cls, block: tuple[int, int, int]) -> tuple[int, int, int]:
+        threads = block[0] * block[1] * block[2]
+        if threads > 1024:
+            raise fault(f"has {threads} threads", "at most 1024")
+        return block
+
+
+def launch_waits(kernels: Sequence[KernelLaunch]) -> tuple[tuple[int, ...], ...]:
+    """For each kernel of one operation, the indices of the earlier kernels of that operation it waits for.
+
+    A recording knows each kernel's stream and the order of launch, not the events between streams, so this
+    is a rule [D]: a kernel on `main` waits for the kernel before it on `main` and for every internal kernel
+    launched before it (a join); a kernel on `internalN` waits for the last `main` kernel launched before it
+    (the fork) and for the kernel before it on its own stream. Kernels on different internal streams do not
+    wait for one another. The operation ends when all its kernels have ended.
+
+    Args:
+        kernels: the kernels of one operation in launch order.
+
+    Returns:
+        One ascending tuple of indices per kernel; waits that follow from others are left out.
+    """
+    waits: list[tuple[int, ...]] = []
+    last_main: int | None = None
+    open_internal: dict[str, int] = {}  # last kernel of each internal stream since the last main kernel
+    for index, kernel in enumerate(kernels):
+        if kernel.stream == "main":
+            before = open_internal.values() if open_internal else () if last_main is None else (last_main,)
+            waits.append(tuple(sorted(before)))
+            last_main, open_internal = index, {}
+        else:
+            previous = open_internal.get(kernel.stream, last_main)
+            waits.append(() if previous is None else (previous,))
+            open_internal[kernel.stream] = index
+    return tuple(waits)

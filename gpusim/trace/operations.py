@@ -1,0 +1,251 @@
+"""What a stream is a list of: kernels, convolutions, copies and host work, and when requests for them arrive."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import (
+    FailFast,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from gpusim.trace.fields import (
+    ID_PATTERN,
+    LEAST_RATE_PER_S,
+    MAX_ALTERNATIVES,
+    MAX_DURATION_US,
+    MAX_REQUESTS,
+    MAX_TRAFFIC_BYTES,
+    NAME_PATTERN,
+    Recurring,
+    Strict,
+    described,
+    fault,
+    measured,
+)
+from gpusim.trace.kernels import KernelLaunch
+
+
+class _Operation(Strict):
+    """What all operations have in common."""
+
+    id: Annotated[str, described("unique in the trace", pattern=ID_PATTERN, max_length=200)]
+    kind: Annotated[Literal["kernel", "convolution", "copy", "host"], described("kind of operation")]
+    depends_on: Annotated[
+        tuple[str, ...],
+        FailFast(),
+        described("ids of operations that must end before this one starts, beside its stream's order"),
+    ] = ()
+
+    def launches(self) -> tuple[KernelLaunch, ...]:
+        """The kernels this operation launches, in launch order; see `launch_waits` for their order."""
+        raise NotImplementedError(f"a {self.kind} does not say what it launches")
+
+
+class Kernel(_Operation):
+    """An operation that is one kernel launch."""
+
+    kind: Annotated[Literal["kernel"], described("kind of operation")]
+    kernel: Annotated[KernelLaunch, described("the launch; its stream must be main")]
+
+    def launches(self) -> tuple[KernelLaunch, ...]:
+        """The one kernel."""
+        return (self.kernel,)
+
+    @field_validator("kernel")
+    @classmethod
+    def _on_main(cls, kernel: KernelLaunch) -> KernelLaunch:
+        if kernel.stream != "main":
+            raise fault(f"is on stream {kernel.stream!r}", "stream main")
+        return kernel
+
+
+class Copy(_Operation):
+    """A memory copy."""
+
+    kind: Annotated[Literal["copy"], described("kind of operation")]
+    direction: Annotated[Literal["h2d", "d2h", "d2d", "p2p"], described("host to device, back, …")]
+    bytes: Annotated[int, measured("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
+    duration_us: Annotated[float, measured("us", "recorded duration, alone", ge=0, le=MAX_DURATION_US)]
+
+    def launches(self) -> tuple[KernelLaunch, ...]:
+        """None."""
+        return ()
+
+
+class Host(_Operation):
+    """Work of the host that the stream waits for."""
+
+    kind: Annotated[Literal["host"], described("kind of operation")]
+    what: Annotated[Literal["allocation", "free", "other"], described("kind of host work")]
+    duration_us: Annotated[float, measured("us", "recorded duration", ge=0, le=MAX_DURATION_US)]
+
+    def launches(self) -> tuple[KernelLaunch, ...]:
+        """None."""
+        return ()
+
+
+class ConvolutionShape(Recurring):
+    """The shape of a 2-D convolution, NCHW, one group, no dilation, same padding and stride both ways."""
+
+    batch: Annotated[int, measured("images", "batch size", ge=1, le=10**6)]
+    in_channels: Annotated[int, measured("channels", "input channels", ge=1, le=10**6)]
+    in_height: Annotated[int, measured("pixels", "input height", ge=1, le=10**6)]
+    in_width: Annotated[int, measured("pixels", "input width", ge=1, le=10**6)]
+    out_channels: Annotated[int, measured("channels", "output channels (filters)", ge=1, le=10**6)]
+    filter_height: Annotated[int, measured("pixels", "filter height", ge=1, le=10**4)]
+    filter_width: Annotated[int, measured("pixels", "filter width", ge=1, le=10**4)]
+    padding: Annotated[int, measured("pixels", "zero padding on each side", ge=0, le=10**4)]
+    stride: Annotated[int, measured("pixels", "step of the filter", ge=1, le=10**4)]
+
+    @property
+    def out_height(self) -> int:
+        """Output height in pixels."""
+        return (self.in_height + 2 * self.padding - self.filter_height) // self.stride + 1
+
+    @property
+    def out_width(self) -> int:
+        """Output width in pixels."""
+        return (self.in_width + 2 * self.padding - self.filter_width) // self.stride + 1
+
+    @property
+    def flop(self) -> int:
+        """Operations of the direct form, 2 per multiply-add; the same in all three directions."""
+        filter_taps = self.in_channels * self.filter_height * self.filter_width
+        return 2 * self.batch * self.out_channels * self.out_height * self.out_width * filter_taps
+
+    @model_validator(mode="after")
+    def _filter_fits(self) -> ConvolutionShape:
+        if self.out_height < 1 or self.out_width < 1:
+            raise fault("the filter is larger than the padded input", "a filter that fits")
+        return self
+
+
+class ConvolutionAlgorithm(Recurring):
+    """One way to compute a convolution: its workspace and its kernels."""
+
+    algorithm: Annotated[
+        str,
+        described("name, such as IMPLICIT_PRECOMP_GEMM/TF32", pattern=ID_PATTERN, max_length=200),
+    ]
+    workspace_bytes: Annotated[
+        int | None, measured("bytes", "device memory beside the tensors; absent if unknown", ge=0, le=MAX_TRAFFIC_BYTES)
+    ] = None
+    kernels: Annotated[
+        tuple[KernelLaunch, ...],
+        FailFast(),
+        described("its kernels in launch order", json_schema_extra={"minItems": 1}),
+    ]
+
+    @field_validator("kernels")
+    @classmethod
+    def _some(cls, kernels: tuple[KernelLaunch, ...]) -> tuple[KernelLaunch, ...]:
+        if not kernels:
+            raise fault("is empty", "at least one kernel")
+        return kernels
+
+
+class Convolution(_Operation):
+    """A convolution: one library call, replayed with the algorithm selected."""
+
+    kind: Annotated[Literal["convolution"], described("kind of operation")]
+    shape: Annotated[ConvolutionShape, described("shape of the tensors")]
+    direction: Annotated[Literal["fwd", "bwd_data", "bwd_filter"], described("forward, or gradient of input or filter")]
+    selected: Annotated[ConvolutionAlgorithm, described("the algorithm that replay runs")]
+    alternatives: Annotated[
+        tuple[ConvolutionAlgorithm, ...],
+        FailFast(),
+        described("other algorithms for the same shape and direction", max_length=MAX_ALTERNATIVES),
+    ] = ()
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the selected algorithm."""
+        return self.selected.algorithm
+
+    def launches(self) -> tuple[KernelLaunch, ...]:
+        """The kernels of the selected algorithm."""
+        return self.selected.kernels
+
+    @model_validator(mode="after")
+    def _algorithms_differ(self) -> Convolution:
+        seen = {self.selected.algorithm}
+        for other in self.alternatives:
+            if other.algorithm in seen:
+                raise fault(f"algorithm {other.algorithm!r} given twice", "each algorithm once")
+            seen.add(other.algorithm)
+        return self
+
+
+Operation = Annotated[Kernel | Convolution | Copy | Host, Field(discriminator="kind")]
+
+
+class TimesArrivals(Strict):
+    """Requests at given times."""
+
+    kind: Annotated[Literal["times"], described("kind of arrivals")]
+    times_us: Annotated[
+        tuple[Annotated[float, Field(ge=0, le=MAX_DURATION_US)], ...],
+        FailFast(),
+        measured("us", "arrival times, ascending"),
+    ]
+
+    @property
+    def requests(self) -> int:
+        """How many requests arrive."""
+        return len(self.times_us)
+
+    @field_validator("times_us")
+    @classmethod
+    def _ascending(cls, times: tuple[float, ...]) -> tuple[float, ...]:
+        if not 1 <= len(times) <= MAX_REQUESTS:
+            raise fault(f"has {len(times)} requests", f"1 to {MAX_REQUESTS}")
+        for before, after in pairwise(times):
+            if after < before:
+                raise fault(f"has {after} after {before}", "times that ascend")
+        return times
+
+
+class PoissonArrivals(Strict):
+    """Requests with exponential gaps; the seed makes them repeat."""
+
+    kind: Annotated[Literal["poisson"], described("kind of arrivals")]
+    rate_per_s: Annotated[float, measured("1/s", "mean rate", ge=LEAST_RATE_PER_S, le=1e9)]
+    count: Annotated[int, measured("requests", "number of requests", ge=1, le=MAX_REQUESTS)]
+    seed: Annotated[int, described("seed of the random gaps", ge=0, le=2**63 - 1)]
+
+    @property
+    def requests(self) -> int:
+        """How many requests arrive."""
+        return self.count
+
+
+class LoopArrivals(Strict):
+    """Requests back to back: the next arrives when the one before has ended."""
+
+    kind: Annotated[Literal["loop"], described("kind of arrivals")]
+    count: Annotated[int, measured("requests", "number of requests", ge=1, le=MAX_REQUESTS)]
+
+    @property
+    def requests(self) -> int:
+        """How many requests arrive."""
+        return self.count
+
+
+Arrivals = Annotated[TimesArrivals | PoissonArrivals | LoopArrivals, Field(discriminator="kind")]
+
+
+class Stream(Strict):
+    """Operations that run one after the other.
+
+    With `arrivals`, one request is the whole list of operations, run once per arrival and first come, first
+    served; such a stream depends on no other and no other on it [D].
+    """
+
+    name: Annotated[str, described("unique in the trace", pattern=NAME_PATTERN, max_length=200)]
+    priority: Annotated[int, described("0 is the lowest", ge=0, le=1000)] = 0
+    operations: Annotated[tuple[Operation, ...], FailFast(), described("operations in launch order")]
+    arrivals: Annotated[Arrivals | None, described("when requests arrive; absent: once, at time 0")] = None

@@ -1,0 +1,135 @@
+"""A trace as text: JSON checked before it is parsed, and laid out to be read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gpusim.common.errors import InputError, quote
+from gpusim.common.files import MAX_BYTES, decompressed
+
+# What the text of a trace can have, checked before it is parsed: parsing takes memory for every object and list.
+LEAST_BYTES_PER_GROUP = 16  # text for each object or list; the shortest kernels take 22
+FREE_GROUPS = 2**12  # brackets beyond that, such as those in names
+MAX_KEYS = 64  # of one object; a mix has 28
+
+
+def text_of(data: bytes, source: Path | None) -> str:
+    """The JSON text of a file's bytes."""
+    if data[:2] == b"\x1f\x8b" or (source is not None and source.suffix == ".gz"):
+        data = decompressed(data, source)
+    if len(data) > MAX_BYTES:
+        raise InputError(source, "", "is too large", f"at most {MAX_BYTES:,} bytes of JSON")
+    if not data.strip():
+        raise InputError(source, "", "is empty", "a trace in JSON")
+    if data.count(b"{") + data.count(b"[") > FREE_GROUPS + len(data) // LEAST_BYTES_PER_GROUP:
+        problem = f"has more than one object or list in {LEAST_BYTES_PER_GROUP} bytes"
+        raise InputError(source, "", problem, "a trace in JSON")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start} is not UTF-8 text"
+        raise InputError(source, "", problem, "a trace in JSON, UTF-8 or gzip of it") from None
+
+
+AN_OBJECT: dict[str, Any] = {}  # stands for every object that is not kept
+
+
+def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
+    """What a JSON text holds; ``hook`` makes each object of its keys and values.
+
+    Raises:
+        InputError: it is no JSON.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=hook)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        raise InputError(source, place, f"is not JSON ({error.msg})", "a trace in JSON") from None
+    except InputError:
+        raise
+    except RecursionError:
+        raise InputError(source, "", "is nested too deeply", "a trace in JSON") from None
+    except ValueError:
+        raise InputError(source, "", "has a number with too many digits", "a trace in JSON") from None
+
+
+def refuse_repeated(text: str, source: Path | None) -> NoReturn:
+    """Name the first object to end that has a key twice, and where it is."""
+    repeated: list[tuple[dict[str, Any], str]] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs) and not repeated:
+            key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            repeated.append((found, key))
+        return found
+
+    content = parse_json(text, source, unique)
+    owner, key = repeated[0]
+    raise InputError(source, _find(content, owner), f"key {show(key)} given twice", "each key once")
+
+
+def _find(content: Any, wanted: Any) -> str:
+    """The path of the object `wanted` inside JSON content, such as `streams[0].operations[3]`."""
+    stack: list[tuple[Any, str]] = [(content, "")]
+    while stack:
+        value, place = stack.pop()
+        if value is wanted:
+            return place
+        if isinstance(value, dict):
+            stack.extend((child, place_in(place, key)) for key, child in value.items())
+        elif isinstance(value, list):
+            stack.extend((child, f"{place}[{n}]") for n, child in enumerate(value))
+    return ""
+
+
+def place_in(place: str, key: str) -> str:
+    """The place of a key of the object at a place, such as `streams[0].name`."""
+    plain = key.isidentifier() and len(key) <= 60
+    return f"{place}.{key}".lstrip(".") if plain else f"{place}[{show(key)}]"
+
+
+def show(value: Any) -> str:
+    """A value on one short line: lists and objects by size, the rest as JSON writes it."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return quote(value)
+
+
+def zipped(data: bytes) -> bytes:
+    """Gzip with no file name and no time in it, so that the same data gives the same bytes."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=buffer, mtime=0) as file:
+        file.write(data)
+    return buffer.getvalue()
+
+
+_line = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def layout(value: Any, indent: str = "", width: int = 110) -> str:
+    """JSON that a person can read: what fits on a line stays on one, the rest is broken and indented."""
+    if not isinstance(value, dict | list) or not value:
+        return _line(value)
+    inner = indent + "  "
+    if isinstance(value, dict):
+        items = [f"{_line(key)}: {layout(item, inner, width)}" for key, item in value.items()]
+        opening, closing = "{", "}"
+    else:
+        items = [layout(item, inner, width) for item in value]
+        opening, closing = "[", "]"
+    line = f"{opening}{', '.join(items)}{closing}"
+    if len(indent) + len(line) <= width and "\n" not in line:
+        return line
+    body = f",\n{inner}".join(items)
+    return f"{opening}\n{inner}{body}\n{indent}{closing}"
