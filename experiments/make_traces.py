@@ -1,15 +1,12 @@
 """Make the shipped traces: `python experiments/make_traces.py DATASET --out traces`.
 
-DATASET is a folder with `convolutions.csv` (one row per convolution call) and `kernels.csv.gz` (one row per
-kernel launch, with Nsight Compute counters). The same dataset gives the same traces. What each trace is:
-traces/README.md.
+DATASET is a folder as `gpusim validate` reads, such as experiments/h200_validation/data. The same dataset gives the
+same traces. What each trace is: traces/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpusim.errors import InputError
-from gpusim.io.ncu import dimensions, launch_from_counters, trimmed
+from gpusim.gpu import load_gpu
+from gpusim.io.dataset import Dataset, Row
+from gpusim.io.ncu import trimmed
 from gpusim.trace import (
     Convolution,
     ConvolutionAlgorithm,
@@ -28,10 +27,7 @@ from gpusim.trace import (
     Trace,
 )
 
-Row = Mapping[str, str]
-
 DEVICE = "h200"
-DEVICE_SMS = 132
 INCEPTIONS = ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b")
 INCEPTION_BRANCHES = {
     "1x1": ("1x1",),
@@ -113,47 +109,38 @@ SPAA20_NOTES = prose("""
 
 
 @dataclass(frozen=True)
-class Dataset:
+class Recorded:
     """The recorded calls that cuDNN supports.
 
     Attributes:
-        calls: forward calls of a `network/layer`, in the order of the file.
-        kernels: rows of the kernels of an op, in launch order.
+        calls: rows of the forward calls of a `network/layer`, in the order of the file.
+        dataset: with the kernels of each op.
     """
 
     calls: Mapping[str, Sequence[Row]]
-    kernels: Mapping[str, Sequence[Row]]
+    dataset: Dataset
+
+    def kernels(self, op: str) -> tuple[KernelLaunch, ...]:
+        """The kernels of an op, in launch order."""
+        return self.dataset.op(op).kernels
 
 
-def rows_of(path: Path) -> Iterator[Row]:
-    """The rows of a CSV file, plain or gzip."""
-    try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
-            yield from csv.DictReader(file)
-    except OSError as error:
-        raise InputError(path, "", f"cannot be read ({error.strerror or error})", "a recorded table") from None
-
-
-def read_dataset(folder: Path) -> Dataset:
-    """Read the two tables of the dataset."""
+def read_dataset(folder: Path) -> Recorded:
+    """Read a dataset as recorded."""
+    dataset = Dataset(folder, load_gpu(DEVICE))
     calls: dict[str, list[Row]] = {}
-    for row in rows_of(folder / "convolutions.csv"):
-        if row["supported"] == "True" and row["direction"] == "fwd":
+    for op, row in dataset.calls.items():
+        if dataset.supported(op) and row["direction"] == "fwd":
             calls.setdefault(f"{row['network']}/{row['layer']}", []).append(row)
-    kernels: dict[str, list[Row]] = {}
-    for row in rows_of(folder / "kernels.csv.gz"):
-        kernels.setdefault(row["op"], []).append(row)
-    for rows in kernels.values():
-        rows.sort(key=lambda row: int(row["index_in_op"]))
-    return Dataset(calls, kernels)
+    return Recorded(calls, dataset)
 
 
-def algorithm_of(dataset: Dataset, call: Row) -> ConvolutionAlgorithm:
+def algorithm_of(recorded: Recorded, call: Row) -> ConvolutionAlgorithm:
     """One call as an algorithm with its kernels."""
     return ConvolutionAlgorithm(
         algorithm=f"{call['algorithm']}/{call['math']}",
         workspace_bytes=int(float(call["workspace_bytes"])),
-        kernels=tuple(launch_from_counters(row, DEVICE_SMS, row["stream"]) for row in dataset.kernels[call["op"]]),
+        kernels=recorded.kernels(call["op"]),
     )
 
 
@@ -173,13 +160,13 @@ def shape_of(call: Row) -> ConvolutionShape:
 
 
 def convolution(
-    dataset: Dataset, layer: str, depends_on: tuple[str, ...] = (), selected: str | None = None
+    recorded: Recorded, layer: str, depends_on: tuple[str, ...] = (), selected: str | None = None
 ) -> Convolution:
     """A recorded layer such as `googlenet/3a.3x3`, with `selected` (default: the fastest) and the rest."""
-    calls = dataset.calls[layer]
+    calls = recorded.calls[layer]
     fastest = min(calls, key=lambda call: float(call["ms_stream_run1"]))
     wanted = selected or f"{fastest['algorithm']}/{fastest['math']}"
-    algorithms = {found.algorithm: found for found in (algorithm_of(dataset, call) for call in calls)}
+    algorithms = {found.algorithm: found for found in (algorithm_of(recorded, call) for call in calls)}
     return Convolution(
         id=layer.split("/")[1],
         kind="convolution",
@@ -195,10 +182,10 @@ def convolution(
 
 
 def module_trace(
-    dataset: Dataset, network: str, title: str, module: str, branches: Mapping[str, Sequence[str]]
+    recorded: Recorded, network: str, title: str, module: str, branches: Mapping[str, Sequence[str]]
 ) -> Trace:
     """One module, one stream per branch, all free to start at once."""
-    batch = dataset.calls[f"{network}/{module}.{next(iter(branches.values()))[0]}"][0]["batch"]
+    batch = recorded.calls[f"{network}/{module}.{next(iter(branches.values()))[0]}"][0]["batch"]
     return Trace(
         version=1,
         name=f"{title}_{module}",
@@ -209,14 +196,14 @@ def module_trace(
         streams=tuple(
             Stream(
                 name=name,
-                operations=tuple(convolution(dataset, f"{network}/{module}.{layer}") for layer in layers),
+                operations=tuple(convolution(recorded, f"{network}/{module}.{layer}") for layer in layers),
             )
             for name, layers in branches.items()
         ),
     )
 
 
-def pair_trace(dataset: Dataset) -> Trace:
+def pair_trace(recorded: Recorded) -> Trace:
     """The two algorithms that the SPAA'20 announcement would like to see side by side."""
     wanted = {"3x3": "IMPLICIT_PRECOMP_GEMM/FMA", "5x5": "FFT_TILING/FMA"}
     return Trace(
@@ -225,22 +212,22 @@ def pair_trace(dataset: Dataset) -> Trace:
         device=DEVICE,
         notes=PAIR_NOTES.format(source=SOURCE, counters=COUNTERS),
         streams=tuple(
-            Stream(name=layer, operations=(convolution(dataset, f"googlenet/3a.{layer}", selected=algorithm),))
+            Stream(name=layer, operations=(convolution(recorded, f"googlenet/3a.{layer}", selected=algorithm),))
             for layer, algorithm in wanted.items()
         ),
     )
 
 
-def googlenet_trace(dataset: Dataset) -> Trace:
+def googlenet_trace(recorded: Recorded) -> Trace:
     """All 57 convolutions: a trunk of three, then nine modules in one stream per branch."""
-    trunk = tuple(convolution(dataset, f"googlenet/{layer}") for layer in TRUNK)
+    trunk = tuple(convolution(recorded, f"googlenet/{layer}") for layer in TRUNK)
     branches: dict[str, list[Convolution]] = {name: [] for name in INCEPTION_BRANCHES}
     joined: tuple[str, ...] = TRUNK[-1:]
     for module in INCEPTIONS:
         for name, layers in INCEPTION_BRANCHES.items():
             for n, layer in enumerate(layers):
                 waits = joined if n == 0 else ()
-                branches[name].append(convolution(dataset, f"googlenet/{module}.{layer}", waits))
+                branches[name].append(convolution(recorded, f"googlenet/{module}.{layer}", waits))
         joined = tuple(f"{module}.{layers[-1]}" for layers in INCEPTION_BRANCHES.values())
     return Trace(
         version=1,
@@ -372,10 +359,10 @@ def fft_flop(shape: ConvolutionShape, tile: int = 32) -> float:
     return planes * 2.5 * points * math.log2(points) + 8 * products
 
 
-def table_algorithm(dataset: Dataset, row: TableRow, shape: ConvolutionShape) -> ConvolutionAlgorithm:
+def table_algorithm(recorded: Recorded, row: TableRow, shape: ConvolutionShape) -> ConvolutionAlgorithm:
     """A row of the table as an algorithm of one kernel on the K40c."""
     op, name = row.recorded
-    recorded = next(found for found in dataset.kernels[op] if name in found["Kernel Name"])
+    like = next(kernel for kernel in recorded.kernels(op) if name in kernel.name)
     flop = fft_flop(shape) if row.algorithm.startswith("FFT") else shape.flop
     seconds = flop / (row.alu_percent / 100 * K40C_PEAK_FLOP_PER_S)
     return ConvolutionAlgorithm(
@@ -383,8 +370,8 @@ def table_algorithm(dataset: Dataset, row: TableRow, shape: ConvolutionShape) ->
         kernels=(
             KernelLaunch(
                 name=row.kernel,
-                grid=dimensions(recorded["Grid Size"]),
-                block=dimensions(recorded["Block Size"]),
+                grid=like.grid,
+                block=like.block,
                 registers_per_thread=row.registers,
                 static_shared_memory_bytes=row.shared_bytes,
                 duration_us=trimmed(seconds * 1e6),
@@ -394,13 +381,13 @@ def table_algorithm(dataset: Dataset, row: TableRow, shape: ConvolutionShape) ->
     )
 
 
-def spaa20_trace(dataset: Dataset) -> Trace:
+def spaa20_trace(recorded: Recorded) -> Trace:
     """Two convolutions on a K40c from the percentages of a paper's table."""
     selected = {"3x3": "IMPLICIT_PRECOMP_GEMM/FMA", "5x5": "FFT_TILING/FMA"}
     streams = []
     for layer, wanted in selected.items():
-        shape = shape_of(dataset.calls[f"googlenet/3a.{layer}"][0])
-        found = {row.algorithm: table_algorithm(dataset, row, shape) for row in TABLE_1 if row.layer == layer}
+        shape = shape_of(recorded.calls[f"googlenet/3a.{layer}"][0])
+        found = {row.algorithm: table_algorithm(recorded, row, shape) for row in TABLE_1 if row.layer == layer}
         operation = Convolution(
             id=f"3a.{layer}",
             kind="convolution",
@@ -416,17 +403,17 @@ def spaa20_trace(dataset: Dataset) -> Trace:
 # ---- all of them
 
 
-def all_traces(dataset: Dataset) -> Iterator[tuple[str, Trace]]:
+def all_traces(recorded: Recorded) -> Iterator[tuple[str, Trace]]:
     """File names and traces."""
     for module in INCEPTIONS:
-        trace = module_trace(dataset, "googlenet", "inception", module, INCEPTION_BRANCHES)
+        trace = module_trace(recorded, "googlenet", "inception", module, INCEPTION_BRANCHES)
         yield f"{trace.name}.json.gz", trace
     for block in RESNET_BLOCKS:
-        trace = module_trace(dataset, "resnet50", "resnet50", block, RESNET_BRANCHES)
+        trace = module_trace(recorded, "resnet50", "resnet50", block, RESNET_BRANCHES)
         yield f"{trace.name}.json.gz", trace
-    for trace in (pair_trace(dataset), googlenet_trace(dataset)):
+    for trace in (pair_trace(recorded), googlenet_trace(recorded)):
         yield f"{trace.name}.json.gz", trace
-    yield "spaa20_table1.json", spaa20_trace(dataset)
+    yield "spaa20_table1.json", spaa20_trace(recorded)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,20 +15,27 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
+from unittest.mock import patch
 
+from gpusim.engine import anchor
+from gpusim.engine.compiled import plain_core
 from gpusim.engine.replay import Kernels, replay, solo_makespans, work_out
 from gpusim.errors import InputError
 from gpusim.gpu import GPU, load_gpu
 from gpusim.trace import Kernel, KernelLaunch, Stream, Trace, load_trace
+from gpusim.workload import repeated as restarted
 
 ROOT = Path(__file__).resolve().parent.parent
 GOOGLENET = "googlenet_forward.json.gz"
 PAIR = "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
 POLICY = "leftover"
 GRIDS = (1, 10, 100, 1000)
-STREAMS = (2, 4, 8, 16, 32, 64)
+STREAMS = (2, 4, 8, 16, 32, 64, 1000)
 SMS = (15, 33, 66, 132, 264, 528, 1056)
 KERNELS = (100, 1_000, 10_000, 100_000)
+SMALL_KERNELS = (100_000, 1_000_000)
+SMALL_BLOCKS = 600  # most blocks of a small kernel
+PLAIN = "inception_3a.json.gz"
 PAIRS = 1000
 QUICK_S = 0.5  # a replay that takes less is timed several times, and the least counts
 REPEATS = 5
@@ -69,7 +76,9 @@ def groups() -> dict[str, Callable[[], list[Callable[[], Measurement]]]]:
         "streams": lambda: [partial(time_streams, count) for count in STREAMS],
         "SMs": lambda: [partial(time_sms, count) for count in SMS],
         "kernels": lambda: [partial(time_kernels, count) for count in KERNELS],
+        "small kernels": lambda: [partial(time_small_kernels, count) for count in SMALL_KERNELS],
         "pairs": lambda: [partial(time_pairs, PAIRS)],
+        "plain core": lambda: [partial(time_plain_core, PLAIN)],
         "oracle": lambda: [partial(time_oracle, name) for name in (PAIR, GOOGLENET)],
     }
 
@@ -132,6 +141,24 @@ def time_kernels(count: int) -> Measurement:
     trace = load_trace(ROOT / "traces" / GOOGLENET)
     once = sum(len(op.launches()) for op in trace.operations())
     return _timed("kernels", f"{count:,}", repeated(trace, -(-count // once)), load_gpu(trace.device))
+
+
+def time_small_kernels(count: int) -> Measurement:
+    """So many kernels of up to `SMALL_BLOCKS` blocks, in four streams that run theirs again and again."""
+    launches = [launch for launch in _launches(GOOGLENET) if launch.blocks <= SMALL_BLOCKS]
+    streams = [launches[stream::4] for stream in range(4)]
+    passes = -(-count // len(launches))
+    made = _made(streams)
+    looped = made.model_copy(update={"streams": tuple(restarted(stream, passes) for stream in made.streams)})
+    found = _timed("small kernels", f"{count:,}", looped, load_gpu("h200"), placements=False)
+    return replace(found, kernels=found.kernels * passes, blocks=found.blocks * passes)
+
+
+def time_plain_core(name: str) -> Measurement:
+    """A recorded trace on plain core.py, as where nothing is compiled."""
+    trace = load_trace(ROOT / "traces" / name)
+    with patch.object(anchor, "SMArray", plain_core("gpusim_plain_core").SMArray):
+        return _timed("plain core", name.split(".")[0], trace, load_gpu(trace.device))
 
 
 def time_pairs(count: int) -> Measurement:
@@ -214,12 +241,12 @@ def _fitted(trace: Trace, gpu: GPU) -> tuple[Kernels, float]:
     return kernels, perf_counter() - start
 
 
-def _timed(group: str, case: str, trace: Trace, gpu: GPU) -> Measurement:
+def _timed(group: str, case: str, trace: Trace, gpu: GPU, placements: bool = True) -> Measurement:
     kernels, fit_s = _fitted(trace, gpu)
     best = float("inf")
     for _ in range(REPEATS):
         start = perf_counter()
-        replay(trace, gpu, POLICY, kernels=kernels)
+        replay(trace, gpu, POLICY, kernels=kernels, placements=placements)
         best = min(best, perf_counter() - start)
         if best > QUICK_S:
             break

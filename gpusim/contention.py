@@ -22,9 +22,10 @@ from functools import cache
 from math import fsum, sqrt
 
 from gpusim.gpu import ModelConstants
-from gpusim.trace import Mix, WarpStalls
+from gpusim.trace import ALL_COUNTERS, Mix, WarpStalls
 
 SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
+UNKNOWN = "unknown"  # what binds a kernel whose demands were not counted
 MOST_BUSY = 0.985  # a counter that reads more than the sustained rate is taken as this busy
 
 
@@ -38,6 +39,7 @@ class Sharing:
         turn: time that each competing warp of the scheduler adds at the resource that binds the kernel.
         demands: time that one instruction holds each shared resource, in the order of `SHARED`.
         bound: index into `demands` of the resource that binds.
+        counted: whether all of this comes from counters; else a part of it is assumed.
     """
 
     warps_per_scheduler: float
@@ -45,6 +47,7 @@ class Sharing:
     turn: float
     demands: tuple[float, ...]
     bound: int
+    counted: bool = True
 
     @property
     def resource(self) -> str:
@@ -98,7 +101,8 @@ def sharing(
     else:
         latency = sqrt(max(0.0, 1.0 - (competing * competing - 1.0) * turn * turn))
     latency = max(latency, turn)
-    return Sharing(per_scheduler, latency, turn, demands, bound)
+    counted = mix is not None and mix.counts(ALL_COUNTERS)
+    return Sharing(per_scheduler, latency, turn, demands, bound, counted)
 
 
 def mix_times(residents: Sequence[tuple[Sharing, int]], least: Sequence[float] = ()) -> list[float]:
@@ -179,9 +183,12 @@ def binding(residents: Sequence[tuple[Sharing, int]], index: int, dram: float, l
         own: load of the kernel alone, as for `memory_stretch`.
 
     Returns:
-        The largest part of its time: latency, issue, alu, fma, tensor, lsu, l1, l2 or dram.
+        The largest part of its time: latency, issue, alu, fma, tensor, lsu, l1, l2 or dram; unknown where its demands
+        were not counted.
     """
     kernel = residents[index][0]
+    if not kernel.counted:
+        return UNKNOWN
     time = mix_times(residents)[index]
     parts = {
         "latency": kernel.latency * kernel.latency - kernel.turn * kernel.turn,

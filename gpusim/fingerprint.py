@@ -63,6 +63,17 @@ def sources(*modules: str) -> str:
     return _hash(part for name in sorted(found) for part in (name.encode(), found[name]))
 
 
+@cache
+def modules(*names: str) -> str:
+    """A hash of modules alone, without what they import; names as for `sources`.
+
+    Raises:
+        ModuleNotFoundError: there is no such module.
+    """
+    inside = [name for module in names for name in _with_modules_inside(module)]
+    return _hash(part for name in sorted(inside) for part in (name.encode(), *_texts(name)))
+
+
 def files(paths: Iterable[Path]) -> str:
     """A hash of the names and contents of files, in their order."""
     return _hash(part for path in paths for part in (path.name.encode(), path.read_bytes()))
@@ -95,6 +106,14 @@ def module_spec(name: str) -> ModuleSpec | None:
             return None
         spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
     return spec
+
+
+def _texts(name: str) -> list[bytes]:
+    """The source of a module and its declarations for the compiler."""
+    file = module_file(name)
+    if file is None:
+        return []
+    return [path.read_bytes() for path in (file, file.with_suffix(".pxd")) if path.exists()]
 
 
 def _with_modules_inside(name: str) -> Iterator[str]:

@@ -25,7 +25,7 @@ BASELINE = "serial"  # the policy that speedups are over
 SHARING = ("stp", "antt", "fairness")
 
 
-def metrics(result: Result) -> dict[str, float]:
+def metrics(result: Result) -> dict[str, float | None]:
     """All figures of one replay.
 
     Args:
@@ -38,7 +38,7 @@ def metrics(result: Result) -> dict[str, float]:
         (`gpusim.replay` sees to it), and ``slowdown[STREAM]``. Of streams that restart: stp, antt and fairness, and
         ``progress[STREAM]``, as `normalised_progress`.
     """
-    found = {"makespan_us": result.makespan_us}
+    found: dict[str, float | None] = {"makespan_us": result.makespan_us}
     if result.passes is not None:
         progress = normalised_progress(result)
         found |= sharing(progress)
@@ -96,13 +96,15 @@ def geometric_mean(values: Sequence[float]) -> float:
     return exp(fsum(log(value) for value in values) / len(values))
 
 
-def utilisation(result: Result) -> dict[str, float]:
-    """How much of each of `USES` was used (0 to 1): mean over all SMs and the whole makespan."""
+def utilisation(result: Result) -> dict[str, float | None]:
+    """How much of each of `USES` was used (0 to 1): mean over all SMs and the whole makespan; None: unknown."""
     shares = result.usage.shares
     if result.makespan_us <= 0.0 or not shares:
         return dict.fromkeys(USES, 0.0)
     scale = result.usage.bin_us / (len(shares) * result.makespan_us)
-    return {use: total * scale for use, total in zip(USES, result.usage.totals(), strict=True)}
+    unknown = result.usage.unknown
+    totals = zip(USES, result.usage.totals(), strict=True)
+    return {use: None if use in unknown else total * scale for use, total in totals}
 
 
 def latencies_us(result: Result) -> dict[str, list[float]]:

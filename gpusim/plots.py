@@ -108,13 +108,17 @@ def occupancy(result: Result, path: str | Path) -> None:
             last = use == len(USES) - 1
             left = figure.add_subplot(grid[use, 0])
             right = figure.add_subplot(grid[use, 1])
-            mean = 100.0 * shares[:, :, use].mean(axis=0)
-            _draw_share(left, edges, mean, _mean_over(mean, result))
             left.set_ylabel(f"{USE_TITLES[name]}\n% of the device", fontsize=8.5)
-            picture = _draw_heat(right, edges, 100.0 * shares[:, :, use], share_of_sm=name != "dram")
-            bar = figure.colorbar(picture, ax=right, pad=0.015, fraction=0.045)
-            bar.set_label("% of its SM" if name != "dram" else "% of an even share", fontsize=8)
-            bar.ax.tick_params(labelsize=8)
+            if name in result.usage.unknown:
+                _draw_unknown(left)
+                _draw_unknown(right)
+            else:
+                mean = 100.0 * shares[:, :, use].mean(axis=0)
+                _draw_share(left, edges, mean, _mean_over(mean, result))
+                picture = _draw_heat(right, edges, 100.0 * shares[:, :, use], share_of_sm=name != "dram")
+                bar = figure.colorbar(picture, ax=right, pad=0.015, fraction=0.045)
+                bar.set_label("% of its SM" if name != "dram" else "% of an even share", fontsize=8)
+                bar.ax.tick_params(labelsize=8)
             for axes in (left, right):
                 axes.set_xlim(0.0, axis.end)
                 axes.tick_params(labelbottom=last, labelsize=8.5)
@@ -241,6 +245,12 @@ def _draw_share(axes: Axes, edges: NDArray[np.float64], percent: NDArray[np.floa
     axes.set_yticks([0, 50, 100])
     axes.grid(color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def _draw_unknown(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "unknown: not counted for every kernel", transform=axes.transAxes, ha="center", va="center",
+              fontsize=8.5, color="#555555")  # fmt: skip
+    axes.set_yticks([])
 
 
 def _draw_heat(axes: Axes, edges: NDArray[np.float64], percent: NDArray[np.float64], share_of_sm: bool) -> Any:

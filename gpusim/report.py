@@ -10,11 +10,11 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from gpusim import validate
 from gpusim.api import check, replay
 from gpusim.engine.replay import Kernels, Starved, makespan_us, recording_gpu, solo_makespans
+from gpusim.error_band import HowWrong, error_band
 from gpusim.files import whole_folder
-from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.gpu import GPU
 from gpusim.io.spreadsheet import csv_text
 from gpusim.metrics import (
     BASELINE,
@@ -29,7 +29,7 @@ from gpusim.metrics import (
 )
 from gpusim.plots import gantt, occupancy
 from gpusim.policies.registry import policy_from
-from gpusim.result import USES, KernelRun, Result, StreamRun
+from gpusim.result import USES, KernelRun, Result, StreamRun, Usage
 from gpusim.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
 from gpusim.trace import Trace
 from gpusim.workload import require_independent, waits_across_streams
@@ -37,6 +37,7 @@ from gpusim.workload import require_independent, waits_across_streams
 MOST_POLICIES = 6  # side by side in the tables of streams
 MOST_STREAMS = 16
 MOST_KERNELS = 12
+MOST_PLACED = 20_000  # launches, of which where their blocks ran is kept to tell how wrong an answer may be
 DEPENDENT = "streams wait for one another, so what each takes beside the others counts that, too"
 
 
@@ -47,14 +48,14 @@ class Entry:
     Attributes:
         result: of the replay, streams run once.
         speedup_vs_serial: makespan of serial over its makespan.
-        error_band: how far off the model was on measured co-runs of this kind; None: never validated.
+        how_wrong: how far off the model was on measured co-runs of this kind, or why nobody knows.
         restarted: of the replay in which streams restart; None where it was not asked for, or a stream starved.
         notes: what a reader should know of both.
     """
 
     result: Result
     speedup_vs_serial: float
-    error_band: validate.ErrorBand | None
+    how_wrong: HowWrong
     restarted: Result | None = None
     notes: tuple[str, ...] = ()
 
@@ -99,7 +100,7 @@ def compare(
         policies: names with parameters; one given twice counts once.
         progress: called before each replay with the policy, its number from 1, and how many there are.
         restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
-        placements: as of `gpusim.replay`; `write_comparison` needs them.
+        placements: as of `gpusim.replay`; `write_comparison` needs them. Of a short trace they are kept all the same.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -112,17 +113,18 @@ def compare(
     solo = solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
+    short = sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED
     results: dict[str, Result] = {}
     for i, policy in enumerate(runs):
         if progress is not None:
             progress(policy, i + 1, len(runs))
-        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=placements)
+        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=placements or short)
     known = results.get(BASELINE)
     serial_us = known.makespan_us if known else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
     entries: list[Entry] = []
     for policy in wanted:
         result = replace(results[policy], serial_us=partial(float, serial_us))
-        gained, band = speedup(serial_us, result.makespan_us), error_band(gpu, policy, trace)
+        gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu)
         again, notes = _restarted(trace, gpu, result, kernels, solo) if restart else (None, ())
         entries.append(Entry(result, gained, band, again, (*result.notes, *notes)))
     return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart)
@@ -144,13 +146,6 @@ def _merit(entry: Entry) -> tuple[float, float]:
     return -round(entry.sharing["stp"] or 0.0, 9), round(entry.result.makespan_us, 6)
 
 
-def error_band(gpu: GPU, policy: str, trace: Trace) -> validate.ErrorBand | None:
-    """How far off the model was on measured co-runs of this kind, from `gpusim.validate`; None: never validated."""
-    if gpu.name not in gpu_names() or load_gpu(gpu.name) != gpu or trace.device != gpu.name:
-        return None
-    return validate.error_band(gpu.name, policy, trace)
-
-
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison as `gpusim replay --json` prints it."""
     return {
@@ -167,7 +162,8 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "makespan_us": result.makespan_us,
         "speedup_vs_serial": entry.speedup_vs_serial,
         **entry.sharing,
-        "error_band": entry.error_band,
+        "error_band": entry.how_wrong.band,
+        "error_band_reason": entry.how_wrong.reason or None,
         "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
         "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
     }
@@ -237,17 +233,16 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 number(entry.result.makespan_us),
                 number(entry.speedup_vs_serial, 3) + "x",
                 *("" if value is None else number(value, 3) for value in found),
-                _band_text(entry.error_band, comparison.gpu.name),
+                _band_text(entry.how_wrong, comparison.gpu.name),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
     return [Column("policy", narrow="break"), *numbers, Column("how wrong", narrow="break")], rows
 
 
-def _band_text(band: validate.ErrorBand | None, gpu: str) -> str:
-    if band is None:
-        return "never validated"
-    return f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
+def _band_text(how_wrong: HowWrong, gpu: str) -> str:
+    band = how_wrong.band
+    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
 
 
 def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
@@ -359,17 +354,20 @@ def _write_restarted(result: Result, path: Path) -> None:
 
 
 def _usage_rows(result: Result) -> Iterable[list[object]]:
-    """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1."""
+    """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1, blank where unknown."""
     usage = result.usage
     sms = len(usage.shares)
     bins = len(usage.shares[0]) if sms else 0
     for b in range(bins):
         means = [fsum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
-        yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *(f"{share:.6g}" for share in means)]
+        yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
     for sm in range(sms):
         for b in range(bins):
-            shares = usage.shares[sm][b]
-            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *(f"{share:.6g}" for share in shares)]
+            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(usage.shares[sm][b], usage)]
+
+
+def _share_cells(shares: Sequence[float], usage: Usage) -> list[str]:
+    return ["" if use in usage.unknown else f"{share:.6g}" for use, share in zip(USES, shares, strict=True)]
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

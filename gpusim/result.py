@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram")
+LIMITS = (  # to which a policy can hold a kernel
+    "SMs",  # only some of them
+    "blocks",  # fewer on an SM than fit
+    "queues",  # several lines of kernels that do not wait for one another
+    "shares",  # of an SM's issue slots, of its L1 data path or of DRAM
+    "evictions",  # blocks taken off their SM
+    "memory slices",  # parts of L2 and DRAM of its own
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,7 @@ class KernelRun:
         end_us: its last block ended.
         solo_us: what it takes alone on the whole GPU, launch latency included.
         bound_by: resource that bound its progress most of the time: issue, alu, fma, tensor, lsu, l1, latency,
-            l2 or dram.
+            l2 or dram; unknown where its recording lacks the counters that would tell.
         waited_us: time from ready to start beyond the launch latency.
         sharing_us: end - ready - waited - solo: what sharing SMs and memory cost it (negative: gained).
     """
@@ -126,6 +134,11 @@ class Placements(Sequence[Placement]):
         self._spans = tuple(spans)
         self._ends = list(accumulate(len(columns[0]) for _, columns in self._spans))
 
+    @property
+    def launches(self) -> tuple[tuple[int, Spans], ...]:
+        """For each launch its row among the kernels, and the columns of where its blocks ran."""
+        return self._spans
+
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
@@ -211,10 +224,12 @@ class Usage:
             (SM x bin x use): registers, shared memory, threads (in warps), block slots and issue slots of the SM;
             for DRAM the SM's share of the device's bandwidth times the number of SMs, so that the mean over the
             SMs is the device's.
+        unknown: those of `USES` that some kernel's recording lacks the counters for: their shares mean nothing.
     """
 
     bin_us: float
     shares: Sequence[Sequence[Sequence[float]]]
+    unknown: frozenset[str] = frozenset()
 
     def totals(self) -> list[float]:
         """For each of `USES` the sum of its shares over all SMs and bins."""
@@ -239,6 +254,7 @@ class Result:
             and done as far as its blocks are (those that still run, by what they have done), and the time of its
             copies and host work.
         serial_us: gives the makespan of the same under serial, run once; None where that is not known.
+        limits: those of `LIMITS` that the policy held kernels to; none: they shared as the hardware lets them.
     """
 
     trace: str
@@ -249,12 +265,14 @@ class Result:
     operation_runs: tuple[OperationRun, ...]
     request_runs: tuple[RequestRun, ...]
     stream_runs: tuple[StreamRun, ...]
-    placements: Sequence[Placement]
+    placements: Placements
     usage: Usage
     notes: tuple[str, ...] = field(default=())
     division: str = ""
     passes: Mapping[str, float] | None = None
     serial_us: Callable[[], float] | None = field(default=None, repr=False, compare=False)
+
+    limits: frozenset[str] = frozenset()
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which has no kernels to replay serial with."""
@@ -285,7 +303,7 @@ class Result:
         return frame
 
     @cached_property
-    def metrics(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float | None]:
         """Speedup, slowdowns, utilisation; STP, ANTT, fairness where streams restart; see `gpusim.metrics`."""
         from gpusim.metrics import metrics
 

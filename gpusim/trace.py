@@ -179,6 +179,20 @@ class Mix(_Strict):
         _Percent, _text("stalls that wait for memory while alone on the GPU (a paper's table)")
     ] = None
 
+    def counts(self, fields: Sequence[str]) -> bool:
+        """Whether each of some fields was recorded; reasons of stalls count as one field, ``stalls``."""
+        return all(getattr(self, name) is not None for name in fields)
+
+
+ISSUE_COUNTERS = ("issue_cycles",)  # of a mix: without them its use of issue slots is an estimate, or unknown
+DRAM_COUNTERS = ("dram_read_bytes", "dram_write_bytes")  # without them its use of DRAM is unknown
+ALL_COUNTERS = (  # without one of them what binds it is a guess, and how far off the model is was never measured
+    *ISSUE_COUNTERS,
+    *("alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles"),
+    *("l2_bytes", "l2_read_bytes", "l2_write_bytes", "l2_busy_us"),
+    *DRAM_COUNTERS,
+    *("achieved_warps_per_sm", "active_cycles_avg", "active_cycles_max", "stalls"),
+)
 
 _Extent = Annotated[int, Field(ge=1, le=65535)]
 
@@ -231,6 +245,10 @@ class KernelLaunch(_Recurring):
         """Threads of one block."""
         x, y, z = self.block
         return x * y * z
+
+    def counts(self, fields: Sequence[str]) -> bool:
+        """Whether each of some fields of its mix was recorded, such as `DRAM_COUNTERS`."""
+        return self.mix is not None and self.mix.counts(fields)
 
     @property
     def estimated(self) -> bool:

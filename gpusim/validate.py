@@ -8,21 +8,19 @@ describe the condition reach a prediction.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from math import fsum
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from gpusim.engine.replay import Kernels, makespan_us, stream_ends
 from gpusim.errors import InputError
 from gpusim.files import atomic_write
 from gpusim.gpu import load_gpu
-from gpusim.io.dataset import Dataset, Row, number_in
+from gpusim.io.dataset import Dataset, Row, time_in
 from gpusim.io.spreadsheet import csv_text
 from gpusim.policies.base import Grant, Partition, Policy, View
 from gpusim.policies.hardware import Leftover, Serial
@@ -104,7 +102,7 @@ def conditions(dataset: Dataset) -> list[Condition]:
     """Everything to predict, from the condition columns alone, on gpu_bound ops (modules: every row).
 
     Raises:
-        InputError: a condition that is no number, or there is nothing to predict.
+        InputError: more SMs than there are, or there is nothing to predict.
     """
     found: list[Condition] = []
     for name, rows in dataset.outcomes.items():
@@ -121,20 +119,10 @@ def _condition(dataset: Dataset, name: str, row: Row) -> Condition | None:
     """What a row of an outcome file asks for; None where it is not scored."""
     if not _scored(dataset, name, _ops(row)):
         return None
-    try:
-        condition = _CONDITION[name](row)
-    except (ValueError, OverflowError) as error:
-        place = "|".join(_ops(row))
-        raise InputError(
-            dataset.folder / name, place, f"has a condition that is no number: {error}", "a number"
-        ) from error
-    if condition is None:
-        return None
+    condition = _CONDITION[name](row)
     most = dataset.gpu.sm_count
-    if condition.experiment != "residency_curve" and sum(condition.sms) > most:
+    if condition is not None and sum(condition.sms) > most:
         raise InputError(dataset.folder / name, condition.key, f"takes {sum(condition.sms)} SMs", f"at most {most}")
-    if min((1, *condition.sms, *condition.blocks, *condition.calls)) < 1 or not math.isfinite(condition.release_us):
-        raise InputError(dataset.folder / name, condition.key, "has a count below 1 or no release", "counts from 1")
     return condition
 
 
@@ -159,7 +147,7 @@ def _residency(row: Row) -> Condition | None:
 
 def _pair(row: Row) -> Condition | None:
     mode = row["mode"]
-    if mode not in ("streams", "streams_b_first", "green"):
+    if mode == "alone":
         return None
     ops, calls = ((row["a"],), (row["b"],)), (int(row["na"]), int(row["nb"]))
     key = "|".join(row[column] for column in ("a", "na", "b", "nb"))
@@ -180,9 +168,7 @@ def _quota(row: Row) -> Condition:
     )
 
 
-def _module(row: Row) -> Condition | None:
-    if row["mode"] not in ("serial", "streams"):
-        return None
+def _module(row: Row) -> Condition:
     return Condition(f"modules_{row['mode']}", f"{row['module']}|{row['selection']}", (tuple(row["ops"].split()),))
 
 
@@ -216,20 +202,13 @@ def measurements(dataset: Dataset) -> dict[tuple[str, str], float]:
         for row in rows:
             if name == "pairs.csv" and row["mode"] == "alone" and _scored(dataset, name, _ops(row)):
                 key = "|".join(row[column] for column in ("a", "na", "b", "nb"))
-                found["alone", key] = _measured(row, "ms_makespan", dataset.folder / name, key)
+                found["alone", key] = time_in(row, "ms_makespan", dataset.folder / name, key)
             condition = _condition(dataset, name, row)
             if condition is None:
                 continue
             for experiment, column in _outcome_columns(condition.experiment):
-                found[experiment, condition.key] = _measured(row, column, dataset.folder / name, condition.key)
+                found[experiment, condition.key] = time_in(row, column, dataset.folder / name, condition.key)
     return found
-
-
-def _measured(row: Row, column: str, path: Path, key: str) -> float:
-    ms = number_in(row, column, path, key)
-    if ms <= 0.0:
-        raise InputError(path, key, f"{column} is {ms:g}", "more than 0")
-    return ms
 
 
 def _outcome_columns(experiment: str) -> tuple[tuple[str, str], ...]:
@@ -313,7 +292,11 @@ class Predictor:
         if known is not None:
             return known
         op = self._dataset.op(name)
-        target = op.ms * 1e3 - self._gpu.model.event_overhead_us / SEQUENCE
+        overhead_us = self._gpu.model.event_overhead_us / SEQUENCE
+        target = op.ms * 1e3 - overhead_us
+        if target <= 0.0:
+            path, problem = self._dataset.folder / "convolutions.csv", f"takes {op.ms * 1e3:g} us a call"
+            raise InputError(path, name, problem, f"more than {overhead_us:g}, what the events take")
         kernels = op.kernels
         if all(kernel.stream == "main" for kernel in kernels):
             operation = _convolution(_scaled(kernels, target / fsum(kernel.duration_us for kernel in kernels)))
@@ -565,51 +548,6 @@ def write_rows(rows: Sequence[Scored], path: Path) -> None:
     with atomic_write(path) as file:
         cells = ((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}") for row in rows)
         file.writelines(csv_text(("experiment", "key", "predicted_ms", "measured_ms"), cells))
-
-
-# ---- what a replay says of itself ---------------------------------------------------------------------------------
-
-VALIDATED = Path(__file__).with_name("validated.json")  # written by experiments/h200_validation/run.py
-BANDS = {  # policy: the experiment that shares a GPU as it does
-    "serial": "modules_serial",
-    "leftover": "streams",
-    "inter-sm": "green",
-    "green-context": "green",
-    "tpc-mask": "green",
-    "oracle-inter-sm": "green",
-    "even": "quota",
-    "quota": "quota",
-    "warped-slicer": "quota",
-    "smk": "quota",
-    "oracle-intra-sm": "quota",
-}
-
-
-class ErrorBand(TypedDict):
-    """The error that was found when predictions of this kind were scored."""
-
-    experiment: str
-    mape_percent: float
-
-
-def error_band(gpu_name: str, policy: str, trace: Trace) -> ErrorBand | None:
-    """The validated error of the kind of experiment that a replay is; None where nothing like it was ever validated.
-
-    Args:
-        gpu_name: where the trace was replayed.
-        policy: name, with or without parameters.
-        trace: what was replayed; on another GPU than it was recorded on nothing is validated.
-    """
-    experiment = BANDS.get(policy.partition(":")[0])
-    if experiment == "streams" and len(trace.streams) > 2:
-        experiment = "modules_streams"
-    known = json.loads(VALIDATED.read_text()).get(gpu_name, {})
-    if experiment is None or trace.device != gpu_name:
-        return None
-    parts = ("quota_a", "quota_b") if experiment == "quota" else (experiment,)
-    if not all(part in known for part in parts):
-        return None
-    return {"experiment": experiment, "mape_percent": fsum(known[part] for part in parts) / len(parts)}
 
 
 @cache

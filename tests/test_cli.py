@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpusim import cli, report, validate
+from gpusim import cli, report
 from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
+from gpusim.error_band import HowWrong
 from gpusim.errors import InputError
-from gpusim.gpu import gpu_names, load_gpu
+from gpusim.gpu import gpu_names
 from gpusim.tables import Column, number, plain_table, shortened
-from gpusim.trace import Host, Kernel, KernelLaunch, LoopArrivals, Stream, Trace, load_trace
+from gpusim.trace import Host, Kernel, KernelLaunch, LoopArrivals, Stream, Trace
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TABLE_1 = str(REPOSITORY / "traces" / "spaa20_table1.json")
@@ -30,6 +31,11 @@ Capture = pytest.CaptureFixture[str]
 def run_json(capsys: Capture, *argv: str) -> object:
     assert cli.main(argv) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def as_rows(content: object) -> list[dict[str, object]]:
+    assert isinstance(content, dict)
+    return list(content["results"])
 
 
 def saved(tmp_path: Path, *streams: Stream, device: str = "h200") -> str:
@@ -87,8 +93,8 @@ def test_replay_json(capsys: Capture) -> None:
     assert isinstance(content, dict)
     assert list(content) == ["trace", "gpu", "results"]
     assert (content["trace"], content["gpu"]) == ("spaa20_table1", "k40c")
-    keys = ["policy", "makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", "error_band", "streams"]
-    keys.append("slowdowns")
+    keys = ["policy", "makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", "error_band"]
+    keys += ["error_band_reason", "streams", "slowdowns"]
     assert all(list(row) == keys for row in content["results"])
     spans = [row["makespan_us"] for row in content["results"]]
     assert spans == sorted(spans)
@@ -124,7 +130,7 @@ def test_replay_table(capsys: Capture) -> None:
     assert lines[2].split() == ["policy", "makespan", "us", "speedup", "how", "wrong"]
     assert lines[4].startswith("leftover") and lines[5].startswith("serial")
     assert lines[5].split()[2] == "1.000x"
-    assert lines[5].endswith("never validated")
+    assert lines[5].endswith("never validated: nothing measured on k40c")
     assert "Start and end of each stream, us, and its slowdown" in lines
     assert "What waiting and sharing cost each kernel under leftover, us" in lines
     assert not any(line != line.rstrip() for line in lines)
@@ -157,20 +163,34 @@ def test_tables_fit_the_terminal(width: int, capsys: Capture, monkeypatch: pytes
     assert max(len(line) for line in unstyled(capsys.readouterr().out).splitlines()) <= width
 
 
-def test_only_the_gpu_that_ships_was_validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A what-if of a GPU, under whatever name, was not; nor was a trace of another GPU."""
-    monkeypatch.setattr(validate, "error_band", lambda gpu, policy, trace: {"of": (gpu, policy, trace.device)})
-    trace, gpu = load_trace(TABLE_1), load_gpu("k40c")
-    assert report.error_band(gpu, "even", trace) == {"of": ("k40c", "even", "k40c")}
-    assert report.error_band(replace(gpu, sm_count=30), "even", trace) is None
-    assert report.error_band(replace(gpu, name="mine"), "even", trace) is None
-    assert report.error_band(load_gpu("k80"), "even", trace) is None
-
-
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "error_band", lambda *_: {"experiment": "streams", "mape_percent": 2.34})
+    band = HowWrong({"experiment": "streams", "mape_percent": 2.34}, "")
+    monkeypatch.setattr(report, "error_band", lambda *_: band)
     assert cli.main(["replay", TABLE_1, "--policy", "serial"]) == 0
     assert "±2.3 % (streams on k40c)" in capsys.readouterr().out
+    (row,) = as_rows(run_json(capsys, "replay", TABLE_1, "--policy", "serial", "--json"))
+    assert row["error_band"] == {"experiment": "streams", "mape_percent": 2.34} and row["error_band_reason"] is None
+
+
+def test_replay_says_why_nobody_knows(capsys: Capture) -> None:
+    (row,) = as_rows(run_json(capsys, "replay", TABLE_1, "--policy", "serial", "--json"))
+    assert row["error_band"] is None
+    assert row["error_band_reason"] == "never validated: nothing measured on k40c"
+
+
+def test_what_was_not_counted_is_unknown(tmp_path: Path, capsys: Capture) -> None:
+    """The paper's table has no counters: nothing says what binds a kernel, nor that DRAM is idle."""
+    assert cli.main(["replay", TABLE_1, "--policy", "leftover", "--out", str(tmp_path / "out")]) == 0
+    table = capsys.readouterr().out.rpartition("bound by")[2]
+    assert [line.split()[-1] for line in table.splitlines()[2:]] == ["unknown", "unknown"]
+    metrics = json.loads((tmp_path / "out" / "results.json").read_text())["results"][0]["metrics"]
+    assert metrics["utilisation[dram]"] is None and metrics["utilisation[issue_slots]"] is None
+    assert metrics["utilisation[registers]"] > 0.0
+    with (tmp_path / "out" / "leftover" / "usage.csv").open(newline="") as file:
+        for line in csv.DictReader(file):
+            assert line["dram"] == line["issue_slots"] == "" and line["registers"] != ""
+    with (tmp_path / "out" / "leftover" / "kernels.csv").open(newline="") as file:
+        assert {line["bound_by"] for line in csv.DictReader(file)} == {"unknown"}
 
 
 def test_trace_of_another_gpu_was_never_validated(capsys: Capture) -> None:
@@ -274,7 +294,7 @@ def test_out_holds_everything(tmp_path: Path, capsys: Capture) -> None:
     assert usage[0] == "sm,start_us,end_us,registers,shared_memory,threads,block_slots,issue_slots,dram"
     rows = [line.split(",") for line in usage[1:]]
     assert len(rows) % 16 == 0 and {row[0] for row in rows} == {"device", *map(str, range(15))}
-    assert all(0.0 <= float(share) <= 1.0 + 1e-6 for row in rows for share in row[3:8])
+    assert all(0.0 <= float(share) <= 1.0 + 1e-6 for row in rows for share in row[3:7])
 
 
 @pytest.mark.parametrize("policies", [["leftover", "nonsense"], ["leftover:first"]])

@@ -15,6 +15,7 @@ from gpusim import load_gpu, load_trace
 from gpusim.contention import (
     MOST_BUSY,
     SHARED,
+    UNKNOWN,
     MemoryLoad,
     Sharing,
     age_shares,
@@ -125,7 +126,7 @@ def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
         model = shaped(launch, gpu, "")
         for kernel in (model.sharing, transferred(model, gpu, slower, "").sharing):
             paces = [count / mix_times([(kernel, count)])[0] for count in range(1, model.blocks_per_sm + 1)]
-            assert paces == sorted(paces)
+            assert all(more >= fewer * (1.0 - 1e-12) for fewer, more in pairwise(paces))
             assert paces[-1] * kernel.warps_per_scheduler * max(kernel.demands) <= 1.0 + 1e-9
 
 
@@ -188,7 +189,9 @@ def test_shares_by_age_sum_to_the_blocks_and_fall_with_age(count: int, preferenc
 @given(mix=residents, dram=rounded(0, 2), l2=rounded(0, 2), own=loads)
 def test_something_binds_every_kernel(mix: list[tuple[Sharing, int]], dram: float, l2: float, own: MemoryLoad) -> None:
     known = {"latency", "l2", "dram", *(name.removesuffix("_cycles") for name in SHARED)}
-    assert all(binding(mix, i, dram, l2, own) in known for i in range(len(mix)))
+    for i, (kernel, _) in enumerate(mix):
+        assert (binding(mix, i, dram, l2, own) in known) == kernel.counted
+        assert binding(mix, i, dram, l2, own) in known | {UNKNOWN}
 
 
 def test_what_binds_is_what_takes_longest() -> None:

@@ -43,6 +43,32 @@ def _sets(name: str, column: str, value: str) -> Callable[[Path], None]:
     return spoil
 
 
+def _sets_first(name: str, column: str, value: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        rows = sample.read(folder / name)
+        rows[0][column] = value
+        sample.write(folder / name, rows)
+
+    return spoil
+
+
+def _again(name: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        rows = sample.read(folder / name)
+        sample.write(folder / name, [*rows, rows[-1]])
+
+    return spoil
+
+
+def _header_only(name: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        path = folder / name
+        header = ",".join(sample.read(path)[0]) + "\n"
+        path.write_bytes(gzip.compress(header.encode()) if name.endswith(".gz") else header.encode())
+
+    return spoil
+
+
 def _cut(folder: Path) -> None:
     path = folder / "kernels.csv.gz"
     path.write_bytes(path.read_bytes()[:-2000])
@@ -106,16 +132,51 @@ BAD = {
     "outcome NaN": (_sets("sm_curve.csv", "ms", "nan"), ("sm_curve.csv", f"{sample.STAIRCASE}|8", "ms is nan")),
     "outcome empty": (_sets("quota.csv", "ms_b", ""), ("quota.csv", "ms_b is empty")),
     "outcome zero": (_sets("modules.csv", "ms_makespan", "0"), ("modules.csv", "res5a|implicit", "more than 0")),
-    "SMs no number": (_sets("sm_curve.csv", "sms", "many"), ("sm_curve.csv", sample.STAIRCASE, "'many'")),
-    "SMs of a fraction": (_sets("sm_curve.csv", "sms", "8.5"), ("sm_curve.csv", "'8.5'")),
-    "no SM": (_sets("sm_curve.csv", "sms", "0"), ("sm_curve.csv", "below 1")),
-    "too many SMs": (_sets("sm_curve.csv", "sms", "133"), ("sm_curve.csv", "133 SMs", "at most 132")),
-    "no release": (_sets("quota.csv", "ms_release", "nan"), ("quota.csv", "no release")),
+    "SMs no number": (_sets("sm_curve.csv", "sms", "many"), ("sm_curve.csv", "line 2", "sms is many")),
+    "SMs of a fraction": (_sets("sm_curve.csv", "sms", "8.5"), ("sm_curve.csv", "sms is 8.5")),
+    "no SM": (_sets("sm_curve.csv", "sms", "0"), ("sm_curve.csv", "sms is 0", "at least 1")),
+    "too many SMs": (_sets_first("sm_curve.csv", "sms", "133"), ("sm_curve.csv", "133 SMs", "at most 132")),
+    "no release": (_sets("quota.csv", "ms_release", "nan"), ("quota.csv", "ms_release is nan")),
     "nothing scored": (_nothing_bound, ("hold nothing to predict",)),
     "time NaN": (_sets("convolutions.csv", "ms_stream_run1", "nan"), ("convolutions.csv", "ms_stream_run1 is nan")),
     "unsupported": (_sets("convolutions.csv", "supported", "False"), ("convolutions.csv", "not supported")),
     "counter NaN": (_sets("kernels.csv.gz", "dram__bytes_read.sum", "nan"), ("kernels.csv.gz", "dram_read")),
     "counter a word": (_sets("kernels.csv.gz", "dram__bytes_read.sum", "n/a"), ("kernels.csv.gz", "kernel 0", "n/a")),
+    "counter infinite": (_sets("kernels.csv.gz", "dram__bytes_read.sum", "inf"), ("kernel 0", "dram_read")),
+    "hit rate infinite": (_sets("kernels.csv.gz", "lts__t_sector_hit_rate.pct", "inf"), ("kernel 0", "l2_hit")),
+    "hit rate NaN": (_sets("kernels.csv.gz", "lts__t_sector_hit_rate.pct", "nan"), ("kernel 0", "l2_hit")),
+    "counter negative": (_sets("kernels.csv.gz", "lts__t_bytes.sum", "-1"), ("kernel 0", "l2_bytes")),
+    "no blocks": (_sets("kernels.csv.gz", "launch__grid_size", "0"), ("kernel 0", "cannot be")),
+    "no duration": (_sets("kernels.csv.gz", "gpu__time_duration.sum", "0"), ("kernel 0", "duration_us")),
+    "stream of no name": (_sets("kernels.csv.gz", "stream", "second"), ("kernel 0", "stream")),
+    "op empty": (_sets_first("convolutions.csv", "op", ""), ("convolutions.csv", "line 2", "'' as op")),
+    "op of two words": (_sets_first("convolutions.csv", "op", "a b"), ("convolutions.csv", "'a b' as op")),
+    "op twice": (_again("convolutions.csv"), ("convolutions.csv", "again", "each op once")),
+    "gpu_bound maybe": (_sets("convolutions.csv", "gpu_bound", "maybe"), ("gpu_bound is maybe", "True or False")),
+    "supported yes": (_sets("convolutions.csv", "supported", "yes"), ("supported is yes", "True or False")),
+    "call time negative": (_sets("convolutions.csv", "ms_stream_run2", "-0.1"), ("ms_stream_run2 is -0.1",)),
+    "call time zero": (_sets("convolutions.csv", "ms_stream_run1", "0"), ("ms_stream_run1 is 0", "more than 0")),
+    "call time of years": (_sets("convolutions.csv", "ms_stream_run1", "1e300"), ("ms_stream_run1 is 1e300",)),
+    "kernel twice": (_again("kernels.csv.gz"), ("kernels.csv.gz", "again", "each kernel once")),
+    "kernel left out": (_sets("kernels.csv.gz", "index_in_op", "1"), ("kernels.csv.gz",)),
+    "kernel of no number": (_sets("kernels.csv.gz", "index_in_op", "x"), ("line 2", "index_in_op is x")),
+    "kernel of no op": (_sets_first("kernels.csv.gz", "op", ""), ("kernels.csv.gz", "an empty op is unknown")),
+    "outcome of no op": (_sets_first("sm_curve.csv", "op", ""), ("sm_curve.csv", "line 2", "an empty op is unknown")),
+    "pair with no b": (_sets_first("pairs.csv", "b", ""), ("pairs.csv", "line 2", "an empty op is unknown")),
+    "branch with no ops": (_sets_first("modules.csv", "ops", " "), ("modules.csv", "an empty op is unknown")),
+    "mode of a pair": (_sets_first("pairs.csv", "mode", "stream"), ("mode is stream", "streams_b_first")),
+    "mode of a module": (_sets_first("modules.csv", "mode", ""), ("modules.csv", "mode is empty", "serial, streams")),
+    "outcome twice": (_again("sm_curve.csv"), ("sm_curve.csv", "line 5", "the same as line 4")),
+    "branch twice": (_again("modules.csv"), ("modules.csv", "measures the same as")),
+    "outcome negative": (_sets_first("pairs.csv", "ms_makespan", "-1"), ("pairs.csv", "ms_makespan is -1")),
+    "outcome infinite": (_sets_first("quota.csv", "ms_a", "inf"), ("quota.csv", "ms_a is inf")),
+    "no calls": (_sets_first("pairs.csv", "na", "0"), ("pairs.csv", "na is 0", "at least 1")),
+    "kA of none": (_sets_first("quota.csv", "kA", "0"), ("quota.csv", "kA is 0", "at least 1")),
+    "kA above what fits": (_sets_first("quota.csv", "kA", "33"), ("quota.csv", "kA is 33", "fits on an SM")),
+    "release negative": (_sets("quota.csv", "ms_release", "-1"), ("quota.csv", "ms_release is -1")),
+    "calls but their header": (_header_only("convolutions.csv"), ("convolutions.csv", "no rows below its header")),
+    "kernels but their header": (_header_only("kernels.csv.gz"), ("kernels.csv.gz", "no rows below its header")),
+    "outcomes but their header": (_header_only("sm_curve.csv"), ("sm_curve.csv", "no rows below its header")),
     "grid in words": (_sets("kernels.csv.gz", "Grid Size", "big"), ("kernels.csv.gz", "kernel 0")),
 }  # fmt: skip
 
@@ -161,6 +222,26 @@ def test_recorded_on_another_gpu(gpu: str, folder: Path, capsys: pytest.CaptureF
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
     assert "kernels.csv.gz" in err and f"{gpu} gives" in err
+
+
+@pytest.mark.parametrize("case", ["byte order mark", "CRLF"])
+def test_text_as_other_programs_write_it(case: str, original: Path, folder: Path) -> None:
+    for path in folder.glob("*.csv*"):
+        packed = path.suffix == ".gz"
+        content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
+        content = b"\xef\xbb\xbf" + content if case == "byte order mark" else content.replace(b"\n", b"\r\n")
+        path.write_bytes(gzip.compress(content) if packed else content)
+    changed, plain = (Dataset(one, load_gpu("h200")) for one in (folder, original))
+    assert changed.outcomes == plain.outcomes
+    assert changed.op(sample.STAIRCASE) == plain.op(sample.STAIRCASE)
+
+
+def test_a_call_shorter_than_its_events(folder: Path) -> None:
+    """Nothing is left for its kernels."""
+    sample.edit(folder / "convolutions.csv", lambda row: row.update(ms_stream_run1="1e-6", ms_stream_run2="1e-6"))
+    dataset = Dataset(folder, load_gpu("h200"))
+    with pytest.raises(InputError, match=r"convolutions.csv: .* takes 0.001 us a call; expected more than"):
+        Predictor(dataset).predict(conditions(dataset)[0])
 
 
 def test_unknown_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -325,6 +325,14 @@ def test_alone_means_without_the_others_and_what_they_hold_up() -> None:
     assert result.stream_runs[1].slowdown == pytest.approx(42.0 / 24.0)
 
 
+def test_without_placements_the_rest_is_the_same() -> None:
+    made, gpu = trace(stream("a", kernel("k", 9, 31.0)), stream("b", kernel("l", 6, 11.0))), tiny()
+    whole, bare = replayed(made, gpu), replayed(made, gpu, placements=False)
+    assert len(whole.placements) > 0
+    assert len(bare.placements) == 0
+    assert (bare.kernel_runs, bare.usage) == (whole.kernel_runs, whole.usage)
+
+
 def test_an_operation_of_an_unknown_kind_is_not_free() -> None:
     class Barrier(_Operation):
         """Says nothing of kernels."""
@@ -335,7 +343,6 @@ def test_an_operation_of_an_unknown_kind_is_not_free() -> None:
 
     for kind, error in ((Barrier, NotImplementedError), (Silent, AssertionError)):
         unknown = kind.model_construct(id="x", kind="barrier", depends_on=())
-        one = stream("a")
-        made = trace(one).model_copy(update={"streams": (one.model_copy(update={"operations": (unknown,)}),)})
+        one = stream("a").model_copy(update={"operations": (unknown,)})
         with pytest.raises(error):
-            replayed(made, tiny(), "serial")
+            replayed(trace(stream("a", kernel("k", 1, 9.0))).model_copy(update={"streams": (one,)}), tiny(), "serial")

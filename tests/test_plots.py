@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from gpusim import plots
 from gpusim.plots import TIME_STEPS, gantt, occupancy, operation_labels, sm_image, stream_colour
@@ -101,3 +103,16 @@ def test_many_streams_are_drawn(tmp_path: Path) -> None:
 
 def test_colours_of_few_streams_are_the_fixed_ones() -> None:
     assert [stream_colour(i, 10) for i in range(10)] == list(plots.COLOURS)
+
+
+def test_a_use_that_nobody_counted_is_not_drawn_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: drawn.append(figure))
+    plots.occupancy(replace(TWO, usage=replace(TWO.usage, unknown=frozenset({"dram"}))), tmp_path / "unused.png")
+    panels = {
+        axes.get_ylabel().split("\n")[0]: axes for axes in drawn[0].axes if "% of the device" in axes.get_ylabel()
+    }
+    said = {name: " ".join(text.get_text() for text in axes.texts) for name, axes in panels.items()}
+    assert said.pop("DRAM bandwidth").startswith("unknown") and set(said.values()) == {""}
+    assert panels["DRAM bandwidth"].get_title(loc="right") == ""
+    assert panels["registers"].get_title(loc="right") == "mean 75 %"

@@ -19,7 +19,6 @@ from strategies import kernels, traces
 
 from gpusim.errors import InputError
 from gpusim.gpu import load_gpu
-from gpusim.io.ncu import launch_from_counters
 from gpusim.occupancy import occupancy
 from gpusim.trace import (
     ConvolutionShape,
@@ -32,7 +31,7 @@ from gpusim.trace import (
 )
 
 REPOSITORY = Path(__file__).parent.parent
-DATASET = REPOSITORY.parent / "shared" / "h200"
+DATASET = REPOSITORY / "experiments" / "h200_validation" / "data"
 SHIPPED = sorted([*REPOSITORY.glob("traces/*.json"), *REPOSITORY.glob("traces/*.json.gz")])
 
 QUICK = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -641,14 +640,12 @@ def test_the_script_makes_the_shipped_traces(maker: Any, tmp_path: Path) -> None
 
 def test_the_script_refuses_another_folder(maker: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert maker.main([str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    assert "convolutions.csv: cannot be read" in capsys.readouterr().err
+    assert "convolutions.csv: file: is missing" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_counters_become_demand_per_block(maker: Any) -> None:
-    dataset = maker.read_dataset(DATASET)
-    (row,) = dataset.kernels["googlenet/conv1.7x7/fwd/IMPLICIT_GEMM/FMA"]
-    launch = launch_from_counters(row, maker.DEVICE_SMS)
+    (launch,) = maker.read_dataset(DATASET).kernels("googlenet/conv1.7x7/fwd/IMPLICIT_GEMM/FMA")
     assert (launch.grid, launch.block, launch.blocks) == ((50176, 2, 1), (8, 8, 1), 100352)
     assert launch.duration_us == 1454.08
     assert launch.mix.issue_cycles == pytest.approx(0.8049 * 2863991.39 * 132 / 100352, rel=1e-6)

@@ -16,16 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim import cli, validate
+from gpusim import cli
 from gpusim.gpu import load_gpu
 from gpusim.io.dataset import OUTCOMES, Dataset
-from gpusim.trace import load_trace
 from gpusim.validate import (
-    BANDS,
     EXPERIMENTS,
     Scored,
     conditions,
-    error_band,
     measurements,
     residency_ratios,
     score,
@@ -33,7 +30,6 @@ from gpusim.validate import (
     write_rows,
 )
 
-TRACES = Path(__file__).resolve().parent.parent / "traces"
 GENEROUS_PERCENT = {  # the sample's rows are few: a guard against breakage, not the accuracy of the model
     "sm_curve": 8.0,
     "residency_curve": 15.0,
@@ -274,49 +270,3 @@ def test_rows_that_cannot_be_written(short: Path, tmp_path: Path, capsys: pytest
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "rows.csv" in err
     assert not (tmp_path / "none").exists()
-
-
-# ---- what replays quote ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "validated.json"
-    known = {
-        "streams": 2.0,
-        "modules_streams": 3.0,
-        "modules_serial": 1.0,
-        "green": 4.0,
-        "quota_a": 5.0,
-        "quota_b": 8.0,
-    }
-    path.write_text(json.dumps({"h200": known}))
-    monkeypatch.setattr(validate, "VALIDATED", path)
-    return path
-
-
-def test_error_band_by_policy_and_streams(validated: Path) -> None:
-    trace = load_trace(TRACES / "inception_3a.json.gz")
-    two = trace.model_copy(update={"streams": trace.streams[:2]})
-    assert error_band("h200", "leftover", trace) == {"experiment": "modules_streams", "mape_percent": 3.0}
-    assert error_band("h200", "leftover:first=1x1", two) == {"experiment": "streams", "mape_percent": 2.0}
-    assert error_band("h200", "inter-sm:sms=64+68", two) == {"experiment": "green", "mape_percent": 4.0}
-    assert error_band("h200", "quota:blocks=a:1+b:2", two) == {"experiment": "quota", "mape_percent": 6.5}
-    assert error_band("h200", "serial", trace) == {"experiment": "modules_serial", "mape_percent": 1.0}
-
-
-def test_no_error_band_where_nothing_was_validated(validated: Path) -> None:
-    trace = load_trace(TRACES / "inception_3a.json.gz")
-    assert error_band("a100-40", "leftover", trace) is None
-    assert error_band("h200", "mig:sizes=1+2", trace) is None
-    assert error_band("h200", "leftover", trace.model_copy(update={"device": "v100"})) is None
-    validated.write_text(json.dumps({"h200": {"quota_a": 5.0}}))
-    assert error_band("h200", "quota", trace) is None
-    assert error_band("h200", "serial", trace) is None
-
-
-def test_shipped_errors_are_of_known_experiments() -> None:
-    known = json.loads(validate.VALIDATED.read_text())
-    assert set(known) == {"h200"} and set(known["h200"]) == set(EXPERIMENTS)
-    assert all(0.0 < percent < 50.0 for percent in known["h200"].values())
-    assert set(BANDS.values()) - {"quota"} <= set(EXPERIMENTS)

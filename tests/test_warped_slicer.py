@@ -135,12 +135,12 @@ def test_of_equal_sums_the_fairer() -> None:
     assert best_sum([((1, 0.9), (2, 1.0)), ((1, 0.1), (2, 1.0))], lambda counts: sum(counts) <= 3) == [1, 2]
 
 
-@pytest.mark.parametrize(("most", "counts"), [(9, [1, 4]), (8, [3, 1])])
+@pytest.mark.parametrize(("most", "counts"), [(9, [1, 3]), (8, [3, 1])])
 def test_steps_where_there_are_many_combinations(most: int, counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    # three slots more: the whole search finds b's 1.0 behind two small steps, the steepest steps take a's two first
+    # of nine combinations the best has b's 0.9; step by step a's 0.2 goes first, and then its 0.12 before b's 0.1
     monkeypatch.setattr(warped_slicer, "MOST_COMBINATIONS", most)
-    a, b = ((1, 0.2), (2, 0.4), (3, 0.5)), ((1, 0.1), (2, 0.2), (4, 1.0))
-    assert best_sum([a, b], lambda tried: sum(tried) <= 5 and tried != [2, 3]) == ([1, 4] if most == 9 else [3, 2])
+    a, b = ((1, 0.2), (2, 0.4), (3, 0.52)), ((1, 0.1), (2, 0.2), (3, 0.9))
+    assert best_sum([a, b], lambda tried: sum(tried) <= 4) == counts
 
 
 @pytest.mark.parametrize(("kernels", "loss"), [(2, 0.6), (3, 1.0 - 0.8 / 3.0), (4, 0.8), (8, 0.9)])

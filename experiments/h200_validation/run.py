@@ -1,11 +1,11 @@
 """How far off the model is on a real H200: `python experiments/h200_validation/run.py [--all]`.
 
-Without flags: predicts all of data/, writes accuracy.csv, misses.csv, the pictures, and gpusim/validated.json, which
-`gpusim replay` quotes. `--ablation` scores the model with one mechanism after the other switched off (ablation.csv),
-`--cross-validation` fits its constants on one part of the networks and scores them on the other
-(cross_validation.csv, fitted.csv), `--all` does everything. Every run then writes the tables into README.md and
-docs/model.md. What was predicted is kept under .cache/, so a run that was interrupted goes on where it stopped, and
-what is unchanged is not predicted again.
+Without flags: predicts data/ and writes accuracy.csv, misses.csv and the pictures; then does what `--bands` does
+alone: predicts data/ and the datasets in it and writes gpusim/validated.json, which `gpusim replay` quotes.
+`--ablation` scores the model with one mechanism after the other switched off (ablation.csv), `--cross-validation`
+fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
+`--all` does everything. Every run then writes the tables into README.md and docs/model.md. What was predicted is kept
+under .cache/, so a run that was interrupted goes on where it stopped, and what is unchanged is not predicted again.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ from variants import (
     ABLATION,
     CACHE,
     DATA,
+    DATASETS,
     DESIGNS,
     GPU_NAME,
     HERE,
-    ROOT,
+    Task,
     Variant,
     cached,
+    data_digest,
     kept,
     run_variant,
 )
 
+from gpusim.error_band import VALIDATED, Work, bands, model_identity, work_of
 from gpusim.files import atomic_write
 from gpusim.gpu import load_gpu
 from gpusim.io.dataset import Dataset
@@ -44,6 +47,7 @@ from gpusim.validate import Condition, Scored, Summary, conditions, measurements
 
 STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
 PARTS = os.cpu_count() or 1
+QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,13 +55,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--ablation", action="store_true", help="the model without one mechanism after the other")
     parser.add_argument("--cross-validation", action="store_true", help="constants fitted on one part of the networks")
+    parser.add_argument("--bands", action="store_true", help="only what replays quote: gpusim/validated.json")
     parser.add_argument("--all", action="store_true", help="accuracy, ablation and cross-validation")
     parser.add_argument("--documents", action="store_true", help="only put the tables at hand into the documents")
     args = parser.parse_args(argv)
     CACHE.mkdir(exist_ok=True)
-    plain = not (args.ablation or args.cross_validation or args.documents)
+    plain = not (args.ablation or args.cross_validation or args.documents or args.bands)
     if plain or args.all:
         accuracy()
+    if plain or args.all or args.bands:
+        write_bands()
     if args.ablation or args.all:
         ablation()
     if args.cross_validation or args.all:
@@ -70,25 +77,51 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def accuracy() -> None:
-    """Predict everything; write the table, what is missed most, the pictures and what replays quote."""
+    """Predict data/; write the table, what is missed most and the pictures."""
+    rows = everything(DATA)
     dataset = Dataset(DATA, load_gpu(GPU_NAME))
-    rows = everything(dataset)
     found = summaries(rows, measurements(dataset))
     write_csv(HERE / "accuracy.csv", [field.name for field in fields(Summary)], [asdict(one) for one in found])
     misses(dataset, rows)
-    validated = {GPU_NAME: {one.experiment: round(one.mape_percent, 2) for one in found}}
-    with atomic_write(ROOT / "gpusim" / "validated.json") as file:
-        file.write(json.dumps(validated, indent=2) + "\n")
     draw_scatter(rows, found, HERE / "accuracy.png")
     draw_staircases(rows, HERE / "staircases.png")
 
 
-def everything(dataset: Dataset) -> list[Scored]:
-    """Rows of the model on all conditions, one part of the ops a process."""
-    wanted = conditions(dataset)
-    parts = {f"all{i}of{PARTS}": part for i, part in enumerate(by_op(wanted, PARTS))}
-    paths = {name: cached("model", name) for name in parts}
-    run_all([("model", paths[name], part) for name, part in parts.items()])
+def write_bands() -> None:
+    """Predict all datasets; write what replays quote."""
+    points = [point for folder in DATASETS for point in scored_work(folder)]
+    known = {"model": model_identity(load_gpu(GPU_NAME)), "data": data_digest(DATASETS), **bands(points)}
+    with atomic_write(VALIDATED) as file:
+        file.write(json.dumps({GPU_NAME: known}, indent=1) + "\n")
+
+
+def scored_work(folder: Path) -> list[tuple[str, Work, float]]:
+    """Experiment, work and absolute error in percent of everything scored in a dataset."""
+    dataset = Dataset(folder, load_gpu(GPU_NAME))
+    work = {name: work_in(dataset, condition) for condition in conditions(dataset) for name in row_names(condition)}
+    return [
+        (
+            QUOTED_AS.get(row.experiment, row.experiment),
+            work[row.experiment, row.key],
+            100.0 * abs(row.predicted_ms / row.measured_ms - 1.0),
+        )
+        for row in everything(folder)
+    ]
+
+
+def work_in(dataset: Dataset, condition: Condition) -> Work:
+    """The calls of a condition."""
+    calls = condition.calls if len(condition.calls) == len(condition.ops) else (1,) * len(condition.ops)
+    made = [(dataset.op(op).kernels, n) for ops, n in zip(condition.ops, calls, strict=True) for op in ops]
+    return work_of(made, dataset.gpu.sm_count)
+
+
+def everything(folder: Path) -> list[Scored]:
+    """Rows of the model on all conditions of a dataset, one part of the ops a process."""
+    wanted = conditions(Dataset(folder, load_gpu(GPU_NAME)))
+    parts = {f"all{i}of{PARTS}": part for i, part in enumerate(by_op(wanted, PARTS)) if part}
+    paths = {name: cached("model", name, folder) for name in parts}
+    run_all([("model", paths[name], part, folder) for name, part in parts.items()])
     rows = {(row.experiment, row.key): row for path in paths.values() for row in kept(path)}
     return [rows[name] for condition in wanted for name in row_names(condition)]
 
@@ -118,7 +151,7 @@ def effort(condition: Condition) -> float:
     return 10.0 * len(condition.ops) if len(condition.ops) > 1 else 1.0
 
 
-def run_all(tasks: Sequence[tuple[str, Path, list[Condition]]]) -> None:
+def run_all(tasks: Sequence[Task]) -> None:
     """Predict what is not kept yet, each task in a fresh process: patches must not meet."""
     left = [task for task in tasks if not task[1].is_file()]
     with ProcessPoolExecutor(PARTS, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
@@ -148,7 +181,7 @@ def ablation() -> None:
     wanted = sample(conditions(dataset))
     variants = (*ABLATION, *DESIGNS)
     paths = [(variant, cached(variant.name, f"sample{len(wanted)}")) for variant in variants]
-    run_all([(variant.name, path, wanted) for variant, path in paths])
+    run_all([(variant.name, path, wanted, DATA) for variant, path in paths])
     measured = measurements(dataset)
     lines = [line for variant, path in paths for line in variant_lines(variant, kept(path), measured)]
     write_csv(HERE / "ablation.csv", list(lines[0]), lines)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gpusim import contention, fingerprint, validate
-from gpusim.engine import anchor, device
+from gpusim.engine import anchor
+from gpusim.error_band import model_identity
 from gpusim.files import atomic_write
 from gpusim.gpu import GPU, load_gpu
 from gpusim.io.dataset import Dataset
@@ -25,6 +26,7 @@ from gpusim.validate import Condition, Predictor, Scored, measurements
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DATA = HERE / "data"
+DATASETS = (DATA, *(DATA / name for name in ("networks", "small", "layers", "choices")))
 CACHE = HERE / ".cache"
 GPU_NAME = "h200"
 UNLIMITED = 1e6  # GB/s
@@ -162,12 +164,12 @@ def _same_resource() -> None:
 
 
 def _memory(dram: float, l2: float) -> Callable[[], None]:
-    """Loads of DRAM and L2 are multiplied by 0 or 1 before they stretch anything."""
+    """What blocks ask of DRAM and of L2 is multiplied by 0 or 1."""
 
     def patch() -> None:
-        known = anchor.memory_stretch
-        for module in (anchor, device):
-            _put(module, "memory_stretch", lambda d, t, own: known(d * dram, t * l2, own))
+        dram_bytes, l2_us = anchor._dram_bytes, anchor._l2_us
+        _put(anchor, "_dram_bytes", lambda launch: dram * dram_bytes(launch))
+        _put(anchor, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
 
     return patch
 
@@ -259,15 +261,26 @@ DESIGNS = (
 VARIANTS = {variant.name: variant for variant in (*ABLATION, *DESIGNS)}
 
 
+Task = tuple[str, Path, list[Condition], Path]  # variant, file of rows, conditions, dataset
+
+
 # ---- predicting ------------------------------------------------------------------------------------------------------
 
 
 @cache
-def sources() -> str:
-    """A hash of all that every prediction depends on."""
-    data = sorted(path for path in DATA.iterdir() if path.is_file())
-    files = fingerprint.files([ROOT / "gpus" / f"{GPU_NAME}.toml", *data, HERE / "variants.py"])
-    return fingerprint.data([fingerprint.sources("gpusim.validate"), files])[:12]
+def sources(folder: Path = DATA) -> str:
+    """A hash of all that every prediction on a dataset depends on."""
+    files = fingerprint.files([*_files_of(folder), HERE / "variants.py"])
+    return fingerprint.data([model_identity(load_gpu(GPU_NAME)), files])[:12]
+
+
+def data_digest(folders: Sequence[Path]) -> str:
+    """A hash of the files of some datasets."""
+    return fingerprint.files(path for folder in folders for path in _files_of(folder))[:16]
+
+
+def _files_of(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.is_file()]
 
 
 def gpu_of(constants: Mapping[str, float]) -> GPU:
@@ -277,11 +290,11 @@ def gpu_of(constants: Mapping[str, float]) -> GPU:
     return replace(gpu, model=model)
 
 
-def predicted(variant: Variant, wanted: Sequence[Condition]) -> list[Scored]:
+def predicted(variant: Variant, wanted: Sequence[Condition], folder: Path) -> list[Scored]:
     """What a variant predicts; patches this process for good, so call it in one that does nothing else after."""
     if variant.patch is not None:
         variant.patch()
-    return scored(Dataset(DATA, gpu_of(variant.constants)), wanted)
+    return scored(Dataset(folder, gpu_of(variant.constants)), wanted)
 
 
 def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
@@ -295,9 +308,9 @@ def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
     return rows
 
 
-def cached(name: str, part: str) -> Path:
-    """Where the rows of a variant on a part of the conditions are kept."""
-    return CACHE / f"{name}-{part}-{sources()}.csv"
+def cached(name: str, part: str, folder: Path = DATA) -> Path:
+    """Where the rows of a variant on a part of a dataset's conditions are kept."""
+    return CACHE / f"{name}-{folder.name}-{part}-{sources(folder)}.csv"
 
 
 def keep(rows: Sequence[Scored], path: Path) -> None:
@@ -315,8 +328,8 @@ def kept(path: Path) -> list[Scored]:
         return [Scored(row[0], row[1], float(row[2]), float(row[3]), float(row[4])) for row in csv.reader(file)]
 
 
-def run_variant(task: tuple[str, Path, list[Condition]]) -> str:
-    """In a process of its own: predict with a variant and keep the rows. Task: variant, file of rows, conditions."""
-    name, path, wanted = task
-    keep(predicted(VARIANTS[name], wanted), path)
+def run_variant(task: Task) -> str:
+    """In a process of its own: predict with a variant and keep the rows."""
+    name, path, wanted, folder = task
+    keep(predicted(VARIANTS[name], wanted, folder), path)
     return name

@@ -1,8 +1,8 @@
 """From a recorded launch to what the engine replays: its blocks, what they ask for, and how long one takes.
 
 The recording fixes the scale: the launch is replayed once alone on the GPU that it was recorded on, and the time of
-a block is chosen so that this takes the recorded duration. How strongly old blocks go before young ones is chosen
-so that the mean resident warps of that replay come closest to the recorded ones.
+a block is chosen so that this takes the recorded duration. How strongly old blocks go before young ones, and the seed
+of the jitter, are chosen so that mean resident warps and active SMs of that replay come close to the recorded ones.
 """
 
 from __future__ import annotations
@@ -175,7 +175,10 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
 
 
 def _fitted(model: KernelModel, gpu: GPU) -> tuple[KernelModel, float]:
-    """The kernel with the age preference and seed that replay its recording best, and its makespan alone (us)."""
+    """The kernel with the age preference and seed that replay its recording well, and its makespan alone (us).
+
+    A later pair replaces the one held where its misfit is less by more than `PARSIMONY`; below `GOOD_FIT` is enough.
+    """
     best, best_misfit, best_us = model, NEVER, 0.0
     for preference in _preferences(model):
         for seed in SEEDS if model.launch.mix is not None else SEEDS[:1]:

@@ -136,6 +136,7 @@ class Device:
         self._noted_us = 0.0
         self._bound_by: dict[int, str] = {}  # what binds each slot since then
         self.finished: list[Launch] = []
+        self.limits: set[str] = {"memory slices"} if domains else set()  # of `gpusim.result.LIMITS`, met so far
         env.process(self._run())
 
     def launch(
@@ -259,6 +260,8 @@ class Device:
                 timeout = self._env.timeout(launch.model.latency_us, launch)
                 assert timeout.callbacks is not None
                 timeout.callbacks.append(lambda event: self._arrive(event.value))
+        if partition.evictions:
+            self.limits.add("evictions")
         for eviction in partition.evictions:
             slot = self._launches[eviction.kernel].slot
             if slot is not None:
@@ -337,12 +340,15 @@ class Device:
         self._note_bounds()
         line = [grant for grant in self._grants.values() if self._launches[grant.kernel].slot is not None]
         self._limit(line)
+        if len({grant.queue for grant in line}) > 1:
+            self.limits.add("queues")
         for grant in line:
             if self._placing.get(grant.kernel) == grant:
                 continue
             self._placing[grant.kernel] = grant
             launch = self._launches[grant.kernel]
             caps = _caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
+            self.limits |= _limits_met(grant, caps, launch.model.blocks_per_sm)
             self._sms.set_caps(_slot(launch), caps)
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_line([_slot(self._launches[grant.kernel]) for grant in line], [grant.queue for grant in line])
@@ -580,6 +586,18 @@ def _caps(grant: Grant, blocks_per_sm: int, sms: int) -> list[int]:
 
 def _limits(grant: Grant) -> _Limits:
     return (grant.issue_share, grant.memory_share, grant.dram_share, grant.quota)
+
+
+def _limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
+    """Which of `gpusim.result.LIMITS` a grant holds its kernel to; one that may place nothing anywhere only waits."""
+    if not any(caps):
+        return set()
+    found = {"SMs"} if not all(caps) else set()
+    if any(0 < cap < blocks_per_sm for cap in caps):
+        found.add("blocks")
+    if _limits(grant) != NO_LIMITS:
+        found.add("shares")
+    return found
 
 
 def _domain_of_sm(domains: Domains, gpu: GPU) -> list[int] | None:

@@ -23,7 +23,18 @@ from gpusim.policies.checks import name_of, named
 from gpusim.policies.hardware import Serial
 from gpusim.policies.registry import policy_from
 from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
-from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, Trace, launch_waits
+from gpusim.trace import (
+    DRAM_COUNTERS,
+    ISSUE_COUNTERS,
+    Convolution,
+    Copy,
+    Host,
+    Kernel,
+    KernelLaunch,
+    Stream,
+    Trace,
+    launch_waits,
+)
 from gpusim.workload import require_independent
 
 Operation = Kernel | Convolution | Copy | Host
@@ -398,10 +409,16 @@ class _Replay:
             request_runs=tuple(self.requests),
             stream_runs=self._stream_runs(solo),
             placements=placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
-            usage=self.device.usage(),
+            usage=replace(self.device.usage(), unknown=self._unknown_uses()),
             notes=notes,
+            limits=frozenset(self.device.limits),
             passes=passes,
         )
+
+    def _unknown_uses(self) -> frozenset[str]:
+        launches = [pending.launch.model.launch for pending in self.pending]
+        needed = {"issue_slots": ISSUE_COUNTERS, "dram": DRAM_COUNTERS}
+        return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
     def _passes(self) -> dict[str, float]:
         """How often each stream has run by now; see `gpusim.result.Result.passes`."""

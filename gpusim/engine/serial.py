@@ -38,13 +38,13 @@ def in_order(trace: Trace) -> Iterator[tuple[str, KernelLaunch]]:
         for launch in op.launches():
             yield op.id, launch
         freed = {index}
-        for at, waiting in after.get(op.id, ()):
+        for stream_index, waiting in after.get(op.id, ()):
             waits[waiting] -= 1
-            if left[at] and left[at][-1].id == waiting:
-                freed.add(at)
-        for at in freed:
-            if left[at] and not waits[left[at][-1].id]:
-                heappush(ready, at)
+            if left[stream_index] and left[stream_index][-1].id == waiting:
+                freed.add(stream_index)
+        for stream_index in freed:
+            if left[stream_index] and not waits[left[stream_index][-1].id]:
+                heappush(ready, stream_index)
 
 
 class Chain:
@@ -56,7 +56,9 @@ class Chain:
     def __init__(self, gpu: GPU) -> None:
         self._sm_count = gpu.sm_count
         self._sms = sm_array(gpu, 1, self._resolve, self._stretch)
-        self._model: KernelModel | None = None
+        self._model: KernelModel | None = None  # the last one; whoever hands models in keeps them
+        self._rates: dict[tuple[int, int], MixRates] = {}  # by model and resident blocks
+        self._stretches: dict[tuple[int, float, float], dict[int, float]] = {}  # by model and loads
         self.now_us = 0.0
 
     def run(self, model: KernelModel) -> None:
@@ -79,11 +81,20 @@ class Chain:
 
     def _resolve(self, mix: Mix) -> MixRates:
         assert self._model is not None
-        (_, count) = mix[0]
-        rates, dram, l2 = mix_rates([(self._model, count)])
-        return [[rates[0] * share for share in age_shares(count, self._model.age_preference)]], dram, l2
+        model, ((_, count),) = self._model, mix
+        known = self._rates.get((id(model), count))
+        if known is None:
+            rates, dram, l2 = mix_rates([(model, count)])
+            known = [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
+            self._rates[(id(model), count)] = known
+        return known
 
     def _stretch(self, _domain: int, dram: float, l2: float) -> dict[int, float]:
         if self._model is None:
             return {}
-        return {0: memory_stretch(max(0.0, dram), max(0.0, l2), self._model.own_load)}
+        key = (id(self._model), dram, l2)
+        known = self._stretches.get(key)
+        if known is None:
+            known = {0: memory_stretch(max(0.0, dram), max(0.0, l2), self._model.own_load)}
+            self._stretches[key] = known
+        return known

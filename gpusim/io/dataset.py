@@ -9,30 +9,38 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpusim.errors import InputError, from_pydantic
+from gpusim.errors import InputError, from_pydantic, quote
 from gpusim.files import decompressed, read_bytes, utf8
 from gpusim.gpu import GPU
 from gpusim.io.ncu import REQUIRED, launch_from_counters
 from gpusim.occupancy import occupancy
-from gpusim.trace import KernelLaunch
+from gpusim.trace import MAX_DURATION_US, KernelLaunch
 
 Row = Mapping[str, str]
 
 MAX_TEXT_BYTES = 2**27  # of one CSV file: 100 times the largest of experiments/h200_validation
 
 CONVOLUTION_COLUMNS = ("op", "ms_stream_run1", "ms_stream_run2", "supported", "gpu_bound")
-KERNEL_COLUMNS = ("op", "stream", "launch__waves_per_multiprocessor", "launch__block_size", *REQUIRED)
-OUTCOMES = {  # file: columns of the condition, columns of the outcome
+KERNEL_COLUMNS = ("op", "index_in_op", "stream", "launch__waves_per_multiprocessor", *REQUIRED)
+OUTCOMES = {  # file: columns of the condition, columns of the outcome (ms)
     "sm_curve.csv": (("op", "sms"), ("ms",)),
     "residency_curve.csv": (("op", "blocks_per_sm", "reserved_smem_bytes"), ("ms",)),
     "pairs.csv": (("a", "na", "b", "nb", "mode", "sms_a", "sms_b"), ("ms_makespan",)),
     "quota.csv": (("a", "kA", "b", "kB", "ms_release"), ("ms_a", "ms_b")),
     "modules.csv": (("module", "selection", "branch", "ops", "mode"), ("ms_makespan",)),
 }
+MODES = {"pairs.csv": ("alone", "streams", "streams_b_first", "green"), "modules.csv": ("serial", "streams")}
+COUNTS = {"sms": 1, "blocks_per_sm": 1, "reserved_smem_bytes": -1, "na": 1, "nb": 1, "sms_a": 1, "sms_b": 1,
+          "kA": 1, "kB": 1, "branch": 0}  # fmt: skip
+"""The least that a column of whole numbers may hold."""
+OPS = ("op", "a", "b")  # columns that name one op
+NOT_KEYS = ("ops", "ms_release")  # columns of a condition that do not tell two rows apart
+MOST_MS = MAX_DURATION_US / 1e3
 
 
 @dataclass(frozen=True)
@@ -55,17 +63,21 @@ class Op:
 class Dataset:
     """A folder of recordings, read and checked.
 
+    Attributes:
+        calls: rows of convolutions.csv by op.
+        outcomes: rows of each outcome file that there is.
+
     Raises:
-        InputError: a missing file or column, an op that is not in convolutions.csv, NaN where a supported op needs a
-            number, kernels recorded on another GPU than ``gpu``.
+        InputError: a missing or empty file, a missing column, an op that is not in convolutions.csv or is there twice,
+            a kernel or an outcome given twice, a mode or a truth value that is none, a number that is none or cannot
+            be (of ops that cuDNN supports), kernels recorded on another GPU than ``gpu``.
     """
 
     def __init__(self, folder: str | Path, gpu: GPU) -> None:
         self.folder = Path(folder)
         self.gpu = gpu
-        self._calls = self._read_calls()
-        self._kernels = self._read_kernels()
-        self._ops: dict[str, Op] = {}
+        self.calls = self._read_calls()
+        self._ops = {name: self._build(name, rows) for name, rows in self._read_kernels().items()}
         self.outcomes = {name: self._read_outcome(name) for name in OUTCOMES if (self.folder / name).is_file()}
         if not self.outcomes:
             raise InputError(self.folder, "folder", "holds no outcome file", f"one of {', '.join(OUTCOMES)}")
@@ -76,64 +88,80 @@ class Dataset:
         Raises:
             InputError: cuDNN does not support it, so it has no times and kernels.
         """
-        known = self._ops.get(name)
-        if known is None:
-            known = self._ops[name] = self._build(name)
-        return known
+        if self.supported(name):
+            return self._ops[name]
+        path = self.folder / "convolutions.csv"
+        raise InputError(path, name, "is not supported by cuDNN, so it has no times", "a supported op")
+
+    def supported(self, name: str) -> bool:
+        """Whether cuDNN has the call at all: else it has neither times nor kernels."""
+        return self.calls[name]["supported"] == "True"
 
     def gpu_bound(self, name: str) -> bool:
         """Whether the GPU, and not the host, bounds the call: accuracy is scored on these only."""
-        return self._calls[name]["gpu_bound"] == "True"
+        return self.calls[name]["gpu_bound"] == "True"
 
-    def _build(self, name: str) -> Op:
-        call = self._calls[name]
-        path = self.folder / "convolutions.csv"
-        if call["supported"] != "True":
-            raise InputError(path, name, "is not supported by cuDNN, so it has no times", "a supported op")
-        rows = self._kernels.get(name)
-        if not rows:
-            raise InputError(self.folder / "kernels.csv.gz", name, "has no kernels", "at least one row")
-        times = [number_in(call, column, path, name) for column in ("ms_stream_run1", "ms_stream_run2")]
+    def _build(self, name: str, rows: Sequence[Row]) -> Op:
+        path = self.folder / "kernels.csv.gz"
         kernels = []
         for i, row in enumerate(rows):
             try:
                 kernels.append(launch_from_counters(row, self.gpu.sm_count, row["stream"]))
             except (ValueError, KeyError, ArithmeticError) as error:
-                raise InputError(
-                    self.folder / "kernels.csv.gz",
-                    f"{name} kernel {i}",
-                    f"has a value that cannot be: {_why(error)}",
-                    "Nsight Compute counters in base units",
-                ) from error
-        return Op(name, sum(times) / len(times), call["gpu_bound"] == "True", tuple(kernels))
+                place, problem = f"{name} kernel {i}", f"has a value that cannot be: {_why(error)}"
+                raise InputError(path, place, problem, "Nsight Compute counters in base units") from error
+        self._check_gpu(name, rows[0], kernels[0])
+        call = self.calls[name]
+        times = [
+            time_in(call, column, self.folder / "convolutions.csv", name)
+            for column in ("ms_stream_run1", "ms_stream_run2")
+        ]
+        return Op(name, sum(times) / len(times), self.gpu_bound(name), tuple(kernels))
 
     def _read_calls(self) -> dict[str, Row]:
-        return {row["op"]: row for row in self._rows("convolutions.csv", CONVOLUTION_COLUMNS)}
+        path = self.folder / "convolutions.csv"
+        calls: dict[str, Row] = {}
+        for place, row in self._rows(path.name, CONVOLUTION_COLUMNS):
+            op = row["op"]
+            if not op or op.split() != [op] or "|" in op:
+                raise InputError(path, place, f"has {quote(op)} as op", "a name without blanks and |")
+            if op in calls:
+                raise InputError(path, place, f"gives {op} again", "each op once")
+            for column in ("supported", "gpu_bound"):
+                if row[column] not in ("True", "False"):
+                    raise InputError(path, op, f"{column} is {row[column] or 'empty'}", "True or False")
+            calls[op] = row
+        return calls
 
     def _read_kernels(self) -> dict[str, list[Row]]:
-        rows: dict[str, list[Row]] = {}
-        for row in self._rows("kernels.csv.gz", KERNEL_COLUMNS):
-            if row["op"] not in self._calls:
-                raise InputError(self.folder / "kernels.csv.gz", row["op"], "is unknown", "an op of convolutions.csv")
-            rows.setdefault(row["op"], []).append(row)
-        for op, kernels in rows.items():
-            self._check_gpu(op, kernels[0])
-        return rows
+        """Rows of the kernels of each supported op, in launch order."""
+        path = self.folder / "kernels.csv.gz"
+        found: dict[str, dict[int, Row]] = {}
+        for place, row in self._rows(path.name, KERNEL_COLUMNS):
+            op = self._known(row["op"], path, place)
+            index = count_in(row, "index_in_op", 0, path, place)
+            if index in found.setdefault(op, {}):
+                raise InputError(path, place, f"gives kernel {index} of {op} again", "each kernel once")
+            found[op][index] = row
+        for op in self.calls:
+            missing = set(range(max(found.get(op, {0: 0})) + 1)) - set(found.get(op, ()))
+            if self.supported(op) and missing:
+                problem = f"lacks kernel {min(missing)}" if op in found else "has no kernels"
+                raise InputError(path, op, problem, "a row for each kernel, counted from 0")
+        return {op: [rows[i] for i in sorted(rows)] for op, rows in found.items() if self.supported(op)}
 
-    def _check_gpu(self, op: str, row: Row) -> None:
+    def _known(self, op: str, path: Path, place: str) -> str:
+        if op not in self.calls:
+            raise InputError(path, place, f"{op or 'an empty op'} is unknown", "an op of convolutions.csv")
+        return op
+
+    def _check_gpu(self, op: str, row: Row, launch: KernelLaunch) -> None:
         """The waves that the profiler counted are grid / (SMs x resident blocks): they tell the GPU."""
         path = self.folder / "kernels.csv.gz"
         waves = number_in(row, "launch__waves_per_multiprocessor", path, op)
-        fit = occupancy(
-            self.gpu,
-            threads_per_block=int(number_in(row, "launch__block_size", path, op)),
-            registers_per_thread=int(number_in(row, "launch__registers_per_thread", path, op)),
-            shared_memory_per_block=int(number_in(row, "launch__shared_mem_per_block_static", path, op))
-            + int(number_in(row, "launch__shared_mem_per_block_dynamic", path, op)),
-        )
-        grid = number_in(row, "launch__grid_size", path, op)
-        expected = grid / (self.gpu.sm_count * max(1, fit.blocks_per_sm))
-        if fit.blocks_per_sm == 0 or abs(expected - waves) > 0.02 + 0.02 * waves:
+        resident = blocks_per_sm(launch, self.gpu)
+        expected = launch.blocks / (self.gpu.sm_count * max(1, resident))
+        if resident == 0 or abs(expected - waves) > 0.02 + 0.02 * waves:
             raise InputError(
                 path,
                 op,
@@ -142,16 +170,40 @@ class Dataset:
             )
 
     def _read_outcome(self, name: str) -> list[Row]:
+        path = self.folder / name
         condition, outcome = OUTCOMES[name]
-        rows = list(self._rows(name, (*condition, *outcome)))
-        for row in rows:
-            for column in ("op", "a", "b", "ops"):
-                for op in row[column].split() if column in row else ():
-                    if op not in self._calls:
-                        raise InputError(self.folder / name, op, "is unknown", "an op of convolutions.csv")
+        seen: dict[tuple[str, ...], str] = {}
+        rows = []
+        for place, row in self._rows(name, (*condition, *outcome)):
+            ops = row["ops"].split() or [""] if "ops" in condition else [row[c] for c in OPS if c in condition]
+            for op in ops:
+                self._known(op, path, place)
+            for column in (column for column in condition if column in COUNTS):
+                count_in(row, column, COUNTS[column], path, place)
+            if "mode" in condition and row["mode"] not in MODES[name]:
+                problem = f"mode is {row['mode'] or 'empty'}"
+                raise InputError(path, place, problem, f"one of {', '.join(MODES[name])}")
+            key = tuple(row[column] for column in condition if column not in NOT_KEYS)
+            if key in seen:
+                raise InputError(path, place, f"measures the same as {seen[key]}: {'|'.join(key)}", "each once")
+            seen[key] = place
+            if all(self.supported(op) for op in ops):
+                for column in outcome:
+                    time_in(row, column, path, "|".join(key))
+                if name == "quota.csv":
+                    self._check_quota(row, path, "|".join(key))
+            rows.append(row)
         return rows
 
-    def _rows(self, name: str, columns: Sequence[str]) -> Iterator[Row]:
+    def _check_quota(self, row: Row, path: Path, place: str) -> None:
+        time_in(row, "ms_release", path, place)
+        for op, column in ((row["a"], "kA"), (row["b"], "kB")):
+            most = blocks_per_sm(self._ops[op].kernels[0], self.gpu)
+            if int(row[column]) > most:
+                raise InputError(path, place, f"{column} is {row[column]}", f"at most {most}, what fits on an SM")
+
+    def _rows(self, name: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
+        """The rows of a file, each with its line as a place."""
         path = self.folder / name
         if not path.is_file():
             raise InputError(path, "file", "is missing", "a dataset as in experiments/h200_validation")
@@ -160,12 +212,26 @@ class Dataset:
             missing = [column for column in columns if column not in (reader.fieldnames or ())]
             if missing:
                 raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
+            row = None
             for row in reader:
+                place = f"line {reader.line_num}"
                 if None in row.values() or None in row:
-                    raise InputError(path, f"line {reader.line_num}", "has too few or too many fields", "a full row")
-                yield row
+                    raise InputError(path, place, "has too few or too many fields", "a full row")
+                yield place, row
+            if row is None:
+                raise InputError(path, "file", "has no rows below its header", "at least one row")
         except csv.Error as error:
             raise InputError(path, "file", f"cannot be read: {_first_line(error)}", "a CSV file") from error
+
+
+def blocks_per_sm(launch: KernelLaunch, gpu: GPU) -> int:
+    """Blocks of a kernel that fit on an SM."""
+    return occupancy(
+        gpu,
+        threads_per_block=launch.threads_per_block,
+        registers_per_thread=launch.registers_per_thread,
+        shared_memory_per_block=launch.shared_memory_per_block_bytes,
+    ).blocks_per_sm
 
 
 def number_in(row: Row, column: str, path: Path, place: str) -> float:
@@ -185,7 +251,32 @@ def number_in(row: Row, column: str, path: Path, place: str) -> float:
 
 def _text(path: Path) -> str:
     data = read_bytes(path, MAX_TEXT_BYTES)
-    return utf8(decompressed(data, path, MAX_TEXT_BYTES) if path.suffix == ".gz" else data, path)
+    text = utf8(decompressed(data, path, MAX_TEXT_BYTES) if path.suffix == ".gz" else data, path)
+    return text.removeprefix("\ufeff")
+
+
+def time_in(row: Row, column: str, path: Path, place: str) -> float:
+    """A field of a row as a time in ms.
+
+    Raises:
+        InputError: it is no number, not above 0, or longer than any kernel.
+    """
+    ms = number_in(row, column, path, place)
+    if not 0.0 < ms <= MOST_MS:
+        raise InputError(path, place, f"{column} is {row[column]}", f"more than 0, at most {MOST_MS:g}")
+    return ms
+
+
+def count_in(row: Row, column: str, least: int, path: Path, place: str) -> int:
+    """A field of a row as a whole number.
+
+    Raises:
+        InputError: it is none, or below ``least``.
+    """
+    text = row[column]
+    if not re.fullmatch(r"-?[0-9]{1,9}", text) or int(text) < least:
+        raise InputError(path, place, f"{column} is {text or 'empty'}", f"a whole number of at least {least}")
+    return int(text)
 
 
 def _first_line(error: BaseException) -> str:

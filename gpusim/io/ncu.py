@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from gpusim.trace import KernelLaunch, Mix, WarpStalls
@@ -98,7 +99,7 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
     fields |= {name: trimmed(float(counters[c])) for name, c in AS_COUNTED.items() if c in counters}
     for name in ("l1_hit_percent", "l2_hit_percent"):
         if name in fields:
-            fields[name] = min(fields[name], 100.0)
+            fields[name] = 100.0 if 100.0 < fields[name] < inf else fields[name]  # the counter does that
     if L2_BUSY_PERCENT in counters and DURATION in counters:
         l2_busy = float(counters[L2_BUSY_PERCENT]) / 100
         fields["l2_busy_us"] = trimmed(l2_busy * float(counters[DURATION]) / 1000 / blocks)

@@ -37,7 +37,7 @@ class KernelView:
         ready_us: when it became ready.
         started: whether any block was ever placed.
         solo_us: what it takes alone on the whole GPU.
-        bound_by: resource that binds it alone on the whole GPU.
+        bound_by: resource that binds it alone on the whole GPU; ``unknown`` where its counters cannot tell.
         dram_load: share of the sustained DRAM bandwidth that it asks for alone on the whole GPU.
         queued: when the host queued it: the release (us) of its request, and its place in the order in which one
             host thread queues all launches of the trace, stream after stream as far as dependencies allow.

@@ -32,14 +32,10 @@ from gpusim.result import USES, Result
 from gpusim.trace import Trace, parse_trace
 from gpusim.workload import WorkloadKind, workload
 
-FIGURES = (
-    "makespan_us",
-    "speedup_vs_serial",
-    "largest_slowdown",
-    *SHARING,
-    *(f"utilisation_{use}" for use in USES),
-)
+MAY_BE_UNKNOWN = tuple(f"utilisation_{use}" for use in USES)
+FIGURES = ("makespan_us", "speedup_vs_serial", "largest_slowdown", *SHARING, *MAY_BE_UNKNOWN)
 """Numbers of a point: as in `gpusim.metrics`, and the makespan of serial over that of the policy.
+
 
 `SHARING` is of the streams restarting, None where the experiment does not ask for that; all others are of one run.
 """
@@ -98,7 +94,7 @@ class Outcome:
     """What came of a point.
 
     Attributes:
-        figures: one for each of `FIGURES`, None where it does not apply; empty where it failed.
+        figures: one for each of `FIGURES`, None where it is unknown or does not apply; empty where the point failed.
         division: of an oracle: what it found.
         error: why it failed; empty where it did not.
     """

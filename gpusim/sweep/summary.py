@@ -59,7 +59,7 @@ def rows(swept: Swept) -> list[Row]:
     return [
         Row(
             dict(zip(names, point.labels, strict=True)),
-            dict(zip(FIGURES, outcome.figures, strict=True)),
+            {name: one for name, one in zip(FIGURES, outcome.figures, strict=True) if one is not None},
             outcome.division,
         )
         for point, outcome in zip(swept.points, swept.outcomes, strict=True)

@@ -21,7 +21,7 @@ from gpusim.errors import InputError
 from gpusim.files import atomic_write, read_bytes, unwritable
 from gpusim.io.spreadsheet import csv_line, original
 from gpusim.metrics import SHARING
-from gpusim.sweep.compute import FIGURES, Outcome
+from gpusim.sweep.compute import FIGURES, MAY_BE_UNKNOWN, Outcome
 
 Label = str | int | float
 Cell = str | float  # empty where there is none
@@ -216,8 +216,8 @@ def _held(path: Path, place: str, cells: Mapping[str, Cell]) -> Held:
 
 
 def _figure(name: str, cell: Cell) -> float | None:
-    """A figure; None where it says that it does not apply and may."""
-    return None if name in SHARING and cell == "" else float(cell)
+    """A figure; None where it says that it is unknown or does not apply, and may."""
+    return None if cell == "" and name in (*SHARING, *MAY_BE_UNKNOWN) else float(cell)
 
 
 def _checksum(cells: Mapping[str, Label]) -> str:

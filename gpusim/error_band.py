@@ -1,0 +1,298 @@
+"""How wrong an answer may be: the error that was found where a real GPU shared as a replay did.
+
+`gpusim/validated.json` holds, for each GPU, the mean absolute error of the model on measured co-runs, by the kind of
+experiment and by how long its calls take, and the identity of the model that had it. A replay is given such an error
+only if it did what was measured: shared the GPU in that way, with kernels whose counters were recorded on that GPU, of
+a size and kind that were among those measured. `python experiments/h200_validation/run.py --bands` writes the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import ceil, floor, fsum, inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from gpusim import fingerprint
+from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.result import Result
+from gpusim.trace import ALL_COUNTERS, Copy, Host, KernelLaunch, Trace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Reals = NDArray[np.float64]
+
+VALIDATED = Path(__file__).with_name("validated.json")
+COMMAND = "python experiments/h200_validation/run.py --bands"
+SOURCES = (  # that a prediction comes from
+    "gpusim.contention",
+    "gpusim.engine",
+    "gpusim.io.dataset",
+    "gpusim.io.ncu",
+    "gpusim.occupancy",
+    "gpusim.policies.base",
+    "gpusim.policies.hardware",
+    "gpusim.trace",
+    "gpusim.validate",
+)
+SIZES_US = (0.0, 25.0, 50.0, 100.0)  # least mean times of a call, of the classes by which errors are told apart
+FEWEST_POINTS = 10  # measured, for an error to be quoted
+TENSOR_SHARE = 0.05  # of its time that a kernel on tensor cores keeps their pipe busy: of FP32 kernels at most 0.02
+MOST_STREAMS = 4  # at once that were measured: the branches of an inception module
+SHARED_US = 1e-6  # shorter than that two streams are not side by side
+HANDOVER = 0.01  # of the SMs' time: a split in which streams meet on an SM for no longer is one all the same [D]
+STALE = "not validated for this version"
+
+SHARING = {  # experiment: how its kernels have the GPU
+    "modules_serial": "in streams",
+    "streams": "in streams",
+    "modules_streams": "in streams",
+    "sm_curve": "on a part of the SMs",
+    "green": "on a part of the SMs",
+    "quota": "mixed on an SM",
+}
+
+
+UNMEASURED = {  # limits, of `gpusim.result.LIMITS`, that no experiment had
+    "memory slices": "memory slices",
+    "evictions": "evicted blocks",
+    "shares": "shares of throughput",
+}
+
+
+class ErrorBand(TypedDict):
+    """The error that was found when predictions of this kind were scored."""
+
+    experiment: str
+    mape_percent: float
+
+
+class HowWrong(NamedTuple):
+    """What is known of an answer's error: a band, or why there is none."""
+
+    band: ErrorBand | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is run, as far as it decides whether its like was measured.
+
+    Attributes:
+        call_us: mean time of a library call (an operation), its kernels' recorded durations summed.
+        kinds: of its kernels: ``FP32``, ``TF32`` (on tensor cores), ``FFT``.
+    """
+
+    call_us: float
+    kinds: frozenset[str]
+
+
+def work_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) -> Work:
+    """Size and kinds of some calls.
+
+    Args:
+        calls: the kernels of each, and how often it is made; at least one.
+        sm_count: SMs of the GPU that recorded them.
+    """
+    total_us, count, kinds = 0.0, 0, set()
+    for launches, times in calls:
+        total_us += times * sum(launch.duration_us for launch in launches)
+        count += times
+        kinds |= {kind_of(launch, sm_count) for launch in launches}
+    return Work(total_us / count, frozenset(kinds))
+
+
+def kind_of(launch: KernelLaunch, sm_count: int) -> str:
+    """Whether a kernel computes on tensor cores (TF32), transforms (FFT), or neither (FP32)."""
+    mix = launch.mix
+    cycles = (mix.tensor_cycles, mix.active_cycles_avg) if mix is not None else (None, None)
+    if cycles[0] and cycles[1] and cycles[0] * launch.blocks > TENSOR_SHARE * cycles[1] * sm_count:
+        return "TF32"
+    return "FFT" if "fft" in launch.name.lower() else "FP32"
+
+
+# ---- what was measured -----------------------------------------------------------------------------------------------
+
+
+def model_identity(gpu: GPU) -> str:
+    """A hash of the sources and of the GPU's values that can change a prediction."""
+    return fingerprint.data([fingerprint.modules(*SOURCES), gpu])[:16]
+
+
+def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
+    """What was measured, for `validated.json`.
+
+    Args:
+        points: of each scored prediction the experiment (a name in `SHARING`), the work, the absolute error in percent.
+
+    Returns:
+        ``bands``: for each experiment and class of size, from and to which mean time of a call (us) it reaches, how
+        many points it has and their mean error, once of all and once of those with TF32 kernels; ``kinds``: what
+        kernels were measured, by `SHARING`.
+    """
+    found, kinds = [], dict[str, set[str]]()
+    for experiment, sharing in SHARING.items():
+        mine = [(work, error) for name, work, error in points if name == experiment]
+        seen = Counter(kind for work, _ in mine for kind in work.kinds)
+        kinds.setdefault(sharing, set()).update(kind for kind, count in seen.items() if count >= FEWEST_POINTS)
+        sizes = [work.call_us for work, _ in mine]
+        for (least, most), tf32 in product(pairwise((*SIZES_US, inf)), (False, True)):
+            errors = [e for work, e in mine if least <= work.call_us < most and tf32 <= ("TF32" in work.kinds)]
+            if len(errors) >= FEWEST_POINTS:
+                found.append(
+                    {
+                        "experiment": experiment,
+                        "from_us": max(least, floor(min(sizes))),
+                        "to_us": min(most, ceil(max(sizes))),
+                        "tf32": tf32,
+                        "points": len(errors),
+                        "mape_percent": round(fsum(errors) / len(errors), 2),
+                    }
+                )
+    return {"bands": found, "kinds": {sharing: sorted(names) for sharing, names in kinds.items()}}
+
+
+# ---- what a replay did -----------------------------------------------------------------------------------------------
+
+
+def error_band(result: Result, trace: Trace, gpu: GPU) -> HowWrong:
+    """The error that was measured of replays like this one; else, in a few words, why there is none.
+
+    Args:
+        result: of a replay.
+        trace: what was replayed.
+        gpu: where.
+    """
+    measured = json.loads(VALIDATED.read_text(encoding="utf-8")).get(gpu.name)
+    never = _unlike_any_recording(trace, gpu, measured)
+    if measured is None or never:
+        return _never(never)
+    experiment, never = experiment_of(result)
+    if never:
+        return _never(never)
+    work = _work(result, trace, gpu)
+    unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
+    if unmeasured:
+        return _never(f"{' and '.join(unmeasured)} {SHARING[experiment]}")
+    tf32 = "TF32" in work.kinds
+    mine = [band for band in measured["bands"] if band["experiment"] == experiment and band["tf32"] <= tf32]
+    fitting = [band for band in mine if band["from_us"] <= work.call_us <= band["to_us"]]
+    if not fitting:
+        short = not mine or work.call_us < mine[-1]["to_us"]
+        return _never(f"calls this {'short' if short else 'long'}")
+    if measured["model"] != model_identity(gpu):
+        return HowWrong(None, STALE)
+    return HowWrong({"experiment": experiment, "mape_percent": fitting[-1]["mape_percent"]}, "")
+
+
+def experiment_of(result: Result) -> tuple[str, str]:
+    """The experiment that shared a GPU as a replay did; or, second, what of it was in none."""
+    limits = result.limits
+    unmeasured = [words for limit, words in UNMEASURED.items() if limit in limits]
+    if unmeasured:
+        return "", unmeasured[0]
+    at_once = streams_at_once(result)
+    if at_once > MOST_STREAMS:
+        return "", f"{at_once} streams at once"
+    if at_once < 2:
+        if "blocks" in limits:
+            return "", "quotas of one kernel alone"
+        return ("sm_curve" if "SMs" in limits else "modules_serial"), ""
+    if not limits & {"SMs", "blocks"}:
+        if "queues" in limits:
+            return "", "several queues without quotas"
+        return ("streams" if len(result.stream_runs) <= 2 else "modules_streams"), ""
+    if not result.placements:
+        return "", "where blocks ran was not kept"
+    mixed = streams_on_an_sm(result)
+    if mixed < 2:
+        return "green", ""
+    if "blocks" not in limits:
+        return "", "SM sets that overlap"
+    return ("quota", "") if mixed == 2 else ("", f"{mixed} streams mixed on an SM")
+
+
+def streams_at_once(result: Result) -> int:
+    """How many streams had blocks on the GPU at once, at most."""
+    import numpy as np
+
+    begun, ended = (np.array([getattr(run, at) for run in result.kernel_runs]) for at in ("start_us", "end_us"))
+    return _most(*_at_once(_stream_numbers(result), begun, ended))
+
+
+def streams_on_an_sm(result: Result) -> int:
+    """How many streams had blocks on one SM at once, at most; 1 where those were handovers (`HANDOVER`)."""
+    import numpy as np
+
+    stream = _stream_numbers(result)
+    columns = [
+        (np.full(len(sms), stream[run]), np.asarray(sms), np.asarray(starts), np.asarray(ends))
+        for run, (sms, _, starts, ends) in result.placements.launches
+    ]
+    stream, sm, begun, ended = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    by_sm = np.argsort(sm, kind="stable")
+    most, mixed_us, busy_us = 1, 0.0, 0.0
+    for rows in np.split(by_sm, np.flatnonzero(np.diff(sm[by_sm])) + 1):
+        spans_us, streams = _at_once(stream[rows], begun[rows], ended[rows])
+        most = max(most, _most(spans_us, streams))
+        mixed_us += float(spans_us[streams > 1].sum())
+        busy_us += float(spans_us[streams > 0].sum())
+    return most if mixed_us > HANDOVER * busy_us else 1
+
+
+def _stream_numbers(result: Result) -> Ints:
+    """The stream of each kernel, by its position among the streams."""
+    import numpy as np
+
+    number = {run.stream: i for i, run in enumerate(result.stream_runs)}
+    return np.array([number[run.stream] for run in result.kernel_runs], dtype=np.int64)
+
+
+def _at_once(stream: Ints, starts: Reals, ends: Reals) -> tuple[Reals, Ints]:
+    """How many streams have a span from ``starts`` to ``ends`` at once: pieces of time (us), and the number in each."""
+    import numpy as np
+
+    times = np.unique(np.concatenate((starts, ends)))
+    first, last = np.searchsorted(times, starts), np.searchsorted(times, ends)
+    count = np.zeros(max(0, len(times) - 1), dtype=np.int64)
+    for one in np.unique(stream):
+        mine = stream == one
+        change = np.bincount(first[mine], minlength=len(times)) - np.bincount(last[mine], minlength=len(times))
+        count += np.cumsum(change)[:-1] > 0
+    return np.diff(times), count
+
+
+def _most(spans_us: Reals, counts: Ints) -> int:
+    return int(counts[spans_us > SHARED_US].max(initial=0))
+
+
+def _unlike_any_recording(trace: Trace, gpu: GPU, measured: Mapping[str, Any] | None) -> str:
+    """What of the trace or the GPU was never measured; empty: nothing."""
+    if measured is None:
+        return f"nothing measured on {gpu.name}"
+    if gpu.name not in gpu_names() or load_gpu(gpu.name) != gpu:
+        return f"not {gpu.name} as it ships"
+    if trace.device != gpu.name:
+        return f"recorded on {trace.device}"
+    operations = list(trace.operations())
+    if any(isinstance(op, Copy | Host) for op in operations):
+        return "copies or host work"
+    if not all(launch.counts(ALL_COUNTERS) for op in operations for launch in op.launches()):
+        return "kernels without counters"
+    return ""
+
+
+def _work(result: Result, trace: Trace, gpu: GPU) -> Work:
+    times = Counter(run.operation for run in result.operation_runs)
+    return work_of(((op.launches(), times[op.id]) for op in trace.operations()), gpu.sm_count)
+
+
+def _never(why: str) -> HowWrong:
+    return HowWrong(None, f"never validated: {why}")
