@@ -819,6 +819,8 @@ def _parsed(text: str, source: Path | None, hook: Callable[[list[tuple[str, Any]
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
         raise InputError(source, place, f"is not JSON ({error.msg})", "a trace in JSON") from None
+    except InputError:
+        raise
     except RecursionError:
         raise InputError(source, "", "is nested too deeply", "a trace in JSON") from None
     except ValueError:
