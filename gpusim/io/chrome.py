@@ -18,6 +18,7 @@ from gpusim.io import source
 EVENTS = "traceEvents"
 LONGEST_VALUE = 2**26  # characters of one event or of one member beside the events
 
+_BLANK = " \t\n\r"
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BARE_WORD = re.compile(r"-?(?:N/A|inf|nan)(?![A-Za-z])")
 _LOOKAHEAD = 16  # characters: a literal or an escape that is cut fails so close to the end
@@ -34,7 +35,7 @@ def members(path: Path) -> Iterator[tuple[str, Any]]:
     window = _Window(path)
     opening = window.peek()
     if opening == "[":
-        yield from ((EVENTS, event) for event in _items(window))
+        yield from _events(window)
     elif opening == "{":
         yield from _object(window)
     else:
@@ -52,7 +53,7 @@ def _object(window: _Window) -> Iterator[tuple[str, Any]]:
         name = window.value()
         window.take(":")
         if name == EVENTS and window.peek() == "[":
-            yield from ((EVENTS, event) for event in _items(window))
+            yield from _events(window)
         else:
             yield str(name), window.value()
         if window.peek() == "}":
@@ -61,11 +62,11 @@ def _object(window: _Window) -> Iterator[tuple[str, Any]]:
         window.take(",")
 
 
-def _items(window: _Window) -> Iterator[Any]:
+def _events(window: _Window) -> Iterator[tuple[str, Any]]:
     window.take("[")
     more = window.peek() != "]"
     while more:
-        yield window.value()
+        yield EVENTS, window.value()
         window.count += 1
         more = window.peek() == ","
         if more:
@@ -92,6 +93,8 @@ class _Window:
 
     def peek(self) -> str:
         """The next character that is no blank; empty at the end of the file."""
+        if self._at < len(self._text) and self._text[self._at] not in _BLANK:
+            return self._text[self._at]
         while True:
             self._at = self._blanks(self._text, self._at).end()
             if self._at < len(self._text):
