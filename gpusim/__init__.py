@@ -26,7 +26,8 @@ _HOME = {
     "InputError": "gpusim.common.errors",
     "Trace": "gpusim.trace.format",
     "load_gpu": "gpusim.hardware.gpu",
-    "load_trace": "gpusim.trace.format",
+    "load_trace": "gpusim.trace.file",
+    "occupancy": "gpusim.model.occupancy",
     "replay": "gpusim.studies.replay",
 }
 
@@ -34,8 +35,6 @@ __all__ = ["GPU", "InputError", "Trace", "load_gpu", "load_trace", "occupancy", 
 
 
 def __getattr__(name: str) -> Any:
-    if name == "occupancy":  # a module that can be called: see there
-        return import_module("gpusim.occupancy")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

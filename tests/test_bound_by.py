@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpusim import load_gpu, load_trace
-from gpusim.engine.replay import Kernels, replay
+from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.replay import replay
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Partition, View
 from gpusim.trace.format import Trace

@@ -13,7 +13,8 @@ from tiny import convolution, copy, host, kernel, launch, played, run_of, spans,
 
 from gpusim import InputError
 from gpusim import replay as replayed
-from gpusim.engine.replay import Kernels, solo_makespans
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.solo import solo_makespans
 from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import LoopArrivals, TimesArrivals, _Operation

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from oracle import slow_sms
 from strategies import traces
 
 from gpusim import load_gpu, load_trace
-from gpusim.engine.replay import Kernels, replay
+from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.block_processes import slow_sms
+from gpusim.engine.replay import replay
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
 

@@ -18,8 +18,10 @@ from strategies import kernels, traces
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate import fit as anchor
 from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.solo import solo_makespans
 from gpusim.calibrate.transfer import transferred
-from gpusim.engine.replay import Kernels, replay, solo_makespans
+from gpusim.engine.replay import replay
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policies
 from gpusim.results.result import Result

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from strategies import traces
 
 from gpusim import load_gpu, load_trace
-from gpusim.engine.replay import Kernels, makespan_us, stream_ends
+from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.replay import stream_ends
 from gpusim.engine.serial import in_order, is_chain
 from gpusim.policies.hardware import Serial
+from gpusim.studies.rules import makespan_us
 from gpusim.trace.format import Trace
 
 H200 = load_gpu("h200")

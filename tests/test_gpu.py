@@ -14,16 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.common.errors import InputError
-from gpusim.hardware.gpu import (
-    GPUFile,
-    ModelConstants,
-    SMLimits,
-    compute_capabilities,
-    gpu_names,
-    load_gpu,
-    sm_limits,
-    unverified_limits,
-)
+from gpusim.hardware.compute_capability import SMLimits, compute_capabilities, sm_limits, unverified_limits
+from gpusim.hardware.gpu import GPUFile, ModelConstants, gpu_names, load_gpu
 
 NAMES = [
     *("a100-40", "a100-80", "h100-pcie", "h100-sxm", "h200", "k40c", "k80", "l40s", "p100"),

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from gpusim import load_gpu, load_trace, replay
 from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.transfer import transferred
-from gpusim.engine.replay import Kernels
 from gpusim.hardware.what_if import what_if
-from gpusim.results.result import USES, Result
+from gpusim.results.result import Result
+from gpusim.results.runs import USES
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix
 from gpusim.trace.operations import Kernel, Stream

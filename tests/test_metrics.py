@@ -19,7 +19,8 @@ from gpusim.results.metrics import (
     speedup,
     utilisation,
 )
-from gpusim.results.result import USES, RequestRun, Result, StreamRun, Usage
+from gpusim.results.result import Result
+from gpusim.results.runs import USES, RequestRun, StreamRun, Usage
 
 
 def stream(name: str, end_us: float, solo_us: float, release_us: float = 0.0) -> StreamRun:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import gpusim
 from gpusim.common.errors import InputError
-from gpusim.hardware.gpu import GPU, compute_capabilities, load_gpu, sm_limits
+from gpusim.hardware.compute_capability import compute_capabilities, sm_limits
+from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.model.occupancy import Footprint, Occupancy, exceeded, fits, footprint, occupancy
 
 H200 = load_gpu("h200")

@@ -14,8 +14,9 @@ from tiny import trace as by_hand
 
 from gpusim import InputError, load_gpu, load_trace
 from gpusim import replay as replay_any
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.solo import solo_makespans
 from gpusim.engine import replay as engine
-from gpusim.engine.replay import Kernels, solo_makespans
 from gpusim.policies.oracles import OracleInterSM
 from gpusim.policies.registry import policies, policy_from
 from gpusim.studies.oracle import distance, oracle_of, search

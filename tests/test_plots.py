@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from gpusim.results import plots
 from gpusim.results.plots import TIME_STEPS, gantt, occupancy, operation_labels, sm_image, stream_colour
-from gpusim.results.result import KernelRun, OperationRun, Placement, Result, StreamRun, Usage
+from gpusim.results.result import Result
+from gpusim.results.runs import KernelRun, OperationRun, Placement, StreamRun, Usage
 
 
 def run(stream: str, start_us: float, end_us: float, operation: str = "") -> KernelRun:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import traces
 
 from gpusim import load_gpu, load_trace, replay
-from gpusim.engine.replay import Kernels
+from gpusim.calibrate.kernels import Kernels
 from gpusim.policies.oracles import Oracle
 from gpusim.policies.registry import parameters_of, policies, policy_from
 from gpusim.results.result import Result

@@ -13,8 +13,10 @@ from strategies import traces
 from views import kernel, view_of
 
 from gpusim import load_gpu, load_trace
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.errors import InputError
-from gpusim.engine.replay import Kernels, replay, solo_makespans
+from gpusim.engine.replay import replay
 from gpusim.model.occupancy import Footprint
 from gpusim.policies.cd_search import Walk
 from gpusim.policies.inference import critical_sms, occupancy_together, sms_wanted

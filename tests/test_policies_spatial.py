@@ -13,7 +13,8 @@ from strategies import traces
 from tiny import convolution, host, kernel, launch, played, run_of, spans, stream, times, tiny
 
 from gpusim import InputError, load_gpu
-from gpusim.engine.replay import Kernels, replay
+from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.replay import replay
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, View
 from gpusim.policies.registry import policy_from

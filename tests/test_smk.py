@@ -12,8 +12,9 @@ from views import kernel as kernel_view
 from views import view_of
 
 from gpusim import load_gpu, load_trace, replay
-from gpusim.calibrate.fit import KernelModel, anchored
+from gpusim.calibrate.fit import anchored
 from gpusim.model import rounds
+from gpusim.model.kernel import KernelModel
 from gpusim.model.rounds import round_rates
 from gpusim.policies.smk import warp_quota
 from gpusim.results.result import Result

@@ -14,7 +14,8 @@ import pytest
 from tiny import kernel, stream, tiny, trace
 
 from gpusim import load_gpu, load_trace
-from gpusim.engine.replay import Kernels, replay
+from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.replay import replay
 from gpusim.policies.registry import policies
 from gpusim.results.metrics import metrics
 

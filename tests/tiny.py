@@ -9,7 +9,8 @@ from typing import Any
 from gpusim import load_gpu, replay
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Policy
-from gpusim.results.result import KernelRun, Result
+from gpusim.results.result import Result
+from gpusim.results.runs import KernelRun
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Copy, Host, Kernel

@@ -40,8 +40,8 @@ from workloads import (
 )
 
 import gpusim
+from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import atomic_write
-from gpusim.engine.replay import solo_makespans
 from gpusim.results.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
 from gpusim.trace.file import load_trace

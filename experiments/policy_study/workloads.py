@@ -8,7 +8,7 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
-from gpusim.engine.replay import Kernels
+from gpusim.calibrate.kernels import Kernels
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace

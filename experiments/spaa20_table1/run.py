@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import atomic_write
 from gpusim.common.tables import number
-from gpusim.engine.replay import Kernels, solo_makespans
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.model.occupancy import exceeded, footprint, occupancy
 from gpusim.results.plots import COLOURS, new_figure, save_figure

@@ -7,26 +7,22 @@ of the jitter, are chosen so that mean resident warps and active SMs of that rep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from math import fsum
+from dataclasses import replace
 
 from gpusim.common.errors import InputError
-from gpusim.engine.compiled import tell_if_plain
-from gpusim.engine.core import NEVER, MixRates, Resolve, SMArray, Stretch
-from gpusim.engine.core import Mix as SlotMix
+from gpusim.engine.core import NEVER
+from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
     MOST_BUSY,
-    SHARED,
     MemoryLoad,
     Sharing,
-    age_shares,
-    memory_stretch,
-    mix_times,
+    memory_stall_share,
     sharing,
+    time_at,
     unstretched,
 )
+from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import Footprint, footprint, occupancy
 from gpusim.trace.kernels import KernelLaunch, Mix
 
@@ -36,120 +32,6 @@ GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 PERSISTENT_SHARE = 0.9  # of the SMs that a persistent kernel's grid covers at least [D]
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
-LOAD_STEP = 0.02  # of a memory domain, after which its stretch is worked out anew
-
-
-@dataclass(frozen=True, slots=True)
-class KernelModel:
-    """A launch as the engine replays it.
-
-    Attributes:
-        launch: as recorded.
-        blocks: thread blocks.
-        persistent: its grid is sized to the SMs that it may use, and its blocks divide the work.
-        footprint: what a resident block holds of an SM.
-        blocks_per_sm: most resident blocks of this kernel alone.
-        sm_count: SMs of the GPU that it is replayed on.
-        carveout_bytes: shared memory that an idle SM is set to for it.
-        sharing: what its warps ask of an SM.
-        unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
-        load: what one such block adds to the load of L2 and DRAM.
-        resident_share: mean resident blocks of an SM alone, as recorded, over the most.
-        own_load: load of its blocks when it has the whole device to itself: it follows from the rest.
-        age_preference: how strongly old blocks go before young ones.
-        jitter: standard deviation of a block's work.
-        latency_us: launch latency.
-        issue_us: SM-time of all issue slots that a block needs.
-        dram_share_us: share of the sustained DRAM bandwidth x time that a block needs.
-        l2_share_us: the same of what L2 sustains.
-        solo_us: what it takes alone on the whole GPU: the recorded duration on the recording GPU.
-        seed: of the jitter; the same for the same launch.
-    """
-
-    launch: KernelLaunch
-    blocks: int
-    persistent: bool
-    footprint: Footprint
-    blocks_per_sm: int
-    sm_count: int
-    carveout_bytes: int
-    sharing: Sharing
-    unit_us: float
-    load: MemoryLoad
-    resident_share: float
-    age_preference: float
-    jitter: float
-    latency_us: float
-    issue_us: float
-    dram_share_us: float
-    l2_share_us: float
-    solo_us: float
-    seed: int
-    own_load: MemoryLoad = field(init=False)
-
-    def __post_init__(self) -> None:
-        residents = self.resident_share * self.most_resident
-        alone = residents * self.sm_count / _time_at(self.sharing, residents)
-        object.__setattr__(self, "own_load", MemoryLoad(self.load.dram * alone, self.load.l2 * alone))
-
-    @property
-    def most_resident(self) -> int:
-        """Most resident blocks of an SM when it has the device to itself."""
-        return min(self.blocks_per_sm, -(-self.blocks // self.sm_count))
-
-    @property
-    def full_pace(self) -> float:
-        """Progress of all blocks that it can have resident alone, L2 and DRAM free; 1: that of a block as recorded."""
-        most = self.most_resident
-        full = min(self.sm_count, self.blocks - (most - 1) * self.sm_count)  # SMs that hold the most; others 1 less
-        pace = full * most / mix_times([(self.sharing, most)])[0]
-        if most > 1:
-            pace += (self.sm_count - full) * (most - 1) / mix_times([(self.sharing, most - 1)])[0]
-        return pace
-
-    @property
-    def most_share_us(self) -> float:
-        """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
-        pace = self.full_pace
-        return self.unit_us * memory_stretch(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
-
-    @property
-    def need(self) -> tuple[int, int, int, int]:
-        """Registers, shared memory bytes, warps and block slots of one resident block."""
-        f = self.footprint
-        return (f.registers, f.shared_memory_bytes, f.warps, f.slots)
-
-    def on(self, sms: int) -> KernelModel:
-        """The kernel as it launches on some SMs: a persistent one has no more blocks than SMs, each doing more."""
-        if not self.persistent or not 0 < sms < self.blocks:
-            return self
-        more = self.blocks / sms
-        return replace(
-            self,
-            blocks=sms,
-            unit_us=self.unit_us * more,
-            issue_us=self.issue_us * more,
-            dram_share_us=self.dram_share_us * more,
-            l2_share_us=self.l2_share_us * more,
-        )
-
-    def busy_us(self, resource: str) -> float:
-        """Time of a shared resource of an SM (a name in `gpusim.model.contention.SHARED`) that one block takes."""
-        return self.sharing.warps_per_scheduler * self.sharing.demands[SHARED.index(resource)] * self.unit_us
-
-
-def mix_rates(
-    residents: list[tuple[KernelModel, int]], least: Sequence[float] = ()
-) -> tuple[list[float], float, float]:
-    """Progress of one block of each kernel of a mix (1/us, mean over its blocks), and the mix's memory loads.
-
-    ``least`` limits how fast each may be, as in `mix_times`.
-    """
-    times = mix_times([(model.sharing, count) for model, count in residents], least)
-    rates = [1.0 / (model.unit_us * time) for (model, _), time in zip(residents, times, strict=True)]
-    dram = fsum(count * model.load.dram / time for (model, count), time in zip(residents, times, strict=True))
-    l2 = fsum(count * model.load.l2 / time for (model, count), time in zip(residents, times, strict=True))
-    return rates, dram, l2
 
 
 def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
@@ -161,7 +43,7 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     model = _shape(launch, gpu, place)
     recorded = launch.duration_us
     latency = min(gpu.model.launch_latency_us, LATENCY_SHARE * recorded)
-    best, makespan = _fitted(model, gpu)
+    best, makespan = _fitted(model, launch.mix, gpu)
     fitted = replace(best, unit_us=best.unit_us * (recorded - latency) / makespan)
     most = fitted.most_share_us
     return replace(
@@ -174,94 +56,22 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     )
 
 
-def _fitted(model: KernelModel, gpu: GPU) -> tuple[KernelModel, float]:
+def _fitted(model: KernelModel, mix: Mix | None, gpu: GPU) -> tuple[KernelModel, float]:
     """The kernel with the age preference and seed that replay its recording well, and its makespan alone (us).
 
     A later pair replaces the one held where its misfit is less by more than `PARSIMONY`; below `GOOD_FIT` is enough.
     """
     best, best_misfit, best_us = model, NEVER, 0.0
-    for preference in _preferences(model):
-        for seed in SEEDS if model.launch.mix is not None else SEEDS[:1]:
+    for preference in _preferences(model, mix):
+        for seed in SEEDS if mix is not None else SEEDS[:1]:
             tried = replace(model, age_preference=preference, seed=seed)
             makespan, residents, active = run_alone(tried, gpu)
-            misfit = _misfit(tried, residents, active)
+            misfit = _misfit(tried, mix, residents, active)
             if misfit < best_misfit - PARSIMONY:
                 best, best_misfit, best_us = tried, misfit, makespan
             if best_misfit < GOOD_FIT:
                 return best, best_us
     return best, best_us
-
-
-def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
-    """Replay one launch alone on the whole GPU, without launch latency.
-
-    Returns:
-        Makespan (us), mean resident blocks of an SM while it was active, and the SMs' mean active share of the
-        makespan.
-    """
-
-    def resolve(mix: SlotMix) -> MixRates:
-        count = mix[0][1]
-        rates, dram, l2 = mix_rates([(model, count)])
-        return [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
-
-    def stretch(_domain: int, dram: float, l2: float) -> dict[int, float]:
-        return {0: memory_stretch(dram, l2, model.own_load)}
-
-    array = sm_array(gpu, 1, resolve, stretch)
-    submit(array, 0, model)
-    array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
-    array.set_line([0], [0])
-    array.dispatch()
-    array.advance(NEVER)
-    held, active = array.block_time(), fsum(end - start for _, _, start, end in array.spans(0))
-    return array.now, held / active, active / gpu.sm_count / array.now
-
-
-def submit(array: SMArray, slot: int, model: KernelModel) -> None:
-    """Make a launch known to the SMs under a slot."""
-    array.submit(
-        slot,
-        model.blocks,
-        model.need,
-        model.carveout_bytes,
-        model.jitter,
-        model.seed,
-        model.issue_us,
-        model.dram_share_us,
-        model.l2_share_us,
-    )
-
-
-def sm_array(
-    gpu: GPU,
-    slots: int,
-    resolve: Resolve,
-    stretch: Stretch,
-    domains: list[int] | None = None,
-    capacity: Sequence[float] = (1.0,),
-) -> SMArray:
-    """The SMs of a GPU, empty; ``domains`` and ``capacity`` as in `SMArray`, one domain with all of it by default."""
-    tell_if_plain()
-    limits = gpu.limits
-    domains = domains if domains is not None else [0] * gpu.sm_count
-    return SMArray(
-        gpu.sm_count,
-        limits.max_blocks_per_sm,
-        slots,
-        (
-            limits.registers_per_sm,
-            limits.shared_memory_per_sm_bytes,
-            limits.max_warps_per_sm,
-            limits.max_blocks_per_sm,
-        ),
-        list(range(gpu.sm_count)),
-        domains,
-        list(capacity),
-        resolve,
-        stretch,
-        LOAD_STEP,
-    )
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, sm_count: int) -> bool:
@@ -296,7 +106,9 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
     )
     load, free = _memory(launch, kernel, residents, gpu)
     return KernelModel(
-        launch=launch,
+        name=launch.name,
+        stream=launch.stream,
+        memory_stall_share=memory_stall_share(launch.mix),
         blocks=launch.blocks,
         persistent=is_persistent(launch, fit.blocks_per_sm, gpu.sm_count),
         footprint=foot,
@@ -331,15 +143,8 @@ def _memory(launch: KernelLaunch, kernel: Sharing, residents: float, gpu: GPU) -
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (duration * _active_share(launch.mix))
     free = unstretched(dram, l2)
     dram, l2 = min(dram, MOST_BUSY) / free, min(l2, MOST_BUSY) / free
-    whole, time = residents * gpu.sm_count, _time_at(kernel, residents)
+    whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole), free
-
-
-def _time_at(kernel: Sharing, residents: float) -> float:
-    """Time per instruction at a mean number of resident blocks, relative to the recording: linear in between."""
-    low = int(residents)
-    time = mix_times([(kernel, low)])[0]
-    return time + (residents - low) * (mix_times([(kernel, low + 1)])[0] - time) if residents > low else time
 
 
 def _issue_us(launch: KernelLaunch, gpu: GPU) -> float:
@@ -388,16 +193,14 @@ def carveout(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU
     return gpu.limits.shared_memory_per_sm_bytes
 
 
-def _preferences(model: KernelModel) -> tuple[float, ...]:
-    mix = model.launch.mix
+def _preferences(model: KernelModel, mix: Mix | None) -> tuple[float, ...]:
     if mix is None or mix.achieved_warps_per_sm is None or model.blocks_per_sm == 1:
         return AGE_PREFERENCES[:1]
     return AGE_PREFERENCES
 
 
-def _misfit(model: KernelModel, residents: float, active: float) -> float:
+def _misfit(model: KernelModel, mix: Mix | None, residents: float, active: float) -> float:
     """How far mean resident warps and the active share of the SMs are from the recorded ones."""
-    mix = model.launch.mix
     if mix is None or mix.achieved_warps_per_sm is None:
         return 0.0
     misfit = abs(residents * model.footprint.warps / max(mix.achieved_warps_per_sm, 1e-9) - 1.0)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpusim.calibrate.fit import KernelModel, carveout, run_alone
+from gpusim.calibrate.fit import carveout
 from gpusim.common.errors import InputError
+from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import MemoryLoad
+from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import footprint, occupancy
+from gpusim.trace.kernels import KernelLaunch
 
 
-def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> KernelModel:
+def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: GPU, place: str) -> KernelModel:
     """The kernel on another GPU.
 
     Latency keeps its cycles, so it scales with the clock, but is no less than a turn. A turn at a pipe keeps its
@@ -21,7 +24,6 @@ def transferred(model: KernelModel, source: GPU, target: GPU, place: str) -> Ker
     Raises:
         InputError: no SM of the target holds a block.
     """
-    launch = model.launch
     shared = launch.shared_memory_per_block_bytes
     fit = occupancy(
         target,

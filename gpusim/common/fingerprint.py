@@ -29,7 +29,7 @@ COMMENT = re.compile("#.*")
 
 
 def model_sources() -> str:
-    """A hash of the sources that a replay's result comes from: `gpusim.studies.replay`, all that it imports, and all policies."""
+    """A hash of the sources of a replay's result: `gpusim.studies.replay`, all that it imports, and all policies."""
     return sources("gpusim.studies.replay", "gpusim.policies")
 
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import fsum
 from typing import Any
 
 import simpy
 
-from gpusim.calibrate.fit import KernelModel, mix_rates, sm_array, submit
 from gpusim.common.errors import InputError
+from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
+from gpusim.engine.sm_array import sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares, binding, capped_time, memory_stall_share, memory_stretch
+from gpusim.model.contention import age_shares, binding, capped_time, memory_stretch
+from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Domains, Grant, KernelView, Policy, View
-from gpusim.results.result import Placements, Shares, Spans, Usage
+from gpusim.results.runs import Placements, Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
@@ -43,10 +45,10 @@ class Launch:
         stream, stream_index, priority: of its operation.
         queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
         done: succeeds at its end.
-        ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.result.KernelRun`; start and dispatched at its end.
+        ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.runs.KernelRun`; the middle two at its end.
         slot: where the SMs know it; None before its launch latency has passed.
         admitted: the policy has let it start.
-        bound_us: time by the resource that bound it.
+        bound_by: resource that bound it most of the time; at its end.
         turn: as in `gpusim.policies.interface.KernelView`.
         view: what policies see of it while that stays as it is.
     """
@@ -64,7 +66,7 @@ class Launch:
     end_us: float = -1.0
     slot: int | None = None
     admitted: bool = False
-    bound_us: dict[str, float] = field(default_factory=dict)
+    bound_by: str = "latency"
     spans: Spans | None = None
     turn: int = 0
     view: KernelView | None = None
@@ -72,7 +74,7 @@ class Launch:
     @property
     def internal(self) -> bool:
         """Whether it runs on a stream that a library opened itself."""
-        return self.model.launch.stream != "main"
+        return self.model.stream != "main"
 
 
 class Device:
@@ -133,10 +135,9 @@ class Device:
         self._blocks_ended = 0  # of launches that have ended
         self._idle: simpy.Event | None = None
         self._wake_us = NEVER
-        self._noted_us = 0.0
-        self._bound_by: dict[int, str] = {}  # what binds each slot since then
+        self._bottlenecks = Bottlenecks(self._sms, self._model, self._domain_share)
         self.finished: list[Launch] = []
-        self.limits: set[str] = {"memory slices"} if domains else set()  # of `gpusim.results.result.LIMITS`, met so far
+        self.limits: set[str] = {"memory slices"} if domains else set()  # of `gpusim.results.runs.LIMITS`, met so far
         env.process(self._run())
 
     def launch(
@@ -191,7 +192,7 @@ class Device:
             elif horizon < NEVER:
                 yield self._settled(max(0.0, horizon - self._env.now))
             elif self._sms.now == before:
-                stuck = ", ".join(launch.model.launch.name[:40] for launch in self._slots.values())
+                stuck = ", ".join(launch.model.name[:40] for launch in self._slots.values())
                 raise InputError(None, named(self._policy), f"leaves blocks of {stuck} waiting for ever")
 
     def _settled(self, delay: float) -> simpy.Event:
@@ -208,9 +209,9 @@ class Device:
             self._sms.now = max(self._sms.now, now)
 
     def _end(self, slot: int) -> None:
-        self._note_bounds()
+        self._bottlenecks.book()
         launch = self._slots.pop(slot)
-        self._bound_by.pop(slot, None)
+        launch.bound_by = self._bottlenecks.ended(slot)
         launch.start_us = self._sms.started_at(slot)
         launch.dispatched_us = self._sms.dispatched(slot)
         launch.end_us = self._sms.now
@@ -337,7 +338,7 @@ class Device:
 
     def _place(self) -> None:
         """Tell the SMs who may place blocks where, and let them."""
-        self._note_bounds()
+        self._bottlenecks.book()
         line = [grant for grant in self._grants.values() if self._launches[grant.kernel].slot is not None]
         self._limit(line)
         if len({grant.queue for grant in line}) > 1:
@@ -353,7 +354,7 @@ class Device:
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_line([_slot(self._launches[grant.kernel]) for grant in line], [grant.queue for grant in line])
         self._sms.dispatch()
-        self._bound_by = {slot: self._bound_now(launch) for slot, launch in self._slots.items()}
+        self._bottlenecks.look(self._slots)
 
     def _limit(self, line: Sequence[Grant]) -> None:
         """Take over the shares and quotas that grants are limited to."""
@@ -514,41 +515,12 @@ class Device:
         assert model is not None
         return model
 
-    # ---- what bound whom --------------------------------------------------------------------------------------------
-
-    def _note_bounds(self) -> None:
-        """Book the time since the last note on the resource that bound each kernel when it began."""
-        passed = self._sms.now - self._noted_us
-        self._noted_us = self._sms.now
-        if passed <= 0.0:
-            return
-        for slot, resource in self._bound_by.items():
-            bound_us = self._slots[slot].bound_us
-            bound_us[resource] = bound_us.get(resource, 0.0) + passed
-
-    def _bound_now(self, launch: Launch) -> str:
-        slot = _slot(launch)
-        fullest = self._sms.fullest_sm(slot)
-        mix = self._sms.mix_of(fullest) if fullest >= 0 else ((slot, launch.model.most_resident),)
-        sm = max(0, fullest)
-        residents = [(self._model(s), count) for s, count in mix]
-        index = [s for s, _ in mix].index(slot)
-        dram, l2 = self._sms.load_at(sm)
-        share = self._domain_share[self._sms.domain_at(sm)]
-        return binding(
-            [(model.sharing, count) for model, count in residents],
-            index,
-            dram / share,
-            l2 / share,
-            launch.model.own_load,
-        )
-
 
 def _fixed_view(model: KernelModel) -> dict[str, Any]:
     """The fields of a `KernelView` that depend on the kernel only."""
     own = model.own_load
     return {
-        "name": model.launch.name,
+        "name": model.name,
         "blocks": model.blocks,
         "footprint": model.footprint,
         "blocks_per_sm": model.blocks_per_sm,
@@ -559,7 +531,7 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
         "issue_us": model.busy_us("issue_cycles"),
         "memory_us": model.busy_us("l1_cycles"),
         "dram_us": model.dram_share_us,
-        "memory_stall_share": memory_stall_share(model.launch.mix),
+        "memory_stall_share": model.memory_stall_share,
         "latency_us": model.latency_us,
         "l2_us": model.unit_us * model.load.l2,
     }
@@ -589,7 +561,7 @@ def _limits(grant: Grant) -> _Limits:
 
 
 def _limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
-    """Which of `gpusim.results.result.LIMITS` a grant holds its kernel to; one that may place nothing anywhere only waits."""
+    """Which of `gpusim.results.runs.LIMITS` a grant holds its kernel to; one that may place nothing only waits."""
     if not any(caps):
         return set()
     found = {"SMs"} if not all(caps) else set()

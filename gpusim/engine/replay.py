@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from math import fsum
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import simpy
 
-from gpusim.calibrate.fit import KernelModel, anchored
-from gpusim.calibrate.transfer import transferred
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError
 from gpusim.engine.device import Device, Launch, placements
 from gpusim.engine.host import host_queues, release_times, unready
-from gpusim.engine.serial import Chain, in_order, is_chain
-from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
+from gpusim.hardware.gpu import GPU
+from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import name_of, named
-from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
-from gpusim.policies.registry import policy_from
-from gpusim.results.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
-from gpusim.studies.workload import require_independent
+from gpusim.results.result import Result
+from gpusim.results.runs import KernelRun, OperationRun, RequestRun, StreamRun
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, KernelLaunch, launch_waits
-from gpusim.trace.operations import Convolution, Copy, Host, Kernel, Stream
+from gpusim.trace.operations import Launches, Occupied, Operation, Stream
 
-Operation = Kernel | Convolution | Copy | Host
-
-SEED_STEP = 1_000_003  # between the jitter seeds of two replay seeds
-SEEDS = 2**31
 MOST_TURNS = 32  # in which a stream that restarts is to end once: a turn is what all streams take one after the other
 
 
@@ -39,25 +32,8 @@ class Starved(InputError):
     """A policy leaves a stream behind for as long as the others restart."""
 
 
-class Kernels:
-    """The kernels of a trace as replayed on one GPU, each worked out once; usable for many replays.
-
-    Args:
-        device: the GPU that they were recorded on.
-        gpu: the GPU to replay them on.
-        seed: of the jitter of their blocks; 0: that of the fit to the recording.
-        like: kernels recorded on the same device, whose fits are taken over and added to.
-    """
-
-    def __init__(self, device: GPU, gpu: GPU, seed: int = 0, like: Kernels | None = None) -> None:
-        self.seed = seed
-        self._device = device
-        self._gpu = gpu
-        self._anchored: dict[KernelLaunch, KernelModel] = {} if like is None else like._anchored
-        self._by_seed: dict[int, Kernels] = {seed: self}
-        self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
-        self._same: dict[KernelLaunch, KernelModel] = {}
-        self.alone_us: dict[tuple[object, ...], float] = {}  # operations alone, by their kernels
+class KernelSource(Protocol):
+    """Gives the kernels of a trace as they are to be replayed."""
 
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
         """The model of one launch.
@@ -65,107 +41,43 @@ class Kernels:
         Raises:
             InputError: no SM of the GPU holds a block of it; ``place`` says where in the trace it stands.
         """
-        known = self._models.get(id(launch))
-        if known is not None:
-            return known[1]
-        model = self._same.get(launch)
-        if model is None:
-            model = self._anchored.get(launch)
-            if model is None:
-                model = self._anchored[launch] = anchored(launch, self._device, place)
-            if self._gpu is not self._device:
-                model = transferred(model, self._device, self._gpu, place)
-            if self.seed != 0:
-                model = replace(model, seed=(model.seed + SEED_STEP * self.seed) % SEEDS)
-            self._same[launch] = model
-        self._models[id(launch)] = (launch, model)
-        return model
-
-    def seeded(self, seed: int) -> Kernels:
-        """The same kernels with other jitter."""
-        if seed not in self._by_seed:
-            other = Kernels(self._device, self._gpu, seed, self)
-            other._by_seed = self._by_seed
-            self._by_seed[seed] = other
-        return self._by_seed[seed]
 
 
 def replay(
     trace: Trace,
     gpu: GPU,
-    policy: str | Policy = "leftover",
+    policy: Policy,
+    kernels: KernelSource,
+    solo: Mapping[str, float],
     *,
-    kernels: Kernels | None = None,
-    solo: Mapping[str, float] | None = None,
-    seed: int | None = None,
+    name: str = "",
+    notes: tuple[str, ...] = (),
     restart: bool = False,
     placements: bool = True,
 ) -> Result:
     """Replay a trace.
 
     Args:
-        trace: what was recorded.
+        trace: what ran.
         gpu: where to replay it.
-        policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object.
-        kernels: from an earlier replay of the same kernels on the same GPUs, to save the time of working them out.
-        solo: makespan (us) of each stream alone on the whole GPU, if known.
-        seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording. What kernels
-            take alone stays as it is.
-        restart: every stream starts again when it ends, until each has ended once (`gpusim.results.result.Result.passes`).
+        policy: a fresh one.
+        kernels: those of the trace on that GPU.
+        solo: makespan (us) of each stream alone on the whole GPU.
+        name: of the policy, with its parameters; its own by default.
+        notes: what a reader of the result should know.
+        restart: every stream starts again when it ends, until each has ended once (`Result.passes`).
         placements: keep where the blocks of each launch ran, which is most of the memory that a long replay takes.
 
     Raises:
-        InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever, a
-            trace whose recording GPU is not known; streams that cannot restart
-            (`gpusim.studies.workload.require_independent`).
+        InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
         Starved: a stream that restarts had not ended once after `MOST_TURNS` turns of all of them.
     """
-    device = recording_gpu(trace, gpu)
-    kernels = kernels if kernels is not None else Kernels(device, gpu)
-    kernels = kernels if seed is None else kernels.seeded(seed)
-    chosen = policy_from(policy) if isinstance(policy, str) else policy
-    if solo is None:
-        solo = solo_makespans(trace, gpu, kernels)
-    if restart:
-        require_independent(trace, solo)
-    run = _Replay(trace, gpu, chosen, kernels, MOST_TURNS * sum(solo.values()) if restart else None, placements)
+    run = _Replay(trace, gpu, policy, kernels, MOST_TURNS * fsum(solo.values()) if restart else None, placements)
     run.run()
-    return run.result(solo, policy if isinstance(policy, str) else name_of(chosen), device)
+    return run.result(solo, name or name_of(policy), notes)
 
 
-def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
-    """The GPU that a trace was recorded on: ``gpu`` itself where it is that one, else one that ships.
-
-    Raises:
-        InputError: the trace names a GPU that neither ships nor is ``gpu``.
-    """
-    if trace.device in gpu_names():
-        device = load_gpu(trace.device)
-        return gpu if device == gpu else device
-    if trace.device != gpu.name:
-        raise InputError(
-            None, "device", f"is {quote(trace.device)}", f"one of {', '.join(gpu_names())}, or the GPU replayed on"
-        )
-    return gpu
-
-
-def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:
-    """Only the makespan of a replay."""
-    if type(policy) is Serial and is_chain(trace):
-        return _chain_us(trace, gpu, kernels)
-    return max(stream_ends(trace, gpu, policy, kernels).values())
-
-
-def _chain_us(trace: Trace, gpu: GPU, kernels: Kernels) -> float:
-    """The makespan of a chain under serial."""
-    work_out(trace, kernels)
-    chain = Chain(gpu)
-    for op, launch in in_order(trace):
-        chain.run(kernels.model(launch, op))
-    return chain.now_us
-
-
-def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> dict[str, float]:
+def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: KernelSource) -> dict[str, float]:
     """Only the end of each stream in a replay, us."""
     run = _Replay(trace, gpu, policy, kernels)
     run.run()
@@ -175,14 +87,7 @@ def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> dic
     return ends
 
 
-def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
-    """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
-    kernels = kernels.seeded(0)
-    work_out(trace, kernels)
-    return {stream.name: _solo_makespan(trace, stream, gpu, kernels) for stream in trace.streams}
-
-
-def work_out(trace: Trace, kernels: Kernels) -> None:
+def work_out(trace: Trace, kernels: KernelSource) -> None:
     """Have every kernel of a trace worked out.
 
     Raises:
@@ -192,32 +97,6 @@ def work_out(trace: Trace, kernels: Kernels) -> None:
         for at, op in enumerate(stream.operations):
             for launch in op.launches():
                 kernels.model(launch, f"streams[{index}].operations[{at}] ({op.id})")
-
-
-def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
-    once = fsum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
-    releases, end = release_times(stream), 0.0
-    for release in releases:
-        end = max(end, release or 0.0) + once
-    return end - (releases[0] or 0.0)
-
-
-def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Kernels) -> float:
-    """How long an operation takes on an idle GPU: of kernels one after the other, each its own time alone."""
-    if isinstance(op, Copy | Host):
-        return op.duration_us
-    if not isinstance(op, Kernel | Convolution):
-        assert_never(op)
-    models = [kernels.model(launch, op.id) for launch in op.launches()]
-    if all(launch.stream == "main" for launch in op.launches()):
-        return fsum(model.solo_us for model in models)
-    key = tuple((id(model), launch.stream) for model, launch in zip(models, op.launches(), strict=True))
-    if key not in kernels.alone_us:
-        one = stream.model_copy(update={"operations": (op.model_copy(update={"depends_on": ()}),), "arrivals": None})
-        run = _Replay(trace.model_copy(update={"streams": (one,)}), gpu, policy_from("leftover"), kernels)
-        run.run()
-        kernels.alone_us[key] = run.requests[0].end_us
-    return kernels.alone_us[key]
 
 
 @dataclass(slots=True)
@@ -248,7 +127,7 @@ class _Replay:
         trace: Trace,
         gpu: GPU,
         policy: Policy,
-        kernels: Kernels,
+        kernels: KernelSource,
         limit_us: float | None = None,
         keep_placements: bool = False,
     ) -> None:
@@ -269,7 +148,7 @@ class _Replay:
             lambda: unready(self.queues, self.env.now),
             keep_placements,
         )
-        self.copy_engines = {direction: simpy.Resource(self.env, 1) for direction in ("h2d", "d2h", "d2d", "p2p")}
+        self.resources: dict[str, simpy.Resource] = {}
         self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
         self.limit_us = limit_us
         self.unended = {stream.name for stream in trace.streams}
@@ -325,41 +204,48 @@ class _Replay:
         if waits:
             yield self.env.all_of(waits)
         start = self.env.now
-        if isinstance(op, Copy):
-            with self.copy_engines[op.direction].request() as engine:
-                yield engine
-                self._begin(stream, op, request)
-                yield self.env.timeout(op.duration_us)
-        elif isinstance(op, Host):
-            self._begin(stream, op, request)
-            yield self.env.timeout(op.duration_us)
-        elif isinstance(op, Kernel | Convolution):
-            yield from self._launches(index, stream, op, request)
+        work = op.work()
+        if isinstance(work, Launches):
+            yield from self._launches(index, stream, op.id, work.launches, request)
+        elif isinstance(work, Occupied):
+            yield from self._occupied(stream, work, request)
         else:
-            assert_never(op)
+            assert_never(work)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
         if not self.ended[op.id].triggered:
             self.ended[op.id].succeed()
 
+    def _occupied(self, stream: Stream, work: Occupied, request: int) -> simpy.events.ProcessGenerator:
+        with self.resource(work.resource).request() if work.resource else nullcontext() as turn:
+            if turn is not None:
+                yield turn
+            self.timed.append(_Timed(stream.name, request, self.env.now, work.duration_us))
+            yield self.env.timeout(work.duration_us)
+
+    def resource(self, name: str) -> simpy.Resource:
+        """What operations take one at a time, such as a copy engine."""
+        return self.resources.setdefault(name, simpy.Resource(self.env, 1))
+
     def _launches(
-        self, index: int, stream: Stream, op: Kernel | Convolution, request: int
+        self, index: int, stream: Stream, operation: str, launches: Sequence[KernelLaunch], request: int
     ) -> simpy.events.ProcessGenerator:
-        launches = op.launches()
         if all(launch.stream == "main" for launch in launches):
-            for at in range(len(launches)):
-                yield self._launch(index, stream, op, request, at).done
+            for at, launch in enumerate(launches):
+                yield self._launch(index, stream, operation, launch, request, at).done
             return
         waits = launch_waits(launches)
         ends = [self.env.event() for _ in launches]
-        for at in range(len(launches)):
-            self.env.process(self._branch(index, stream, op, request, at, [ends[i] for i in waits[at]], ends[at]))
+        for at, launch in enumerate(launches):
+            before = [ends[i] for i in waits[at]]
+            self.env.process(self._branch(index, stream, operation, launch, request, at, before, ends[at]))
         yield self.env.all_of(ends)
 
     def _branch(
         self,
         index: int,
         stream: Stream,
-        op: Kernel | Convolution,
+        operation: str,
+        launch: KernelLaunch,
         request: int,
         at: int,
         waits: Sequence[simpy.Event],
@@ -367,28 +253,24 @@ class _Replay:
     ) -> simpy.events.ProcessGenerator:
         if waits:
             yield self.env.all_of(waits)
-        yield self._launch(index, stream, op, request, at).done
+        yield self._launch(index, stream, operation, launch, request, at).done
         end.succeed()
 
-    def _launch(self, index: int, stream: Stream, op: Kernel | Convolution, request: int, at: int) -> Launch:
-        model = self.kernels.model(op.launches()[at], op.id)
-        queued = self.queues[index].hand_over(op.id, at, internal=model.launch.stream != "main")
+    def _launch(
+        self, index: int, stream: Stream, operation: str, launch: KernelLaunch, request: int, at: int
+    ) -> Launch:
+        model = self.kernels.model(launch, operation)
+        queued = self.queues[index].hand_over(operation, at, internal=model.stream != "main")
         turn = 0 if self.limit_us is None else request
-        launch = self.device.launch(model, stream.name, index, stream.priority, queued, turn)
-        self.pending.append(_Pending(launch, op.id, request, at))
-        return launch
-
-    def _begin(self, stream: Stream, op: Copy | Host, request: int) -> None:
-        self.timed.append(_Timed(stream.name, request, self.env.now, op.duration_us))
+        handed = self.device.launch(model, stream.name, index, stream.priority, queued, turn)
+        self.pending.append(_Pending(handed, operation, request, at))
+        return handed
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
-    def result(self, solo: Mapping[str, float], policy: str, device: GPU) -> Result:
+    def result(self, solo: Mapping[str, float], policy: str, notes: tuple[str, ...]) -> Result:
         rows = sorted((p for p in self.pending if p.launch.end_us >= 0.0), key=lambda p: p.launch.id)
         run_of = {p.launch.id: i for i, p in enumerate(rows)}
-        notes = (
-            () if device == self.gpu else (f"recorded on {device.name}, replayed on {self.gpu.name}: not validated",)
-        )
         passes = None if self.limit_us is None else self._passes()
         return Result(
             trace=self.trace.name,
@@ -407,12 +289,12 @@ class _Replay:
         )
 
     def _unknown_uses(self) -> frozenset[str]:
-        launches = [pending.launch.model.launch for pending in self.pending]
+        launches = [launch for op in self.trace.operations() for launch in op.launches()]
         needed = {"issue_slots": ISSUE_COUNTERS, "dram": DRAM_COUNTERS}
         return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
     def _passes(self) -> dict[str, float]:
-        """How often each stream has run by now; see `gpusim.results.result.Result.passes`."""
+        """How often each stream has run by now; see `gpusim.results.runs.Replayed.passes`."""
         whole = Counter(request.stream for request in self.requests)
         done = dict.fromkeys(self.busy, 0.0)
         for pending in self.pending:
@@ -427,9 +309,9 @@ class _Replay:
     def _pass_us(self, stream: Stream) -> float:
         """Work of one pass: what each of its kernels takes alone, each copy and all host work, added."""
         return fsum(
-            op.duration_us
-            if isinstance(op, Copy | Host)
-            else fsum(self.kernels.model(launch, op.id).solo_us for launch in op.launches())
+            work.duration_us
+            if isinstance(work := op.work(), Occupied)
+            else fsum(self.kernels.model(launch, op.id).solo_us for launch in work.launches)
             for op in stream.operations
         )
 
@@ -439,9 +321,8 @@ class _Replay:
         for request in self.requests:
             if self.limit_us is None or not requests[request.stream]:
                 requests[request.stream].append(request)
-        for op in self.operations:
-            if op.kind in ("copy", "host"):
-                starts[op.stream].append(op.start_us)
+        for timed in self.timed:
+            starts[timed.stream].append(timed.start_us)
         for pending in self.pending:
             starts[pending.launch.stream].append(pending.launch.start_us)
         return tuple(
@@ -465,7 +346,7 @@ def _kernel_run(pending: _Pending) -> KernelRun:
         stream=launch.stream,
         operation=pending.operation,
         request=pending.request,
-        kernel=model.launch.name,
+        kernel=model.name,
         index=pending.index,
         blocks=model.blocks,
         ready_us=launch.ready_us,
@@ -473,7 +354,7 @@ def _kernel_run(pending: _Pending) -> KernelRun:
         dispatched_us=launch.dispatched_us,
         end_us=launch.end_us,
         solo_us=model.solo_us,
-        bound_by=max(sorted(launch.bound_us), key=lambda r: launch.bound_us[r], default="latency"),
+        bound_by=launch.bound_by,
         waited_us=max(0.0, waited),
         sharing_us=launch.end_us - launch.ready_us - max(0.0, waited) - model.solo_us,
     )

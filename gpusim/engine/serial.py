@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from gpusim.calibrate.fit import KernelModel, mix_rates, sm_array, submit
 from gpusim.engine.core import Mix, MixRates
+from gpusim.engine.replay import KernelSource, work_out
+from gpusim.engine.sm_array import sm_array, submit
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares, memory_stretch
+from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
-from gpusim.trace.operations import Convolution, Kernel
+from gpusim.trace.operations import Launches
 
 
 def is_chain(trace: Trace) -> bool:
     """Whether serial runs one kernel at a time and nothing else: no copies, host work, arrivals or inner streams."""
     return all(stream.arrivals is None for stream in trace.streams) and all(
-        isinstance(op, Kernel | Convolution) and all(launch.stream == "main" for launch in op.launches())
+        isinstance(op.work(), Launches) and all(launch.stream == "main" for launch in op.launches())
         for op in trace.operations()
     )
 
@@ -100,3 +102,12 @@ class Chain:
             known = {0: memory_stretch(max(0.0, dram), max(0.0, l2), self._model.own_load)}
             self._stretches[key] = known
         return known
+
+
+def chain_us(trace: Trace, gpu: GPU, kernels: KernelSource) -> float:
+    """The makespan of a chain under serial."""
+    work_out(trace, kernels)
+    chain = Chain(gpu)
+    for op, launch in in_order(trace):
+        chain.run(kernels.model(launch, op))
+    return chain.now_us

@@ -9,8 +9,8 @@ A number that others hang on takes them along, so that the GPU stays one that co
 * `max_warps_per_sm`: threads of an SM follow, and a block has no more than these.
 
 Nothing else follows: L2 stays as it is with more SMs or more DRAM bandwidth (but where the trace is of another chip, L2
-is guessed to go with DRAM), and kernels keep the demands that were recorded (`gpusim.calibrate.transfer`). No such GPU was
-ever measured.
+is guessed to go with DRAM), and kernels keep the demands that were recorded (`gpusim.calibrate.transfer`). No such GPU
+was ever measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, from_pydantic, quote
-from gpusim.hardware.gpu import GPU, GPUFile, SMLimits, gpu_names, load_gpu
+from gpusim.hardware.compute_capability import SMLimits
+from gpusim.hardware.gpu import GPU, GPUFile, gpu_names, load_gpu
 
 OF_GPU = ("sm_count", "sms_per_tpc", "boost_clock_mhz", "fp32_lanes_per_sm", "dram_bandwidth_gb_per_s")
 OF_SM = (

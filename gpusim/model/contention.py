@@ -128,6 +128,13 @@ def mix_times(residents: Sequence[tuple[Sharing, int]], least: Sequence[float] =
     return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
 
 
+def time_at(kernel: Sharing, residents: float) -> float:
+    """Time per instruction at a mean number of resident blocks, relative to the recording: linear in between."""
+    low = int(residents)
+    time = mix_times([(kernel, low)])[0]
+    return time + (residents - low) * (mix_times([(kernel, low + 1)])[0] - time) if residents > low else time
+
+
 def capped_time(kernel: Sharing, blocks: int, issue_share: float | None, memory_share: float | None) -> float:
     """Least time per instruction, relative to its recording, of a kernel that may use only a share of an SM.
 

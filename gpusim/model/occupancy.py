@@ -3,22 +3,17 @@
 The rule is that of NVIDIA's cuda_occupancy.h (12.9.79 and 13.5.37 agree), restated; the numbers are in
 `gpusim.hardware.gpu.SMLimits`. For several kernels on one SM there is no published rule: their allocations are summed
 over the SM [D].
-
-The module can be called: `gpusim.occupancy(gpu, ...)` is `gpusim.occupancy.occupancy(gpu, ...)`. Importing a
-submodule binds its name in the package to the module, so only so do both work whatever was imported first.
 """
 
 from __future__ import annotations
 
 import operator
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 
 from gpusim.common.errors import InputError, quote
-from gpusim.hardware.gpu import GPU, SMLimits
+from gpusim.hardware.compute_capability import SMLimits
+from gpusim.hardware.gpu import GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +207,3 @@ def _whole(name: str, value: object, *, least: int) -> int:
     if number < least:
         raise InputError(None, name, f"is {quote(number)}", expected)
     return number
-
-
-class _CallableModule(ModuleType):
-    __call__ = staticmethod(occupancy)
-
-    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        """Pickles by name, as a function does."""
-        return import_module, (self.__name__,)
-
-
-sys.modules[__name__].__class__ = _CallableModule

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
-from gpusim.calibrate.fit import KernelModel, mix_rates
-from gpusim.engine.core import NEVER
+from gpusim.model.kernel import KernelModel, mix_rates
 
 
 def round_rates(
@@ -36,7 +36,7 @@ def round_rates(
         for i in running:
             progress[i] += phase_us * rate_of[i]
         round_us += phase_us
-        running = [i for i in running if spent_us.get(i, NEVER) > phase_us]
+        running = [i for i in running if spent_us.get(i, inf) > phase_us]
     means = [done / round_us for done in progress]
     dram = l2 = 0.0
     for (model, count), rate in zip(residents, means, strict=True):

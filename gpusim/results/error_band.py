@@ -22,7 +22,7 @@ from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch
-from gpusim.trace.operations import Copy, Host
+from gpusim.trace.operations import Launches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,15 +34,16 @@ if TYPE_CHECKING:
 VALIDATED = Path(__file__).with_name("validated.json")
 COMMAND = "python experiments/h200_validation/run.py --bands"
 SOURCES = (  # that a prediction comes from
-    "gpusim.model.contention",
+    "gpusim.calibrate",
     "gpusim.engine",
     "gpusim.io.dataset",
     "gpusim.io.ncu",
-    "gpusim.occupancy",
-    "gpusim.policies.interface",
+    "gpusim.model",
     "gpusim.policies.hardware",
-    "gpusim.trace.format",
+    "gpusim.policies.interface",
     "gpusim.studies.validate",
+    "gpusim.trace.kernels",
+    "gpusim.trace.operations",
 )
 SIZES_US = (0.0, 25.0, 50.0, 100.0)  # least mean times of a call, of the classes by which errors are told apart
 FEWEST_POINTS = 10  # measured, for an error to be quoted
@@ -62,7 +63,7 @@ SHARING = {  # experiment: how its kernels have the GPU
 }
 
 
-UNMEASURED = {  # limits, of `gpusim.results.result.LIMITS`, that no experiment had
+UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
     "memory slices": "memory slices",
     "evictions": "evicted blocks",
     "shares": "shares of throughput",
@@ -284,7 +285,7 @@ def _unlike_any_recording(trace: Trace, gpu: GPU, measured: Mapping[str, Any] | 
     if trace.device != gpu.name:
         return f"recorded on {trace.device}"
     operations = list(trace.operations())
-    if any(isinstance(op, Copy | Host) for op in operations):
+    if not all(isinstance(op.work(), Launches) for op in operations):
         return "copies or host work"
     if not all(launch.counts(ALL_COUNTERS) for op in operations for launch in op.launches()):
         return "kernels without counters"

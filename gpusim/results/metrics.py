@@ -18,22 +18,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import ceil, exp, fsum, inf, log
 
-from gpusim.results.result import USES, Result
+from gpusim.results.runs import USES, Replayed
 
 LATENCY_PERCENTILES = (50, 95, 99)
 BASELINE = "serial"  # the policy that speedups are over
 SHARING = ("stp", "antt", "fairness")
 
 
-def metrics(result: Result) -> dict[str, float | None]:
+def metrics(result: Replayed) -> dict[str, float | None]:
     """All figures of one replay.
 
     Args:
         result: of `gpusim.replay`.
 
     Returns:
-        makespan_us; ``utilisation[USE]`` for each of `gpusim.results.result.USES`, as `utilisation`; and for each stream with
-        arrivals ``latency_p50_us[STREAM]``, ``latency_p95_us[STREAM]`` and ``latency_p99_us[STREAM]``, as
+        makespan_us; ``utilisation[USE]`` for each of `gpusim.results.runs.USES`, as `utilisation`; for each stream
+        with arrivals ``latency_p50_us[STREAM]``, ``latency_p95_us[STREAM]`` and ``latency_p99_us[STREAM]``, as
         `latencies_us` and `percentile`. Of streams that run once: speedup over serial, where the result can tell
         (`gpusim.replay` sees to it), and ``slowdown[STREAM]``. Of streams that restart: stp, antt and fairness, and
         ``progress[STREAM]``, as `normalised_progress`.
@@ -54,7 +54,7 @@ def metrics(result: Result) -> dict[str, float | None]:
     return found
 
 
-def normalised_progress(result: Result) -> dict[str, float]:
+def normalised_progress(result: Replayed) -> dict[str, float]:
     """Of each stream that restarts: passes times its makespan alone, over the time that they took.
 
     Args:
@@ -79,7 +79,7 @@ def sharing(progress: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def largest_slowdown(result: Result) -> float:
+def largest_slowdown(result: Replayed) -> float:
     """Of the stream that sharing costs most; 1 where there is none."""
     return max((run.slowdown for run in result.stream_runs), default=1.0)
 
@@ -96,7 +96,7 @@ def geometric_mean(values: Sequence[float]) -> float:
     return exp(fsum(log(value) for value in values) / len(values))
 
 
-def utilisation(result: Result) -> dict[str, float | None]:
+def utilisation(result: Replayed) -> dict[str, float | None]:
     """How much of each of `USES` was used (0 to 1): mean over all SMs and the whole makespan; None: unknown."""
     shares = result.usage.shares
     if result.makespan_us <= 0.0 or not shares:
@@ -107,7 +107,7 @@ def utilisation(result: Result) -> dict[str, float | None]:
     return {use: None if use in unknown else total * scale for use, total in totals}
 
 
-def latencies_us(result: Result) -> dict[str, list[float]]:
+def latencies_us(result: Replayed) -> dict[str, list[float]]:
     """Time from release to end of every request, ascending, for each stream with arrivals.
 
     A stream counts as one with arrivals when it has several requests, or one that is released after 0. A request

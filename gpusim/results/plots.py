@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpusim.common.errors import one_line
 from gpusim.common.files import atomic_write
 from gpusim.common.tables import shortened
-from gpusim.results.result import USES, KernelRun, Result
+from gpusim.results.result import Result
+from gpusim.results.runs import USES, KernelRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,7 +145,8 @@ def _draw_streams(axes: Axes, result: Result, axis: TimeAxis) -> None:
         works = [(run.start_us, run.end_us) for run in runs[stream]]
         _bars(axes, waits, row, 0.24, axis, facecolor=colour, alpha=0.35)
         _bars(axes, works, row, 0.72, axis, facecolor=colour, edgecolor="white", linewidth=0.4)
-    others = [op for op in result.operation_runs if op.kind in ("copy", "host")]
+    launched = {(run.stream, run.operation, run.request) for run in result.kernel_runs}
+    others = [op for op in result.operation_runs if (op.stream, op.operation, op.request) not in launched]
     for stream, row in position.items():
         spans = [(op.start_us, op.end_us) for op in others if op.stream == stream]
         colour = stream_colour(row, len(position))

@@ -2,7 +2,7 @@
 
 Every case runs in a process of its own, so that its peak memory is its own. Times are of the engine alone, on one core,
 with kernels fitted to their recording beforehand; that fit, once a kernel, is a column of its own. Recorded traces and
-the oracle (one simpy process a block, `tests/oracle.py`) are those of the source tree.
+the oracle (one simpy process a block) are those of the source tree.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from time import perf_counter
 from unittest.mock import patch
 
 from gpusim.calibrate import fit as anchor
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.errors import InputError
+from gpusim.engine.block_processes import slow_sms
 from gpusim.engine.compiled import plain_core
-from gpusim.engine.replay import Kernels, replay, solo_makespans, work_out
+from gpusim.engine.replay import work_out
 from gpusim.hardware.gpu import GPU, load_gpu
-from gpusim.studies.workload import repeated as restarted
+from gpusim.studies.rules import replay_rule
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
-from gpusim.trace.operations import Kernel, Stream
+from gpusim.trace.operations import Kernel, LoopArrivals, Stream
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOGLENET = "googlenet_forward.json.gz"
@@ -152,7 +155,8 @@ def time_small_kernels(count: int) -> Measurement:
     streams = [launches[stream::4] for stream in range(4)]
     passes = -(-count // len(launches))
     made = _made(streams)
-    looped = made.model_copy(update={"streams": tuple(restarted(stream, passes) for stream in made.streams)})
+    loop = LoopArrivals(kind="loop", count=passes)
+    looped = made.model_copy(update={"streams": tuple(s.model_copy(update={"arrivals": loop}) for s in made.streams)})
     found = _timed("small kernels", f"{count:,}", looped, load_gpu("h200"), placements=False)
     return replace(found, kernels=found.kernels * passes, blocks=found.blocks * passes)
 
@@ -172,29 +176,20 @@ def time_pairs(count: int) -> Measurement:
     start = perf_counter()
     solo = solo_makespans(trace, gpu, kernels)
     for i in range(count):
-        replay(trace, gpu, policies[i % len(policies)], kernels=kernels, solo=solo)
+        replay_rule(trace, gpu, policies[i % len(policies)], kernels=kernels, solo=solo)
     return _measurement("pairs", f"{count:,}", trace, fit_s, perf_counter() - start, replays=count)
 
 
 def time_oracle(name: str) -> Measurement:
-    """A recorded trace, and the same on one simpy process a block.
-
-    Raises:
-        InputError: the tests of the source tree are not there.
-    """
-    if not (ROOT / "tests" / "oracle.py").is_file():
-        raise InputError(ROOT / "tests" / "oracle.py", "", "no such file", "the source tree of gpusim")
+    """A recorded trace, and the same on one simpy process a block."""
     measured = replace(time_trace(name), group="oracle")
-    sys.path.insert(0, str(ROOT / "tests"))
-    from oracle import slow_sms  # type: ignore[import-not-found]
-
     trace = load_trace(ROOT / "traces" / name)
     gpu = load_gpu(trace.device)
     kernels, _ = _fitted(trace, gpu)
     solo = solo_makespans(trace, gpu, kernels)
     with slow_sms():
         start = perf_counter()
-        replay(trace, gpu, POLICY, kernels=kernels, solo=solo)
+        replay_rule(trace, gpu, POLICY, kernels=kernels, solo=solo)
         return replace(measured, oracle_s=perf_counter() - start)
 
 
@@ -249,7 +244,7 @@ def _timed(group: str, case: str, trace: Trace, gpu: GPU, placements: bool = Tru
     best = float("inf")
     for _ in range(REPEATS):
         start = perf_counter()
-        replay(trace, gpu, POLICY, kernels=kernels, placements=placements)
+        replay_rule(trace, gpu, POLICY, kernels=kernels, placements=placements)
         best = min(best, perf_counter() - start)
         if best > QUICK_S:
             break

@@ -10,10 +10,12 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
+from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import whole_folder
 from gpusim.common.spreadsheet import csv_text
 from gpusim.common.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
-from gpusim.engine.replay import Kernels, Starved, makespan_us, recording_gpu, solo_makespans
+from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
 from gpusim.results.error_band import HowWrong, error_band
@@ -29,8 +31,10 @@ from gpusim.results.metrics import (
     speedup,
 )
 from gpusim.results.plots import gantt, occupancy
-from gpusim.results.result import USES, KernelRun, Result, StreamRun, Usage
+from gpusim.results.result import Result
+from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
 from gpusim.studies.replay import check, replay
+from gpusim.studies.rules import makespan_us
 from gpusim.studies.workload import require_independent, waits_across_streams
 from gpusim.trace.format import Trace
 

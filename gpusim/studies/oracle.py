@@ -15,14 +15,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from gpusim.engine.replay import (
-    Kernels,
-    Starved,
-    makespan_us,
-    recording_gpu,
-    replay,
-    solo_makespans,
-)
+from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.calibrate.solo import solo_makespans
+from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Policy
 from gpusim.policies.oracles import Oracle, OracleInterSM
@@ -30,6 +25,7 @@ from gpusim.policies.registry import policies, policy_from
 from gpusim.policies.spatial import even_counts, proportional_counts
 from gpusim.results.metrics import normalised_progress, sharing
 from gpusim.results.result import Result
+from gpusim.studies.rules import makespan_us, replay_rule
 from gpusim.studies.workload import require_independent
 from gpusim.trace.format import Trace
 
@@ -96,7 +92,7 @@ def search(
     text = tried.best()
     how = "all divisions" if space.complete else "a local search"
     note = f"best of {len(tried.scores)} replays ({how}) by {asked.objective}: {text}"
-    result = replay(trace, gpu, text, kernels=kernels, solo=solo, restart=restart)
+    result = replay_rule(trace, gpu, text, kernels=kernels, solo=solo, restart=restart)
     name = oracle if isinstance(oracle, str) else asked.name
     return replace(result, policy=name, notes=(*result.notes, note), division=text)
 
@@ -127,7 +123,7 @@ class _Tried:
         if self.oracle.objective == "makespan":
             return makespan_us(self.trace, self.gpu, policy_from(text), self.kernels)
         try:
-            return -_stp(replay(self.trace, self.gpu, text, kernels=self.kernels, solo=self.solo, restart=True))
+            return -_stp(replay_rule(self.trace, self.gpu, text, kernels=self.kernels, solo=self.solo, restart=True))
         except Starved:
             return 0.0
 

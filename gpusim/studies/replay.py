@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from gpusim.engine import replay as engine
+from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Policy
 from gpusim.policies.oracles import Oracle
@@ -14,6 +14,7 @@ from gpusim.policies.registry import policy_from
 from gpusim.results.metrics import BASELINE
 from gpusim.results.result import Result
 from gpusim.studies import oracle
+from gpusim.studies.rules import makespan_us, replay_rule
 from gpusim.trace.format import Trace
 
 
@@ -33,7 +34,7 @@ def replay(
     gpu: GPU,
     policy: str | Policy = "leftover",
     *,
-    kernels: engine.Kernels | None = None,
+    kernels: Kernels | None = None,
     solo: Mapping[str, float] | None = None,
     seed: int | None = None,
     restart: bool = False,
@@ -59,14 +60,14 @@ def replay(
             for ever, streams that cannot restart.
     """
     chosen = policy_from(policy) if isinstance(policy, str) else policy
-    kernels = kernels if kernels is not None else engine.Kernels(engine.recording_gpu(trace, gpu), gpu)
+    kernels = kernels if kernels is not None else Kernels(recording_gpu(trace, gpu), gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)
     if isinstance(chosen, Oracle):
         result = oracle.search(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart)
     else:
-        result = engine.replay(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart, placements=placements)
+        result = replay_rule(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart, placements=placements)
     return replace(result, serial_us=partial(_serial_us, trace, gpu, kernels))
 
 
-def _serial_us(trace: Trace, gpu: GPU, kernels: engine.Kernels) -> float:
-    return engine.makespan_us(trace, gpu, policy_from(BASELINE), kernels)
+def _serial_us(trace: Trace, gpu: GPU, kernels: Kernels) -> float:
+    return makespan_us(trace, gpu, policy_from(BASELINE), kernels)

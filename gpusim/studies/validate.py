@@ -16,15 +16,17 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
+from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import csv_text
-from gpusim.engine.replay import Kernels, makespan_us, stream_ends
+from gpusim.engine.replay import stream_ends
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import Dataset, Row, time_in
 from gpusim.policies.hardware import Leftover, Serial
 from gpusim.policies.interface import Grant, Partition, Policy, View
+from gpusim.studies.rules import makespan_us
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, LoopArrivals, Stream

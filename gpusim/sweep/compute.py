@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.solo import solo_makespans
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError, described, one_line
-from gpusim.engine.replay import Kernels, solo_makespans
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import code_of, policy_from
 from gpusim.results.metrics import (
@@ -27,7 +28,8 @@ from gpusim.results.metrics import (
     speedup,
     utilisation,
 )
-from gpusim.results.result import USES, Result
+from gpusim.results.result import Result
+from gpusim.results.runs import USES
 from gpusim.studies.replay import replay
 from gpusim.studies.workload import WorkloadKind, workload
 from gpusim.trace.file import parse_trace

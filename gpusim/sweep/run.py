@@ -10,10 +10,10 @@ from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
+from gpusim.calibrate.kernels import recording_gpu
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
-from gpusim.engine.replay import recording_gpu
 from gpusim.hardware.gpu import GPU, load_shipped_gpu
 from gpusim.hardware.what_if import amount, value_of, what_if
 from gpusim.policies.registry import policy_from

@@ -9,9 +9,7 @@ from graphlib import TopologicalSorter
 
 from gpusim.common.errors import InputError, quote
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Copy, Host, Kernel, Stream
-
-Operation = Kernel | Convolution | Copy | Host
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
 
 
 def select(

@@ -26,7 +26,7 @@ from pydantic import (
 from gpusim.common.files import atomic_write
 from gpusim.trace.checks import check_dependencies, check_launches, check_names
 from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
-from gpusim.trace.operations import Convolution, Copy, Host, Kernel, Stream
+from gpusim.trace.operations import Operation, Stream
 from gpusim.trace.text import layout, zipped
 
 FORMAT_VERSION = 1
@@ -45,7 +45,7 @@ class Trace(Strict):
         described("the streams, the first launched first", max_length=MAX_STREAMS, json_schema_extra={"minItems": 1}),
     ]
 
-    def operations(self) -> Iterator[Kernel | Convolution | Copy | Host]:
+    def operations(self) -> Iterator[Operation]:
         """All operations, stream by stream, in launch order."""
         for stream in self.streams:
             yield from stream.operations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -29,20 +31,48 @@ from gpusim.trace.fields import (
 from gpusim.trace.kernels import KernelLaunch
 
 
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Kernels that the SMs run."""
+
+    launches: tuple[KernelLaunch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupied:
+    """Time that passes, on something that serves one operation at a time or on nothing that others want.
+
+    Attributes:
+        duration_us: how long.
+        resource: name of what it occupies alone, such as ``copy engine h2d``; empty: nothing.
+    """
+
+    duration_us: float
+    resource: str = ""
+
+
+Work = Launches | Occupied
+
+
 class _Operation(Strict):
     """What all operations have in common."""
 
     id: Annotated[str, described("unique in the trace", pattern=ID_PATTERN, max_length=200)]
-    kind: Annotated[Literal["kernel", "convolution", "copy", "host"], described("kind of operation")]
+    kind: Annotated[str, described("kind of operation")]
     depends_on: Annotated[
         tuple[str, ...],
         FailFast(),
         described("ids of operations that must end before this one starts, beside its stream's order"),
     ] = ()
 
+    @abstractmethod
+    def work(self) -> Work:
+        """What it occupies, and for how long: all that a replay asks of it."""
+
     def launches(self) -> tuple[KernelLaunch, ...]:
-        """The kernels this operation launches, in launch order; see `launch_waits` for their order."""
-        raise NotImplementedError(f"a {self.kind} does not say what it launches")
+        """The kernels it launches, in launch order; see `launch_waits` for their order."""
+        work = self.work()
+        return work.launches if isinstance(work, Launches) else ()
 
 
 class Kernel(_Operation):
@@ -51,9 +81,9 @@ class Kernel(_Operation):
     kind: Annotated[Literal["kernel"], described("kind of operation")]
     kernel: Annotated[KernelLaunch, described("the launch; its stream must be main")]
 
-    def launches(self) -> tuple[KernelLaunch, ...]:
+    def work(self) -> Work:
         """The one kernel."""
-        return (self.kernel,)
+        return Launches((self.kernel,))
 
     @field_validator("kernel")
     @classmethod
@@ -71,9 +101,9 @@ class Copy(_Operation):
     bytes: Annotated[int, measured("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
     duration_us: Annotated[float, measured("us", "recorded duration, alone", ge=0, le=MAX_DURATION_US)]
 
-    def launches(self) -> tuple[KernelLaunch, ...]:
-        """None."""
-        return ()
+    def work(self) -> Work:
+        """The copy engine of its direction, which takes one copy at a time."""
+        return Occupied(self.duration_us, f"copy engine {self.direction}")
 
 
 class Host(_Operation):
@@ -83,9 +113,9 @@ class Host(_Operation):
     what: Annotated[Literal["allocation", "free", "other"], described("kind of host work")]
     duration_us: Annotated[float, measured("us", "recorded duration", ge=0, le=MAX_DURATION_US)]
 
-    def launches(self) -> tuple[KernelLaunch, ...]:
-        """None."""
-        return ()
+    def work(self) -> Work:
+        """Time alone."""
+        return Occupied(self.duration_us)
 
 
 class ConvolutionShape(Recurring):
@@ -166,9 +196,9 @@ class Convolution(_Operation):
         """Name of the selected algorithm."""
         return self.selected.algorithm
 
-    def launches(self) -> tuple[KernelLaunch, ...]:
+    def work(self) -> Work:
         """The kernels of the selected algorithm."""
-        return self.selected.kernels
+        return Launches(self.selected.kernels)
 
     @model_validator(mode="after")
     def _algorithms_differ(self) -> Convolution:

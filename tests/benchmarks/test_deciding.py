@@ -12,7 +12,8 @@ from time import perf_counter
 import pytest
 
 from gpusim import load_gpu, load_trace
-from gpusim.engine.replay import Kernels, replay
+from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.replay import replay
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Leftover
 from gpusim.policies.interface import Partition, View

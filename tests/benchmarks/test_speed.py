@@ -11,7 +11,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from gpusim import load_gpu, load_trace
-from gpusim.engine.replay import Kernels, replay, solo_makespans
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.solo import solo_makespans
+from gpusim.engine.replay import replay
 from gpusim.studies import bench
 from gpusim.studies.bench import Measurement
 

@@ -13,11 +13,13 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from unittest.mock import patch
 
 import simpy
-from cores import plain_core
 
-from gpusim.calibrate import fit as anchor
+from gpusim.engine import sm_array
+from gpusim.engine.compiled import plain_core
 from gpusim.engine.core import BINS
 
 AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended
@@ -271,7 +273,7 @@ class SlowSMs:
         if launch.saved:
             work = launch.saved.pop()
         else:
-            work = plain_core().jitter_factor(launch.seed, launch.next_block, launch.jitter)
+            work = _jitter_factor()(launch.seed, launch.next_block, launch.jitter)
             launch.next_block += 1
         if not sm.blocks:
             sm.carveout = launch.carveout
@@ -293,7 +295,7 @@ class SlowSMs:
 
     # ---- progress
 
-    def _life(self, sm: SM, block: Block) -> Iterator[simpy.Event]:
+    def _life(self, sm: SM, block: Block) -> simpy.events.ProcessGenerator:
         while block.work > FINISHED:
             try:
                 yield self.env.timeout(block.work / block.rate)
@@ -316,7 +318,7 @@ class SlowSMs:
             event = self.env.event()
             event._ok, event._value = True, None
             event.callbacks.append(lambda _: self._refill(sm))
-            self.env.schedule(event, priority=AFTER_ENDS)
+            self.env.schedule(event, priority=AFTER_ENDS)  # type: ignore[arg-type]
 
     def _refill(self, sm: SM) -> None:
         sm.refilling = False
@@ -391,12 +393,15 @@ class SlowSMs:
                 block.process = self.env.process(self._life(sm, block))
 
 
+@cache
+def _jitter_factor() -> Callable[[int, int, float], float]:
+    """That of core.py; the compiled core shows it to nobody."""
+    factor: Callable[[int, int, float], float] = plain_core("gpusim.engine.core_as_python").jitter_factor
+    return factor
+
+
 @contextmanager
 def slow_sms() -> Iterator[None]:
     """Replays inside use one process a block."""
-    fast = anchor.SMArray
-    anchor.SMArray = SlowSMs  # type: ignore[misc,assignment]
-    try:
+    with patch.object(sm_array, "SMArray", SlowSMs):
         yield
-    finally:
-        anchor.SMArray = fast  # type: ignore[misc]

@@ -1,0 +1,83 @@
+"""The kernels of a trace as replayed on a GPU: each fitted to its recording once, and moved if that is another GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.transfer import transferred
+from gpusim.common.errors import InputError, quote
+from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
+from gpusim.model.kernel import KernelModel
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+
+SEED_STEP = 1_000_003  # between the jitter seeds of two replay seeds
+SEEDS = 2**31
+
+
+class Kernels:
+    """The kernels of a trace as replayed on one GPU, each worked out once; usable for many replays.
+
+    Args:
+        device: the GPU that they were recorded on.
+        gpu: the GPU to replay them on.
+        seed: of the jitter of their blocks; 0: that of the fit to the recording.
+        like: kernels recorded on the same device, whose fits are taken over and added to.
+    """
+
+    def __init__(self, device: GPU, gpu: GPU, seed: int = 0, like: Kernels | None = None) -> None:
+        self.seed = seed
+        self._device = device
+        self._gpu = gpu
+        self._anchored: dict[KernelLaunch, KernelModel] = {} if like is None else like._anchored
+        self._by_seed: dict[int, Kernels] = {seed: self}
+        self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
+        self._same: dict[KernelLaunch, KernelModel] = {}
+        self.alone_us: dict[tuple[object, ...], float] = {}  # operations alone, by their kernels
+
+    def model(self, launch: KernelLaunch, place: str) -> KernelModel:
+        """The model of one launch.
+
+        Raises:
+            InputError: no SM of the GPU holds a block of it; ``place`` says where in the trace it stands.
+        """
+        known = self._models.get(id(launch))
+        if known is not None:
+            return known[1]
+        model = self._same.get(launch)
+        if model is None:
+            model = self._anchored.get(launch)
+            if model is None:
+                model = self._anchored[launch] = anchored(launch, self._device, place)
+            if self._gpu is not self._device:
+                model = transferred(model, launch, self._device, self._gpu, place)
+            if self.seed != 0:
+                model = replace(model, seed=(model.seed + SEED_STEP * self.seed) % SEEDS)
+            self._same[launch] = model
+        self._models[id(launch)] = (launch, model)
+        return model
+
+    def seeded(self, seed: int) -> Kernels:
+        """The same kernels with other jitter."""
+        if seed not in self._by_seed:
+            other = Kernels(self._device, self._gpu, seed, self)
+            other._by_seed = self._by_seed
+            self._by_seed[seed] = other
+        return self._by_seed[seed]
+
+
+def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
+    """The GPU that a trace was recorded on: ``gpu`` itself where it is that one, else one that ships.
+
+    Raises:
+        InputError: the trace names a GPU that neither ships nor is ``gpu``.
+    """
+    if trace.device in gpu_names():
+        device = load_gpu(trace.device)
+        return gpu if device == gpu else device
+    if trace.device != gpu.name:
+        raise InputError(
+            None, "device", f"is {quote(trace.device)}", f"one of {', '.join(gpu_names())}, or the GPU replayed on"
+        )
+    return gpu

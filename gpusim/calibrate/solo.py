@@ -1,0 +1,44 @@
+"""What streams take alone: the times that slowdowns, STP, ANTT and fairness are over."""
+
+from __future__ import annotations
+
+from math import fsum
+
+from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.host import release_times
+from gpusim.engine.replay import stream_ends, work_out
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.hardware import Leftover
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Occupied, Operation, Stream
+
+
+def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
+    """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
+    kernels = kernels.seeded(0)
+    work_out(trace, kernels)
+    return {stream.name: _solo_makespan(trace, stream, gpu, kernels) for stream in trace.streams}
+
+
+def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
+    once = fsum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
+    releases, end = release_times(stream), 0.0
+    for release in releases:
+        end = max(end, release or 0.0) + once
+    return end - (releases[0] or 0.0)
+
+
+def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Kernels) -> float:
+    """How long an operation takes on an idle GPU: of kernels one after the other, each its own time alone."""
+    work = op.work()
+    if isinstance(work, Occupied):
+        return work.duration_us
+    models = [kernels.model(launch, op.id) for launch in work.launches]
+    if all(launch.stream == "main" for launch in work.launches):
+        return fsum(model.solo_us for model in models)
+    key = tuple((id(model), launch.stream) for model, launch in zip(models, work.launches, strict=True))
+    if key not in kernels.alone_us:
+        one = stream.model_copy(update={"operations": (op.model_copy(update={"depends_on": ()}),), "arrivals": None})
+        ends = stream_ends(trace.model_copy(update={"streams": (one,)}), gpu, Leftover(), kernels)
+        kernels.alone_us[key] = ends[stream.name]
+    return kernels.alone_us[key]

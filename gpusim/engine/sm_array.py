@@ -1,0 +1,86 @@
+"""The SMs of a GPU as replays use them, and one launch alone on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+from gpusim.engine.compiled import tell_if_plain
+from gpusim.engine.core import NEVER, Mix, MixRates, Resolve, SMArray, Stretch
+from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import age_shares, memory_stretch
+from gpusim.model.kernel import KernelModel, mix_rates
+
+LOAD_STEP = 0.02  # of a memory domain, after which its stretch is worked out anew
+
+
+def sm_array(
+    gpu: GPU,
+    slots: int,
+    resolve: Resolve,
+    stretch: Stretch,
+    domains: list[int] | None = None,
+    capacity: Sequence[float] = (1.0,),
+) -> SMArray:
+    """The SMs of a GPU, empty; ``domains`` and ``capacity`` as in `SMArray`, one domain with all of it by default."""
+    tell_if_plain()
+    limits = gpu.limits
+    domains = domains if domains is not None else [0] * gpu.sm_count
+    return SMArray(
+        gpu.sm_count,
+        limits.max_blocks_per_sm,
+        slots,
+        (
+            limits.registers_per_sm,
+            limits.shared_memory_per_sm_bytes,
+            limits.max_warps_per_sm,
+            limits.max_blocks_per_sm,
+        ),
+        list(range(gpu.sm_count)),
+        domains,
+        list(capacity),
+        resolve,
+        stretch,
+        LOAD_STEP,
+    )
+
+
+def submit(array: SMArray, slot: int, model: KernelModel) -> None:
+    """Make a launch known to the SMs under a slot."""
+    array.submit(
+        slot,
+        model.blocks,
+        model.need,
+        model.carveout_bytes,
+        model.jitter,
+        model.seed,
+        model.issue_us,
+        model.dram_share_us,
+        model.l2_share_us,
+    )
+
+
+def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
+    """Replay one launch alone on the whole GPU, without launch latency.
+
+    Returns:
+        Makespan (us), mean resident blocks of an SM while it was active, and the SMs' mean active share of the
+        makespan.
+    """
+
+    def resolve(mix: Mix) -> MixRates:
+        count = mix[0][1]
+        rates, dram, l2 = mix_rates([(model, count)])
+        return [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
+
+    def stretch(_domain: int, dram: float, l2: float) -> dict[int, float]:
+        return {0: memory_stretch(dram, l2, model.own_load)}
+
+    array = sm_array(gpu, 1, resolve, stretch)
+    submit(array, 0, model)
+    array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
+    array.set_line([0], [0])
+    array.dispatch()
+    array.advance(NEVER)
+    held, active = array.block_time(), fsum(end - start for _, _, start, end in array.spans(0))
+    return array.now, held / active, active / gpu.sm_count / array.now

@@ -1,0 +1,127 @@
+"""A kernel launch as it is replayed: its blocks, what they hold and ask for, how long one takes; and mixes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import fsum
+
+from gpusim.model.contention import SHARED, MemoryLoad, Sharing, memory_stretch, mix_times, time_at
+from gpusim.model.occupancy import Footprint
+
+
+@dataclass(frozen=True, slots=True)
+class KernelModel:
+    """A launch as the engine replays it.
+
+    Attributes:
+        name: of the kernel.
+        stream: main, or internal0, internal1, …: a stream that a library opens itself.
+        memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
+        blocks: thread blocks.
+        persistent: its grid is sized to the SMs that it may use, and its blocks divide the work.
+        footprint: what a resident block holds of an SM.
+        blocks_per_sm: most resident blocks of this kernel alone.
+        sm_count: SMs of the GPU that it is replayed on.
+        carveout_bytes: shared memory that an idle SM is set to for it.
+        sharing: what its warps ask of an SM.
+        unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
+        load: what one such block adds to the load of L2 and DRAM.
+        resident_share: mean resident blocks of an SM alone, as recorded, over the most.
+        own_load: load of its blocks when it has the whole device to itself: it follows from the rest.
+        age_preference: how strongly old blocks go before young ones.
+        jitter: standard deviation of a block's work.
+        latency_us: launch latency.
+        issue_us: SM-time of all issue slots that a block needs.
+        dram_share_us: share of the sustained DRAM bandwidth x time that a block needs.
+        l2_share_us: the same of what L2 sustains.
+        solo_us: what it takes alone on the whole GPU: the recorded duration on the recording GPU.
+        seed: of the jitter; the same for the same launch.
+    """
+
+    name: str
+    stream: str
+    memory_stall_share: float
+    blocks: int
+    persistent: bool
+    footprint: Footprint
+    blocks_per_sm: int
+    sm_count: int
+    carveout_bytes: int
+    sharing: Sharing
+    unit_us: float
+    load: MemoryLoad
+    resident_share: float
+    age_preference: float
+    jitter: float
+    latency_us: float
+    issue_us: float
+    dram_share_us: float
+    l2_share_us: float
+    solo_us: float
+    seed: int
+    own_load: MemoryLoad = field(init=False)
+
+    def __post_init__(self) -> None:
+        residents = self.resident_share * self.most_resident
+        alone = residents * self.sm_count / time_at(self.sharing, residents)
+        object.__setattr__(self, "own_load", MemoryLoad(self.load.dram * alone, self.load.l2 * alone))
+
+    @property
+    def most_resident(self) -> int:
+        """Most resident blocks of an SM when it has the device to itself."""
+        return min(self.blocks_per_sm, -(-self.blocks // self.sm_count))
+
+    @property
+    def full_pace(self) -> float:
+        """Progress of all blocks that it can have resident alone, L2 and DRAM free; 1: that of a block as recorded."""
+        most = self.most_resident
+        full = min(self.sm_count, self.blocks - (most - 1) * self.sm_count)  # SMs that hold the most; others 1 less
+        pace = full * most / mix_times([(self.sharing, most)])[0]
+        if most > 1:
+            pace += (self.sm_count - full) * (most - 1) / mix_times([(self.sharing, most - 1)])[0]
+        return pace
+
+    @property
+    def most_share_us(self) -> float:
+        """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
+        pace = self.full_pace
+        return self.unit_us * memory_stretch(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
+
+    @property
+    def need(self) -> tuple[int, int, int, int]:
+        """Registers, shared memory bytes, warps and block slots of one resident block."""
+        f = self.footprint
+        return (f.registers, f.shared_memory_bytes, f.warps, f.slots)
+
+    def on(self, sms: int) -> KernelModel:
+        """The kernel as it launches on some SMs: a persistent one has no more blocks than SMs, each doing more."""
+        if not self.persistent or not 0 < sms < self.blocks:
+            return self
+        more = self.blocks / sms
+        return replace(
+            self,
+            blocks=sms,
+            unit_us=self.unit_us * more,
+            issue_us=self.issue_us * more,
+            dram_share_us=self.dram_share_us * more,
+            l2_share_us=self.l2_share_us * more,
+        )
+
+    def busy_us(self, resource: str) -> float:
+        """Time of a shared resource of an SM (a name in `gpusim.model.contention.SHARED`) that one block takes."""
+        return self.sharing.warps_per_scheduler * self.sharing.demands[SHARED.index(resource)] * self.unit_us
+
+
+def mix_rates(
+    residents: list[tuple[KernelModel, int]], least: Sequence[float] = ()
+) -> tuple[list[float], float, float]:
+    """Progress of one block of each kernel of a mix (1/us, mean over its blocks), and the mix's memory loads.
+
+    ``least`` limits how fast each may be, as in `mix_times`.
+    """
+    times = mix_times([(model.sharing, count) for model, count in residents], least)
+    rates = [1.0 / (model.unit_us * time) for (model, _), time in zip(residents, times, strict=True)]
+    dram = fsum(count * model.load.dram / time for (model, count), time in zip(residents, times, strict=True))
+    l2 = fsum(count * model.load.l2 / time for (model, count), time in zip(residents, times, strict=True))
+    return rates, dram, l2

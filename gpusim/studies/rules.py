@@ -1,0 +1,63 @@
+"""A trace under a policy that is a rule: its kernels fitted, its streams alone, its replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.calibrate.solo import solo_makespans
+from gpusim.engine import replay as engine
+from gpusim.engine.serial import chain_us, is_chain
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.checks import name_of
+from gpusim.policies.hardware import Serial
+from gpusim.policies.interface import Policy
+from gpusim.policies.registry import policy_from
+from gpusim.results.result import Result
+from gpusim.studies.workload import require_independent
+from gpusim.trace.format import Trace
+
+
+def replay_rule(
+    trace: Trace,
+    gpu: GPU,
+    policy: str | Policy,
+    *,
+    kernels: Kernels | None = None,
+    solo: Mapping[str, float] | None = None,
+    seed: int | None = None,
+    restart: bool = False,
+    placements: bool = True,
+) -> Result:
+    """As `gpusim.replay`, of a policy that is no oracle.
+
+    Raises:
+        InputError: as `gpusim.replay`.
+        Starved: a stream that restarts had not ended once after many turns of all of them.
+    """
+    device = recording_gpu(trace, gpu)
+    kernels = kernels if kernels is not None else Kernels(device, gpu)
+    kernels = kernels if seed is None else kernels.seeded(seed)
+    chosen = policy_from(policy) if isinstance(policy, str) else policy
+    solo = solo if solo is not None else solo_makespans(trace, gpu, kernels)
+    if restart:
+        require_independent(trace, solo)
+    moved = f"recorded on {device.name}, replayed on {gpu.name}: not validated"
+    return engine.replay(
+        trace,
+        gpu,
+        chosen,
+        kernels,
+        solo,
+        name=policy if isinstance(policy, str) else name_of(chosen),
+        notes=() if device == gpu else (moved,),
+        restart=restart,
+        placements=placements,
+    )
+
+
+def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:
+    """Only the makespan of a replay; of a chain under serial without an event loop, to the same bit."""
+    if type(policy) is Serial and is_chain(trace):
+        return chain_us(trace, gpu, kernels)
+    return max(engine.stream_ends(trace, gpu, policy, kernels).values())
