@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpusim.trace.format.edit import merge, select
 
 from gpusim.cli import main
 from gpusim.common.errors import InputError
+from gpusim.trace.edit import merge, select
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution

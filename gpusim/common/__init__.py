@@ -1,1 +1,1 @@
-"""To be written."""
+"""What every folder may use: errors, files, tables, progress, fingerprints."""

@@ -53,13 +53,13 @@ def sources(*modules: str) -> str:
         file = module_file(name)
         if name in found or file is None:
             continue
-        found[name] = file.read_bytes()
+        found[name] = _text(file)
         if file.suffix == ".py":
             package = name if file.stem == "__init__" else name.rpartition(".")[0]
             asked += [other for other in _imports(found[name], package) if other.partition(".")[0] in packages]
         declarations = file.with_suffix(".pxd")
         if declarations.exists():
-            found[f"{name}.pxd"] = declarations.read_bytes()
+            found[f"{name}.pxd"] = _text(declarations)
     return _hash(part for name in sorted(found) for part in (name.encode(), found[name]))
 
 
@@ -113,7 +113,12 @@ def _texts(name: str) -> list[bytes]:
     file = module_file(name)
     if file is None:
         return []
-    return [path.read_bytes() for path in (file, file.with_suffix(".pxd")) if path.exists()]
+    return [_text(path) for path in (file, file.with_suffix(".pxd")) if path.exists()]
+
+
+def _text(path: Path) -> bytes:
+    """A source, however its lines end."""
+    return path.read_bytes().replace(b"\r\n", b"\n")
 
 
 def _with_modules_inside(name: str) -> Iterator[str]:

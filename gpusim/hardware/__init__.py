@@ -1,1 +1,1 @@
-"""To be written."""
+"""GPUs: their files, what a compute capability means, and what-ifs of them."""

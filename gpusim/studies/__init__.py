@@ -1,1 +1,1 @@
-"""To be written."""
+"""Questions that take several replays: any policy, comparisons, oracles, workloads, validation, benchmarks."""
