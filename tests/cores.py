@@ -50,7 +50,7 @@ def array_of(
     domains: list[int] | None = None,
     capacity: Sequence[float] = (NEVER, NEVER),
     load: Callable[[Mix], tuple[float, float]] = lambda mix: (0.0, 0.0),
-    stretch: Callable[[int, float, float], dict[int, float]] | None = None,
+    slowdowns: Callable[[int, float, float], dict[int, float]] | None = None,
     shares: Callable[[int], Sequence[float]] = lambda count: [1.0] * count,
 ) -> Any:
     """SMs whose blocks progress as `rates` says, shared among the blocks of a kernel as `shares` says."""
@@ -69,7 +69,7 @@ def array_of(
         domains,
         list(capacity),
         resolve,
-        stretch or (lambda domain, dram, l2: dict.fromkeys(range(slots), 1.0)),
+        slowdowns or (lambda domain, dram, l2: dict.fromkeys(range(slots), 1.0)),
         0.02,
     )
 
@@ -96,7 +96,7 @@ def submit(
 
 def line(array: Any, *slots: int, queues: list[int] | None = None) -> None:
     """Let these slots place blocks, in this order."""
-    array.set_line(list(slots), queues or [0] * len(slots))
+    array.set_dispatch_order(list(slots), queues or [0] * len(slots))
     array.dispatch()
 
 

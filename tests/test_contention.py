@@ -20,13 +20,13 @@ from gpusim.model.contention import (
     SHARED,
     UNKNOWN,
     MemoryLoad,
-    Sharing,
+    WarpDemand,
     age_shares,
     binding,
-    memory_stretch,
+    memory_free_share,
+    memory_slowdown,
     mix_times,
     sharing,
-    unstretched,
 )
 from gpusim.trace.kernels import Mix, WarpStalls
 
@@ -35,7 +35,7 @@ TRACES = Path(__file__).resolve().parent.parent / "traces"
 
 
 @st.composite
-def sharings(draw: st.DrawFn) -> Sharing:
+def sharings(draw: st.DrawFn) -> WarpDemand:
     """What some recording would give."""
     warps = draw(st.integers(1, 32))
     residents = draw(st.integers(1, max(1, 64 // warps)))
@@ -44,7 +44,7 @@ def sharings(draw: st.DrawFn) -> Sharing:
 
 
 @st.composite
-def saturating(draw: st.DrawFn) -> Sharing:
+def saturating(draw: st.DrawFn) -> WarpDemand:
     """Counters that give a latency below the time that an instruction holds its pipe: few warps, and all for a pipe."""
     warps = draw(st.integers(1, 8))
     busy, blocks_per_sm, active_cycles = draw(rounded(0.5, 1)), 1000 / H200.sm_count, 2e5
@@ -66,45 +66,45 @@ loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2))
 
 
 @given(kernel=sharings(), count=st.integers(1, 32))
-def test_one_kernel_alone_has_a_closed_form(kernel: Sharing, count: int) -> None:
+def test_one_kernel_alone_has_a_closed_form(kernel: WarpDemand, count: int) -> None:
     warps = max(1.0, count * kernel.warps_per_scheduler)
-    expected = sqrt(max(kernel.latency**2 + (warps**2 - 1) * kernel.turn**2, 1e-12))
+    expected = sqrt(max(kernel.latency**2 + (warps**2 - 1) * kernel.pass_number**2, 1e-12))
     assert mix_times([(kernel, count)]) == [pytest.approx(expected, rel=1e-9)]
 
 
 @given(kernel=sharings(), first=st.integers(1, 8), second=st.integers(1, 8))
-def test_two_slots_of_one_kernel_are_one_kernel(kernel: Sharing, first: int, second: int) -> None:
+def test_two_slots_of_one_kernel_are_one_kernel(kernel: WarpDemand, first: int, second: int) -> None:
     together = mix_times([(kernel, first + second)])[0]
     assert mix_times([(kernel, first), (kernel, second)]) == pytest.approx([together, together], rel=1e-6)
 
 
 @given(mix=residents, more=sharings(), count=st.integers(1, 8))
-def test_company_never_speeds_a_kernel_up(mix: list[tuple[Sharing, int]], more: Sharing, count: int) -> None:
+def test_company_never_speeds_a_kernel_up(mix: list[tuple[WarpDemand, int]], more: WarpDemand, count: int) -> None:
     before = mix_times(mix)
     after = mix_times([*mix, (more, count)])
     assert all(b >= a * (1 - 1e-9) for a, b in zip(before, after, strict=False))
 
 
 @given(mix=residents, which=st.integers(0, 3))
-def test_more_blocks_of_any_kernel_never_speed_anyone_up(mix: list[tuple[Sharing, int]], which: int) -> None:
+def test_more_blocks_of_any_kernel_never_speed_anyone_up(mix: list[tuple[WarpDemand, int]], which: int) -> None:
     which %= len(mix)
     grown = [(kernel, count + (i == which)) for i, (kernel, count) in enumerate(mix)]
     assert all(b >= a * (1 - 1e-9) for a, b in zip(mix_times(mix), mix_times(grown), strict=True))
 
 
 @given(mix=residents)
-def test_the_order_of_a_mix_does_not_matter(mix: list[tuple[Sharing, int]]) -> None:
+def test_the_order_of_a_mix_does_not_matter(mix: list[tuple[WarpDemand, int]]) -> None:
     assert mix_times(mix[::-1])[::-1] == pytest.approx(mix_times(mix), rel=1e-9)
 
 
 @given(kernel=sharings() | saturating(), count=st.integers(1, 8))
-def test_an_sm_does_more_with_more_blocks_or_as_much(kernel: Sharing, count: int) -> None:
+def test_an_sm_does_more_with_more_blocks_or_as_much(kernel: WarpDemand, count: int) -> None:
     """Blocks over time: sharing costs each block something, the SM as a whole at most rounding."""
     assert (count + 1) / mix_times([(kernel, count + 1)])[0] >= count / mix_times([(kernel, count)])[0] * (1 - 1e-9)
 
 
 @given(mix=st.lists(st.tuples(sharings() | saturating(), st.integers(1, 8)), min_size=1, max_size=4))
-def test_no_resource_of_an_sm_is_busier_than_it_can_be(mix: list[tuple[Sharing, int]]) -> None:
+def test_no_resource_of_an_sm_is_busier_than_it_can_be(mix: list[tuple[WarpDemand, int]]) -> None:
     """Demands are shares of what is sustained: over the time of an instruction they sum to 1 at most."""
     taken = zip(mix, mix_times(mix), strict=True)
     use = [[n * kernel.warps_per_scheduler * demand / time for demand in kernel.demands] for (kernel, n), time in taken]
@@ -112,9 +112,9 @@ def test_no_resource_of_an_sm_is_busier_than_it_can_be(mix: list[tuple[Sharing, 
 
 
 @given(kernel=saturating())
-def test_no_latency_is_below_the_time_that_an_instruction_holds_its_pipe(kernel: Sharing) -> None:
-    assert kernel.latency >= kernel.turn >= max(kernel.demands)
-    assert mix_times([(kernel, 1)])[0] >= kernel.turn
+def test_no_latency_is_below_the_time_that_an_instruction_holds_its_pipe(kernel: WarpDemand) -> None:
+    assert kernel.latency >= kernel.pass_number >= max(kernel.demands)
+    assert mix_times([(kernel, 1)])[0] >= kernel.pass_number
 
 
 @pytest.mark.parametrize("path", sorted(TRACES.glob("*.json*")), ids=lambda path: path.name.split(".")[0])
@@ -124,14 +124,14 @@ def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
     slower = what_if(gpu, {"fp32_lanes_per_sm": "x0.25"})
     for launch in {launch: None for op in trace.operations() for launch in op.launches()}:
         model = shaped(launch, gpu, "")
-        for kernel in (model.sharing, transferred(model, gpu, slower, "").sharing):
+        for kernel in (model.demand, transferred(model, gpu, slower, "").sharing):
             paces = [count / mix_times([(kernel, count)])[0] for count in range(1, model.blocks_per_sm + 1)]
             assert all(more >= fewer * (1.0 - 1e-12) for fewer, more in pairwise(paces))
             assert paces[-1] * kernel.warps_per_scheduler * max(kernel.demands) <= 1.0 + 1e-9
 
 
 @given(kernel=sharings(), floor=rounded(0, 50))
-def test_a_limit_is_kept(kernel: Sharing, floor: float) -> None:
+def test_a_limit_is_kept(kernel: WarpDemand, floor: float) -> None:
     assert mix_times([(kernel, 2)], [floor]) == [max(floor, mix_times([(kernel, 2)])[0])]
 
 
@@ -139,7 +139,7 @@ def test_a_limit_is_kept(kernel: Sharing, floor: float) -> None:
 def test_progress_is_as_recorded_where_residents_are_as_recorded(mix: object, warps: int, residents: int) -> None:
     """Within what the stalls leave open: latency and turns are read from them and must make up one time."""
     kernel = sharing(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model)  # type: ignore[arg-type]
-    assert kernel.latency > 0.0 and kernel.turn > 0.0
+    assert kernel.latency > 0.0 and kernel.pass_number > 0.0
     assert all(demand >= 0.0 for demand in kernel.demands)
     assert kernel.demands[kernel.bound] == max(kernel.demands)
     assert len(kernel.demands) == len(SHARED)
@@ -150,29 +150,29 @@ def test_progress_is_as_recorded_where_residents_are_as_recorded(mix: object, wa
 
 @given(dram=rounded(0, 3), l2=rounded(0, 3), own=loads)
 def test_memory_never_speeds_up(dram: float, l2: float, own: MemoryLoad) -> None:
-    assert memory_stretch(dram, l2, own) >= 1.0 - 1e-12
-    assert memory_stretch(0.0, 0.0, own) == 1.0
-    assert memory_stretch(dram + 0.1, l2, own) >= memory_stretch(dram, l2, own) * (1 - 1e-12)
-    assert memory_stretch(dram, l2 + 0.1, own) >= memory_stretch(dram, l2, own) * (1 - 1e-12)
+    assert memory_slowdown(dram, l2, own) >= 1.0 - 1e-12
+    assert memory_slowdown(0.0, 0.0, own) == 1.0
+    assert memory_slowdown(dram + 0.1, l2, own) >= memory_slowdown(dram, l2, own) * (1 - 1e-12)
+    assert memory_slowdown(dram, l2 + 0.1, own) >= memory_slowdown(dram, l2, own) * (1 - 1e-12)
 
 
 @given(dram=rounded(0, 3), l2=rounded(0, 3))
 def test_who_asks_for_nothing_is_not_slowed(dram: float, l2: float) -> None:
-    assert memory_stretch(dram, l2, MemoryLoad(0.0, 0.0)) == 1.0
+    assert memory_slowdown(dram, l2, MemoryLoad(0.0, 0.0)) == 1.0
 
 
 @given(dram=rounded(0, 0.98), l2=rounded(0, 0.98))
 def test_what_was_stretched_is_unstretched(dram: float, l2: float) -> None:
     """A recording shows how busy memory was: load over stretch; from that comes the time without it."""
-    free = unstretched(dram, l2)
+    free = memory_free_share(dram, l2)
     assume(free > 0.021)  # below that a floor takes over
     own = MemoryLoad(dram / free, l2 / free)
-    assert memory_stretch(own.dram, own.l2, own) * free == pytest.approx(1.0, rel=1e-6)
+    assert memory_slowdown(own.dram, own.l2, own) * free == pytest.approx(1.0, rel=1e-6)
 
 
 def test_a_counter_above_what_can_be_sustained_counts_as_that() -> None:
-    assert unstretched(2.0, 0.0) == unstretched(MOST_BUSY, 0.0) > 0.0
-    assert unstretched(0.0, 2.0) == unstretched(0.0, MOST_BUSY) > 0.0
+    assert memory_free_share(2.0, 0.0) == memory_free_share(MOST_BUSY, 0.0) > 0.0
+    assert memory_free_share(0.0, 2.0) == memory_free_share(0.0, MOST_BUSY) > 0.0
 
 
 # ---- the rest -------------------------------------------------------------------------------------------------------
@@ -187,7 +187,9 @@ def test_shares_by_age_sum_to_the_blocks_and_fall_with_age(count: int, preferenc
 
 
 @given(mix=residents, dram=rounded(0, 2), l2=rounded(0, 2), own=loads)
-def test_something_binds_every_kernel(mix: list[tuple[Sharing, int]], dram: float, l2: float, own: MemoryLoad) -> None:
+def test_something_binds_every_kernel(
+    mix: list[tuple[WarpDemand, int]], dram: float, l2: float, own: MemoryLoad
+) -> None:
     known = {"latency", "l2", "dram", *(name.removesuffix("_cycles") for name in SHARED)}
     for i, (kernel, _) in enumerate(mix):
         assert (binding(mix, i, dram, l2, own) in known) == kernel.counted
@@ -195,8 +197,8 @@ def test_something_binds_every_kernel(mix: list[tuple[Sharing, int]], dram: floa
 
 
 def test_what_binds_is_what_takes_longest() -> None:
-    busy = Sharing(2.0, 0.1, 0.5, (0.1, 0.1, 0.5, 0.0, 0.0, 0.0), 2)
-    idle = Sharing(2.0, 1.0, 0.01, (0.01, 0.0, 0.0, 0.0, 0.0, 0.0), 0)
+    busy = WarpDemand(2.0, 0.1, 0.5, (0.1, 0.1, 0.5, 0.0, 0.0, 0.0), 2)
+    idle = WarpDemand(2.0, 1.0, 0.01, (0.01, 0.0, 0.0, 0.0, 0.0, 0.0), 0)
     nothing = MemoryLoad(0.0, 0.0)
     assert binding([(busy, 4)], 0, 0.0, 0.0, nothing) == "fma"
     assert binding([(idle, 1)], 0, 0.0, 0.0, nothing) == "latency"

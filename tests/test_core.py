@@ -302,7 +302,7 @@ def test_memory_stretches_what_it_serves(core: ModuleType) -> None:
         2,
         rates=own_pace(1.0, 1.0),
         load=lambda mix: (sum(n for slot, n in mix if slot == 0) / 2, 0.0),
-        stretch=lambda domain, dram, l2: {0: 1.0 + dram, 1: 1.0},
+        slowdowns=lambda domain, dram, l2: {0: 1.0 + dram, 1: 1.0},
     )
     submit(array, 0, 2, caps=1)
     submit(array, 1, 2, caps=1)
@@ -317,7 +317,7 @@ def test_memory_is_freed_by_who_leaves(core: ModuleType) -> None:
         2,
         rates=own_pace(1.0, 0.5),
         load=lambda mix: (sum(n for _, n in mix) / 2, 0.0),
-        stretch=lambda domain, dram, l2: dict.fromkeys(range(2), 1.0 + dram),
+        slowdowns=lambda domain, dram, l2: dict.fromkeys(range(2), 1.0 + dram),
     )
     submit(array, 0, 1, caps=[1, 0])
     submit(array, 1, 1, caps=[0, 1])
@@ -333,7 +333,7 @@ def test_memory_domains_are_apart(core: ModuleType) -> None:
         rates=own_pace(1.0, 1.0),
         domains=[0, 0, 1, 1],
         load=lambda mix: (sum(n for _, n in mix), 0.0),
-        stretch=lambda domain, dram, l2: dict.fromkeys(range(2), (2.0 if domain == 0 else 4.0) * dram),
+        slowdowns=lambda domain, dram, l2: dict.fromkeys(range(2), (2.0 if domain == 0 else 4.0) * dram),
     )
     submit(array, 0, 1, caps=[1, 0, 0, 0])
     submit(array, 1, 2, caps=[0, 0, 1, 1])
@@ -381,7 +381,7 @@ def test_what_is_served_grows_again_when_others_leave(core: ModuleType) -> None:
     assert ends(array) == [(0, pytest.approx(2.0)), (1, pytest.approx(3.0))]
 
 
-# ---- steady stretches -----------------------------------------------------------------------------------------------
+# ---- steady updates -----------------------------------------------------------------------------------------------
 
 
 def count_resolves(core: ModuleType, blocks: int, jitter: float = 0.0) -> tuple[float, Any]:
@@ -409,7 +409,7 @@ def test_a_long_launch_with_jitter_takes_the_mean(core: ModuleType) -> None:
 
 @pytest.mark.parametrize("step", [7.0, 33.25, 1000.0])
 def test_looking_in_between_changes_nothing_that_matters(core: ModuleType, step: float) -> None:
-    """A policy that wants to be woken, or a request that arrives, cuts steady stretches short."""
+    """A policy that wants to be woken, or a request that arrives, cuts steady updates short."""
     array = array_of(core, 4, rates=own_pace(0.125, 0.09))
     submit(array, 0, 16_000, caps=2)
     submit(array, 1, 16_000, caps=1)

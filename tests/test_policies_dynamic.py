@@ -211,7 +211,7 @@ def test_a_dram_share_holds_a_kernel_at_its_share() -> None:
     assert result.metrics["utilisation[dram]"] == pytest.approx(0.3, abs=0.03)
 
 
-@pytest.mark.parametrize("limit", [{"dram_share": 0.2}, {"issue_share": 0.1}, {"memory_share": 0.1}])
+@pytest.mark.parametrize("limit", [{"dram_share": 0.2}, {"issue_share": 0.1}, {"l1_share": 0.1}])
 def test_what_one_kernel_may_not_take_speeds_up_the_other(limit: Mapping[str, float]) -> None:
     streams = stream_of("a", MEMORY_BOUND, times=3), stream_of("b", MEMORY_BOUND)
     free, held = run(Limited(), *streams), run(Limited(limits={"a": limit}), *streams)

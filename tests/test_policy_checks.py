@@ -103,7 +103,7 @@ WRONG_GRANTS = [
     ("per_sm", (1, 1, -1, 1)),
     ("per_sm", (1, 1, 0.5, 1)),
     ("per_sm", (1, 1, None, 1)),
-    *((name, share) for name in ("issue_share", "memory_share", "dram_share") for share in (0.0, -0.5, 1.01, nan, inf)),
+    *((name, share) for name in ("issue_share", "l1_share", "dram_share") for share in (0.0, -0.5, 1.01, nan, inf)),
     ("issue_share", "half"),
     ("dram_share", 5e-324),
     ("quota", 0.0),

@@ -215,9 +215,9 @@ def test_objectives_differ() -> None:
 
 def test_mitigation_limits_what_is_sliced() -> None:
     view = view_of(kernel(0, memory_us=0.3), kernel(1, memory_us=0.5))
-    shares = [grant.memory_share for grant in WarpedSlicer(mitigation="qbmi").partition(view).grants]
+    shares = [grant.l1_share for grant in WarpedSlicer(mitigation="qbmi").partition(view).grants]
     assert shares == [0.5, 0.5]  # 2 blocks/us each: 0.6 and 1.0 asked for
-    assert all(grant.memory_share is None for grant in WarpedSlicer().partition(view).grants)
+    assert all(grant.l1_share is None for grant in WarpedSlicer().partition(view).grants)
 
 
 # ---- profiling -------------------------------------------------------------------------------------------------------

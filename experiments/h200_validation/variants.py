@@ -87,7 +87,7 @@ def _blind_to_others() -> None:
 def _in_proportion() -> None:
     known = anchor.sharing
 
-    def sharing(mix: Any, warps: int, residents: float, *rest: Any) -> contention.Sharing:
+    def sharing(mix: Any, warps: int, residents: float, *rest: Any) -> contention.WarpDemand:
         kernel = known(mix, warps, residents, *rest)
         turn = 1.0 / max(1.0, residents * kernel.warps_per_scheduler)
         return replace(kernel, latency=turn, turn=turn)
@@ -98,7 +98,7 @@ def _in_proportion() -> None:
 def _without_stalls() -> None:
     known = anchor.sharing
 
-    def sharing(mix: Any, *rest: Any) -> contention.Sharing:
+    def sharing(mix: Any, *rest: Any) -> contention.WarpDemand:
         return known(mix if mix is None else mix.model_copy(update={"stalls": None}), *rest)
 
     _put(anchor, "sharing", sharing)
@@ -110,7 +110,7 @@ def _power(p: float) -> Callable[[], None]:
     def patch() -> None:
         known = anchor.sharing
 
-        def sharing(mix: Any, warps: int, residents: float, *rest: Any) -> contention.Sharing:
+        def sharing(mix: Any, warps: int, residents: float, *rest: Any) -> contention.WarpDemand:
             kernel = known(mix, warps, residents, *rest)
             competing = max(1.0, residents * kernel.warps_per_scheduler)
             if competing > 1.3:
@@ -119,7 +119,7 @@ def _power(p: float) -> Callable[[], None]:
                 kernel = replace(kernel, turn=turn)
             return kernel
 
-        def time(kernel: contention.Sharing, queue: float) -> float:
+        def time(kernel: contention.WarpDemand, queue: float) -> float:
             return float(max(kernel.latency**p + queue**p - kernel.turn**p, 1e-12) ** (1.0 / p))
 
         _put(anchor, "sharing", sharing)
@@ -131,7 +131,7 @@ def _power(p: float) -> Callable[[], None]:
 def _fixed_point() -> None:
     """Warps of another kernel count by how often they come by while one instruction of this one runs."""
 
-    def mix_times(residents: Sequence[tuple[contention.Sharing, int]], least: Sequence[float] = ()) -> list[float]:
+    def mix_times(residents: Sequence[tuple[contention.WarpDemand, int]], least: Sequence[float] = ()) -> list[float]:
         times = [1.0] * len(residents)
         for _ in range(FIXED_POINT_ROUNDS):
             found = []
@@ -151,7 +151,7 @@ def _fixed_point() -> None:
 def _same_resource() -> None:
     """Warps of another kernel count by what they hold of the resource that binds this kernel."""
 
-    def mix_times(residents: Sequence[tuple[contention.Sharing, int]], least: Sequence[float] = ()) -> list[float]:
+    def mix_times(residents: Sequence[tuple[contention.WarpDemand, int]], least: Sequence[float] = ()) -> list[float]:
         times = []
         for i, (kernel, count) in enumerate(residents):
             scale = kernel.turn / kernel.demands[kernel.bound]

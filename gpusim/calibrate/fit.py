@@ -16,18 +16,18 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
     MOST_BUSY,
     MemoryLoad,
-    Sharing,
+    WarpDemand,
+    memory_free_share,
     memory_stall_share,
-    sharing,
     time_at,
-    unstretched,
+    warp_demand,
 )
 from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import Footprint, footprint, occupancy
 from gpusim.trace.kernels import KernelLaunch, Mix
 
 AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
-SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the recorded run fell
+JITTER_SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the recorded run fell
 GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 PERSISTENT_SHARE = 0.9  # of the SMs that a persistent kernel's grid covers at least [D]
@@ -63,7 +63,7 @@ def _fitted(model: KernelModel, mix: Mix | None, gpu: GPU) -> tuple[KernelModel,
     """
     best, best_misfit, best_us = model, NEVER, 0.0
     for preference in _preferences(model, mix):
-        for seed in SEEDS if mix is not None else SEEDS[:1]:
+        for seed in JITTER_SEEDS if mix is not None else JITTER_SEEDS[:1]:
             tried = replace(model, age_preference=preference, seed=seed)
             makespan, residents, active = run_alone(tried, gpu)
             misfit = _misfit(tried, mix, residents, active)
@@ -96,7 +96,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         )
     foot = footprint(gpu, launch.threads_per_block, launch.registers_per_thread, shared)
     residents = _recorded_residents(launch, foot, fit.blocks_per_sm, gpu)
-    kernel = sharing(
+    kernel = warp_demand(
         launch.mix,
         foot.warps,
         residents,
@@ -115,7 +115,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         blocks_per_sm=fit.blocks_per_sm,
         sm_count=gpu.sm_count,
         carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, gpu),
-        sharing=kernel,
+        demand=kernel,
         unit_us=free,
         load=load,
         resident_share=residents / min(fit.blocks_per_sm, -(-launch.blocks // gpu.sm_count)),
@@ -136,12 +136,12 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
     return max(1.0, min(most, warps / foot.warps)) if warps else most
 
 
-def _memory(launch: KernelLaunch, kernel: Sharing, residents: float, gpu: GPU) -> tuple[MemoryLoad, float]:
+def _memory(launch: KernelLaunch, kernel: WarpDemand, residents: float, gpu: GPU) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free."""
     duration = launch.duration_us
     dram = _dram_bytes(launch) * launch.blocks / duration / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (duration * _active_share(launch.mix))
-    free = unstretched(dram, l2)
+    free = memory_free_share(dram, l2)
     dram, l2 = min(dram, MOST_BUSY) / free, min(l2, MOST_BUSY) / free
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole), free

@@ -13,7 +13,7 @@ from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 
 SEED_STEP = 1_000_003  # between the jitter seeds of two replay seeds
-SEEDS = 2**31
+SEED_RANGE = 2**31
 
 
 class Kernels:
@@ -53,7 +53,7 @@ class Kernels:
             if self._gpu is not self._device:
                 model = transferred(model, launch, self._device, self._gpu, place)
             if self.seed != 0:
-                model = replace(model, seed=(model.seed + SEED_STEP * self.seed) % SEEDS)
+                model = replace(model, seed=(model.seed + SEED_STEP * self.seed) % SEED_RANGE)
             self._same[launch] = model
         self._models[id(launch)] = (launch, model)
         return model

@@ -17,9 +17,9 @@ from gpusim.trace.kernels import KernelLaunch
 def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: GPU, place: str) -> KernelModel:
     """The kernel on another GPU.
 
-    Latency keeps its cycles, so it scales with the clock, but is no less than a turn. A turn at a pipe keeps its
-    operations, so it scales with the clock and the FP32 lanes of an SM; memory loads scale with the sustained bandwidth
-    of DRAM and, on another chip and for want of a better number, L2's with it too [D].
+    Latency keeps its cycles, so it scales with the clock, but is no less than the service demand. That at a pipe keeps
+    its operations, so it scales with the clock and the FP32 lanes of an SM; memory loads scale with the sustained
+    bandwidth of DRAM and, on another chip and for want of a better number, L2's with it too [D].
 
     Raises:
         InputError: no SM of the target holds a block.
@@ -43,12 +43,12 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     lanes = clock * source.fp32_lanes_per_sm / target.fp32_lanes_per_sm
     bandwidth = source.model.dram_sustained_gb_per_s / target.model.dram_sustained_gb_per_s
     l2_bandwidth = bandwidth if source.architecture != target.architecture else 1.0
-    sharing = replace(
-        model.sharing,
+    demand = replace(
+        model.demand,
         warps_per_scheduler=foot.warps / target.limits.sub_partitions,
-        latency=max(model.sharing.latency * clock, model.sharing.turn * lanes),
-        turn=model.sharing.turn * lanes,
-        demands=tuple(demand * lanes for demand in model.sharing.demands),
+        latency=max(model.demand.latency * clock, model.demand.service_demand * lanes),
+        service_demand=model.demand.service_demand * lanes,
+        demands=tuple(demand * lanes for demand in model.demand.demands),
     )
     moved = replace(
         model,
@@ -56,7 +56,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         blocks_per_sm=fit.blocks_per_sm,
         sm_count=target.sm_count,
         carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, target),
-        sharing=sharing,
+        demand=demand,
         load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,

@@ -1,7 +1,7 @@
 """The SMs once more, as simple as can be: one simpy process a thread block. Slow, and right by looking at it.
 
 `SlowSMs` takes the place of `gpusim.engine.core.SMArray` and follows the same rules: most-room placement, the head
-of each queue before the rest, carve-outs, caps, tenants, shares by age, and a memory stretch that is worked out
+of each queue before the rest, carve-outs, caps, tenants, shares by age, and a memory slowdown that is worked out
 anew when the load has moved by a step or a domain would serve more than it can. It skips nothing and groups nothing:
 every block ends by itself, and a block that may go anywhere is placed by looking at every SM. Kernels are to be
 anchored before, on the fast core.
@@ -88,22 +88,22 @@ class SlowSMs:
         domains: list[int],
         capacity: list[float],
         resolve: Callable[[Mix], tuple[list[list[float]], float, float]],
-        stretch: Callable[[int, float, float], dict[int, float]],
+        slowdowns: Callable[[int, float, float], dict[int, float]],
         load_step: float,
     ) -> None:
         self.env = simpy.Environment()
         self.limits = limits
         self.order = order
         self.resolve = resolve
-        self.stretch = stretch
+        self.slowdowns_of = slowdowns
         self.load_step = load_step
         self.sms = [SM(number, domain) for number, domain in enumerate(domains)]
         self.launches: dict[int, Launch] = {}
         self.line: list[tuple[int, int]] = []
         self.capacity = capacity
-        self.loads = [(0.0, 0.0)] * len(capacity)  # when the stretch was last worked out
+        self.loads = [(0.0, 0.0)] * len(capacity)  # when the slowdown was last worked out
         self.factors: list[dict[int, float]] = [{} for _ in capacity]
-        self.restless = False
+        self.stale_rates = False
         self.done: list[int] = []
         self.resolved: dict[Mix, tuple[list[list[float]], float, float]] = {}
 
@@ -123,7 +123,7 @@ class SlowSMs:
     ) -> None:
         demand, caps = (dram_demand, l2_demand), [0] * len(self.sms)
         self.launches[slot] = Launch(blocks, need, carveout, jitter, seed, demand, caps, blocks)
-        self.restless = True
+        self.stale_rates = True
 
     def set_caps(self, slot: int, caps: list[int]) -> None:
         self.launches[slot].caps = list(caps)
@@ -131,12 +131,12 @@ class SlowSMs:
     def set_tenant(self, slot: int, tenant: int) -> None:
         self.launches[slot].tenant = tenant
 
-    def set_line(self, slots: list[int], queues: list[int]) -> None:
+    def set_dispatch_order(self, slots: list[int], queues: list[int]) -> None:
         self.line = list(zip(slots, queues, strict=True))
 
     def forget_mixes(self) -> None:
         self.resolved.clear()
-        self.restless = True
+        self.stale_rates = True
 
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
         launch, here = self.launches[slot], self.sms[sm]
@@ -363,19 +363,19 @@ class SlowSMs:
         """Give every block the rate that its SM's mix and its memory domain's load make it have now."""
         for sm in changed:
             sm.load = self._resolve(sm)[1:]
-        restretched = set()
+        updated = set()
         for domain, seen in enumerate(self.loads):
             load = self._load(domain)
             moved = any(abs(a - b) > self.load_step for a, b in zip(load, seen, strict=True))
-            if self.restless or moved or self._excess(domain) > 1.0 + 1e-9:
+            if self.stale_rates or moved or self._excess(domain) > 1.0 + 1e-9:
                 self.loads[domain] = load
-                self.factors[domain] = self.stretch(domain, *load)
+                self.factors[domain] = self.slowdowns_of(domain, *load)
                 excess = max(1.0, self._excess(domain))
                 self.factors[domain] = {slot: factor * excess for slot, factor in self.factors[domain].items()}
-                restretched.add(domain)
-        self.restless = False
+                updated.add(domain)
+        self.stale_rates = False
         for sm in self.sms:
-            if sm in changed or sm.domain in restretched:
+            if sm in changed or sm.domain in updated:
                 self._set_rates_of(sm)
 
     def _set_rates_of(self, sm: SM) -> None:

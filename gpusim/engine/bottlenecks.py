@@ -50,7 +50,7 @@ class Bottlenecks:
         model = self._model(slot)
         mix = self._sms.mix_of(fullest) if fullest >= 0 else ((slot, model.most_resident),)
         sm = max(0, fullest)
-        residents = [(self._model(other).sharing, count) for other, count in mix]
+        residents = [(self._model(other).demand, count) for other, count in mix]
         dram, l2 = self._sms.load_at(sm)
         share = self._domain_share[self._sms.domain_at(sm)]
         return binding(residents, [other for other, _ in mix].index(slot), dram / share, l2 / share, model.own_load)

@@ -10,18 +10,18 @@ cdef long long below_prime(long long x) noexcept
 cdef double jitter_factor(long long seed, long long block, double jitter)
 
 cdef class SMArray:
-    cdef long long sms, width, slots, domain_count, group, groups, line_length, open_count
-    cdef long long stable, residents, rates_used, stretches
-    cdef bint reopen, restless
+    cdef long long sms, width, slots, domain_count, group, groups, order_length, open_count
+    cdef long long stable, residents, rates_used, updates
+    cdef bint reopen, stale_rates
     cdef public double now
     cdef double load_step, bin_width
-    cdef object resolve, stretch_of
+    cdef object resolve, slowdowns_of
     cdef list mixes, saved, done
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
-    cdef long long[::1] cap, here, ran, line, line_queue, open, after_add, after_drop, rates_at
-    cdef long long[::1] group_first, first_rate, rate_slot, slowed_by, stretched
+    cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
+    cdef long long[::1] group_first, first_rate, rate_slot, slowed_at, update_of
     cdef double[::1] since, due, issue_now, dram_now, l2_now, group_due, work, rate, jitter
     cdef double[::1] issue_demand, dram_demand, l2_demand, first_start, dispatched_at, throughput, carried
     cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
@@ -43,7 +43,7 @@ cdef class SMArray:
     @cython.locals(sm=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)
-    cpdef set_line(self, list slots, list queues)
+    cpdef set_dispatch_order(self, list slots, list queues)
     @cython.locals(sm=cython.longlong)
     cpdef residents_by_sm(self, long long slot)
     @cython.locals(sm=cython.longlong, fullest=cython.longlong, most=cython.longlong)
@@ -100,7 +100,7 @@ cdef class SMArray:
     cdef void watch(self, long long domain) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong,
                    factor=cython.double, excess=cython.double, factors=dict)
-    cdef restretch(self, long long domain)
+    cdef update_slowdowns(self, long long domain)
     @cython.locals(sm=cython.longlong)
     cdef void slow_all(self, long long domain) noexcept
     @cython.locals(served=cython.double)

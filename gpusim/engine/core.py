@@ -5,7 +5,7 @@
 This file is plain Python. Where a C compiler is at hand the build compiles it (``core.pxd`` holds the types) and
 it runs a hundred times faster; the two give the same bits, which a test asserts. It knows resources, residents,
 rates and time; it knows no policy, no contention formula and no trace. Rates come from two functions that the
-caller hands in: one gives the progress of every block of a mix of residents, one the stretch that the shared
+caller hands in: one gives the progress of every block of a mix of residents, one the slowdown that the shared
 memory system adds to it. What the two leave undone it does itself: a memory domain that would serve more than it can
 slows all its blocks by as much as that is over.
 
@@ -36,7 +36,7 @@ _NEVER = NEVER
 Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in ascending order of slot
 MixRates = tuple[list[list[float]], float, float]  # rates by slot and rank, DRAM load, L2 load
 Resolve = Callable[[Mix], MixRates]
-Stretch = Callable[[int, float, float], dict[int, float]]
+Slowdowns = Callable[[int, float, float], dict[int, float]]
 
 
 def zeros(count: int) -> array[int]:
@@ -89,10 +89,10 @@ class SMArray:
         domains: memory domain of each SM.
         capacity: what each memory domain can serve of DRAM and L2, 1 being all that the device can.
         resolve: gives, for a mix, the rate (work/us) of the blocks of each slot in order of age, and the load that
-            the mix puts on DRAM and L2 when nothing stretches it (1 = all that the domain can serve).
-        stretch: gives, for a domain and its DRAM and L2 load, the factor by which the blocks of each slot in use are
+            the mix puts on DRAM and L2 when nothing updates it (1 = all that the domain can serve).
+        slowdowns: gives, for a domain and its DRAM and L2 load, the factor by which the blocks of each slot in use are
             slowed.
-        load_step: a domain's stretch is worked out anew when its load has moved by this much.
+        load_step: a domain's slowdown is worked out anew when its load has moved by this much.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class SMArray:
         domains: list[int],
         capacity: list[float],
         resolve: Resolve,
-        stretch: Stretch,
+        slowdowns: Slowdowns,
         load_step: float,
     ) -> None:
         self.sms = sms
@@ -113,7 +113,7 @@ class SMArray:
         self.slots = slots
         self.now = 0.0
         self.resolve = resolve
-        self.stretch_of = stretch
+        self.slowdowns_of = slowdowns
         self.load_step = load_step
         self.limit = array("q", limits)
         self.carveout = array("q", [limits[1]] * sms)
@@ -167,9 +167,9 @@ class SMArray:
         self.start_here = array("d", [-1.0] * (slots * sms))
         self.end_here = array("d", [-1.0] * (slots * sms))
         # placing order: slots with their queue; open ones may place now
-        self.line = zeros(slots)
-        self.line_queue = zeros(slots)
-        self.line_length = 0
+        self.dispatch_order = zeros(slots)
+        self.order_queue = zeros(slots)
+        self.order_length = 0
         self.open = zeros(slots)
         self.open_count = 0
         self.reopen = False
@@ -181,9 +181,9 @@ class SMArray:
         self.dram_served = reals(domain_count)
         self.l2_served = reals(domain_count)
         self.slowdown = array("d", [1.0] * (domain_count * slots))
-        self.stretched = array("q", range(1, domain_count + 1))  # number of the last stretch: no two share one
-        self.stretches = domain_count
-        self.restless = False
+        self.update_of = array("q", range(1, domain_count + 1))  # number of the last slowdowns: no two share one
+        self.updates = domain_count
+        self.stale_rates = False
         # how steady things are
         self.stable = 0
         self.residents = 0
@@ -205,12 +205,12 @@ class SMArray:
         self.mix_dram = reals(FIRST_MIXES)
         self.mix_l2 = reals(FIRST_MIXES)
         self.rates = reals(1024)
-        self.slowed_rates = reals(1024)  # by the stretch with the number in slowed_by
+        self.slowed_rates = reals(1024)  # under the slowdowns with the number in slowed_at
         self.rate_slot = zeros(1024)
         self.rates_used = 0
         self.first_rate = zeros(FIRST_MIXES + 1)
-        self.slowed_by = zeros(FIRST_MIXES)
-        self.restless = True
+        self.slowed_at = zeros(FIRST_MIXES)
+        self.stale_rates = True
         self.intern(())
         for sm in range(self.sms):
             mix: dict[int, int] = {}
@@ -256,7 +256,7 @@ class SMArray:
         self.mix_dram = joined(self.mix_dram, reals(held))
         self.mix_l2 = joined(self.mix_l2, reals(held))
         self.first_rate = joined(self.first_rate, zeros(held))
-        self.slowed_by = joined(self.slowed_by, zeros(held))
+        self.slowed_at = joined(self.slowed_at, zeros(held))
 
     def neighbour(self, mix: int, slot: int, change: int) -> int:
         """The mix after one block of a slot came (+1) or went (-1), for the first time."""
@@ -317,7 +317,7 @@ class SMArray:
         self.evicted[slot] = 0
         self.saved[slot] = []
         self.tenant[slot] = -1
-        self.restless = True
+        self.stale_rates = True
         for sm in range(self.sms):
             i = slot * self.sms + sm
             self.cap[i] = 0
@@ -335,12 +335,12 @@ class SMArray:
         """Start blocks of a slot only beside blocks of the same tenant (an SM of another drains first); -1: anyone."""
         self.tenant[slot] = tenant
 
-    def set_line(self, slots: list[int], queues: list[int]) -> None:
+    def set_dispatch_order(self, slots: list[int], queues: list[int]) -> None:
         """Who places blocks before whom; of each queue only the first with blocks waiting may place any."""
-        self.line_length = len(slots)
+        self.order_length = len(slots)
         for i in range(len(slots)):
-            self.line[i] = slots[i]
-            self.line_queue[i] = queues[i]
+            self.dispatch_order[i] = slots[i]
+            self.order_queue[i] = queues[i]
         self.reopen = True
 
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
@@ -393,7 +393,7 @@ class SMArray:
             self.complete(self.group_first[g])
             if self.reopen:
                 self.dispatch()
-            if self.restless:
+            if self.stale_rates:
                 self.settle()
             if self.done:
                 return self.done.pop(0)
@@ -593,7 +593,7 @@ class SMArray:
         base = sm * self.width
         n = self.count[sm]
         mix = self.mix[sm] * self.slots
-        if self.slowed_by[self.mix[sm]] != self.stretched[self.domain[sm]]:
+        if self.slowed_at[self.mix[sm]] != self.update_of[self.domain[sm]]:
             self.slow_down(self.mix[sm], self.domain[sm])
         due = _NEVER
         issue = 0.0
@@ -623,10 +623,10 @@ class SMArray:
         self.due[sm] = due
 
     def slow_down(self, mix: int, domain: int) -> None:
-        """Work out the rates of a mix under the last stretch of a domain."""
+        """Work out the rates of a mix under the last slowdowns of a domain."""
         for i in range(self.first_rate[mix], self.first_rate[mix + 1]):
             self.slowed_rates[i] = self.rates[i] / self.slowdown[domain * self.slots + self.rate_slot[i]]
-        self.slowed_by[mix] = self.stretched[domain]
+        self.slowed_at[mix] = self.update_of[domain]
 
     def note_due(self, group: int) -> None:
         """Note when the first block of a group of SMs ends, and on which SM."""
@@ -778,15 +778,15 @@ class SMArray:
     def open_heads(self) -> None:
         """Find the launches that may place blocks: of each queue in line the first with blocks waiting."""
         self.open_count = 0
-        for i in range(self.line_length):
-            if self.waiting[self.line[i]] == 0:
+        for i in range(self.order_length):
+            if self.waiting[self.dispatch_order[i]] == 0:
                 continue
             first = True
             for h in range(i):
-                if self.line_queue[h] == self.line_queue[i] and self.waiting[self.line[h]] > 0:
+                if self.order_queue[h] == self.order_queue[i] and self.waiting[self.dispatch_order[h]] > 0:
                     first = False
             if first:
-                self.open[self.open_count] = self.line[i]
+                self.open[self.open_count] = self.dispatch_order[i]
                 self.open_count += 1
 
     def place_everywhere(self, slot: int) -> None:
@@ -817,10 +817,10 @@ class SMArray:
                 self.stable = 0
         for d in range(self.domain_count):
             self.watch(d)
-        if self.restless:
-            self.restless = False
+        if self.stale_rates:
+            self.stale_rates = False
             for d in range(self.domain_count):
-                self.restretch(d)
+                self.update_slowdowns(d)
 
     def watch(self, domain: int) -> None:
         """Note when a domain's load has moved far enough to matter, or it would serve more than it can."""
@@ -829,9 +829,9 @@ class SMArray:
             or abs(self.dram_load[domain] - self.dram_seen[domain]) > self.load_step
             or abs(self.l2_load[domain] - self.l2_seen[domain]) > self.load_step
         ):
-            self.restless = True
+            self.stale_rates = True
 
-    def restretch(self, domain: int) -> None:
+    def update_slowdowns(self, domain: int) -> None:
         """Work out a domain's load and what it does to every slot, and give its SMs the new rates."""
         dram = 0.0
         l2 = 0.0
@@ -843,7 +843,7 @@ class SMArray:
         self.l2_load[domain] = l2
         self.dram_seen[domain] = dram
         self.l2_seen[domain] = l2
-        factors = self.stretch_of(domain, dram, l2)
+        factors = self.slowdowns_of(domain, dram, l2)
         for slot, factor in factors.items():
             self.slowdown[domain * self.slots + slot] = factor
         self.slow_all(domain)
@@ -856,8 +856,8 @@ class SMArray:
 
     def slow_all(self, domain: int) -> None:
         """Give the SMs of a domain the rates that its slowdowns leave, and note what it serves."""
-        self.stretches += 1
-        self.stretched[domain] = self.stretches
+        self.updates += 1
+        self.update_of[domain] = self.updates
         for sm in range(self.sms):
             if self.domain[sm] == domain and self.count[sm] > 0:
                 self.charge(sm, self.now)
@@ -877,7 +877,7 @@ class SMArray:
         return served / self.capacity[domain]
 
     def skip(self, until: float) -> None:
-        """Jump over a stretch in which every launch only replaces blocks by its own, leaving two waves of each.
+        """Jump over a time in which every launch only replaces blocks by its own, leaving two waves of each.
 
         The state after the jump is the state before it, later. That is exact in the mean: the launch that sets the
         length skips whole waves, the others carry what is left of a block to their next jump. Which SM runs the last

@@ -17,7 +17,7 @@ from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
 from gpusim.engine.sm_array import sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares, binding, capped_time, memory_stretch
+from gpusim.model.contention import age_shares, binding, capped_time, memory_slowdown
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
@@ -49,7 +49,7 @@ class Launch:
         slot: where the SMs know it; None before its launch latency has passed.
         admitted: the policy has let it start.
         bound_by: resource that bound it most of the time; at its end.
-        turn: as in `gpusim.policies.interface.KernelView`.
+        pass_number: as in `gpusim.policies.interface.KernelView`.
         view: what policies see of it while that stays as it is.
     """
 
@@ -68,7 +68,7 @@ class Launch:
     admitted: bool = False
     bound_by: str = "latency"
     spans: Spans | None = None
-    turn: int = 0
+    pass_number: int = 0
     view: KernelView | None = None
 
     @property
@@ -113,7 +113,7 @@ class Device:
         self._domain_share = [share for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._sms = sm_array(
-            gpu, self._slot_count, self._resolve, self._stretch, _domain_of_sm(domains, gpu), self._domain_share
+            gpu, self._slot_count, self._resolve, self._slowdowns, _domain_of_sm(domains, gpu), self._domain_share
         )
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
@@ -147,13 +147,13 @@ class Device:
         stream_index: int,
         priority: int,
         queued: tuple[float, int] = (0.0, 0),
-        turn: int = 0,
+        pass_number: int = 0,
     ) -> Launch:
         """Hand a kernel to the device, now that all it waits for has ended; its ``done`` event tells its end."""
         launch = Launch(
             self._next_id, model, stream, stream_index, priority, queued, self._env.event(), ready_us=self._env.now
         )
-        launch.turn = turn
+        launch.pass_number = pass_number
         self._next_id += 1
         self._launches[launch.id] = launch
         self._decide_soon()
@@ -339,11 +339,11 @@ class Device:
     def _place(self) -> None:
         """Tell the SMs who may place blocks where, and let them."""
         self._bottlenecks.book()
-        line = [grant for grant in self._grants.values() if self._launches[grant.kernel].slot is not None]
-        self._limit(line)
-        if len({grant.queue for grant in line}) > 1:
+        order = [grant for grant in self._grants.values() if self._launches[grant.kernel].slot is not None]
+        self._limit(order)
+        if len({grant.queue for grant in order}) > 1:
             self.limits.add("queues")
-        for grant in line:
+        for grant in order:
             if self._placing.get(grant.kernel) == grant:
                 continue
             self._placing[grant.kernel] = grant
@@ -352,13 +352,15 @@ class Device:
             self.limits |= _limits_met(grant, caps, launch.model.blocks_per_sm)
             self._sms.set_caps(_slot(launch), caps)
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
-        self._sms.set_line([_slot(self._launches[grant.kernel]) for grant in line], [grant.queue for grant in line])
+        self._sms.set_dispatch_order(
+            [_slot(self._launches[grant.kernel]) for grant in order], [grant.queue for grant in order]
+        )
         self._sms.dispatch()
         self._bottlenecks.look(self._slots)
 
-    def _limit(self, line: Sequence[Grant]) -> None:
+    def _limit(self, order: Sequence[Grant]) -> None:
         """Take over the shares and quotas that grants are limited to."""
-        limits = {_slot(self._launches[grant.kernel]): _limits(grant) for grant in line if _limits(grant) != NO_LIMITS}
+        limits = {_slot(self._launches[grant.kernel]): _limits(grant) for grant in order if _limits(grant) != NO_LIMITS}
         if limits != self._limits:
             self._limits = limits
             self._forget_mixes()
@@ -398,7 +400,7 @@ class Device:
             ready_us=launch.ready_us,
             started=launch.admitted,
             queued=launch.queued,
-            turn=launch.turn,
+            pass_number=launch.pass_number,
             **self._known_views[id(model)],
         )
         if slot is None:
@@ -432,14 +434,14 @@ class Device:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
         rates, dram, l2 = self._rates_of(models)
         everywhere = float(self._gpu.sm_count if sms is None else sms)
-        stretched = [
-            count * rate / memory_stretch(dram * everywhere, l2 * everywhere, model.own_load)
+        slowed = [
+            count * rate / memory_slowdown(dram * everywhere, l2 * everywhere, model.own_load)
             for (model, count), rate in zip(models, rates, strict=True)
         ]
-        of_dram = [rate * model.dram_share_us for (model, _), rate in zip(models, stretched, strict=True)]
-        of_l2 = [rate * model.l2_share_us for (model, _), rate in zip(models, stretched, strict=True)]
+        of_dram = [rate * model.dram_share_us for (model, _), rate in zip(models, slowed, strict=True)]
+        of_l2 = [rate * model.l2_share_us for (model, _), rate in zip(models, slowed, strict=True)]
         excess = max(1.0, everywhere * fsum(of_dram), everywhere * fsum(of_l2))
-        return [rate / excess for rate in stretched]
+        return [rate / excess for rate in slowed]
 
     def _rates_of(self, models: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
         """`mix_rates`, worked out once for each mix of kernels."""
@@ -476,18 +478,18 @@ class Device:
             return []
         limits = [self._limits.get(slot, NO_LIMITS) for slot, _ in mix]
         return [
-            capped_time(self._model(slot).sharing, count, issue, memory)
+            capped_time(self._model(slot).demand, count, issue, memory)
             for (slot, count), (issue, memory, _, _) in zip(mix, limits, strict=True)
         ]
 
-    def _stretch(self, domain: int, dram: float, l2: float) -> dict[int, float]:
+    def _slowdowns(self, domain: int, dram: float, l2: float) -> dict[int, float]:
         share = self._domain_share[domain]
         held = self._held_back(domain) if self._limits else {}
         for asked_dram, asked_l2, factor in held.values():
             dram -= asked_dram * (1.0 - 1.0 / factor)
             l2 -= asked_l2 * (1.0 - 1.0 / factor)
         dram, l2 = max(0.0, dram) / share, max(0.0, l2) / share
-        factors = {slot: memory_stretch(dram, l2, launch.model.own_load) for slot, launch in self._slots.items()}
+        factors = {slot: memory_slowdown(dram, l2, launch.model.own_load) for slot, launch in self._slots.items()}
         for slot, (_, _, factor) in held.items():
             factors[slot] = max(factors[slot], factor)
         paced = [slot for slot, limits in self._limits.items() if limits[3] and self._sms.resident_blocks(slot)]
@@ -525,7 +527,7 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
         "footprint": model.footprint,
         "blocks_per_sm": model.blocks_per_sm,
         "solo_us": model.solo_us,
-        "bound_by": binding([(model.sharing, model.most_resident)], 0, own.dram, own.l2, own),
+        "bound_by": binding([(model.demand, model.most_resident)], 0, own.dram, own.l2, own),
         "dram_load": own.dram,
         "l2_load": own.l2,
         "issue_us": model.busy_us("issue_cycles"),
@@ -557,7 +559,7 @@ def _caps(grant: Grant, blocks_per_sm: int, sms: int) -> list[int]:
 
 
 def _limits(grant: Grant) -> _Limits:
-    return (grant.issue_share, grant.memory_share, grant.dram_share, grant.quota)
+    return (grant.issue_share, grant.l1_share, grant.dram_share, grant.quota)
 
 
 def _limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:

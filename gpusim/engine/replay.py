@@ -216,9 +216,9 @@ class _Replay:
             self.ended[op.id].succeed()
 
     def _occupied(self, stream: Stream, work: Occupied, request: int) -> simpy.events.ProcessGenerator:
-        with self.resource(work.resource).request() if work.resource else nullcontext() as turn:
-            if turn is not None:
-                yield turn
+        with self.resource(work.resource).request() if work.resource else nullcontext() as granted:
+            if granted is not None:
+                yield granted
             self.timed.append(_Timed(stream.name, request, self.env.now, work.duration_us))
             yield self.env.timeout(work.duration_us)
 
@@ -261,8 +261,8 @@ class _Replay:
     ) -> Launch:
         model = self.kernels.model(launch, operation)
         queued = self.queues[index].hand_over(operation, at, internal=model.stream != "main")
-        turn = 0 if self.limit_us is None else request
-        handed = self.device.launch(model, stream.name, index, stream.priority, queued, turn)
+        pass_number = 0 if self.limit_us is None else request
+        handed = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number)
         self.pending.append(_Pending(handed, operation, request, at))
         return handed
 

@@ -9,7 +9,7 @@ from gpusim.engine.core import Mix, MixRates
 from gpusim.engine.replay import KernelSource, work_out
 from gpusim.engine.sm_array import sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares, memory_stretch
+from gpusim.model.contention import age_shares, memory_slowdown
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -59,17 +59,17 @@ class Chain:
 
     def __init__(self, gpu: GPU) -> None:
         self._sm_count = gpu.sm_count
-        self._sms = sm_array(gpu, 1, self._resolve, self._stretch)
+        self._sms = sm_array(gpu, 1, self._resolve, self._slowdowns)
         self._model: KernelModel | None = None  # the last one; whoever hands models in keeps them
         self._rates: dict[tuple[int, int], MixRates] = {}  # by model and resident blocks
-        self._stretches: dict[tuple[int, float, float], dict[int, float]] = {}  # by model and loads
+        self._known_slowdowns: dict[tuple[int, float, float], dict[int, float]] = {}  # by model and loads
         self.now_us = 0.0
 
     def run(self, model: KernelModel) -> None:
         """Run one launch to its end."""
         sms = self._sms
         sms.now = max(sms.now, self.now_us)
-        sms.set_line([], [])
+        sms.set_dispatch_order([], [])
         sms.dispatch()
         self.now_us += model.latency_us
         sms.now = max(sms.now, self.now_us)
@@ -78,7 +78,7 @@ class Chain:
             sms.forget_mixes()
         submit(sms, 0, model)
         sms.set_caps(0, [model.blocks_per_sm] * self._sm_count)
-        sms.set_line([0], [0])
+        sms.set_dispatch_order([0], [0])
         sms.dispatch()
         sms.advance(float("inf"))
         self.now_us += sms.now - self.now_us
@@ -93,14 +93,14 @@ class Chain:
             self._rates[(id(model), count)] = known
         return known
 
-    def _stretch(self, _domain: int, dram: float, l2: float) -> dict[int, float]:
+    def _slowdowns(self, _domain: int, dram: float, l2: float) -> dict[int, float]:
         if self._model is None:
             return {}
         key = (id(self._model), dram, l2)
-        known = self._stretches.get(key)
+        known = self._known_slowdowns.get(key)
         if known is None:
-            known = {0: memory_stretch(max(0.0, dram), max(0.0, l2), self._model.own_load)}
-            self._stretches[key] = known
+            known = {0: memory_slowdown(max(0.0, dram), max(0.0, l2), self._model.own_load)}
+            self._known_slowdowns[key] = known
         return known
 
 

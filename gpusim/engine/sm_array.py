@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from math import fsum
 
 from gpusim.engine.compiled import tell_if_plain
-from gpusim.engine.core import NEVER, Mix, MixRates, Resolve, SMArray, Stretch
+from gpusim.engine.core import NEVER, Mix, MixRates, Resolve, Slowdowns, SMArray
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares, memory_stretch
+from gpusim.model.contention import age_shares, memory_slowdown
 from gpusim.model.kernel import KernelModel, mix_rates
 
-LOAD_STEP = 0.02  # of a memory domain, after which its stretch is worked out anew
+LOAD_STEP = 0.02  # of a memory domain, after which its slowdown is worked out anew
 
 
 def sm_array(
     gpu: GPU,
     slots: int,
     resolve: Resolve,
-    stretch: Stretch,
+    slowdowns: Slowdowns,
     domains: list[int] | None = None,
     capacity: Sequence[float] = (1.0,),
 ) -> SMArray:
@@ -40,7 +40,7 @@ def sm_array(
         domains,
         list(capacity),
         resolve,
-        stretch,
+        slowdowns,
         LOAD_STEP,
     )
 
@@ -73,13 +73,13 @@ def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
         rates, dram, l2 = mix_rates([(model, count)])
         return [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
 
-    def stretch(_domain: int, dram: float, l2: float) -> dict[int, float]:
-        return {0: memory_stretch(dram, l2, model.own_load)}
+    def slowdowns(_domain: int, dram: float, l2: float) -> dict[int, float]:
+        return {0: memory_slowdown(dram, l2, model.own_load)}
 
-    array = sm_array(gpu, 1, resolve, stretch)
+    array = sm_array(gpu, 1, resolve, slowdowns)
     submit(array, 0, model)
     array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
-    array.set_line([0], [0])
+    array.set_dispatch_order([0], [0])
     array.dispatch()
     array.advance(NEVER)
     held, active = array.block_time(), fsum(end - start for _, _, start, end in array.spans(0))

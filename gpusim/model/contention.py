@@ -4,12 +4,12 @@ Everything is relative to the recording: a kernel's time is 1 where its blocks p
 recorded alone. Two levels share: what is on one SM (issue slots, pipes, the L1 and shared-memory data path) and
 what the whole device has (L2, DRAM).
 
-Inside an SM a warp needs, for each instruction, a latency that others do not lengthen and a turn at the resource
-that binds it; the two add as a power mean with exponent 2, which lies between "hidden behind one another" and "one
-after the other" [D]. The counters of the recording give both: warps stalled per issued instruction sum to warps
-over issue rate (Little's law), and each stall reason is either latency or waiting for a turn.
+Inside an SM a warp needs, for each instruction, a latency that others do not lengthen and a service demand at the
+resource that binds it; the two add as a power mean with exponent 2, which lies between "hidden behind one another" and
+"one after the other" [D]. The counters of the recording give both: warps stalled per issued instruction sum to warps
+over issue rate (Little's law), and each stall reason is either latency or waiting for service.
 
-Beyond the SM a memory system at load rho stretches a kernel's time by (1 + rho^e)^(1/e), e = 2 for DRAM, whose
+Beyond the SM a memory system at load rho updates a kernel's time by (1 + rho^e)^(1/e), e = 2 for DRAM, whose
 queues are felt early, and 8 for L2, which is felt when it is full [D]. Exponents are powers of two so that only
 multiplications and square roots occur and the result is the same to the bit on every machine.
 """
@@ -30,13 +30,13 @@ MOST_BUSY = 0.985  # a counter that reads more than the sustained rate is taken 
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class WarpDemand:
     """What one kernel's warps ask of an SM per instruction; times relative to the recorded time per instruction.
 
     Attributes:
         warps_per_scheduler: of one block; below 1 a block leaves some schedulers of the SM idle.
-        latency: time that no other warp lengthens; never less than the turn.
-        turn: time that each competing warp of the scheduler adds at the resource that binds the kernel.
+        latency: time that no other warp lengthens; never less than the service demand.
+        service_demand: time that each competing warp of the scheduler adds at the resource that binds the kernel.
         demands: time that one instruction holds each shared resource, in the order of `SHARED`.
         bound: index into `demands` of the resource that binds.
         counted: whether all of this comes from counters; else a part of it is assumed.
@@ -44,7 +44,7 @@ class Sharing:
 
     warps_per_scheduler: float
     latency: float
-    turn: float
+    service_demand: float
     demands: tuple[float, ...]
     bound: int
     counted: bool = True
@@ -63,14 +63,14 @@ class MemoryLoad:
     l2: float
 
 
-def sharing(
+def warp_demand(
     mix: Mix | None,
     warps_per_block: int,
     resident_blocks: float,
     blocks_per_sm: float,
     sub_partitions: int,
     constants: ModelConstants,
-) -> Sharing:
+) -> WarpDemand:
     """What a kernel's warps ask of an SM, from its recorded counters.
 
     Args:
@@ -82,30 +82,30 @@ def sharing(
         constants: of the recording GPU.
 
     Returns:
-        With stall reasons in ``mix``: latency is what the stalls leave once waiting for a turn is taken off.
-        Without: the busiest known resource gives the turn, and what it leaves of the time is latency. With no
-        counters at all the kernel is taken to keep its SM half busy [D]. No latency is below the turn: an instruction
-        takes at least as long as it holds the resource that binds it.
+        With stall reasons in ``mix``: latency is what the stalls leave once waiting for service is taken off.
+        Without: the busiest known resource gives the service demand, and what it leaves of the time is latency. With no
+        counters at all the kernel is taken to keep its SM half busy [D]. No latency is below the service demand: an
+        instruction takes at least as long as it holds the resource that binds it.
     """
     per_scheduler = warps_per_block / sub_partitions
     competing = max(1.0, resident_blocks * per_scheduler)
     busy = _busy(mix, blocks_per_sm)
     bound = max(range(len(busy)), key=lambda i: busy[i])
     demands = tuple(b / (constants.sustained_issue_share * competing) for b in busy)
-    turn = demands[bound]
+    service_demand = demands[bound]
     total = _stall_total(mix)
     if mix is not None and total > 0.0:
         latency = _latency_share(mix, total, competing, busy, constants)
         if competing > 1.3:
-            turn = max(turn, sqrt((1.0 - latency * latency) / (competing * competing - 1.0)))
+            service_demand = max(service_demand, sqrt((1.0 - latency * latency) / (competing * competing - 1.0)))
     else:
-        latency = sqrt(max(0.0, 1.0 - (competing * competing - 1.0) * turn * turn))
-    latency = max(latency, turn)
+        latency = sqrt(max(0.0, 1.0 - (competing * competing - 1.0) * service_demand * service_demand))
+    latency = max(latency, service_demand)
     counted = mix is not None and mix.counts(ALL_COUNTERS)
-    return Sharing(per_scheduler, latency, turn, demands, bound, counted)
+    return WarpDemand(per_scheduler, latency, service_demand, demands, bound, counted)
 
 
-def mix_times(residents: Sequence[tuple[Sharing, int]], least: Sequence[float] = ()) -> list[float]:
+def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float] = ()) -> list[float]:
     """Time per instruction of each kernel of a mix on one SM, relative to its recording.
 
     Args:
@@ -113,46 +113,46 @@ def mix_times(residents: Sequence[tuple[Sharing, int]], least: Sequence[float] =
         least: what no time may fall below, one each (`capped_time`); empty: no such limit.
 
     Returns:
-        One time each. For one kernel: sqrt(latency^2 + (m^2 - 1) turn^2) with m warps a scheduler. Each warp of
-        another kernel adds what it holds of the resource that binds that other kernel, whichever it is: warps take
+        One time each. For one kernel: sqrt(latency^2 + (m^2 - 1) service_demand^2) with m warps a scheduler. Each warp
+        of another kernel adds what it holds of the resource that binds that other kernel, whichever it is: warps take
         turns at the scheduler before they reach a pipe. Two kernels with the same numbers behave as one.
     """
     warps = [count * kernel.warps_per_scheduler for kernel, count in residents]
     busiest = [max(kernel.demands) for kernel, _ in residents]
     times = []
     for i, (kernel, _) in enumerate(residents):
-        scale = kernel.turn / kernel.demands[kernel.bound]
+        scale = kernel.service_demand / kernel.demands[kernel.bound]
         others = fsum(warps[j] * busiest[j] for j in range(len(residents)) if j != i)
-        queue = max(kernel.turn, warps[i] * kernel.turn + scale * others)
+        queue = max(kernel.service_demand, warps[i] * kernel.service_demand + scale * others)
         times.append(_time(kernel, queue))
     return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
 
 
-def time_at(kernel: Sharing, residents: float) -> float:
+def time_at(kernel: WarpDemand, residents: float) -> float:
     """Time per instruction at a mean number of resident blocks, relative to the recording: linear in between."""
     low = int(residents)
     time = mix_times([(kernel, low)])[0]
     return time + (residents - low) * (mix_times([(kernel, low + 1)])[0] - time) if residents > low else time
 
 
-def capped_time(kernel: Sharing, blocks: int, issue_share: float | None, memory_share: float | None) -> float:
+def capped_time(kernel: WarpDemand, blocks: int, issue_share: float | None, l1_share: float | None) -> float:
     """Least time per instruction, relative to its recording, of a kernel that may use only a share of an SM.
 
     Args:
         kernel: what its warps ask for.
         blocks: its blocks on the SM.
         issue_share: most of the SM's issue slots that it may take, over 0; None: no limit.
-        memory_share: most of the SM's L1 and shared-memory data path, over 0; None: no limit.
+        l1_share: most of the SM's L1 and shared-memory data path, over 0; None: no limit.
 
     Returns:
         The time at which it takes just that; 0 without a limit.
     """
     warps = blocks * kernel.warps_per_scheduler
-    caps = (("issue_cycles", issue_share), ("l1_cycles", memory_share))
+    caps = (("issue_cycles", issue_share), ("l1_cycles", l1_share))
     return max([warps * kernel.demands[SHARED.index(name)] / share for name, share in caps if share], default=0.0)
 
 
-def memory_stretch(dram: float, l2: float, own: MemoryLoad) -> float:
+def memory_slowdown(dram: float, l2: float, own: MemoryLoad) -> float:
     """Factor by which a memory system at a load lengthens a kernel's time.
 
     Args:
@@ -167,10 +167,10 @@ def memory_stretch(dram: float, l2: float, own: MemoryLoad) -> float:
     return sqrt(sqrt(sqrt(inner * inner + t * t * t * t)))
 
 
-def unstretched(dram_busy: float, l2_busy: float) -> float:
+def memory_free_share(dram_busy: float, l2_busy: float) -> float:
     """Share of a recorded time that is left when L2 and DRAM are free, from how busy each was (0 to 1).
 
-    The inverse of `memory_stretch` for a kernel alone: busy = load / stretch.
+    The inverse of `memory_slowdown` for a kernel alone: busy = load / slowdown.
     """
     l2 = min(l2_busy, MOST_BUSY)
     dram = min(dram_busy, MOST_BUSY)
@@ -179,15 +179,15 @@ def unstretched(dram_busy: float, l2_busy: float) -> float:
     return sqrt(max(rest - dram * dram, 0.0004))
 
 
-def binding(residents: Sequence[tuple[Sharing, int]], index: int, dram: float, l2: float, own: MemoryLoad) -> str:
-    """What bounds one kernel of a mix: latency, the resource that it waits a turn for, L2 or DRAM.
+def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float, l2: float, own: MemoryLoad) -> str:
+    """What bounds one kernel of a mix: latency, the resource that it waits for, L2 or DRAM.
 
     Args:
         residents: the mix, as for `mix_times`.
         index: which kernel of it.
         dram: load of DRAM.
         l2: load of L2.
-        own: load of the kernel alone, as for `memory_stretch`.
+        own: load of the kernel alone, as for `memory_slowdown`.
 
     Returns:
         The largest part of its time: latency, issue, alu, fma, tensor, lsu, l1, l2 or dram; unknown where its demands
@@ -198,10 +198,10 @@ def binding(residents: Sequence[tuple[Sharing, int]], index: int, dram: float, l
         return UNKNOWN
     time = mix_times(residents)[index]
     parts = {
-        "latency": kernel.latency * kernel.latency - kernel.turn * kernel.turn,
-        kernel.resource: time * time - kernel.latency * kernel.latency + kernel.turn * kernel.turn,
-        "dram": time * time * (memory_stretch(dram, 0.0, own) ** 2 - 1.0),
-        "l2": time * time * (memory_stretch(0.0, l2, own) ** 2 - 1.0),
+        "latency": kernel.latency * kernel.latency - kernel.service_demand * kernel.service_demand,
+        kernel.resource: time * time - kernel.latency * kernel.latency + kernel.service_demand * kernel.service_demand,
+        "dram": time * time * (memory_slowdown(dram, 0.0, own) ** 2 - 1.0),
+        "l2": time * time * (memory_slowdown(0.0, l2, own) ** 2 - 1.0),
     }
     return max(parts, key=lambda name: parts[name])
 
@@ -220,8 +220,8 @@ def age_shares(count: int, preference: float) -> tuple[float, ...]:
     return tuple(count * weight / total for weight in weights)
 
 
-def _time(kernel: Sharing, queue: float) -> float:
-    return sqrt(kernel.latency * kernel.latency + queue * queue - kernel.turn * kernel.turn)
+def _time(kernel: WarpDemand, queue: float) -> float:
+    return sqrt(kernel.latency * kernel.latency + queue * queue - kernel.service_demand * kernel.service_demand)
 
 
 def memory_stall_share(mix: Mix | None) -> float:
@@ -252,7 +252,7 @@ def _stall_total(mix: Mix | None) -> float:
 def _latency_share(mix: Mix, total: float, competing: float, busy: Sequence[float], constants: ModelConstants) -> float:
     """Share of an instruction's time that is latency, by the stall reasons.
 
-    Not selected, dispatch and the throttles are waiting for a turn. Barriers, short and long scoreboard are partly:
+    Not selected, dispatch and the throttles are waiting for service. Barriers, short and long scoreboard are partly:
     their latencies lengthen as others compete, the more so for long scoreboard the busier the memory path is.
     """
     stalls = mix.stalls

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum
 
-from gpusim.model.contention import SHARED, MemoryLoad, Sharing, memory_stretch, mix_times, time_at
+from gpusim.model.contention import SHARED, MemoryLoad, WarpDemand, memory_slowdown, mix_times, time_at
 from gpusim.model.occupancy import Footprint
 
 
@@ -24,7 +24,7 @@ class KernelModel:
         blocks_per_sm: most resident blocks of this kernel alone.
         sm_count: SMs of the GPU that it is replayed on.
         carveout_bytes: shared memory that an idle SM is set to for it.
-        sharing: what its warps ask of an SM.
+        demand: what its warps ask of an SM.
         unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
         load: what one such block adds to the load of L2 and DRAM.
         resident_share: mean resident blocks of an SM alone, as recorded, over the most.
@@ -48,7 +48,7 @@ class KernelModel:
     blocks_per_sm: int
     sm_count: int
     carveout_bytes: int
-    sharing: Sharing
+    demand: WarpDemand
     unit_us: float
     load: MemoryLoad
     resident_share: float
@@ -64,7 +64,7 @@ class KernelModel:
 
     def __post_init__(self) -> None:
         residents = self.resident_share * self.most_resident
-        alone = residents * self.sm_count / time_at(self.sharing, residents)
+        alone = residents * self.sm_count / time_at(self.demand, residents)
         object.__setattr__(self, "own_load", MemoryLoad(self.load.dram * alone, self.load.l2 * alone))
 
     @property
@@ -77,16 +77,16 @@ class KernelModel:
         """Progress of all blocks that it can have resident alone, L2 and DRAM free; 1: that of a block as recorded."""
         most = self.most_resident
         full = min(self.sm_count, self.blocks - (most - 1) * self.sm_count)  # SMs that hold the most; others 1 less
-        pace = full * most / mix_times([(self.sharing, most)])[0]
+        pace = full * most / mix_times([(self.demand, most)])[0]
         if most > 1:
-            pace += (self.sm_count - full) * (most - 1) / mix_times([(self.sharing, most - 1)])[0]
+            pace += (self.sm_count - full) * (most - 1) / mix_times([(self.demand, most - 1)])[0]
         return pace
 
     @property
     def most_share_us(self) -> float:
         """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
         pace = self.full_pace
-        return self.unit_us * memory_stretch(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
+        return self.unit_us * memory_slowdown(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
 
     @property
     def need(self) -> tuple[int, int, int, int]:
@@ -110,7 +110,7 @@ class KernelModel:
 
     def busy_us(self, resource: str) -> float:
         """Time of a shared resource of an SM (a name in `gpusim.model.contention.SHARED`) that one block takes."""
-        return self.sharing.warps_per_scheduler * self.sharing.demands[SHARED.index(resource)] * self.unit_us
+        return self.demand.warps_per_scheduler * self.demand.demands[SHARED.index(resource)] * self.unit_us
 
 
 def mix_rates(
@@ -120,7 +120,7 @@ def mix_rates(
 
     ``least`` limits how fast each may be, as in `mix_times`.
     """
-    times = mix_times([(model.sharing, count) for model, count in residents], least)
+    times = mix_times([(model.demand, count) for model, count in residents], least)
     rates = [1.0 / (model.unit_us * time) for (model, _), time in zip(residents, times, strict=True)]
     dram = fsum(count * model.load.dram / time for (model, count), time in zip(residents, times, strict=True))
     l2 = fsum(count * model.load.l2 / time for (model, count), time in zip(residents, times, strict=True))

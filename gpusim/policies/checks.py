@@ -180,7 +180,7 @@ class Border:
             self._refuse(f"{place}.queue is {quote(grant.queue)}", f"a whole number from 0 to {LARGEST}")
         if grant.tenant is not None and not _whole(grant.tenant, LARGEST):
             self._refuse(f"{place}.tenant is {quote(grant.tenant)}", f"a whole number from 0 to {LARGEST}, or None")
-        for name in ("issue_share", "memory_share", "dram_share"):
+        for name in ("issue_share", "l1_share", "dram_share"):
             share = getattr(grant, name)
             if share is not None:
                 self._check_share(f"{place}.{name}", share)

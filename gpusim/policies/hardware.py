@@ -22,7 +22,9 @@ class Serial(Policy):
     def partition(self, view: View) -> Partition:
         """Run what has started, else the first ready kernel of the first stream that can go on."""
         started = [kernel for kernel in view.kernels if kernel.started]
-        chosen = started or sorted(view.kernels, key=lambda kernel: (kernel.turn, kernel.stream_index, kernel.id))[:1]
+        chosen = (
+            started or sorted(view.kernels, key=lambda kernel: (kernel.pass_number, kernel.stream_index, kernel.id))[:1]
+        )
         if not chosen:
             return Partition(())
         same_stream = [k for k in view.kernels if k.stream == chosen[0].stream]

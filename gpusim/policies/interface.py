@@ -47,7 +47,7 @@ class KernelView:
         dram_us: time of the device's sustained DRAM bandwidth that one block takes.
         memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
         latency_us: launch latency: its blocks can start so long after the policy first let it run.
-        turn: how often its stream has restarted before; 0 where streams run once, arrivals or not.
+        pass_number: how often its stream has restarted before; 0 where streams run once, arrivals or not.
         l2_us: time of the device's sustained L2 bandwidth that one block takes.
     """
 
@@ -74,7 +74,7 @@ class KernelView:
     dram_us: float = 0.0
     memory_stall_share: float = 0.0
     latency_us: float = 0.0
-    turn: int = 0
+    pass_number: int = 0
     l2_us: float = 0.0
 
 
@@ -138,7 +138,7 @@ class Grant:
         queue: number (0 or more): kernels of one queue place blocks strictly one after the other (head of line);
             different queues do not hold one another back.
         issue_share: most of an SM's issue slots that it may take, over 0, at most 1; None: no limit.
-        memory_share: most of an SM's L1 and shared-memory data path that it may take, as above.
+        l1_share: most of an SM's L1 and shared-memory data path that it may take, as above.
         dram_share: most of the DRAM bandwidth of its memory domain that it may take, as above.
         per_sm: most resident blocks on each SM, where it differs from SM to SM (one number an SM); overrides
             ``blocks_per_sm`` and ``sms``.
@@ -154,7 +154,7 @@ class Grant:
     sms: frozenset[int] | None = None
     queue: int = 0
     issue_share: float | None = None
-    memory_share: float | None = None
+    l1_share: float | None = None
     dram_share: float | None = None
     per_sm: tuple[int, ...] | None = None
     tenant: int | None = None

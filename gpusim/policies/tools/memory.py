@@ -55,7 +55,7 @@ def mitigated(view: View, grants: Sequence[Grant], how: str) -> list[Grant]:
     mix = [(grant.kernel, grant.blocks_per_sm or 1) for grant in grants]
     if how == "qbmi":
         shares = _limits(_data_path_demands(view, mine, mix))
-        return [replace(grant, memory_share=share) for grant, share in zip(grants, shares, strict=True)]
+        return [replace(grant, l1_share=share) for grant, share in zip(grants, shares, strict=True)]
     shares = _limits(_dram_demands(view, mine, mix))
     return [replace(grant, dram_share=share) for grant, share in zip(grants, shares, strict=True)]
 
