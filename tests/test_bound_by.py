@@ -9,9 +9,9 @@ import pytest
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
-from gpusim.engine.replay import replay
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Partition, View
+from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Stream

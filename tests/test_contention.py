@@ -26,7 +26,7 @@ from gpusim.model.contention import (
     memory_free_share,
     memory_slowdown,
     mix_times,
-    sharing,
+    warp_demand,
 )
 from gpusim.trace.kernels import Mix, WarpStalls
 
@@ -40,7 +40,7 @@ def sharings(draw: st.DrawFn) -> WarpDemand:
     warps = draw(st.integers(1, 32))
     residents = draw(st.integers(1, max(1, 64 // warps)))
     mix = draw(st.none() | mixes(duration_us=100.0, blocks=1000))
-    return sharing(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model)
+    return warp_demand(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model)
 
 
 @st.composite
@@ -55,7 +55,7 @@ def saturating(draw: st.DrawFn) -> WarpDemand:
         active_cycles_avg=active_cycles,
         stalls=draw(stalls),
     )
-    return sharing(mix, warps, draw(st.integers(1, 8)), blocks_per_sm, 4, H200.model)
+    return warp_demand(mix, warps, draw(st.integers(1, 8)), blocks_per_sm, 4, H200.model)
 
 
 residents = st.lists(st.tuples(sharings(), st.integers(1, 8)), min_size=1, max_size=4)
@@ -138,7 +138,7 @@ def test_a_limit_is_kept(kernel: WarpDemand, floor: float) -> None:
 @given(mix=st.none() | mixes(duration_us=100.0, blocks=1000), warps=st.integers(1, 32), residents=st.integers(1, 4))
 def test_progress_is_as_recorded_where_residents_are_as_recorded(mix: object, warps: int, residents: int) -> None:
     """Within what the stalls leave open: latency and turns are read from them and must make up one time."""
-    kernel = sharing(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model)  # type: ignore[arg-type]
+    kernel = warp_demand(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model)  # type: ignore[arg-type]
     assert kernel.latency > 0.0 and kernel.pass_number > 0.0
     assert all(demand >= 0.0 for demand in kernel.demands)
     assert kernel.demands[kernel.bound] == max(kernel.demands)

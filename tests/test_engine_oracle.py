@@ -15,8 +15,8 @@ from strategies import traces
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
 from gpusim.engine.block_processes import slow_sms
-from gpusim.engine.replay import replay
 from gpusim.results.result import Result
+from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"

@@ -21,10 +21,10 @@ from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.calibrate.transfer import transferred
-from gpusim.engine.replay import replay
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policies
 from gpusim.results.result import Result
+from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, Kernel, Stream

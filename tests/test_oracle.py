@@ -16,9 +16,9 @@ from gpusim import InputError, load_gpu, load_trace
 from gpusim import replay as replay_any
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
-from gpusim.engine import replay as engine
 from gpusim.policies.oracles import OracleInterSM
 from gpusim.policies.registry import policies, policy_from
+from gpusim.studies import rules
 from gpusim.studies.oracle import distance, oracle_of, search
 from gpusim.studies.workload import waits_across_streams
 from gpusim.trace.format import Trace
@@ -67,7 +67,7 @@ def test_no_static_split_beats_the_oracle(trace: Trace, objective: str) -> None:
     oracle = f"oracle-inter-sm:objective={objective}"
     best = search(trace, SMALL, oracle, kernels=MODELS, solo=solo, restart=restart)
     for text in SPLITS if len(trace.streams) == 2 else SPLITS[:1]:
-        result = engine.replay(trace, SMALL, text, kernels=MODELS, solo=solo, restart=restart)
+        result = rules.replay_rule(trace, SMALL, text, kernels=MODELS, solo=solo, restart=restart)
         assert distance(result, best, objective) >= -1e-12
 
 
@@ -80,9 +80,9 @@ def test_no_static_quota_beats_the_oracle(trace: Trace, data: st.DataObject) -> 
     for _ in range(5):
         quotas = "+".join(f"{name}:{data.draw(st.integers(1, 32))}" for name in names)
         release = data.draw(st.sampled_from(["", ",release=true"]))
-        result = engine.replay(trace, SMALL, f"quota:blocks={quotas}{release}", kernels=MODELS, solo=solo)
+        result = rules.replay_rule(trace, SMALL, f"quota:blocks={quotas}{release}", kernels=MODELS, solo=solo)
         assert distance(result, best) >= -1e-12
-    assert distance(engine.replay(trace, SMALL, "even", kernels=MODELS, solo=solo), best) >= -1e-12
+    assert distance(rules.replay_rule(trace, SMALL, "even", kernels=MODELS, solo=solo), best) >= -1e-12
 
 
 @pytest.mark.parametrize("oracle", ["oracle-inter-sm", "oracle-intra-sm"])
@@ -93,7 +93,7 @@ def test_three_streams_are_searched_from_the_even_split(oracle: str) -> None:
     best = search(trace, H200, f"{oracle}:replays=25", kernels=kernels, solo=solo)
     assert best.notes[0].startswith("best of 25 replays (a local search) by makespan: ")
     even = "inter-sm" if oracle == "oracle-inter-sm" else "even"
-    assert distance(engine.replay(trace, H200, even, kernels=kernels, solo=solo), best) >= 0.0
+    assert distance(rules.replay_rule(trace, H200, even, kernels=kernels, solo=solo), best) >= 0.0
 
 
 def test_a_search_ends_where_no_move_is_better() -> None:
@@ -148,7 +148,7 @@ def test_families() -> None:
 def test_a_single_replay_is_no_search() -> None:
     trace, gpu = by_hand(stream("a", kernel("a", 1, 11.0))), tiny()
     with pytest.raises(InputError, match=r"^--policy oracle-inter-sm: is a search"):
-        engine.replay(trace, gpu, "oracle-inter-sm")
+        rules.replay_rule(trace, gpu, "oracle-inter-sm")
     assert replay_any(trace, gpu, OracleInterSM()).makespan_us == 11.0
 
 

@@ -16,7 +16,6 @@ from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.errors import InputError
-from gpusim.engine.replay import replay
 from gpusim.model.occupancy import Footprint
 from gpusim.policies.cd_search import Walk
 from gpusim.policies.inference import critical_sms, occupancy_together, sms_wanted
@@ -26,6 +25,7 @@ from gpusim.policies.registry import policy_from
 from gpusim.policies.smk import context_us, drf, evicted
 from gpusim.policies.tools.memory import fair_shares
 from gpusim.results.result import Result
+from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Stream, TimesArrivals

@@ -14,7 +14,6 @@ from tiny import convolution, host, kernel, launch, played, run_of, spans, strea
 
 from gpusim import InputError, load_gpu
 from gpusim.calibrate.kernels import Kernels
-from gpusim.engine.replay import replay
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, View
 from gpusim.policies.registry import policy_from
@@ -29,6 +28,7 @@ from gpusim.policies.spatial import (
     smart_even_counts,
     waves,
 )
+from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
 
 H200 = load_gpu("h200")

@@ -15,9 +15,9 @@ from tiny import kernel, stream, tiny, trace
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
-from gpusim.engine.replay import replay
 from gpusim.policies.registry import policies
 from gpusim.results.metrics import metrics
+from gpusim.studies.rules import replay_rule as replay
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICIES = ["serial", "leftover", "even", "inter-sm", "smk", "warped-slicer"]

@@ -1,7 +1,7 @@
 """How far off the model is on a real H200: `python experiments/h200_validation/run.py [--all]`.
 
 Without flags: predicts data/ and writes accuracy.csv, misses.csv and the pictures; then does what `--bands` does
-alone: predicts data/ and the datasets in it and writes gpusim/validated.json, which `gpusim replay` quotes.
+alone: predicts data/ and the datasets in it and writes gpusim/results/validated.json, which `gpusim replay` quotes.
 `--ablation` scores the model with one mechanism after the other switched off (ablation.csv), `--cross-validation`
 fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
 `--all` does everything. Every run then writes the tables into README.md and docs/model.md. What was predicted is kept
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--ablation", action="store_true", help="the model without one mechanism after the other")
     parser.add_argument("--cross-validation", action="store_true", help="constants fitted on one part of the networks")
-    parser.add_argument("--bands", action="store_true", help="only what replays quote: gpusim/validated.json")
+    parser.add_argument("--bands", action="store_true", help="only what replays quote: gpusim/results/validated.json")
     parser.add_argument("--all", action="store_true", help="accuracy, ablation and cross-validation")
     parser.add_argument("--documents", action="store_true", help="only put the tables at hand into the documents")
     args = parser.parse_args(argv)

@@ -89,7 +89,7 @@ class SMArray:
         domains: memory domain of each SM.
         capacity: what each memory domain can serve of DRAM and L2, 1 being all that the device can.
         resolve: gives, for a mix, the rate (work/us) of the blocks of each slot in order of age, and the load that
-            the mix puts on DRAM and L2 when nothing updates it (1 = all that the domain can serve).
+            the mix puts on DRAM and L2 when nothing lengthens it (1 = all that the domain can serve).
         slowdowns: gives, for a domain and its DRAM and L2 load, the factor by which the blocks of each slot in use are
             slowed.
         load_step: a domain's slowdown is worked out anew when its load has moved by this much.

@@ -9,7 +9,7 @@ resource that binds it; the two add as a power mean with exponent 2, which lies 
 "one after the other" [D]. The counters of the recording give both: warps stalled per issued instruction sum to warps
 over issue rate (Little's law), and each stall reason is either latency or waiting for service.
 
-Beyond the SM a memory system at load rho updates a kernel's time by (1 + rho^e)^(1/e), e = 2 for DRAM, whose
+Beyond the SM a memory system at load rho lengthens a kernel's time by (1 + rho^e)^(1/e), e = 2 for DRAM, whose
 queues are felt early, and 8 for L2, which is felt when it is full [D]. Exponents are powers of two so that only
 multiplications and square roots occur and the result is the same to the bit on every machine.
 """

@@ -13,12 +13,12 @@ import pytest
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
-from gpusim.engine.replay import replay
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Leftover
 from gpusim.policies.interface import Partition, View
 from gpusim.policies.oracles import Oracle
 from gpusim.policies.registry import policies, policy_from
+from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Stream
 
