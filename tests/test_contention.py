@@ -68,7 +68,7 @@ loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2))
 @given(kernel=sharings(), count=st.integers(1, 32))
 def test_one_kernel_alone_has_a_closed_form(kernel: WarpDemand, count: int) -> None:
     warps = max(1.0, count * kernel.warps_per_scheduler)
-    expected = sqrt(max(kernel.latency**2 + (warps**2 - 1) * kernel.pass_number**2, 1e-12))
+    expected = sqrt(max(kernel.latency**2 + (warps**2 - 1) * kernel.service_demand**2, 1e-12))
     assert mix_times([(kernel, count)]) == [pytest.approx(expected, rel=1e-9)]
 
 
@@ -113,8 +113,8 @@ def test_no_resource_of_an_sm_is_busier_than_it_can_be(mix: list[tuple[WarpDeman
 
 @given(kernel=saturating())
 def test_no_latency_is_below_the_time_that_an_instruction_holds_its_pipe(kernel: WarpDemand) -> None:
-    assert kernel.latency >= kernel.pass_number >= max(kernel.demands)
-    assert mix_times([(kernel, 1)])[0] >= kernel.pass_number
+    assert kernel.latency >= kernel.service_demand >= max(kernel.demands)
+    assert mix_times([(kernel, 1)])[0] >= kernel.service_demand
 
 
 @pytest.mark.parametrize("path", sorted(TRACES.glob("*.json*")), ids=lambda path: path.name.split(".")[0])
@@ -124,7 +124,7 @@ def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
     slower = what_if(gpu, {"fp32_lanes_per_sm": "x0.25"})
     for launch in {launch: None for op in trace.operations() for launch in op.launches()}:
         model = shaped(launch, gpu, "")
-        for kernel in (model.demand, transferred(model, gpu, slower, "").sharing):
+        for kernel in (model.demand, transferred(model, launch, gpu, slower, "").demand):
             paces = [count / mix_times([(kernel, count)])[0] for count in range(1, model.blocks_per_sm + 1)]
             assert all(more >= fewer * (1.0 - 1e-12) for fewer, more in pairwise(paces))
             assert paces[-1] * kernel.warps_per_scheduler * max(kernel.demands) <= 1.0 + 1e-9
@@ -137,9 +137,9 @@ def test_a_limit_is_kept(kernel: WarpDemand, floor: float) -> None:
 
 @given(mix=st.none() | mixes(duration_us=100.0, blocks=1000), warps=st.integers(1, 32), residents=st.integers(1, 4))
 def test_progress_is_as_recorded_where_residents_are_as_recorded(mix: object, warps: int, residents: int) -> None:
-    """Within what the stalls leave open: latency and turns are read from them and must make up one time."""
+    """Within what the stalls leave open: latency and service demands are read from them and must make up one time."""
     kernel = warp_demand(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model)  # type: ignore[arg-type]
-    assert kernel.latency > 0.0 and kernel.pass_number > 0.0
+    assert kernel.latency > 0.0 and kernel.service_demand > 0.0
     assert all(demand >= 0.0 for demand in kernel.demands)
     assert kernel.demands[kernel.bound] == max(kernel.demands)
     assert len(kernel.demands) == len(SHARED)
@@ -162,8 +162,8 @@ def test_who_asks_for_nothing_is_not_slowed(dram: float, l2: float) -> None:
 
 
 @given(dram=rounded(0, 0.98), l2=rounded(0, 0.98))
-def test_what_was_stretched_is_unstretched(dram: float, l2: float) -> None:
-    """A recording shows how busy memory was: load over stretch; from that comes the time without it."""
+def test_a_slowdown_is_taken_off_again(dram: float, l2: float) -> None:
+    """A recording shows how busy memory was: load over slowdown; from that comes the time without it."""
     free = memory_free_share(dram, l2)
     assume(free > 0.021)  # below that a floor takes over
     own = MemoryLoad(dram / free, l2 / free)

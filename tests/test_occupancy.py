@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -201,33 +199,6 @@ def test_every_limit_that_nsight_recorded(shared: Path) -> None:
         # The driver never chose one that costs a block.
         resident = blocks(H200, *arguments).blocks_per_sm
         assert launch.grid_size / (132 * resident) == pytest.approx(launch.waves_per_multiprocessor, abs=0.006)
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        "import gpusim",
-        "import gpusim.occupancy",
-        "import gpusim.occupancy as module; module.footprint",
-        "from gpusim.occupancy import footprint",
-        "from gpusim import occupancy; occupancy(gpusim.load_gpu('h200'), **arguments)",
-        "import gpusim.hardware.gpu; gpusim.occupancy; import gpusim.occupancy",
-        "import importlib; importlib.reload(importlib.import_module('gpusim.occupancy'))",
-    ],
-)
-def test_package_and_module_share_the_name_in_any_order(first: str) -> None:
-    program = (
-        "import gpusim\n"
-        "arguments = dict(threads_per_block=256, registers_per_thread=80, shared_memory_per_block=8602)\n"
-        f"{first}\n"
-        "import gpusim\n"
-        "gpu = gpusim.load_gpu('k40c')\n"
-        "assert gpusim.occupancy(gpu, **arguments).blocks_per_sm == 3\n"
-        "from gpusim.occupancy import occupancy\n"
-        "assert occupancy(gpu, **arguments) == gpusim.occupancy(gpu, **arguments)\n"
-        "assert gpusim.occupancy(gpu, **arguments).limiter == 'registers'\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_package_names() -> None:

@@ -70,7 +70,7 @@ def test_a_policy_of_an_installed_package(installed: Path, caplog: pytest.LogCap
         (WORKS.format(name="Mine"), "pack_broken:Mine()", "cannot be imported: AttributeError: "),
         (HEADER + "class Mine(Policy): pass\n", "pack_broken:Mine", "'Mine' is no policy"),  # says nothing of partition
         (
-            WORKS.format(name="Mine").replace("int", "'Nowhere'"),
+            WORKS.format(name="Mine").replace(": int", ": 'Nowhere'"),
             "pack_broken:Mine",
             "fields that cannot be parameters: N",
         ),

@@ -14,12 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpusim.calibrate import fit as anchor
+from gpusim.calibrate import fit
 from gpusim.common import fingerprint
 from gpusim.common.files import atomic_write
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.model import contention
+from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Grant, Partition, View
 from gpusim.results.error_band import model_identity
 from gpusim.studies import validate
@@ -62,12 +63,18 @@ def _put(module: Any, name: str, value: Any) -> None:
     setattr(module, name, value)
 
 
+def _put_mix_times(mix_times: Callable[..., list[float]]) -> None:
+    """Replace how residents of an SM slow one another, wherever it is called."""
+    _put(contention, "mix_times", mix_times)
+    _put(kernel_model, "mix_times", mix_times)
+
+
 def _no_age() -> None:
-    _put(anchor, "AGE_PREFERENCES", anchor.AGE_PREFERENCES[:1])
+    _put(fit, "AGE_PREFERENCES", fit.AGE_PREFERENCES[:1])
 
 
 def _one_seed() -> None:
-    _put(anchor, "SEEDS", anchor.SEEDS[:1])
+    _put(fit, "JITTER_SEEDS", fit.JITTER_SEEDS[:1])
 
 
 def _no_age_no_seeds() -> None:
@@ -76,53 +83,53 @@ def _no_age_no_seeds() -> None:
 
 
 def _no_sharing() -> None:
-    _put(anchor, "mix_times", lambda residents, least=(): [1.0] * len(residents))
+    _put_mix_times(lambda residents, least=(): [1.0] * len(residents))
 
 
 def _blind_to_others() -> None:
-    known = anchor.mix_times
-    _put(anchor, "mix_times", lambda residents, least=(): [known([one])[0] for one in residents])
+    known = contention.mix_times
+    _put_mix_times(lambda residents, least=(): [known([one])[0] for one in residents])
 
 
 def _in_proportion() -> None:
-    known = anchor.sharing
+    known = fit.warp_demand
 
-    def sharing(mix: Any, warps: int, residents: float, *rest: Any) -> contention.WarpDemand:
+    def warp_demand(mix: Any, warps: int, residents: float, *rest: Any) -> contention.WarpDemand:
         kernel = known(mix, warps, residents, *rest)
-        turn = 1.0 / max(1.0, residents * kernel.warps_per_scheduler)
-        return replace(kernel, latency=turn, turn=turn)
+        demand = 1.0 / max(1.0, residents * kernel.warps_per_scheduler)
+        return replace(kernel, latency=demand, service_demand=demand)
 
-    _put(anchor, "sharing", sharing)
+    _put(fit, "warp_demand", warp_demand)
 
 
 def _without_stalls() -> None:
-    known = anchor.sharing
+    known = fit.warp_demand
 
-    def sharing(mix: Any, *rest: Any) -> contention.WarpDemand:
+    def warp_demand(mix: Any, *rest: Any) -> contention.WarpDemand:
         return known(mix if mix is None else mix.model_copy(update={"stalls": None}), *rest)
 
-    _put(anchor, "sharing", sharing)
+    _put(fit, "warp_demand", warp_demand)
 
 
 def _power(p: float) -> Callable[[], None]:
-    """Latency and turns add with another exponent than 2."""
+    """Latency and service demands add with another exponent than 2."""
 
     def patch() -> None:
-        known = anchor.sharing
+        known = fit.warp_demand
 
-        def sharing(mix: Any, warps: int, residents: float, *rest: Any) -> contention.WarpDemand:
+        def warp_demand(mix: Any, warps: int, residents: float, *rest: Any) -> contention.WarpDemand:
             kernel = known(mix, warps, residents, *rest)
             competing = max(1.0, residents * kernel.warps_per_scheduler)
             if competing > 1.3:
                 left = max(0.0, 1.0 - kernel.latency**p)
-                turn = max(kernel.demands[kernel.bound], (left / (competing**p - 1.0)) ** (1.0 / p))
-                kernel = replace(kernel, turn=turn)
+                demand = max(kernel.demands[kernel.bound], (left / (competing**p - 1.0)) ** (1.0 / p))
+                kernel = replace(kernel, service_demand=demand)
             return kernel
 
         def time(kernel: contention.WarpDemand, queue: float) -> float:
-            return float(max(kernel.latency**p + queue**p - kernel.turn**p, 1e-12) ** (1.0 / p))
+            return float(max(kernel.latency**p + queue**p - kernel.service_demand**p, 1e-12) ** (1.0 / p))
 
-        _put(anchor, "sharing", sharing)
+        _put(fit, "warp_demand", warp_demand)
         _put(contention, "_time", time)
 
     return patch
@@ -136,16 +143,16 @@ def _fixed_point() -> None:
         for _ in range(FIXED_POINT_ROUNDS):
             found = []
             for i, (kernel, count) in enumerate(residents):
-                queue = count * kernel.warps_per_scheduler * kernel.turn
+                queue = count * kernel.warps_per_scheduler * kernel.service_demand
                 for j, (other, others) in enumerate(residents):
                     if j != i:
-                        held = other.demands[kernel.bound] * kernel.turn / kernel.demands[kernel.bound]
+                        held = other.demands[kernel.bound] * kernel.service_demand / kernel.demands[kernel.bound]
                         queue += others * other.warps_per_scheduler * held * times[i] / times[j]
-                found.append(contention._time(kernel, max(kernel.turn, queue)))
+                found.append(contention._time(kernel, max(kernel.service_demand, queue)))
             times = [(a * b) ** 0.5 for a, b in zip(times, found, strict=True)]
         return times
 
-    _put(anchor, "mix_times", mix_times)
+    _put_mix_times(mix_times)
 
 
 def _same_resource() -> None:
@@ -154,24 +161,24 @@ def _same_resource() -> None:
     def mix_times(residents: Sequence[tuple[contention.WarpDemand, int]], least: Sequence[float] = ()) -> list[float]:
         times = []
         for i, (kernel, count) in enumerate(residents):
-            scale = kernel.turn / kernel.demands[kernel.bound]
-            queue = count * kernel.warps_per_scheduler * kernel.turn
+            scale = kernel.service_demand / kernel.demands[kernel.bound]
+            queue = count * kernel.warps_per_scheduler * kernel.service_demand
             for j, (other, others) in enumerate(residents):
                 if j != i:
                     queue += scale * others * other.warps_per_scheduler * other.demands[kernel.bound]
-            times.append(contention._time(kernel, max(kernel.turn, queue)))
+            times.append(contention._time(kernel, max(kernel.service_demand, queue)))
         return times
 
-    _put(anchor, "mix_times", mix_times)
+    _put_mix_times(mix_times)
 
 
 def _memory(dram: float, l2: float) -> Callable[[], None]:
     """What blocks ask of DRAM and of L2 is multiplied by 0 or 1."""
 
     def patch() -> None:
-        dram_bytes, l2_us = anchor._dram_bytes, anchor._l2_us
-        _put(anchor, "_dram_bytes", lambda launch: dram * dram_bytes(launch))
-        _put(anchor, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
+        dram_bytes, l2_us = fit._dram_bytes, fit._l2_us
+        _put(fit, "_dram_bytes", lambda launch: dram * dram_bytes(launch))
+        _put(fit, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
 
     return patch
 
@@ -183,18 +190,18 @@ def _held_carveout() -> None:
         most = gpu.limits.shared_memory_per_sm_bytes
         return min(most, max(launch.mix.shared_memory_config_bytes, foot.shared_memory_bytes * blocks_per_sm))
 
-    _put(anchor, "carveout", wanted)
+    _put(fit, "carveout", wanted)
 
 
 def _nothing_persistent() -> None:
-    _put(anchor, "is_persistent", lambda launch, blocks_per_sm, sm_count: False)
+    _put(fit, "is_persistent", lambda launch, blocks_per_sm, sm_count: False)
 
 
 def _theoretical_residency() -> None:
     def residents(launch: Any, foot: Any, blocks_per_sm: int, gpu: GPU) -> float:
         return float(min(blocks_per_sm, -(-launch.blocks // gpu.sm_count)))
 
-    _put(anchor, "_recorded_residents", residents)
+    _put(fit, "_recorded_residents", residents)
 
 
 def _enqueue_order() -> None:

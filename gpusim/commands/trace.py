@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections import Counter, defaultdict
+from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,7 +132,7 @@ def _show_streams(trace: Trace) -> None:
                 stream.name,
                 str(len(stream.operations)),
                 str(len(launches)),
-                number(sum(launch.duration_us for launch in launches)),
+                number(fsum(launch.duration_us for launch in launches)),
                 _moved_mb(launches),
                 number(copied / 1e6),
                 str(waits),
@@ -149,8 +150,8 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
     for operation in trace.operations():
         for launch in operation.launches():
             by_name[launch.name].append(launch)
-    whole_us = sum(launch.duration_us for launches in by_name.values() for launch in launches)
-    times = {name: sum(launch.duration_us for launch in launches) for name, launches in by_name.items()}
+    whole_us = fsum(launch.duration_us for launches in by_name.values() for launch in launches)
+    times = {name: fsum(launch.duration_us for launch in launches) for name, launches in by_name.items()}
     rows = []
     for name in sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]:
         launches = by_name[name]
@@ -196,7 +197,7 @@ def _moved_mb(launches: list[KernelLaunch]) -> str:
     counted = [(launch.blocks, launch.mix) for launch in launches if launch.mix is not None]
     if launches and not counted:
         return "unknown"
-    moved = sum(blocks * ((mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)) for blocks, mix in counted)
+    moved = fsum(blocks * ((mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)) for blocks, mix in counted)
     return ("> " if len(counted) < len(launches) else "") + number(moved / 1e6)
 
 

@@ -57,6 +57,7 @@ def sources(*modules: str) -> str:
         if file.suffix == ".py":
             package = name if file.stem == "__init__" else name.rpartition(".")[0]
             asked += [other for other in _imports(found[name], package) if other.partition(".")[0] in packages]
+        asked.append(name.rpartition(".")[0] or name)  # importing it runs the package that it is in
         declarations = file.with_suffix(".pxd")
         if declarations.exists():
             found[f"{name}.pxd"] = _text(declarations)

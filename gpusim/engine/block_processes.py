@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from math import fsum
 from unittest.mock import patch
 
 import simpy
@@ -201,7 +202,7 @@ class SlowSMs:
     def work_done_by_sm(self, slot: int) -> list[float]:
         ended = self.launches[slot].spans
         return [
-            ended.get(sm.number, (0,))[0] + sum(1.0 - self._left(b) for b in sm.blocks if b.slot == slot)
+            ended.get(sm.number, (0,))[0] + fsum(1.0 - self._left(b) for b in sm.blocks if b.slot == slot)
             for sm in self.sms
         ]
 
@@ -341,7 +342,7 @@ class SlowSMs:
 
     def _load(self, domain: int) -> tuple[float, float]:
         loads = [sm.load for sm in self.sms if sm.domain == domain]
-        return sum(dram for dram, _ in loads), sum(l2 for _, l2 in loads)
+        return fsum(dram for dram, _ in loads), fsum(l2 for _, l2 in loads)
 
     def _excess(self, domain: int) -> float:
         """What a domain would serve of DRAM or L2 at its present factors, over what it can."""
@@ -350,7 +351,7 @@ class SlowSMs:
             if sm.domain == domain:
                 for (slot, _), rates in zip(self.mix_of(sm.number), self._resolve(sm)[0], strict=True):
                     for i, demand in enumerate(self.launches[slot].demand):
-                        served[i] += demand * sum(rates) / self.factors[domain].get(slot, 1.0)
+                        served[i] += demand * fsum(rates) / self.factors[domain].get(slot, 1.0)
         return max(served) / self.capacity[domain]
 
     def _resolve(self, sm: SM) -> tuple[list[list[float]], float, float]:

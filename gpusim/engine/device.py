@@ -520,14 +520,14 @@ class Device:
 
 def _fixed_view(model: KernelModel) -> dict[str, Any]:
     """The fields of a `KernelView` that depend on the kernel only."""
-    own = model.own_load
+    own, full = model.own_load, model.full_load
     return {
         "name": model.name,
         "blocks": model.blocks,
         "footprint": model.footprint,
         "blocks_per_sm": model.blocks_per_sm,
         "solo_us": model.solo_us,
-        "bound_by": binding([(model.demand, model.most_resident)], 0, own.dram, own.l2, own),
+        "bound_by": binding([(model.demand, model.most_resident)], 0, full.dram, full.l2, own),
         "dram_load": own.dram,
         "l2_load": own.l2,
         "issue_us": model.busy_us("issue_cycles"),

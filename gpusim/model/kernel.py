@@ -83,10 +83,15 @@ class KernelModel:
         return pace
 
     @property
+    def full_load(self) -> MemoryLoad:
+        """Load of L2 and DRAM by all those blocks."""
+        return MemoryLoad(self.load.dram * self.full_pace, self.load.l2 * self.full_pace)
+
+    @property
     def most_share_us(self) -> float:
         """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
-        pace = self.full_pace
-        return self.unit_us * memory_slowdown(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
+        full = self.full_load
+        return self.unit_us * memory_slowdown(full.dram, full.l2, self.own_load) / self.full_pace
 
     @property
     def need(self) -> tuple[int, int, int, int]:

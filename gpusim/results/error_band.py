@@ -106,7 +106,7 @@ def work_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) 
     """
     total_us, count, kinds = 0.0, 0, set()
     for launches, times in calls:
-        total_us += times * sum(launch.duration_us for launch in launches)
+        total_us += times * fsum(launch.duration_us for launch in launches)
         count += times
         kinds |= {kind_of(launch, sm_count) for launch in launches}
     return Work(total_us / count, frozenset(kinds))
