@@ -17,7 +17,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
 from gpusim.trace.kernels import KernelLaunch
-from gpusim.trace.operations import LoopArrivals, TimesArrivals, _Operation
+from gpusim.trace.operations import LoopArrivals, Operation, TimesArrivals
 
 
 def test_one_kernel_runs_in_waves_after_its_launch() -> None:
@@ -335,16 +335,9 @@ def test_without_placements_the_rest_is_the_same() -> None:
     assert (bare.kernel_runs, bare.usage) == (whole.kernel_runs, whole.usage)
 
 
-def test_an_operation_of_an_unknown_kind_is_not_free() -> None:
-    class Barrier(_Operation):
-        """Says nothing of kernels."""
+def test_a_kind_of_operation_says_what_it_occupies() -> None:
+    class Barrier(Operation):
+        """Says nothing of it."""
 
-    class Silent(_Operation):
-        def launches(self) -> tuple[KernelLaunch, ...]:
-            return ()
-
-    for kind, error in ((Barrier, NotImplementedError), (Silent, AssertionError)):
-        unknown = kind.model_construct(id="x", kind="barrier", depends_on=())
-        one = stream("a").model_copy(update={"operations": (unknown,)})
-        with pytest.raises(error):
-            replayed(trace(stream("a", kernel("k", 1, 9.0))).model_copy(update={"streams": (one,)}), tiny(), "serial")
+    with pytest.raises(TypeError, match="abstract method work"):
+        Barrier.model_construct(id="x", kind="barrier", depends_on=())
