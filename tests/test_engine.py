@@ -16,7 +16,6 @@ from gpusim import replay as replayed
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
-from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import LoopArrivals, Operation, TimesArrivals
 
 
