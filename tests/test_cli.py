@@ -352,7 +352,7 @@ def test_gpus(capsys: Capture) -> None:
 def test_policies(capsys: Capture) -> None:
     content = run_json(capsys, "policies", "--json")
     assert isinstance(content, list)
-    assert all(list(policy) == ["name", "summary", "parameters"] for policy in content)
+    assert all(list(policy) == ["name", "summary", "validated_as", "parameters"] for policy in content)
     leftover = next(policy for policy in content if policy["name"] == "leftover")
     assert leftover["parameters"][0]["name"] == "first"
     assert cli.main(["policies"]) == 0

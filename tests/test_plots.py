@@ -77,6 +77,12 @@ def test_an_operation_is_named_in_its_longest_kernel_where_it_fits() -> None:
     assert [(label.stream, label.text, label.middle_us) for label in labels] == [("a", "op", 5.0)]
 
 
+def test_an_operation_without_kernels_is_named_in_its_bar() -> None:
+    copied = replace(TWO, operation_runs=(*TWO.operation_runs, OperationRun("a", "up", 0, "copy", 5.0, 9.0)))
+    labels = [(label.text, label.middle_us, label.in_kernel) for label in operation_labels(copied)]
+    assert labels == [("a", 2.5, True), ("b", 6.25, True), ("up", 7.0, False)]
+
+
 @pytest.mark.parametrize("draw", [gantt, occupancy], ids=["gantt", "occupancy"])
 def test_the_same_bytes_whatever_the_users_settings(draw: object, tmp_path: Path) -> None:
     assert callable(draw)

@@ -8,7 +8,7 @@ from gpusim.calibrate.fit import carveout
 from gpusim.common.errors import InputError
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import MemoryLoad
+from gpusim.model.contention import MemoryLoad, demand_elsewhere
 from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import footprint, occupancy
 from gpusim.trace.kernels import KernelLaunch
@@ -17,9 +17,8 @@ from gpusim.trace.kernels import KernelLaunch
 def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: GPU, place: str) -> KernelModel:
     """The kernel on another GPU.
 
-    Latency keeps its cycles, so it scales with the clock, but is no less than the service demand. That at a pipe keeps
-    its operations, so it scales with the clock and the FP32 lanes of an SM; memory loads scale with the sustained
-    bandwidth of DRAM and, on another chip and for want of a better number, L2's with it too [D].
+    What its warps ask of an SM is `demand_elsewhere`; memory loads scale with the sustained bandwidth of DRAM and, on
+    another chip and for want of a better number, L2's with it too [D].
 
     Raises:
         InputError: no SM of the target holds a block.
@@ -43,12 +42,8 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     lanes = clock * source.fp32_lanes_per_sm / target.fp32_lanes_per_sm
     bandwidth = source.model.dram_sustained_gb_per_s / target.model.dram_sustained_gb_per_s
     l2_bandwidth = bandwidth if source.architecture != target.architecture else 1.0
-    demand = replace(
-        model.demand,
-        warps_per_scheduler=foot.warps / target.limits.sub_partitions,
-        latency=max(model.demand.latency * clock, model.demand.service_demand * lanes),
-        service_demand=model.demand.service_demand * lanes,
-        demands=tuple(demand * lanes for demand in model.demand.demands),
+    demand = demand_elsewhere(
+        model.demand, foot.warps / target.limits.sub_partitions, clock, lanes, source.model, target.model
     )
     moved = replace(
         model,

@@ -32,7 +32,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(
             [
-                {"name": name, "summary": summary, "parameters": [asdict(parameter) for parameter in parameters]}
+                {
+                    "name": name,
+                    "summary": summary,
+                    "validated_as": policies()[name].validated_as,
+                    "parameters": [asdict(parameter) for parameter in parameters],
+                }
                 for name, summary, parameters in found
             ]
         )

@@ -21,7 +21,7 @@ from gpusim.model.contention import age_shares, binding, capped_time, memory_slo
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
-from gpusim.policies.interface import Domains, Grant, KernelView, Policy, View
+from gpusim.policies.interface import Domains, Grant, KernelView, OperationView, Policy, View
 from gpusim.results.runs import Placements, Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
@@ -43,6 +43,7 @@ class Launch:
         id: in order of becoming ready.
         model: what is replayed.
         stream, stream_index, priority: of its operation.
+        operation: its id.
         queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
         done: succeeds at its end.
         ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.runs.KernelRun`; the middle two at its end.
@@ -69,6 +70,7 @@ class Launch:
     bound_by: str = "latency"
     spans: Spans | None = None
     pass_number: int = 0
+    operation: str = ""
     view: KernelView | None = None
 
     @property
@@ -88,6 +90,7 @@ class Device:
         busy_streams: gives the streams that still have work.
         unready: as ``View.unready``.
         keep_spans: note where the blocks of each launch ran.
+        operations: as ``View.operations``.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Device:
         busy_streams: Callable[[], tuple[str, ...]],
         unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
         keep_spans: bool = True,
+        operations: Callable[[], Sequence[OperationView]] = tuple,
     ) -> None:
         self._env = env
         self._keep_spans = keep_spans
@@ -106,6 +110,7 @@ class Device:
         self._policy = policy
         self._busy_streams = busy_streams
         self._unready = unready
+        self._operations = operations
         self._border = border = Border(policy, gpu)
         ask(policy, policy.prepare, gpu, streams)
         self._shows_sms = border.shows_sms(ask(policy, policy.shows_sms))
@@ -148,12 +153,13 @@ class Device:
         priority: int,
         queued: tuple[float, int] = (0.0, 0),
         pass_number: int = 0,
+        operation: str = "",
     ) -> Launch:
         """Hand a kernel to the device, now that all it waits for has ended; its ``done`` event tells its end."""
         launch = Launch(
             self._next_id, model, stream, stream_index, priority, queued, self._env.event(), ready_us=self._env.now
         )
-        launch.pass_number = pass_number
+        launch.pass_number, launch.operation = pass_number, operation
         self._next_id += 1
         self._launches[launch.id] = launch
         self._decide_soon()
@@ -383,6 +389,7 @@ class Device:
             blocks_done=self._blocks_done,
             progress=self._progress,
             unready=self._unready,
+            operations=self._operations,
         )
 
     def _kernel_view(self, launch: Launch) -> KernelView:
@@ -401,6 +408,7 @@ class Device:
             started=launch.admitted,
             queued=launch.queued,
             pass_number=launch.pass_number,
+            operation=launch.operation,
             **self._known_views[id(model)],
         )
         if slot is None:

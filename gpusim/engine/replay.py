@@ -15,10 +15,11 @@ import simpy
 from gpusim.common.errors import InputError
 from gpusim.engine.device import Device, Launch, placements
 from gpusim.engine.host import host_queues, release_times, unready
+from gpusim.engine.remaining import Pass, operation_views
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import name_of, named
-from gpusim.policies.interface import Policy
+from gpusim.policies.interface import OperationView, Policy
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, RequestRun, StreamRun
 from gpusim.trace.format import Trace
@@ -147,7 +148,9 @@ class _Replay:
             lambda: tuple(name for name in names if self.busy[name]),
             lambda: unready(self.queues, self.env.now),
             keep_placements,
+            self._operation_views,
         )
+        self.passes: dict[int, Pass] = {}  # under way, by the position of their stream
         self.resources: dict[str, simpy.Resource] = {}
         self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
         self.limit_us = limit_us
@@ -189,8 +192,11 @@ class _Replay:
                 yield self.env.timeout(release - self.env.now)
             start = self.env.now
             queue.begin(request, start if release is None else release)
+            self.passes[index] = Pass(start if release is None else release)
             for op in stream.operations:
                 yield from self._operation(index, stream, op, request)
+                self.passes[index].next()
+            del self.passes[index]
             self.requests.append(
                 RequestRun(stream.name, request, start if release is None else release, start, self.env.now)
             )
@@ -208,18 +214,19 @@ class _Replay:
         if isinstance(work, Launches):
             yield from self._launches(index, stream, op.id, work.launches, request)
         elif isinstance(work, Occupied):
-            yield from self._occupied(stream, work, request)
+            yield from self._occupied(index, stream, work, request)
         else:
             assert_never(work)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
         if not self.ended[op.id].triggered:
             self.ended[op.id].succeed()
 
-    def _occupied(self, stream: Stream, work: Occupied, request: int) -> simpy.events.ProcessGenerator:
+    def _occupied(self, index: int, stream: Stream, work: Occupied, request: int) -> simpy.events.ProcessGenerator:
         with self.resource(work.resource).request() if work.resource else nullcontext() as granted:
             if granted is not None:
                 yield granted
             self.timed.append(_Timed(stream.name, request, self.env.now, work.duration_us))
+            self.passes[index].began_us = self.env.now
             yield self.env.timeout(work.duration_us)
 
     def resource(self, name: str) -> simpy.Resource:
@@ -262,7 +269,8 @@ class _Replay:
         model = self.kernels.model(launch, operation)
         queued = self.queues[index].hand_over(operation, at, internal=model.stream != "main")
         pass_number = 0 if self.limit_us is None else request
-        handed = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number)
+        handed = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number, operation)
+        self.passes[index].launches.append(handed)
         self.pending.append(_Pending(handed, operation, request, at))
         return handed
 
@@ -308,12 +316,16 @@ class _Replay:
 
     def _pass_us(self, stream: Stream) -> float:
         """Work of one pass: what each of its kernels takes alone, each copy and all host work, added."""
-        return fsum(
-            work.duration_us
-            if isinstance(work := op.work(), Occupied)
-            else fsum(self.kernels.model(launch, op.id).solo_us for launch in work.launches)
-            for op in stream.operations
-        )
+        return fsum(self._work_us(op) for op in stream.operations)
+
+    def _work_us(self, op: Operation) -> float:
+        work = op.work()
+        if isinstance(work, Occupied):
+            return work.duration_us
+        return fsum(self.kernels.model(launch, op.id).solo_us for launch in work.launches)
+
+    def _operation_views(self) -> Sequence[OperationView]:
+        return operation_views(self.trace, self.passes, self.env.now, self._work_us, self.device.work_done)
 
     def _stream_runs(self, solo: Mapping[str, float]) -> tuple[StreamRun, ...]:
         requests: dict[str, list[RequestRun]] = {stream.name: [] for stream in self.trace.streams}

@@ -17,7 +17,7 @@ multiplications and square roots occur and the result is the same to the bit on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import fsum, sqrt
 
@@ -103,6 +103,37 @@ def warp_demand(
     latency = max(latency, service_demand)
     counted = mix is not None and mix.counts(ALL_COUNTERS)
     return WarpDemand(per_scheduler, latency, service_demand, demands, bound, counted)
+
+
+def demand_elsewhere(
+    demand: WarpDemand,
+    warps_per_scheduler: float,
+    clock: float,
+    lanes: float,
+    source: ModelConstants,
+    target: ModelConstants,
+) -> WarpDemand:
+    """What a kernel's warps ask of an SM of another GPU.
+
+    Latency keeps its cycles, so it scales with the clock, but is no less than the service demand. That at a pipe keeps
+    its operations, so it scales with the clock and the FP32 lanes of an SM [D].
+
+    Args:
+        demand: on the GPU that recorded it.
+        warps_per_scheduler: of one block, on the other GPU.
+        clock: clock of the recording GPU over that of the other.
+        lanes: the same of the FP32 operations that an SM can start in a second.
+        source: constants of the recording GPU.
+        target: constants of the other.
+    """
+    service_demand = demand.service_demand * lanes
+    return replace(
+        demand,
+        warps_per_scheduler=warps_per_scheduler,
+        latency=max(demand.latency * clock, service_demand),
+        service_demand=service_demand,
+        demands=tuple(one * lanes for one in demand.demands),
+    )
 
 
 def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float] = ()) -> list[float]:

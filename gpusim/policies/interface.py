@@ -49,6 +49,7 @@ class KernelView:
         latency_us: launch latency: its blocks can start so long after the policy first let it run.
         pass_number: how often its stream has restarted before; 0 where streams run once, arrivals or not.
         l2_us: time of the device's sustained L2 bandwidth that one block takes.
+        operation: id of the operation that launched it, as in `OperationView`.
     """
 
     id: int
@@ -76,6 +77,28 @@ class KernelView:
     latency_us: float = 0.0
     pass_number: int = 0
     l2_us: float = 0.0
+    operation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationView:
+    """An operation that has not ended, as a policy sees it that knows the program and not only what is queued.
+
+    Attributes:
+        id: of the trace.
+        stream_index: position of its stream in the trace.
+        left_us: work left: of its kernels what each takes alone, less the share that is done, added; of a copy or host
+            work the time left.
+        waits_for: ids of those operations that have not ended and must end first: the one before it in its stream, and
+            what it depends on.
+        release_us: when the pass of its stream that it belongs to was released: the arrival of its request.
+    """
+
+    id: str
+    stream_index: int
+    left_us: float
+    waits_for: tuple[str, ...]
+    release_us: float
 
 
 class MixRates(Protocol):
@@ -113,6 +136,9 @@ class View:
             they have done: what a performance counter of the SM would tell.
         unready: gives, for a stream's position in the trace, when the host queued the next kernel of that stream
             that is not ready yet, as ``KernelView.queued``; a stream with nothing more in its queue is left out.
+        operations: gives all that the streams still have to do in their passes under way, stream by stream in the order
+            of the trace, each in launch order; requests that wait for the one before them are not among them. Its time
+            grows with their number.
     """
 
     now_us: float
@@ -125,6 +151,7 @@ class View:
     blocks_done: Callable[[int], int]
     progress: Callable[[int], Sequence[float]]
     unready: Callable[[], Mapping[int, tuple[float, int]]] = dict
+    operations: Callable[[], Sequence[OperationView]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +237,14 @@ class Policy(ABC):
         summary: one sentence, with the citation.
         family: what it divides: ``inter-sm``, ``intra-sm``, or neither; ``oracle-FAMILY`` is the best static
             division of that kind.
+        validated_as: the experiment (`gpusim.results.error_band.SHARING`) in which a real GPU was measured sharing as
+            this policy does; empty: in none, though what it happened to do in a replay may have been measured.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     family: ClassVar[str] = ""
+    validated_as: ClassVar[str] = ""
 
     @abstractmethod
     def partition(self, view: View) -> Partition:

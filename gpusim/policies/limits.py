@@ -82,6 +82,7 @@ class GreenContext(Parts):
         "(CUDA 12.4 driver API, cuDevSmResourceSplitByCount)"
     )
     family = "inter-sm"
+    validated_as = "green"
     holds_internal = False
     sms: str | None = field(
         default=None,

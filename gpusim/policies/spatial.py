@@ -268,6 +268,7 @@ class InterSM(Policy):
         "(Adriaens et al., HPCA'12)"
     )
     family = "inter-sm"
+    validated_as = "green"
     rule: str = field(
         default="even",
         metadata={

@@ -285,8 +285,9 @@ def _unlike_any_recording(trace: Trace, gpu: GPU, measured: Mapping[str, Any] | 
     if trace.device != gpu.name:
         return f"recorded on {trace.device}"
     operations = list(trace.operations())
-    if not all(isinstance(op.work(), Launches) for op in operations):
-        return "copies or host work"
+    others = sorted({op.kind for op in operations if not isinstance(op.work(), Launches)})
+    if others:
+        return f"operations of kind {' and '.join(others)}"
     if not all(launch.counts(ALL_COUNTERS) for op in operations for launch in op.launches()):
         return "kernels without counters"
     return ""

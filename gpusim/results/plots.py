@@ -15,7 +15,7 @@ from gpusim.common.errors import one_line
 from gpusim.common.files import atomic_write
 from gpusim.common.tables import shortened
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, KernelRun
+from gpusim.results.runs import USES, KernelRun, OperationRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,11 +57,12 @@ class TimeAxis(NamedTuple):
 
 
 class Label(NamedTuple):
-    """The name of an operation, and where it stands."""
+    """The name of an operation, and where it stands: in one of its kernels, or in its own bar where it has none."""
 
     stream: str
     text: str
     middle_us: float
+    in_kernel: bool
 
 
 def gantt(result: Result, path: str | Path) -> None:
@@ -145,16 +146,16 @@ def _draw_streams(axes: Axes, result: Result, axis: TimeAxis) -> None:
         works = [(run.start_us, run.end_us) for run in runs[stream]]
         _bars(axes, waits, row, 0.24, axis, facecolor=colour, alpha=0.35)
         _bars(axes, works, row, 0.72, axis, facecolor=colour, edgecolor="white", linewidth=0.4)
-    launched = {(run.stream, run.operation, run.request) for run in result.kernel_runs}
-    others = [op for op in result.operation_runs if (op.stream, op.operation, op.request) not in launched]
+    others = _without_kernels(result)
     for stream, row in position.items():
         spans = [(op.start_us, op.end_us) for op in others if op.stream == stream]
         colour = stream_colour(row, len(position))
         _bars(axes, spans, row, 0.5, axis, facecolor="white", edgecolor=colour, linewidth=0.8, hatch="////")
     for label in operation_labels(result):
         row = position[label.stream]
+        ground = stream_colour(row, len(position)) if label.in_kernel else "white"
         axes.text(label.middle_us / axis.divisor, row, label.text, ha="center", va="center", fontsize=7.5,
-                  color=_ink(stream_colour(row, len(position))))  # fmt: skip
+                  color=_ink(ground))  # fmt: skip
     named = len(position) <= MOST_ROWS
     axes.set_ylim(len(position) - 0.4, -0.6)
     axes.set_yticks(range(len(position)) if named else [])
@@ -165,18 +166,25 @@ def _draw_streams(axes: Axes, result: Result, axis: TimeAxis) -> None:
 
 
 def operation_labels(result: Result) -> list[Label]:
-    """The names of operations that fit into their longest kernel, where they stand."""
+    """The names of operations that fit into their longest kernel, or into their bar where they launch none."""
     longest: dict[tuple[str, int], KernelRun] = {}
     for run in result.kernel_runs:
         known = longest.get((run.operation, run.request))
         if known is None or run.end_us - run.start_us > known.end_us - known.start_us:
             longest[run.operation, run.request] = run
+    named: list[KernelRun | OperationRun] = [*longest.values(), *_without_kernels(result)]
     room = result.makespan_us * CHARACTER_SHARE
     return [
-        Label(run.stream, run.operation, (run.start_us + run.end_us) / 2.0)
-        for run in longest.values()
+        Label(run.stream, run.operation, (run.start_us + run.end_us) / 2.0, isinstance(run, KernelRun))
+        for run in named
         if run.end_us - run.start_us > room * (len(run.operation) + 1)
     ]
+
+
+def _without_kernels(result: Result) -> list[OperationRun]:
+    """The operations that launch no kernels, such as copies, from when they could start."""
+    launched = {(run.stream, run.operation, run.request) for run in result.kernel_runs}
+    return [op for op in result.operation_runs if (op.stream, op.operation, op.request) not in launched]
 
 
 def _bars(

@@ -13,7 +13,6 @@ from typing import Literal, assert_never
 from gpusim.common.errors import InputError
 from gpusim.trace.fields import MAX_REQUESTS
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution, Kernel
 
 WorkloadKind = Literal["trace", "stream-pairs", "operation-pairs"]
 
@@ -68,7 +67,7 @@ def _operation_pairs(trace: Trace) -> list[tuple[str, ...]]:
     for first, second in combinations(trace.streams, 2):
         for a in first.operations:
             for b in second.operations:
-                both = isinstance(a, Kernel | Convolution) and isinstance(b, Kernel | Convolution)
+                both = a.launches() and b.launches()
                 if both and a.id not in earlier[b.id] and b.id not in earlier[a.id]:
                     found.append((a.id, b.id))
     return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -65,6 +66,14 @@ class Strict(BaseModel):
     """Strict types, no unknown fields, no NaN or infinity, immutable."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def models_in(annotation: Any) -> Iterator[type[Strict]]:
+    """The models in the type of a field: of ``tuple[Kernel | Copy, ...]`` both."""
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        yield annotation
+    for part in get_args(annotation):
+        yield from models_in(part)
 
 
 class Recurring(Strict):

@@ -13,21 +13,9 @@ from pydantic_core import ErrorDetails
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import read_bytes
-from gpusim.trace.fields import ID_PATTERN, NAME_PATTERN, STREAM_PATTERN, Strict
+from gpusim.trace.fields import ID_PATTERN, NAME_PATTERN, STREAM_PATTERN, Strict, models_in
 from gpusim.trace.format import FORMAT_VERSION, Trace
-from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
-from gpusim.trace.operations import (
-    Convolution,
-    ConvolutionAlgorithm,
-    ConvolutionShape,
-    Copy,
-    Host,
-    Kernel,
-    LoopArrivals,
-    PoissonArrivals,
-    Stream,
-    TimesArrivals,
-)
+from gpusim.trace.operations import Stream, kinds
 from gpusim.trace.text import AN_OBJECT, MAX_KEYS, parse_json, place_in, refuse_repeated, show, text_of
 
 
@@ -102,25 +90,7 @@ def trace_error(error: ValidationError, path: str | os.PathLike[str] | None = No
     return InputError(None if path is None else Path(path), place, problem, expected)
 
 
-_TAGGED: dict[str, type[Strict]] = {
-    "kernel": Kernel,
-    "convolution": Convolution,
-    "copy": Copy,
-    "host": Host,
-    "times": TimesArrivals,
-    "poisson": PoissonArrivals,
-    "loop": LoopArrivals,
-}
-_NESTED: dict[str, type[Strict]] = {
-    "streams": Stream,
-    "kernel": KernelLaunch,
-    "kernels": KernelLaunch,
-    "mix": Mix,
-    "stalls": WarpStalls,
-    "shape": ConvolutionShape,
-    "selected": ConvolutionAlgorithm,
-    "alternatives": ConvolutionAlgorithm,
-}
+_KINDS = {field: kinds(field) for field in ("operations", "arrivals")}  # by the fields that hold them
 _LIMITS = {
     "greater_than": "a number > {gt:.12g}",
     "greater_than_equal": "a number >= {ge:.12g}",
@@ -140,7 +110,6 @@ _LIMITS = {
     "model_type": "an object",
     "literal_error": "{expected}",
 }
-_KINDS = {"operations": "kernel, convolution, copy, host", "arrivals": "times, poisson, loop"}
 _PATTERNS = {
     STREAM_PATTERN: "main, internal0, internal1, …",
     ID_PATTERN: "letters, digits, _ . / - :",
@@ -156,20 +125,18 @@ def _place(loc: tuple[int | str, ...]) -> tuple[str, type[Strict]]:
     place = ""
     owner: type[Strict] = Trace
     model: type[Strict] = Trace
-    for n, part in enumerate(loc):
+    tagged: dict[str, type[Strict]] = {}
+    for part in loc:
         if isinstance(part, int):
             place += f"[{part}]"
-        elif _is_tag(loc, n):
-            model = _TAGGED.get(part, model)
+        elif tagged:
+            model, tagged = tagged.get(part, model), {}
         else:
             place, owner = place_in(place, part), model
-            model = _NESTED.get(part, model)
+            field = model.model_fields.get(part)
+            model = next(models_in(field.annotation), model) if field is not None else model
+            tagged = _KINDS.get(part, {}) if owner is Stream else {}
     return place, owner
-
-
-def _is_tag(loc: tuple[int | str, ...], n: int) -> bool:
-    in_operation = n > 1 and loc[n - 2] == "operations" and isinstance(loc[n - 1], int)
-    return in_operation or (n > 0 and loc[n - 1] == "arrivals")
 
 
 def _explain(error: ErrorDetails, owner: type[Strict]) -> tuple[str, str]:
@@ -186,7 +153,7 @@ def _explain(error: ErrorDetails, owner: type[Strict]) -> tuple[str, str]:
     if kind == "extra_forbidden":
         return "is an unknown field", "one of " + ", ".join(owner.model_fields)
     if kind == "union_tag_not_found":
-        return "missing", "one of " + _KINDS[names[-1]]
+        return "missing", "one of " + ", ".join(_KINDS[names[-1]])
     if kind == "union_tag_invalid":
         return f"is {show(context['tag'])}", "one of " + str(context["expected_tags"]).replace("'", "")
     if kind == "json_invalid":

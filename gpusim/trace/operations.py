@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Union, get_args
 
 from pydantic import (
     FailFast,
@@ -27,6 +27,7 @@ from gpusim.trace.fields import (
     described,
     fault,
     measured,
+    models_in,
 )
 from gpusim.trace.kernels import KernelLaunch
 
@@ -54,8 +55,8 @@ class Occupied:
 Work = Launches | Occupied
 
 
-class _Operation(Strict):
-    """What all operations have in common."""
+class Operation(Strict):
+    """What all operations have in common. A new kind is a subclass in this file: nothing else knows the kinds."""
 
     id: Annotated[str, described("unique in the trace", pattern=ID_PATTERN, max_length=200)]
     kind: Annotated[str, described("kind of operation")]
@@ -75,7 +76,7 @@ class _Operation(Strict):
         return work.launches if isinstance(work, Launches) else ()
 
 
-class Kernel(_Operation):
+class Kernel(Operation):
     """An operation that is one kernel launch."""
 
     kind: Annotated[Literal["kernel"], described("kind of operation")]
@@ -91,31 +92,6 @@ class Kernel(_Operation):
         if kernel.stream != "main":
             raise fault(f"is on stream {kernel.stream!r}", "stream main")
         return kernel
-
-
-class Copy(_Operation):
-    """A memory copy."""
-
-    kind: Annotated[Literal["copy"], described("kind of operation")]
-    direction: Annotated[Literal["h2d", "d2h", "d2d", "p2p"], described("host to device, back, …")]
-    bytes: Annotated[int, measured("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
-    duration_us: Annotated[float, measured("us", "recorded duration, alone", ge=0, le=MAX_DURATION_US)]
-
-    def work(self) -> Work:
-        """The copy engine of its direction, which takes one copy at a time."""
-        return Occupied(self.duration_us, f"copy engine {self.direction}")
-
-
-class Host(_Operation):
-    """Work of the host that the stream waits for."""
-
-    kind: Annotated[Literal["host"], described("kind of operation")]
-    what: Annotated[Literal["allocation", "free", "other"], described("kind of host work")]
-    duration_us: Annotated[float, measured("us", "recorded duration", ge=0, le=MAX_DURATION_US)]
-
-    def work(self) -> Work:
-        """Time alone."""
-        return Occupied(self.duration_us)
 
 
 class ConvolutionShape(Recurring):
@@ -178,7 +154,7 @@ class ConvolutionAlgorithm(Recurring):
         return kernels
 
 
-class Convolution(_Operation):
+class Convolution(Operation):
     """A convolution: one library call, replayed with the algorithm selected."""
 
     kind: Annotated[Literal["convolution"], described("kind of operation")]
@@ -210,7 +186,35 @@ class Convolution(_Operation):
         return self
 
 
-Operation = Annotated[Kernel | Convolution | Copy | Host, Field(discriminator="kind")]
+class Copy(Operation):
+    """A memory copy."""
+
+    kind: Annotated[Literal["copy"], described("kind of operation")]
+    direction: Annotated[Literal["h2d", "d2h", "d2d", "p2p"], described("host to device, back, …")]
+    bytes: Annotated[int, measured("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
+    duration_us: Annotated[float, measured("us", "recorded duration, alone", ge=0, le=MAX_DURATION_US)]
+
+    def work(self) -> Work:
+        """The copy engine of its direction, which takes one copy at a time."""
+        return Occupied(self.duration_us, f"copy engine {self.direction}")
+
+
+class Host(Operation):
+    """Work of the host that the stream waits for."""
+
+    kind: Annotated[Literal["host"], described("kind of operation")]
+    what: Annotated[Literal["allocation", "free", "other"], described("kind of host work")]
+    duration_us: Annotated[float, measured("us", "recorded duration", ge=0, le=MAX_DURATION_US)]
+
+    def work(self) -> Work:
+        """Time alone."""
+        return Occupied(self.duration_us)
+
+
+if TYPE_CHECKING:
+    _AnyOperation = Operation
+else:  # read as the class whose kind it names
+    _AnyOperation = Annotated[Union[tuple(Operation.__subclasses__())], Field(discriminator="kind")]  # noqa: UP007
 
 
 class TimesArrivals(Strict):
@@ -277,5 +281,11 @@ class Stream(Strict):
 
     name: Annotated[str, described("unique in the trace", pattern=NAME_PATTERN, max_length=200)]
     priority: Annotated[int, described("0 is the lowest", ge=0, le=1000)] = 0
-    operations: Annotated[tuple[Operation, ...], FailFast(), described("operations in launch order")]
+    operations: Annotated[tuple[_AnyOperation, ...], FailFast(), described("operations in launch order")]
     arrivals: Annotated[Arrivals | None, described("when requests arrive; absent: once, at time 0")] = None
+
+
+def kinds(field: str) -> dict[str, type[Strict]]:
+    """The classes that one element of a stream's field may be (``operations`` or ``arrivals``), by their kind."""
+    members = models_in(Stream.model_fields[field].annotation)
+    return {get_args(member.model_fields["kind"].annotation)[0]: member for member in members}

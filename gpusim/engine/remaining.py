@@ -1,0 +1,82 @@
+"""What the streams of a trace still have to do: the operations left of the passes under way, and the work in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import fsum
+
+from gpusim.engine.device import Launch
+from gpusim.policies.interface import OperationView
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Occupied, Operation, Stream
+
+
+@dataclass(slots=True)
+class Pass:
+    """How far a stream is in its pass under way.
+
+    Attributes:
+        release_us: when it was released.
+        position: of the operation under way, or the next; that behind the last where the pass has ended.
+        launches: of that operation, those handed to the device.
+        began_us: when it began to occupy what it occupies; None: not yet, or it launches kernels.
+    """
+
+    release_us: float = 0.0
+    position: int = 0
+    launches: list[Launch] = field(default_factory=list)
+    began_us: float | None = None
+
+    def next(self) -> None:
+        """The operation under way has ended."""
+        self.position, self.launches, self.began_us = self.position + 1, [], None
+
+
+def operation_views(
+    trace: Trace,
+    passes: Mapping[int, Pass],
+    now_us: float,
+    work_us: Callable[[Operation], float],
+    work_done: Callable[[Launch], float],
+) -> tuple[OperationView, ...]:
+    """The operations that have not ended, as ``View.operations`` gives them.
+
+    Args:
+        trace: the trace.
+        passes: for the position of each stream whose pass is under way, how far it is.
+        now_us: time.
+        work_us: what an operation takes alone, its kernels' times added.
+        work_done: share of a launch's work that is done.
+    """
+    left = {op.id for index, at in passes.items() for op in trace.streams[index].operations[at.position :]}
+    return tuple(
+        view
+        for index, at in sorted(passes.items())
+        for view in _views_of(trace.streams[index], index, at, left, now_us, work_us, work_done)
+    )
+
+
+def _views_of(
+    stream: Stream,
+    index: int,
+    at: Pass,
+    left: set[str],
+    now_us: float,
+    work_us: Callable[[Operation], float],
+    work_done: Callable[[Launch], float],
+) -> list[OperationView]:
+    views: list[OperationView] = []
+    for op in stream.operations[at.position :]:
+        before = (views[-1].id,) if views else ()
+        waits = dict.fromkeys((*before, *(other for other in op.depends_on if other in left)))
+        done = _done_us(op, at, now_us, work_done) if not views else 0.0
+        views.append(OperationView(op.id, index, max(0.0, work_us(op) - done), tuple(waits), at.release_us))
+    return views
+
+
+def _done_us(op: Operation, at: Pass, now_us: float, work_done: Callable[[Launch], float]) -> float:
+    """What is done of the operation under way."""
+    if isinstance(op.work(), Occupied):
+        return now_us - at.began_us if at.began_us is not None else 0.0
+    return fsum(launch.model.solo_us * work_done(launch) for launch in at.launches)
