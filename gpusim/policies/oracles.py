@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, Policy, View
+from gpusim.policies.tools.mixes import one_of
 from gpusim.policies.tools.values import wrong
 
 OBJECTIVES = ("makespan", "stp")
@@ -30,8 +31,7 @@ class Oracle(Policy):
 
     def __post_init__(self) -> None:
         """Check what needs no trace."""
-        if self.objective not in OBJECTIVES:
-            raise wrong(self.name, f"objective={self.objective} is unknown", f"one of {', '.join(OBJECTIVES)}")
+        one_of(self.name, "objective", self.objective, OBJECTIVES)
         if self.replays < 1:
             raise wrong(self.name, f"replays={self.replays} is below 1", "how many to try at most")
 

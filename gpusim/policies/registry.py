@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType, NoneType
 
 import gpusim.policies
-from gpusim.common.errors import InputError, described, quote
+from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.files import MAX_SETTINGS_BYTES, is_file, read_bytes
 from gpusim.common.fingerprint import module_file
 from gpusim.policies.checks import raised, shipped
@@ -187,7 +187,9 @@ def _where(name: str) -> str:
     """The file or module of a user's own policy."""
     where, colon, _ = name.rpartition(":")
     if not colon:
-        raise InputError(None, f"{PLACE} {name}", "no such policy", f"one of {', '.join(policies())}, or FILE.py:Class")
+        raise InputError(
+            None, f"{PLACE} {name}", "no such policy", expected_one_of(policies(), name, "or FILE.py:Class")
+        )
     return where
 
 
@@ -233,9 +235,7 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         if key not in known:
-            raise InputError(
-                None, f"{PLACE} {name}", f"has no parameter {quote(key)}", f"one of {', '.join(known) or 'none'}"
-            )
+            raise InputError(None, f"{PLACE} {name}", f"has no parameter {quote(key)}", expected_one_of(known, key))
         if not equals or not value:
             raise InputError(None, f"{PLACE} {name}", f"{key} has no value", f"{key}=VALUE")
         values[key] = _value(known[key], value.strip(), f"{PLACE} {name}", key)
