@@ -67,7 +67,7 @@ class Quota(Policy):
     """A fixed number of blocks of each stream on every SM."""
 
     name = "quota"
-    summary = "at most so many blocks of each stream's kernels on every SM, as given (any intra-SM split by hand)"
+    summary = "at most so many blocks of each stream's kernels on every SM, as given: any intra-SM split by hand"
     family = "intra-sm"
     blocks: str | None = field(
         default=None,

@@ -114,7 +114,7 @@ def policy_from(text: str) -> Policy:
         InputError: unknown policy, unknown parameter, or a value that is none.
     """
     name, parameters = _split(text)
-    policy = policies().get(name) or _own(name)
+    policy = policy_class(name)
     arguments = _arguments(policy, name, parameters)
     try:
         return policy(**arguments)
@@ -124,6 +124,15 @@ def policy_from(text: str) -> Policy:
         if shipped(policy):
             raise
         raise InputError(None, f"{PLACE} {name}", raised("making it", error, policy), "other parameters") from error
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The policy of a name, or of ``FILE.py:Class`` or ``package.module:Class``, without parameters.
+
+    Raises:
+        InputError: there is none.
+    """
+    return policies().get(name) or _own(name)
 
 
 def code_of(text: str) -> Code | None:

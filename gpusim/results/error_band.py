@@ -61,6 +61,13 @@ SHARING = {  # experiment: how its kernels have the GPU
     "green": "on a part of the SMs",
     "quota": "mixed on an SM",
 }
+VALIDATED_AS = {  # policy: experiments that shared a GPU as it does; of the others none did
+    "serial": ("modules_serial",),
+    "leftover": ("streams", "modules_streams"),
+    **dict.fromkeys(("inter-sm", "green-context", "cd-search", "oracle-inter-sm"), ("green", "sm_curve")),
+    **dict.fromkeys(("mps", "tpc-mask"), ("green",)),  # where its sets of SMs do not overlap
+    **dict.fromkeys(("even", "quota", "warped-slicer", "maestro", "oracle-intra-sm"), ("quota", "green")),
+}
 
 
 UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
@@ -160,6 +167,19 @@ def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
                     }
                 )
     return {"bands": found, "kinds": {sharing: sorted(names) for sharing, names in kinds.items()}}
+
+
+def measured_errors(experiment: str) -> dict[str, tuple[float, float]]:
+    """The least and most mean absolute error (%) of an experiment over its classes of size, by GPU.
+
+    A GPU whose errors are those of another version of the model is left out.
+    """
+    found = {}
+    for name, measured in json.loads(VALIDATED.read_text(encoding="utf-8")).items():
+        errors = [band["mape_percent"] for band in measured["bands"] if band["experiment"] == experiment]
+        if errors and measured["model"] == model_identity(load_gpu(name)):
+            found[name] = (min(errors), max(errors))
+    return found
 
 
 # ---- what a replay did -----------------------------------------------------------------------------------------------
