@@ -17,9 +17,13 @@ from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
 from gpusim.common.errors import InputError
 from gpusim.common.tables import Column, number, plain_table, shortened
-from gpusim.hardware.gpu import gpu_names
-from gpusim.results.error_band import HowWrong
+from gpusim.hardware.gpu import gpu_names, load_gpu
+from gpusim.policies.registry import policy_from
+from gpusim.results.error_band import VALIDATED_AS, HowWrong, experiment_of
 from gpusim.studies import comparison as report
+from gpusim.studies.replay import replay
+from gpusim.trace.edit import select
+from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Host, Kernel, LoopArrivals, Stream
@@ -358,6 +362,46 @@ def test_policies(capsys: Capture) -> None:
     assert cli.main(["policies"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith(" ")] == [policy["name"] for policy in content]
+
+
+def test_one_policy_in_full(capsys: Capture) -> None:
+    assert cli.main(["policies", "warped-slicer"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "warped-slicer" and "    source: Xu et al., ISCA'16" in lines
+    assert any(line.startswith("        objective (text, default maxmin): ") for line in lines)
+    assert any(line.startswith("    validated as quota (mixed on an SM): ") for line in lines)
+    assert lines[-1] == "    example: gpusim replay TRACE --policy warped-slicer:objective=maxmin"
+    assert cli.main(["policies", "reef"]) == 0
+    text = capsys.readouterr().out
+    assert "parameters: none" in text and "never validated: no experiment shared a GPU as it does" in text
+    assert cli.main(["policies", "warped-slice"]) == 2
+    assert "no such policy" in capsys.readouterr().err
+
+
+def test_every_policy_in_full(capsys: Capture) -> None:
+    for plain in policies_json(capsys):
+        whole = run_json(capsys, "policies", str(plain["name"]), "--json")
+        assert isinstance(whole, dict)
+        assert {key: whole[key] for key in plain} == plain
+        policy = str(whole["example"]).removeprefix("gpusim replay TRACE --policy ")
+        assert policy_from(policy).name == plain["name"]
+    assert set(VALIDATED_AS) <= {str(policy["name"]) for policy in policies_json(capsys)}
+
+
+@pytest.mark.parametrize("policy", sorted(VALIDATED_AS))
+def test_a_policy_gets_no_error_but_of_what_it_was_validated_as(policy: str) -> None:
+    given = {"quota": ":blocks=3x3:2+5x5:2", "green-context": ":sms=64+68", "mps": ":percent=50"}
+    given |= {"oracle-inter-sm": ":step=44", "oracle-intra-sm": ":replays=5", "tpc-mask": ":masks=0xff+0xff00"}
+    whole = load_trace(REPOSITORY / "traces" / "inception_3a.json.gz")
+    pair = select(whole, ["3x3", "5x5"])
+    experiment, _ = experiment_of(replay(pair, load_gpu("h200"), policy + given.get(policy, "")))
+    assert experiment in ("", *VALIDATED_AS[policy])
+
+
+def policies_json(capsys: Capture) -> list[dict[str, object]]:
+    content = run_json(capsys, "policies", "--json")
+    assert isinstance(content, list)
+    return content
 
 
 @pytest.mark.parametrize("what", ["trace", "gpu"])

@@ -159,7 +159,7 @@ def test_a_replaced_recalled_limit_counts_by_its_own_word(tmp_path: Path) -> Non
     [
         ("version = 1", "version = 2", "version: has 2; expected 1"),
         ("version = 1\n", "", "version: missing; expected this key"),
-        ("version = 1", "version = 1\ncores = 3", "cores: unknown key; expected no such key here"),
+        ("version = 1", "version = 1\ncores = 3", "cores: unknown key; expected one of version, title, "),
         ("value = 132", "value = -132", "sm_count.value: has -132; expected greater than or equal to 1"),
         ("value = 132", "value = 132.0", "sm_count.value: has 132.0; expected a valid integer"),
         ("value = 132", "value = true", "sm_count.value: has True; expected a valid integer"),

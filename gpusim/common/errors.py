@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
 
 _LONGEST_QUOTE = 60
 
@@ -46,6 +48,29 @@ def quote(value: object) -> str:
     return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 3] + "..."
 
 
+def expected_one_of(names: Iterable[str], given: object, other: str = "") -> str:
+    """Returns what was expected where a name is none of those that there are: all of them, and the closest.
+
+    Args:
+        names: those that there are.
+        given: what stood there instead.
+        other: what else would have been right.
+    """
+    known = list(names)
+    expected = ", ".join([f"one of {', '.join(known)}" if known else "none", *([other] if other else [])])
+    close = closest(given, known)
+    return f"{expected}; did you mean {close}?" if close else expected
+
+
+def closest(given: object, names: Iterable[str]) -> str:
+    """Returns the name that somebody who wrote `given` most likely meant; empty where none is close."""
+    from difflib import get_close_matches
+
+    by_letters = {name.lower(): name for name in reversed(list(names))}
+    found = get_close_matches(str(given)[:_LONGEST_QUOTE].lower(), by_letters, n=1)
+    return by_letters[found[0]] if found else ""
+
+
 def described(error: BaseException) -> str:
     """Returns an exception that somebody else's code raised as text: its class, and what it says if it can."""
     name = type(error).__name__
@@ -56,7 +81,7 @@ def described(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def from_pydantic(path: str | Path | None, error: ValidationError) -> InputError:
+def from_pydantic(path: str | Path | None, error: ValidationError, model: type[BaseModel] | None = None) -> InputError:
     """Returns the first problem of a failed pydantic validation as an `InputError`.
 
     A validator may raise an `InputError` itself (it is a `ValueError`): its place then counts from where the
@@ -65,8 +90,9 @@ def from_pydantic(path: str | Path | None, error: ValidationError) -> InputError
     Args:
         path: the file that was validated, or None.
         error: what pydantic raised.
+        model: what was validated, so that an unknown key can be told the known ones.
     """
-    first = error.errors(include_url=False)[0]
+    first = first_problem(error)
     kind = first["type"]
     raised = first.get("ctx", {}).get("error")
     if isinstance(raised, InputError):
@@ -75,11 +101,41 @@ def from_pydantic(path: str | Path | None, error: ValidationError) -> InputError
     if kind == "missing":
         return InputError(path, place, "missing", "this key")
     if kind == "extra_forbidden":
-        return InputError(path, place, "unknown key", "no such key here")
+        owner = None if model is None else _owner(model, first["loc"])
+        expected = "no such key here" if owner is None else expected_one_of(owner.model_fields, first["loc"][-1])
+        return InputError(path, place, "unknown key", expected)
     message = first["msg"]
     for prefix in ("Input should be ", "Value error, "):
         message = message.removeprefix(prefix)
     return InputError(path, place, f"has {quote(first['input'])}", message)
+
+
+def first_problem(error: ValidationError) -> ErrorDetails:
+    """Returns the first problem that pydantic found; of a misspelt key that it is unknown, not that one is missing."""
+    first, *others = error.errors(include_url=False)
+    if first["type"] == "missing":
+        *where, key = first["loc"]
+        for other in others:
+            beside = other["type"] == "extra_forbidden" and [*other["loc"][:-1]] == where
+            if beside and closest(other["loc"][-1], [str(key)]):
+                return other
+    return first
+
+
+def _owner(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
+    """The model in whose file the last step of a pydantic location stands; None where that is not known."""
+    from pydantic import BaseModel
+
+    kind: Any = model
+    for step in loc[:-1]:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            field = kind.model_fields.get(str(step))
+            kind = None if field is None else field.annotation
+        else:  # of a list or a table, what it holds
+            kind = (get_args(kind) or [None])[-1]
+        if get_origin(kind) is UnionType:  # of `X | None`, X
+            kind = get_args(kind)[0]
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def _place(loc: Iterable[str | int]) -> str:

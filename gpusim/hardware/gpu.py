@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from gpusim.common.errors import InputError, from_pydantic, quote
+from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
 from gpusim.common.files import is_file, read_toml
 from gpusim.hardware.compute_capability import (
     CAPABILITIES,
@@ -317,7 +317,7 @@ def load_gpu(name_or_path: str | Path) -> GPU:
             None,
             "",
             f"unknown GPU {quote(str(name_or_path))}",
-            f"one of {', '.join(gpu_names())}, or the path of a GPU file",
+            expected_one_of(gpu_names(), name_or_path, "or the path of a GPU file"),
         )
     return _read(path)
 
@@ -329,7 +329,7 @@ def load_shipped_gpu(name: str) -> GPU:
         InputError: no such GPU ships.
     """
     if name not in gpu_names():
-        expected = f"one of {', '.join(gpu_names())}, or the GPU to replay on given by name or file"
+        expected = expected_one_of(gpu_names(), name, "or the GPU to replay on given by name or file")
         raise InputError(None, "device", f"is {quote(name)}, which does not ship", expected)
     return load_gpu(name)
 
@@ -346,7 +346,7 @@ def _read(path: Path) -> GPU:
     try:
         return _build(path.stem, GPUFile.model_validate(content))
     except ValidationError as error:
-        raise from_pydantic(path, error) from None
+        raise from_pydantic(path, error, GPUFile) from None
     except InputError as error:
         raise InputError(path, error.place, error.problem, error.expected) from None
 
@@ -391,8 +391,7 @@ def _merge(
     """Returns `section` with a file's entries over the defaults."""
     for key in given:
         if key not in section.model_fields:
-            known = ", ".join(section.model_fields)
-            raise InputError(None, f"{place}.{key}", "unknown key", f"one of {known}")
+            raise InputError(None, f"{place}.{key}", "unknown key", expected_one_of(section.model_fields, key))
     try:
         return section.model_validate({**defaults, **{key: entry.value for key, entry in given.items()}})
     except ValidationError as error:

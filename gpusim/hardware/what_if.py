@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpusim.common.errors import InputError, from_pydantic, quote
+from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
 from gpusim.hardware.compute_capability import SMLimits
 from gpusim.hardware.gpu import GPU, GPUFile, gpu_names, load_gpu
 
@@ -75,7 +75,7 @@ def amount(gpu: GPU, quantity: str, value: float | str) -> float:
         InputError: an unknown quantity, or a value that stands for none.
     """
     if quantity not in QUANTITIES:
-        raise InputError(None, quantity, "is nothing that can be changed", f"one of {', '.join(QUANTITIES)}")
+        raise InputError(None, quantity, "is nothing that can be changed", expected_one_of(QUANTITIES, quantity))
     if isinstance(value, str):
         value = _read(gpu, quantity, value)
     if isinstance(value, bool) or not -1e300 < value < 1e300:

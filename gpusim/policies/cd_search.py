@@ -75,6 +75,7 @@ class CDSearch(Policy):
     """An SM split that takes SMs from kernels which off-SM bandwidth holds back, as long as they do not mind."""
 
     name = "cd-search"
+    validated_as = ("green", "sm_curve")
     family = "inter-sm"
     summary = (
         "SM split that moves SMs step by step from memory-bound to compute-bound kernels as long as the former keep "

@@ -18,7 +18,7 @@ class Serial(Policy):
 
     name = "serial"
     summary = "one kernel at a time, stream after stream: what frameworks do by default"
-    validated_as = "modules_serial"
+    validated_as = ("modules_serial",)
 
     def partition(self, view: View) -> Partition:
         """Run what has started, else the first ready kernel of the first stream that can go on."""
@@ -53,7 +53,7 @@ class Leftover(Policy):
         "first; streams that share a channel wait for one another (Amert et al., RTSS'17; Gilman et al.; Bakita and "
         "Anderson, RTAS'24)"
     )
-    validated_as = "modules_streams"
+    validated_as = ("streams", "modules_streams")
     first: str | None = field(default=None, metadata={"help": "stream that goes before its equals at one instant"})
     channels: int = field(default=8, metadata={"help": "channels that streams share in turn; 0: one each"})
     _share_channels: bool = field(default=False, init=False, repr=False)

@@ -237,14 +237,14 @@ class Policy(ABC):
         summary: one sentence, with the citation.
         family: what it divides: ``inter-sm``, ``intra-sm``, or neither; ``oracle-FAMILY`` is the best static
             division of that kind.
-        validated_as: the experiment (`gpusim.results.error_band.SHARING`) in which a real GPU was measured sharing as
+        validated_as: experiments (`gpusim.results.error_band.SHARING`) in which a real GPU was measured sharing as
             this policy does; empty: in none, though what it happened to do in a replay may have been measured.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     family: ClassVar[str] = ""
-    validated_as: ClassVar[str] = ""
+    validated_as: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def partition(self, view: View) -> Partition:

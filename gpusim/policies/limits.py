@@ -82,7 +82,7 @@ class GreenContext(Parts):
         "(CUDA 12.4 driver API, cuDevSmResourceSplitByCount)"
     )
     family = "inter-sm"
-    validated_as = "green"
+    validated_as = ("green", "sm_curve")
     holds_internal = False
     sms: str | None = field(
         default=None,
@@ -133,6 +133,7 @@ class Mps(Parts):
     """A process a stream under the Multi-Process Service, each with an active-thread percentage."""
 
     name = "mps"
+    validated_as = ("green",)
     summary = (
         "a process a stream under MPS, each limited to a percentage of the SMs, which may overlap "
         "(NVIDIA MPS, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)"
@@ -267,6 +268,7 @@ class TpcMask(Parts):
     """A mask of TPCs a stream, as libsmctrl sets it."""
 
     name = "tpc-mask"
+    validated_as = ("green",)
     summary = (
         "each stream kept off the TPCs whose bits are set in its mask; masks may overlap "
         "(libsmctrl; Bakita and Anderson, RTAS'23)"

@@ -99,6 +99,7 @@ class Maestro(Policy):
     """Tries partitions one epoch each and keeps those that measure better."""
 
     name = "maestro"
+    validated_as = ("quota", "green")
     summary = (
         "hill climbing by measured STP, an epoch a try, over SM split and blocks per SM, whichever of the two started "
         "better (Park et al., ASPLOS'17)"

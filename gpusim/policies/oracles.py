@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, Policy, View
+from gpusim.policies.tools.mixes import one_of
 from gpusim.policies.tools.values import wrong
 
 OBJECTIVES = ("makespan", "stp")
@@ -30,8 +31,7 @@ class Oracle(Policy):
 
     def __post_init__(self) -> None:
         """Check what needs no trace."""
-        if self.objective not in OBJECTIVES:
-            raise wrong(self.name, f"objective={self.objective} is unknown", f"one of {', '.join(OBJECTIVES)}")
+        one_of(self.name, "objective", self.objective, OBJECTIVES)
         if self.replays < 1:
             raise wrong(self.name, f"replays={self.replays} is below 1", "how many to try at most")
 
@@ -59,6 +59,7 @@ class OracleInterSM(Oracle):
     """The best split of the SMs."""
 
     name = "oracle-inter-sm"
+    validated_as = ("green", "sm_curve")
     summary = (
         "the best static SM split, by replaying every one for two streams and by local search for more: the bound "
         "that SM-split policies are measured by"
@@ -83,6 +84,7 @@ class OracleIntraSM(Oracle):
     """The best block quota."""
 
     name = "oracle-intra-sm"
+    validated_as = ("quota", "green")
     summary = (
         "the best static block quota of each stream on every SM, by replaying every one for two streams and by local "
         "search for more: the bound that intra-SM policies are measured by"

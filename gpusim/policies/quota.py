@@ -48,7 +48,7 @@ class Even(Policy):
         "the intra-SM papers, as in Xu et al., ISCA'16)"
     )
     family = "intra-sm"
-    validated_as = "quota"
+    validated_as = ("quota", "green")
     _split: Split = field(default_factory=Split, init=False, repr=False)
 
     def partition(self, view: View) -> Partition:
@@ -68,9 +68,9 @@ class Quota(Policy):
     """A fixed number of blocks of each stream on every SM."""
 
     name = "quota"
-    summary = "at most so many blocks of each stream's kernels on every SM, as given (any intra-SM split by hand)"
+    summary = "at most so many blocks of each stream's kernels on every SM, as given: any intra-SM split by hand"
     family = "intra-sm"
-    validated_as = "quota"
+    validated_as = ("quota", "green")
     blocks: str | None = field(
         default=None,
         metadata={"help": "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit"},

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType, NoneType
 
 import gpusim.policies
-from gpusim.common.errors import InputError, described, quote
+from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.files import MAX_SETTINGS_BYTES, is_file, read_bytes
 from gpusim.common.fingerprint import module_file
 from gpusim.policies.checks import raised, shipped
@@ -114,7 +114,7 @@ def policy_from(text: str) -> Policy:
         InputError: unknown policy, unknown parameter, or a value that is none.
     """
     name, parameters = _split(text)
-    policy = policies().get(name) or _own(name)
+    policy = policy_class(name)
     arguments = _arguments(policy, name, parameters)
     try:
         return policy(**arguments)
@@ -124,6 +124,15 @@ def policy_from(text: str) -> Policy:
         if shipped(policy):
             raise
         raise InputError(None, f"{PLACE} {name}", raised("making it", error, policy), "other parameters") from error
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The policy of a name, or of ``FILE.py:Class`` or ``package.module:Class``, without parameters.
+
+    Raises:
+        InputError: there is none.
+    """
+    return policies().get(name) or _own(name)
 
 
 def code_of(text: str) -> Code | None:
@@ -187,7 +196,9 @@ def _where(name: str) -> str:
     """The file or module of a user's own policy."""
     where, colon, _ = name.rpartition(":")
     if not colon:
-        raise InputError(None, f"{PLACE} {name}", "no such policy", f"one of {', '.join(policies())}, or FILE.py:Class")
+        raise InputError(
+            None, f"{PLACE} {name}", "no such policy", expected_one_of(policies(), name, "or FILE.py:Class")
+        )
     return where
 
 
@@ -233,9 +244,7 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         if key not in known:
-            raise InputError(
-                None, f"{PLACE} {name}", f"has no parameter {quote(key)}", f"one of {', '.join(known) or 'none'}"
-            )
+            raise InputError(None, f"{PLACE} {name}", f"has no parameter {quote(key)}", expected_one_of(known, key))
         if not equals or not value:
             raise InputError(None, f"{PLACE} {name}", f"{key} has no value", f"{key}=VALUE")
         values[key] = _value(known[key], value.strip(), f"{PLACE} {name}", key)

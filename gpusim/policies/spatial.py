@@ -15,6 +15,7 @@ from math import fsum
 
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.tools.mixes import one_of
 from gpusim.policies.tools.values import plus_separated, whole_number, wrong
 
 RULES = ("even", "smart-even", "rounds", "profile")
@@ -268,7 +269,7 @@ class InterSM(Policy):
         "(Adriaens et al., HPCA'12)"
     )
     family = "inter-sm"
-    validated_as = "green"
+    validated_as = ("green", "sm_curve")
     rule: str = field(
         default="even",
         metadata={
@@ -291,8 +292,7 @@ class InterSM(Policy):
 
     def __post_init__(self) -> None:
         """Check what needs no trace."""
-        if self.rule not in RULES:
-            raise wrong(self.name, f"rule={self.rule} is unknown", f"one of {', '.join(RULES)}")
+        one_of(self.name, "rule", self.rule, RULES)
         if self.granularity < 1:
             raise wrong(self.name, f"granularity={self.granularity} is below 1", "a number of SMs")
         if self.sms is not None and self.rule != "even":

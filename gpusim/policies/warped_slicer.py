@@ -150,6 +150,7 @@ class WarpedSlicer(Policy):
     """
 
     name = "warped-slicer"
+    validated_as = ("quota", "green")
     family = "intra-sm"
     summary = (
         "blocks of each kernel on every SM so that the least progress, relative to the kernel's own best, is largest; "

@@ -61,8 +61,6 @@ SHARING = {  # experiment: how its kernels have the GPU
     "green": "on a part of the SMs",
     "quota": "mixed on an SM",
 }
-
-
 UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
     "memory slices": "memory slices",
     "evictions": "evicted blocks",
@@ -160,6 +158,19 @@ def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
                     }
                 )
     return {"bands": found, "kinds": {sharing: sorted(names) for sharing, names in kinds.items()}}
+
+
+def measured_errors(experiment: str) -> dict[str, tuple[float, float]]:
+    """The least and most mean absolute error (%) of an experiment over its classes of size, by GPU.
+
+    A GPU whose errors are those of another version of the model is left out.
+    """
+    found = {}
+    for name, measured in json.loads(VALIDATED.read_text(encoding="utf-8")).items():
+        errors = [band["mape_percent"] for band in measured["bands"] if band["experiment"] == experiment]
+        if errors and measured["model"] == model_identity(load_gpu(name)):
+            found[name] = (min(errors), max(errors))
+    return found
 
 
 # ---- what a replay did -----------------------------------------------------------------------------------------------

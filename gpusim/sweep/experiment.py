@@ -29,7 +29,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpusim.common.errors import InputError, from_pydantic, one_line, quote
+from gpusim.common.errors import InputError, expected_one_of, from_pydantic, one_line, quote
 from gpusim.common.files import is_file, read_toml
 from gpusim.common.fingerprint import module_spec
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
@@ -133,7 +133,7 @@ def load_experiment(path: str | Path, code_from: Iterable[str | Path] = ()) -> E
     try:
         file = _ExperimentFile.model_validate(content)
     except ValidationError as error:
-        raise from_pydantic(path, error) from None
+        raise from_pydantic(path, error, _ExperimentFile) from None
     folder = Path(path).parent
     allowed = [Path(one).resolve() for one in (folder, *code_from)]
     tables = file.parameters if isinstance(file.parameters, list) else [file.parameters]
@@ -203,7 +203,7 @@ def _gpu(folder: Path, name: str, place: str) -> GPU:
     path = folder / name
     if not is_file(path):
         problem = f"{quote(name)} is no GPU"
-        raise InputError(None, place, problem, f"one of {', '.join(gpu_names())}, or a file relative to this one")
+        raise InputError(None, place, problem, expected_one_of(gpu_names(), name, "or a file relative to this one"))
     return load_gpu(path)
 
 

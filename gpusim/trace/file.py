@@ -11,7 +11,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, expected_one_of, first_problem
 from gpusim.common.files import read_bytes
 from gpusim.trace.fields import ID_PATTERN, NAME_PATTERN, STREAM_PATTERN, Strict, models_in
 from gpusim.trace.format import FORMAT_VERSION, Trace
@@ -77,7 +77,7 @@ def _check_json(text: str, source: Path | None) -> None:
 
 def trace_error(error: ValidationError, path: str | os.PathLike[str] | None = None) -> InputError:
     """The first fault that pydantic found in a trace as a one-line InputError."""
-    first = error.errors(include_url=False)[0]
+    first = first_problem(error)
     place, owner = _place(first["loc"])
     raised = first.get("ctx", {}).get("error")
     if isinstance(raised, InputError):
@@ -151,11 +151,11 @@ def _explain(error: ErrorDetails, owner: type[Strict]) -> tuple[str, str]:
             return "missing", "a value here"
         return "missing", f"{field.description}{suffix}"
     if kind == "extra_forbidden":
-        return "is an unknown field", "one of " + ", ".join(owner.model_fields)
+        return "is an unknown field", expected_one_of(owner.model_fields, error["loc"][-1])
     if kind == "union_tag_not_found":
         return "missing", "one of " + ", ".join(_KINDS[names[-1]])
     if kind == "union_tag_invalid":
-        return f"is {show(context['tag'])}", "one of " + str(context["expected_tags"]).replace("'", "")
+        return f"is {show(context['tag'])}", expected_one_of(_KINDS[names[-1]], context["tag"])
     if kind == "json_invalid":
         return f"is not JSON ({context['error']})", "a trace in JSON"
     problem = f"is {show(error['input'])}"

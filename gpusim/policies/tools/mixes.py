@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpusim.common.errors import expected_one_of
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, KernelView, Partition, View
 from gpusim.policies.tools.values import wrong
@@ -48,7 +49,7 @@ def one_of(policy: str, key: str, value: str, known: Sequence[str]) -> None:
         InputError: says so.
     """
     if value not in known:
-        raise wrong(policy, f"{key}={value} is unknown", f"one of {', '.join(known)}")
+        raise wrong(policy, f"{key}={value} is unknown", expected_one_of(known, value))
 
 
 def unshared(view: View) -> Partition:

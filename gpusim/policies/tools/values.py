@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError, expected_one_of, quote
 
 T = TypeVar("T")
 
@@ -86,4 +86,4 @@ def known_stream(policy: str, key: str, stream: str, streams: Sequence[str]) -> 
         InputError: it has not.
     """
     if stream not in streams:
-        raise wrong(policy, f"{key} names stream {quote(stream)}", f"one of {', '.join(streams)}")
+        raise wrong(policy, f"{key} names stream {quote(stream)}", expected_one_of(streams, stream))
