@@ -31,7 +31,7 @@ from gpusim.results.metrics import (
     sharing,
     speedup,
 )
-from gpusim.results.plots import gantt, occupancy
+from gpusim.results.plots import gantt, occupancy, save_figure
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
 from gpusim.studies.replay import check, replay
@@ -369,8 +369,8 @@ def _write_result(result: Result, folder: Path) -> None:
     rows = ([getattr(run, name) for name in stream_columns] for run in result.stream_runs)
     _write_csv(folder / "streams.csv", stream_columns, rows)
     _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
-    gantt(result, folder / "gantt.png")
-    occupancy(result, folder / "occupancy.png")
+    save_figure(gantt(result), folder / "gantt.png")
+    save_figure(occupancy(result), folder / "occupancy.png")
 
 
 def _write_restarted(result: Result, path: Path) -> None:
