@@ -100,8 +100,8 @@ def test_replay_json(capsys: Capture) -> None:
     assert isinstance(content, dict)
     assert list(content) == ["trace", "gpu", "results"]
     assert (content["trace"], content["gpu"]) == ("spaa20_table1", "k40c")
-    keys = ["policy", "makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", "error_band"]
-    keys += ["error_band_reason", "streams", "slowdowns"]
+    keys = ["policy", "makespan_us", "speedup_vs_serial", "gain_us", "stp", "antt", "fairness"]
+    keys += ["error_band", "error_band_reason", "streams", "slowdowns"]
     assert all(list(row) == keys for row in content["results"])
     spans = [row["makespan_us"] for row in content["results"]]
     assert spans == sorted(spans)
@@ -141,6 +141,26 @@ def test_replay_table(capsys: Capture) -> None:
     assert "Start and end of each stream, us, and its slowdown" in lines
     assert "What waiting and sharing cost each kernel under leftover, us" in lines
     assert not any(line != line.rstrip() for line in lines)
+
+
+def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("replay", TABLE_1, "--policy", "leftover", "--policy", "serial")
+    leftover, serial = as_rows(run_json(capsys, *asked, "--json"))
+    gain, lost = leftover["gain_us"], serial["gain_us"]
+    assert isinstance(gain, dict) and isinstance(lost, dict)
+    assert list(gain) == ["gaps", "tails", "waiting", "sharing", "rate"]
+    assert sum(gain.values()) == pytest.approx(serial["makespan_us"] - leftover["makespan_us"])  # type: ignore[operator]
+    assert set(lost.values()) == {0.0}
+    assert cli.main(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    title = lines.index("Makespan saved over serial, and where, us")
+    assert lines[title + 1].split() == ["policy", "saved", *gain]
+    assert lines[title + 3].split() == ["leftover", *(number(us) for us in (sum(gain.values()), *gain.values()))]
+    assert lines[title + 4] == ""  # nothing about serial
+    monkeypatch.setattr(report, "MOST_PLACED", 0)
+    assert [row["gain_us"] for row in as_rows(run_json(capsys, *asked, "--json"))] == [None, None]
+    assert cli.main(asked) == 0
+    assert "Makespan saved" not in capsys.readouterr().out
 
 
 def test_replay_table_on_a_terminal(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from gpusim.common.errors import InputError
 from gpusim.results import plots
-from gpusim.results.plots import TIME_STEPS, gantt, occupancy, operation_labels, sm_image, stream_colour
+from gpusim.results.plots import (
+    FORMATS,
+    TIME_STEPS,
+    gantt,
+    in_words,
+    occupancy,
+    operation_labels,
+    save_figure,
+    sm_image,
+    sms_over_time,
+    stream_colour,
+    streams_over_time,
+    use_of_sms,
+    use_over_time,
+)
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, Placement, StreamRun, Usage
 
@@ -83,28 +104,92 @@ def test_an_operation_without_kernels_is_named_in_its_bar() -> None:
     assert labels == [("a", 2.5, True), ("b", 6.25, True), ("up", 7.0, False)]
 
 
-@pytest.mark.parametrize("draw", [gantt, occupancy], ids=["gantt", "occupancy"])
-def test_the_same_bytes_whatever_the_users_settings(draw: object, tmp_path: Path) -> None:
-    assert callable(draw)
-    draw(TWO, tmp_path / "one.png")
-    with matplotlib.rc_context({"font.size": 20.0, "savefig.dpi": 30, "axes.facecolor": "red"}):
-        draw(TWO, tmp_path / "two.png")
-    content = (tmp_path / "one.png").read_bytes()
-    assert content == (tmp_path / "two.png").read_bytes()
-    assert content.startswith(b"\x89PNG")
-    assert b"tEXt" not in content  # no software, no date
+BOTH = pytest.mark.parametrize("draw", [gantt, occupancy], ids=["gantt", "occupancy"])
+STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
-@pytest.mark.parametrize("draw", [gantt, occupancy], ids=["gantt", "occupancy"])
-def test_a_result_without_anything_is_drawn(draw: object, tmp_path: Path) -> None:
-    assert callable(draw)
-    draw(made([], [], sms=0, makespan_us=0.0), tmp_path / "empty.png")
+@BOTH
+@pytest.mark.parametrize("ending", list(FORMATS))
+def test_the_same_bytes_whatever_the_users_settings(
+    draw: Callable[[Result], Figure], ending: str, tmp_path: Path
+) -> None:
+    save_figure(draw(TWO), tmp_path / f"one.{ending}")
+    with matplotlib.rc_context({"font.size": 20.0, "savefig.dpi": 30, "axes.facecolor": "red", "svg.hashsalt": "x"}):
+        save_figure(draw(TWO), tmp_path / f"two.{ending.upper()}")
+    content = (tmp_path / f"one.{ending}").read_bytes()
+    assert content == (tmp_path / f"two.{ending.upper()}").read_bytes()
+    assert content.startswith(STARTS[ending])
+    for what in (b"tEXt", b"Date", b"dc:date", b"Matplotlib v", matplotlib.__version__.encode() + b", https"):
+        assert what not in content  # no software, no date
+
+
+@BOTH
+def test_the_same_bytes_from_another_process(draw: Callable[[Result], Figure], tmp_path: Path) -> None:
+    """Ids of an SVG's parts are hashes: neither they nor the order of a set may depend on the process."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"from test_plots import TWO, {draw.__name__}, save_figure\n"
+        f"save_figure({draw.__name__}(TWO), {str(tmp_path / 'there.svg')!r})"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONHASHSEED": "7"})
+    save_figure(draw(TWO), tmp_path / "here.svg")
+    assert (tmp_path / "here.svg").read_bytes() == (tmp_path / "there.svg").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["picture.gif", "picture", "png"])
+def test_a_format_that_there_is_not(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a file that ends in \.png, \.svg, \.pdf"):
+        save_figure(gantt(TWO), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_part_draws_on_an_axes_of_the_users() -> None:
+    figure = Figure()
+    streams, sms, use, of_sms = figure.subplots(4)
+    streams_over_time(TWO, streams)
+    sms_over_time(TWO, sms)
+    use_over_time(TWO, "dram", use)
+    use_of_sms(TWO, "dram", of_sms)
+    assert [label.get_text() for label in streams.get_yticklabels()] == ["a", "b"]
+    assert [axes.get_xlabel() for axes in (streams, sms, use, of_sms)] == ["time, us"] * 4
+    assert use.get_ylabel() == "DRAM bandwidth\n% of the device"
+    assert figure.axes[-1].get_ylabel() == "% of an even share"
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("leftover", "leftover"),
+        ("inter-sm:sms=64+68", "inter-sm, sms 64+68"),
+        ("maestro:epoch_us=50,eps=0.1", "maestro, epoch 50 us, eps 0.1"),
+        ("mine.py:Mine", "mine.py:Mine"),
+        ("mine.py:Mine:least_sms=2", "mine.py:Mine, least sms 2"),
+        ("quota:blocks=a:2+b:3", "quota, blocks a:2+b:3"),
+    ],
+)
+def test_a_title_has_no_options_in_it(policy: str, words: str) -> None:
+    assert in_words(policy) == words
+    assert gantt(replace(TWO, policy=policy)).axes[0].get_title(loc="left") == f"made on g under {words}"
+
+
+def test_few_streams_can_be_told_apart_in_grey() -> None:
+    def grey(colour: str) -> float:
+        return 255 * sum(weight * part for weight, part in zip((0.299, 0.587, 0.114), to_rgb(colour), strict=True))
+
+    greys = sorted(grey(colour) for colour in (*plots.COLOURS[:5], plots.IDLE))
+    assert min(after - before for before, after in pairwise(greys)) > 20.0
+
+
+@BOTH
+def test_a_result_without_anything_is_drawn(draw: Callable[[Result], Figure], tmp_path: Path) -> None:
+    save_figure(draw(made([], [], sms=0, makespan_us=0.0)), tmp_path / "empty.png")
     assert (tmp_path / "empty.png").stat().st_size > 0
 
 
 def test_many_streams_are_drawn(tmp_path: Path) -> None:
     runs = [run(f"stream-with-a-long-name-{i}", i / 10, i / 10 + 1) for i in range(64)]
-    gantt(made(runs, [Placement(i, i % 2, 1, i / 10, i / 10 + 1) for i in range(64)]), tmp_path / "many.png")
+    many = made(runs, [Placement(i, i % 2, 1, i / 10, i / 10 + 1) for i in range(64)])
+    save_figure(gantt(many), tmp_path / "many.png")
     assert len({stream_colour(i, 64) for i in range(64)}) == 64
 
 
@@ -112,13 +197,9 @@ def test_colours_of_few_streams_are_the_fixed_ones() -> None:
     assert [stream_colour(i, 10) for i in range(10)] == list(plots.COLOURS)
 
 
-def test_a_use_that_nobody_counted_is_not_drawn_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(plots, "save_figure", lambda figure, path: drawn.append(figure))
-    plots.occupancy(replace(TWO, usage=replace(TWO.usage, unknown=frozenset({"dram"}))), tmp_path / "unused.png")
-    panels = {
-        axes.get_ylabel().split("\n")[0]: axes for axes in drawn[0].axes if "% of the device" in axes.get_ylabel()
-    }
+def test_a_use_that_nobody_counted_is_not_drawn_as_none() -> None:
+    drawn = occupancy(replace(TWO, usage=replace(TWO.usage, unknown=frozenset({"dram"}))))
+    panels = {axes.get_ylabel().split("\n")[0]: axes for axes in drawn.axes if "% of the device" in axes.get_ylabel()}
     said = {name: " ".join(text.get_text() for text in axes.texts) for name, axes in panels.items()}
     assert said.pop("DRAM bandwidth").startswith("unknown") and set(said.values()) == {""}
     assert panels["DRAM bandwidth"].get_title(loc="right") == ""

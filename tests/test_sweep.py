@@ -636,9 +636,16 @@ def test_a_panel_without_points_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert texts == ["no point has the other numbers\nas the GPU has them"] * 2
 
 
-def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:
-    assert cli.main(["sweep", str(small(tmp_path)), "--jobs", "1", "--plot", str(tmp_path / "no" / "p.png")]) == 2
-    assert "p.png: --plot: cannot be drawn to; expected FILE.png in a folder that is there" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no/p.png", "p.png: --plot: cannot be drawn to; expected a file in a folder that is there"),
+        ("p.gif", "p.gif: picture: cannot be drawn to; expected a file that ends in .png, .svg, .pdf"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_one_line(name: str, said: str, tmp_path: Path, capsys: Capture) -> None:
+    assert cli.main(["sweep", str(small(tmp_path)), "--jobs", "1", "--plot", str(tmp_path / name)]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)

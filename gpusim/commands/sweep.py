@@ -58,20 +58,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot",
         type=Path,
-        metavar="FILE.png",
+        metavar="FILE",
         help="draw speedup against each number of the GPU that varies, or else who gains and who pays: STP beside "
-        "fairness where streams restart, else speedup beside the largest slowdown",
+        "fairness where streams restart, else speedup beside the largest slowdown; .png, .svg or .pdf",
     )
     json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Computes what is missing, prints a summary and, when asked, draws."""
+    from gpusim.results.plots import picture_format
     from gpusim.sweep.experiment import load_experiment
     from gpusim.sweep.run import sweep
 
-    if args.plot is not None and not (args.plot.suffix == ".png" and args.plot.absolute().parent.is_dir()):
-        raise InputError(args.plot, "--plot", "cannot be drawn to", "FILE.png in a folder that is there")
+    if args.plot is not None:
+        picture_format(args.plot)
+        if not args.plot.absolute().parent.is_dir():
+            raise InputError(args.plot, "--plot", "cannot be drawn to", "a file in a folder that is there")
     experiment = load_experiment(args.experiment, args.code_from)
     for code in experiment.code:
         _tell(f"runs the policies in {one_line(str(code))}")

@@ -11,7 +11,7 @@ from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpusim.common.errors import one_line
+from gpusim.common.errors import InputError, one_line
 from gpusim.common.files import atomic_write
 from gpusim.common.tables import shortened
 from gpusim.results.result import Result
@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, then four more.
+# Most are Okabe and Ito's, which colour-blind readers can tell apart; the first five differ in grey, too.
 COLOURS = (
-    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#B8A800", "#7F3C8D", "#4B4B8F", "#8C564B",
+    "#0072B2", "#E69F00", "#D55E00", "#8CCBEA", "#004D35", "#CC79A7", "#009E73", "#7F3C8D", "#B8A800", "#8C564B",
 )  # fmt: skip
+FORMATS: dict[str, dict[str, Any]] = {  # what of each format's metadata would differ from run to run or version
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 IDLE = "#F2F2F2"
 GRID = "#D8D8D8"
 LEGEND_CHARACTERS = 80  # that fit beside the title; where names are longer the rows' own names must do
@@ -38,6 +43,7 @@ TIME_STEPS = 1600  # columns of the picture of the SMs
 MOST_LANES = 12  # rows of that picture for one SM: 1, 2, 3, 4, 6 or 12 streams on it get equal parts
 CHARACTER_SHARE = 0.0075  # of the picture's width that a character of a label takes
 MILLISECONDS_FROM_US = 10_000.0
+UNITS = ("us", "cycles")  # with which the names of parameters end
 USE_TITLES = {
     "registers": "registers",
     "shared_memory": "shared memory",
@@ -65,77 +71,64 @@ class Label(NamedTuple):
     in_kernel: bool
 
 
-def gantt(result: Result, path: str | Path) -> None:
-    """Draws who runs where and when (PNG): the streams over time, and below them every SM over time.
+def gantt(result: Result) -> Figure:
+    """Who runs where and when: the streams over time, and below them every SM over time.
 
     Args:
-        result: of `gpusim.replay`.
-        path: the file; its folder must exist.
+        result: of `gpusim.replay`; without placements the SMs stay empty.
+
+    Returns:
+        A figure for `save_figure`, or to go on with.
     """
-    streams = [run.stream for run in result.stream_runs]
-    axis = _time_axis(result)
-    upper_inches = 0.4 + 0.32 * min(len(streams), TALL_ROWS)
-    with new_figure(13.0, upper_inches + SM_PANEL_INCHES + 1.3) as figure:
+    rows_inches = 0.4 + 0.32 * min(len(result.stream_runs), TALL_ROWS)
+    with new_figure(13.0, rows_inches + SM_PANEL_INCHES + 1.3) as figure:
         margins = _margins(figure, left=1.25, right=0.2, bottom=0.65, top=0.5)
-        grid = figure.add_gridspec(2, 1, height_ratios=(upper_inches, SM_PANEL_INCHES), hspace=0.05, **margins)
+        grid = figure.add_gridspec(2, 1, height_ratios=(rows_inches, SM_PANEL_INCHES), hspace=0.05, **margins)
         upper = figure.add_subplot(grid[0])
         lower = figure.add_subplot(grid[1], sharex=upper)
-        _draw_streams(upper, result, axis)
-        _draw_sms(lower, result, axis)
+        streams_over_time(result, upper)
+        sms_over_time(result, lower)
         upper.set_title(_title(result), loc="left", fontsize=11, fontweight="bold")
         upper.tick_params(labelbottom=False)
-        lower.set_xlabel(f"time, {axis.unit}")
-        _stream_legend(upper, streams)
-        save_figure(figure, path)
+        upper.set_xlabel("")
+        _stream_legend(upper, [run.stream for run in result.stream_runs])
+        return figure
 
 
-def occupancy(result: Result, path: str | Path) -> None:
-    """Draws how much of each resource is used over time (PNG): left the device's mean, right every SM.
+def occupancy(result: Result) -> Figure:
+    """How much of each resource is used over time: left the device's mean, right every SM.
 
     Args:
         result: of `gpusim.replay`.
-        path: the file; its folder must exist.
-    """
-    import numpy as np
 
-    shares = np.array(result.usage.shares, dtype=float)
-    if shares.ndim != 3:
-        shares = np.zeros((1, 1, len(USES)))
-    axis = _time_axis(result)
-    edges = np.arange(shares.shape[1] + 1) * result.usage.bin_us / axis.divisor
+    Returns:
+        A figure for `save_figure`, or to go on with.
+    """
     with new_figure(13.0, 11.0) as figure:
         margins = _margins(figure, left=0.85, right=0.55, bottom=0.6, top=0.45)
         grid = figure.add_gridspec(len(USES), 2, width_ratios=(1.0, 1.15), hspace=0.24, wspace=0.12, **margins)
-        for use, name in enumerate(USES):
-            last = use == len(USES) - 1
-            left = figure.add_subplot(grid[use, 0])
-            right = figure.add_subplot(grid[use, 1])
-            left.set_ylabel(f"{USE_TITLES[name]}\n% of the device", fontsize=8.5)
-            if name in result.usage.unknown:
-                _draw_unknown(left)
-                _draw_unknown(right)
-            else:
-                mean = 100.0 * shares[:, :, use].mean(axis=0)
-                _draw_share(left, edges, mean, _mean_over(mean, result))
-                picture = _draw_heat(right, edges, 100.0 * shares[:, :, use], share_of_sm=name != "dram")
-                bar = figure.colorbar(picture, ax=right, pad=0.015, fraction=0.045)
-                bar.set_label("% of its SM" if name != "dram" else "% of an even share", fontsize=8)
-                bar.ax.tick_params(labelsize=8)
-            for axes in (left, right):
-                axes.set_xlim(0.0, axis.end)
-                axes.tick_params(labelbottom=last, labelsize=8.5)
-                if last:
-                    axes.set_xlabel(f"time, {axis.unit}")
+        for row, use in enumerate(USES):
+            left, right = (figure.add_subplot(grid[row, column]) for column in range(2))
+            use_over_time(result, use, left)
+            use_of_sms(result, use, right)
+            if row < len(USES) - 1:
+                for axes in (left, right):
+                    axes.tick_params(labelbottom=False)
+                    axes.set_xlabel("")
         figure.axes[0].set_title(_title(result), loc="left", fontsize=11, fontweight="bold")
         figure.axes[1].set_title("every SM", loc="left", fontsize=10)
-        save_figure(figure, path)
+        return figure
 
 
 # ---- streams and SMs over time
 
 
-def _draw_streams(axes: Axes, result: Result, axis: TimeAxis) -> None:
-    """A row a stream: a thin bar while a kernel is ready and waits, a full one from its first block to its end."""
+def streams_over_time(result: Result, axes: Axes) -> None:
+    """Draws a row a stream: a thin bar while a kernel is ready and waits, a full one from its first block to its end.
+
+    Copies and host work are hatched.
+    """
+    axis = _time_axis(result)
     position = {run.stream: i for i, run in enumerate(result.stream_runs)}
     runs: dict[str, list[KernelRun]] = {stream: [] for stream in position}
     for run in result.kernel_runs:
@@ -163,6 +156,7 @@ def _draw_streams(axes: Axes, result: Result, axis: TimeAxis) -> None:
     axes.set_yticklabels([shortened(name, LABEL_CHARACTERS) for name in position] if named else [], fontsize=size)
     axes.grid(axis="x", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
+    _show_time(axes, axis)
 
 
 def operation_labels(result: Result) -> list[Label]:
@@ -194,17 +188,18 @@ def _bars(
     axes.broken_barh(ranges, (row - height / 2.0, height), **style)
 
 
-def _draw_sms(axes: Axes, result: Result, axis: TimeAxis) -> None:
-    """An image: a band of rows an SM, a column a moment; streams that share an SM share its band."""
+def sms_over_time(result: Result, axes: Axes) -> None:
+    """Draws a row an SM, in the colours of the streams that have blocks there; streams on one SM share its row."""
     from matplotlib.colors import ListedColormap
 
+    axis = _time_axis(result)
     streams = len(result.stream_runs)
     sms = max(1, len(result.usage.shares))
     image = sm_image(result, sms)
     colours = ListedColormap([IDLE, *(stream_colour(i, streams) for i in range(streams))])
     axes.imshow(image, cmap=colours, vmin=-1.5, vmax=streams - 0.5, aspect="auto", interpolation="nearest",
                 extent=(0.0, axis.end, sms - 0.5, -0.5))  # fmt: skip
-    axes.set_xlim(0.0, axis.end)
+    _show_time(axes, axis)
     axes.set_ylabel("SM", fontsize=9)
     axes.text(1.0, -0.07, "thin bar: ready and waiting, full bar: running; streams on one SM at once share its row",
               transform=axes.transAxes, ha="right", va="top", fontsize=8, color="#555555")  # fmt: skip
@@ -246,9 +241,19 @@ def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
 # ---- use over time
 
 
-def _draw_share(axes: Axes, edges: NDArray[np.float64], percent: NDArray[np.float64], mean: float) -> None:
-    axes.stairs(percent, edges, fill=True, color=COLOURS[0], alpha=0.3)
-    axes.stairs(percent, edges, color=COLOURS[0], linewidth=1.1)
+def use_over_time(result: Result, use: str, axes: Axes) -> None:
+    """Draws how much of one of `gpusim.results.runs.USES` is used over time, mean over the SMs, %."""
+    axes.set_ylabel(f"{USE_TITLES[use]}\n% of the device", fontsize=8.5)
+    _show_time(axes, _time_axis(result))
+    axes.tick_params(labelsize=8.5)
+    if use in result.usage.unknown:
+        _say_unknown(axes)
+        return
+    edges, percent = _percent(result, use)
+    device = percent.mean(axis=0)
+    mean = _mean_over(device, result)
+    axes.stairs(device, edges, fill=True, color=COLOURS[0], alpha=0.3)
+    axes.stairs(device, edges, color=COLOURS[0], linewidth=1.1)
     axes.axhline(mean, color="#444444", linewidth=0.8, linestyle="--")
     axes.set_title(f"mean {mean:.0f} %", loc="right", fontsize=8.5, pad=3)
     axes.set_ylim(0.0, 105.0)
@@ -257,18 +262,40 @@ def _draw_share(axes: Axes, edges: NDArray[np.float64], percent: NDArray[np.floa
     axes.set_axisbelow(True)
 
 
-def _draw_unknown(axes: Axes) -> None:
+def use_of_sms(result: Result, use: str, axes: Axes) -> None:
+    """Draws how much of one of `gpusim.results.runs.USES` every SM uses over time, %, with a bar of its colours."""
+    _show_time(axes, _time_axis(result))
+    axes.tick_params(labelsize=8.5)
+    if use in result.usage.unknown:
+        _say_unknown(axes)
+        return
+    edges, percent = _percent(result, use)
+    of_sm = use != "dram"
+    top = 100.0 if of_sm else max(100.0, float(percent.max()))
+    axes.set_ylabel("SM", fontsize=8.5)
+    picture = axes.imshow(percent, cmap="viridis", vmin=0.0, vmax=top, aspect="auto", interpolation="nearest",
+                          extent=(0.0, float(edges[-1]), percent.shape[0] - 0.5, -0.5))  # fmt: skip
+    axes.set_xlim(0.0, _time_axis(result).end)
+    bar = axes.figure.colorbar(picture, ax=axes, pad=0.015, fraction=0.045)
+    bar.set_label("% of its SM" if of_sm else "% of an even share", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _percent(result: Result, use: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Edges of the bins on the axis of time, and the use of every SM in each, %."""
+    import numpy as np
+
+    shares = np.array(result.usage.shares, dtype=float)
+    if shares.ndim != 3:
+        shares = np.zeros((1, 1, len(USES)))
+    edges = np.arange(shares.shape[1] + 1) * result.usage.bin_us / _time_axis(result).divisor
+    return edges, 100.0 * shares[:, :, USES.index(use)]
+
+
+def _say_unknown(axes: Axes) -> None:
     axes.text(0.5, 0.5, "unknown: not counted for every kernel", transform=axes.transAxes, ha="center", va="center",
               fontsize=8.5, color="#555555")  # fmt: skip
     axes.set_yticks([])
-
-
-def _draw_heat(axes: Axes, edges: NDArray[np.float64], percent: NDArray[np.float64], share_of_sm: bool) -> Any:
-    top = 100.0 if share_of_sm else max(100.0, float(percent.max()))
-    sms = percent.shape[0]
-    axes.set_ylabel("SM", fontsize=8.5)
-    return axes.imshow(percent, cmap="viridis", vmin=0.0, vmax=top, aspect="auto", interpolation="nearest",
-                       extent=(0.0, float(edges[-1]), sms - 0.5, -0.5))  # fmt: skip
 
 
 def _mean_over(percent: NDArray[np.float64], result: Result) -> float:
@@ -301,8 +328,30 @@ def _time_axis(result: Result) -> TimeAxis:
     return TimeAxis(1e3, "ms", end / 1e3) if end >= MILLISECONDS_FROM_US else TimeAxis(1.0, "us", end)
 
 
+def _show_time(axes: Axes, axis: TimeAxis) -> None:
+    axes.set_xlim(0.0, axis.end)
+    axes.set_xlabel(f"time, {axis.unit}")
+
+
 def _title(result: Result) -> str:
-    return one_line(f"{result.trace} on {result.gpu} under {result.policy}")
+    return one_line(f"{result.trace} on {result.gpu} under {in_words(result.policy)}")
+
+
+def in_words(policy: str) -> str:
+    """A policy with its parameters for a reader: ``maestro:epoch_us=50,eps=0.1`` as ``maestro, epoch 50 us, eps 0.1``."""
+    head, equals, _ = policy.partition("=")
+    name = head.rpartition(":")[0]
+    if not equals or not name:
+        return policy
+    pairs = (part.partition("=") for part in policy[len(name) + 1 :].split(","))
+    return ", ".join([name, *(_parameter_in_words(key, value) for key, _, value in pairs)])
+
+
+def _parameter_in_words(key: str, value: str) -> str:
+    what, _, unit = key.rpartition("_")
+    if unit in UNITS:
+        key, value = what, f"{value} {unit}"
+    return f"{key.replace('_', ' ')} {value}"
 
 
 def _stream_legend(axes: Axes, streams: Sequence[str]) -> None:
@@ -323,23 +372,41 @@ def _margins(figure: Figure, left: float, right: float, bottom: float, top: floa
 
 
 @contextmanager
-def new_figure(width: float, height: float) -> Iterator[Figure]:
-    """A figure (inches) drawn with matplotlib's own settings, whatever the user's are; a ``$`` in a name is a ``$``."""
+def _own_settings() -> Iterator[None]:
+    """Matplotlib's own settings, whatever the user's are; a ``$`` in a name is a ``$``, and an SVG's ids stay."""
     import matplotlib
+
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "text.parse_math": False, "svg.hashsalt": "gpusim"}):
+        yield
+
+
+@contextmanager
+def new_figure(width: float, height: float) -> Iterator[Figure]:
+    """A figure (inches) to draw on while the context lasts, with matplotlib's own settings."""
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(matplotlib.rcParamsDefault | {"text.parse_math": False}):
+    with _own_settings():
         yield Figure(figsize=(width, height), dpi=110, facecolor="white")
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure as PNG, with nothing in it that differs from run to run.
+    """Writes a figure in the format that the file's ending says, with nothing in it that differs from run to run.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: another ending than those of `FORMATS`, or the file cannot be written.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    ending = picture_format(path)
+    with _own_settings(), atomic_write(path, "wb") as file:
+        figure.savefig(file, format=ending, metadata=FORMATS[ending])
 
-    FigureCanvasAgg(figure)
-    with atomic_write(path, "wb") as file:
-        figure.savefig(file, format="png", metadata={"Software": None})
+
+def picture_format(path: str | Path) -> str:
+    """Which of `FORMATS` the ending of a file says.
+
+    Raises:
+        InputError: none of them.
+    """
+    ending = Path(path).suffix.removeprefix(".").lower()
+    if ending not in FORMATS:
+        raise InputError(Path(path), "picture", "cannot be drawn to", f"a file that ends in .{', .'.join(FORMATS)}")
+    return ending

@@ -19,6 +19,7 @@ from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
 from gpusim.results.error_band import HowWrong, error_band
+from gpusim.results.gains import PARTS, gain_us, sm_time
 from gpusim.results.metrics import (
     BASELINE,
     LATENCY_PERCENTILES,
@@ -30,7 +31,7 @@ from gpusim.results.metrics import (
     sharing,
     speedup,
 )
-from gpusim.results.plots import gantt, occupancy
+from gpusim.results.plots import gantt, occupancy, save_figure
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
 from gpusim.studies.replay import check, replay
@@ -55,6 +56,8 @@ class Entry:
         how_wrong: how far off the model was on measured co-runs of this kind, or why nobody knows.
         restarted: of the replay in which streams restart; None where it was not asked for, or a stream starved.
         notes: what a reader should know of both.
+        gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan that it saves over serial; None
+            where placements were not kept.
     """
 
     result: Result
@@ -62,6 +65,7 @@ class Entry:
     how_wrong: HowWrong
     restarted: Result | None = None
     notes: tuple[str, ...] = ()
+    gain_us: Mapping[str, float] | None = None
 
     @property
     def sharing(self) -> dict[str, float | None]:
@@ -117,20 +121,24 @@ def compare(
     solo = solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
-    short = sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED
+    keep = placements or sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED
     results: dict[str, Result] = {}
     for i, policy in enumerate(runs):
         if progress is not None:
             progress(policy, i + 1, len(runs))
-        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=placements or short)
-    known = results.get(BASELINE)
-    serial_us = known.makespan_us if known else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
+        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=keep)
+    serial = results.get(BASELINE)
+    if serial is None and keep:
+        serial = replay(trace, gpu, BASELINE, kernels=kernels, solo=solo)
+    serial_us = serial.makespan_us if serial else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
+    serial_time = sm_time(serial) if serial else None
     entries: list[Entry] = []
     for policy in wanted:
         result = replace(results[policy], serial_us=partial(float, serial_us))
         gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu)
         again, notes = _restarted(trace, gpu, result, kernels, solo) if restart else (None, ())
-        entries.append(Entry(result, gained, band, again, (*result.notes, *notes)))
+        parts = gain_us(serial_time, sm_time(result))
+        entries.append(Entry(result, gained, band, again, (*result.notes, *notes), parts))
     return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart)
 
 
@@ -165,6 +173,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "policy": result.policy,
         "makespan_us": result.makespan_us,
         "speedup_vs_serial": entry.speedup_vs_serial,
+        "gain_us": entry.gain_us,
         **entry.sharing,
         "error_band": entry.how_wrong.band,
         "error_band_reason": entry.how_wrong.reason or None,
@@ -189,6 +198,10 @@ def print_comparison(comparison: Comparison) -> None:
         print_line(f"note: {note}")
     print()
     print_table(*_policy_table(comparison))
+    explained = [entry for entry in comparison.entries if entry.gain_us and entry.result.policy != BASELINE]
+    if explained:
+        print()
+        print_table(*_gain_table(explained))
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
     _print_by_policy(*_stream_table(shown))
     _print_left_out(len(comparison.entries) - len(shown), "policies")
@@ -242,6 +255,15 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
         )
     numbers = (Column(title, right=True) for title in titles)
     return [Column("policy", narrow="break"), *numbers, Column("how wrong", narrow="break")], rows
+
+
+def _gain_table(entries: Sequence[Entry]) -> tuple[list[Column], list[list[str]], str]:
+    rows = []
+    for entry in entries:
+        parts = entry.gain_us or {}
+        rows.append([entry.result.policy, *(number(us) for us in (fsum(parts.values()), *parts.values()))])
+    numbers = (Column(title, right=True) for title in ("saved", *PARTS))
+    return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, us"
 
 
 def _band_text(how_wrong: HowWrong, gpu: str) -> str:
@@ -347,8 +369,8 @@ def _write_result(result: Result, folder: Path) -> None:
     rows = ([getattr(run, name) for name in stream_columns] for run in result.stream_runs)
     _write_csv(folder / "streams.csv", stream_columns, rows)
     _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
-    gantt(result, folder / "gantt.png")
-    occupancy(result, folder / "occupancy.png")
+    save_figure(gantt(result), folder / "gantt.png")
+    save_figure(occupancy(result), folder / "occupancy.png")
 
 
 def _write_restarted(result: Result, path: Path) -> None:

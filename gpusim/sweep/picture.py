@@ -23,7 +23,7 @@ MARKERS = "osD^vP*X<>"  # a policy each
 
 
 def draw(swept: Swept, path: str | Path) -> None:
-    """Draws a sweep (PNG).
+    """Draws a sweep, in the format that the file's ending says.
 
     An experiment that varies GPUs has a panel for each quantity: speedup over serial (geometric mean over workloads
     and seeds) against that quantity over what the GPU has, the others as they are, a line a policy and GPU. Any other
