@@ -5,6 +5,10 @@
     result = gpusim.replay(trace, gpu, policy="leftover")
 
 Names are imported when first used, so that `import gpusim` is quick.
+
+A tag behind a statement in these sources tells how sure it is: [V] verified, read in the source named; [A] from the
+published abstract only; [M] recalled from memory, not checked; [D] designed here. A statement without a tag is about
+this code. CONTRIBUTING.md says what each folder holds and which may import which.
 """
 
 from importlib import import_module
