@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_from
+from gpusim.commands.arguments import gpu_from, trace_from
 from gpusim.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,16 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Does what was asked."""
     from gpusim.common.tables import print_line
-    from gpusim.trace.edit import merge, select
-    from gpusim.trace.file import load_trace
+    from gpusim.trace.edit import select
 
     if args.action == "check":
         return _check(args.traces)
-    if args.action == "merge":
-        names = [_plain_name(path) for path in args.traces]
-        trace = merge([load_trace(path) for path in args.traces], names, "+".join(names)[:200])
-    else:
-        trace = load_trace(args.trace)
+    trace = trace_from(args.traces if args.action == "merge" else [args.trace])
     if args.action == "show":
         _show(trace, None if args.gpu is None else gpu_from(args.gpu))
         return 0
@@ -204,9 +197,3 @@ def _own_gpu(trace: Trace) -> GPU | None:
     from gpusim.hardware.gpu import gpu_names, load_gpu
 
     return load_gpu(trace.device) if trace.device in gpu_names() else None
-
-
-def _plain_name(path: str) -> str:
-    """A file's name as a stream's may be: no endings, no strange characters."""
-    name = re.sub(r"(\.json)?(\.gz)?$", "", Path(path).name)
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "trace"

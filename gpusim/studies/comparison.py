@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from math import fsum
 from pathlib import Path
@@ -29,6 +29,7 @@ from gpusim.results.metrics import (
     percentile,
     sharing,
     speedup,
+    utilisation,
 )
 from gpusim.results.plots import gantt, occupancy
 from gpusim.results.result import Result
@@ -38,6 +39,7 @@ from gpusim.studies.rules import makespan_us
 from gpusim.studies.workload import require_independent, waits_across_streams
 from gpusim.trace.format import Trace
 
+JSON_VERSION = 1  # of what `as_json` gives
 MOST_POLICIES = 6  # side by side in the tables of streams
 MOST_STREAMS = 16
 MOST_KERNELS = 12
@@ -80,12 +82,16 @@ class Comparison:
         gpu: on what.
         entries: one a policy, the largest STP first where streams restart, else the least makespan.
         restart: whether they were replayed restarting, too.
+        seed: of the jitter of blocks.
+        recorded_on: the GPU of the recording, where the trace does not name it.
     """
 
     trace: Trace
     gpu: GPU
     entries: tuple[Entry, ...]
     restart: bool = False
+    seed: int = 0
+    recorded_on: GPU | None = None
 
 
 def compare(
@@ -95,6 +101,8 @@ def compare(
     progress: Callable[[str, int, int], None] | None = None,
     restart: bool = False,
     placements: bool = True,
+    seed: int = 0,
+    recorded_on: GPU | None = None,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
@@ -105,6 +113,8 @@ def compare(
         progress: called before each replay with the policy, its number from 1, and how many there are.
         restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
         placements: as of `gpusim.replay`; `write_comparison` needs them. Of a short trace they are kept all the same.
+        seed: of the jitter of blocks; 0: as fitted to the recording.
+        recorded_on: as of `gpusim.replay`.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -113,7 +123,8 @@ def compare(
     for policy in wanted:
         check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
     runs = sorted(wanted, key=lambda policy: policy != BASELINE)
-    kernels = Kernels(recording_gpu(trace, gpu), gpu)
+    kernels = Kernels(recorded_on or recording_gpu(trace, gpu), gpu).seeded(seed)
+    replayed = partial(replay, trace, gpu, kernels=kernels, recorded_on=recorded_on)
     solo = solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
@@ -122,25 +133,23 @@ def compare(
     for i, policy in enumerate(runs):
         if progress is not None:
             progress(policy, i + 1, len(runs))
-        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=placements or short)
+        results[policy] = replayed(policy, solo=solo, placements=placements or short)
     known = results.get(BASELINE)
     serial_us = known.makespan_us if known else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
     entries: list[Entry] = []
     for policy in wanted:
         result = replace(results[policy], serial_us=partial(float, serial_us))
-        gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu)
-        again, notes = _restarted(trace, gpu, result, kernels, solo) if restart else (None, ())
+        gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu, recorded_on)
+        again, notes = _restarted(partial(replayed, solo=solo), result) if restart else (None, ())
         entries.append(Entry(result, gained, band, again, (*result.notes, *notes)))
-    return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart)
+    return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart, seed, recorded_on)
 
 
-def _restarted(
-    trace: Trace, gpu: GPU, once: Result, kernels: Kernels, solo: Mapping[str, float]
-) -> tuple[Result | None, tuple[str, ...]]:
+def _restarted(replayed: Callable[..., Result], once: Result) -> tuple[Result | None, tuple[str, ...]]:
     """The same with streams that restart, and why there is none."""
     try:
         policy = once.division or once.policy  # what an oracle found need not be searched for again
-        return replay(trace, gpu, policy, kernels=kernels, solo=solo, restart=True), ()
+        return replayed(policy, restart=True), ()
     except Starved as error:
         return None, (f"no STP: {error.place} {error.problem}",)
 
@@ -152,9 +161,13 @@ def _merit(entry: Entry) -> tuple[float, float]:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison as `gpusim replay --json` prints it."""
+    recorded_on = comparison.recorded_on
     return {
+        "version": JSON_VERSION,
         "trace": comparison.trace.name,
         "gpu": comparison.gpu.name,
+        "recorded_on": comparison.trace.device if recorded_on is None else recorded_on.name,
+        "seed": comparison.seed,
         "results": [_entry_json(entry) for entry in comparison.entries],
     }
 
@@ -170,6 +183,9 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "error_band_reason": entry.how_wrong.reason or None,
         "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
         "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
+        "utilisation": utilisation(result),
+        "notes": list(entry.notes),
+        "kernels": [asdict(run) for run in result.kernel_runs],
     }
 
 
@@ -223,6 +239,8 @@ def _notes(comparison: Comparison) -> list[str]:
             owners.setdefault(note, []).append(entry.result.policy)
     every = len(comparison.entries)
     notes = [note if len(o) == every else f"{', '.join(o)}: {note}" for note, o in owners.items()]
+    if comparison.seed:
+        notes.insert(0, f"seed {comparison.seed}: the jitter of blocks is another than fitted to the recording")
     return [*([DEPENDENT] if waits_across_streams(comparison.trace) else []), *notes]
 
 
@@ -325,7 +343,8 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> None:
             _write_result(entry.result, root / name)
             if entry.restarted is not None:
                 _write_restarted(entry.restarted, root / name / "restart.csv")
-            row |= {"folder": name, "notes": list(entry.notes), "metrics": metrics(entry.result)}
+            row |= {"folder": name, "metrics": metrics(entry.result)}
+            del row["kernels"]  # a table of their own
         (root / "results.json").write_text(json_text(content) + "\n", encoding="utf-8")
 
 
