@@ -16,6 +16,7 @@ import pytest
 from gpusim import cli
 from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
+from gpusim.common import tables
 from gpusim.common.errors import InputError
 from gpusim.common.tables import Column, number, plain_table, shortened
 from gpusim.hardware.gpu import gpu_names, load_gpu
@@ -176,6 +177,51 @@ def test_tables_fit_the_terminal(width: int, capsys: Capture, monkeypatch: pytes
     assert "warped-slicer" in " ".join(titles)
     assert cli.main(["gpus"]) == 0
     assert max(len(line) for line in unstyled(capsys.readouterr().out).splitlines()) <= width
+
+
+INCEPTION = str(REPOSITORY / "traces" / "inception_3a.json.gz")
+NUMBER = re.compile(r"\d{1,3}(,\d{3})*(\.\d+)?x?")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["replay", INCEPTION],
+        ["replay", INCEPTION, "--restart", "--policy=inter-sm:sms=20+70+28+14", "--policy=leftover:first=pool_proj"],
+        ["replay", INCEPTION, TABLE_1.replace("spaa20_table1.json", "inception_5a.json.gz"), "--policy=leftover"],
+        ["replay", INCEPTION, "--gpu=h100-pcie", "--seed=3", "--policy=even"],
+        ["trace", "show", INCEPTION],
+        ["trace", "show", TABLE_1],
+        ["trace", "check", INCEPTION],
+        ["occupancy", "--gpu=k40c", "--threads=512", "--registers=0", "--shared-memory=99999"],
+        ["gpus"],
+        ["policies"],
+        ["policies", "warped-slicer"],
+    ],
+    ids=lambda argv: " ".join(Path(word).name for word in argv),
+)
+def test_80_columns_are_enough(argv: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert cli.main(argv) == 0
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert cli.main(argv) == 0
+    drawn = unstyled(capsys.readouterr().out)
+    assert max(len(line) for line in drawn.splitlines()) <= 80
+    numbers = {word for word in plain.split() if NUMBER.fullmatch(word)}
+    assert numbers <= set(drawn.split())  # each whole
+
+
+def test_a_narrow_table_narrows_titles_then_texts_and_never_numbers() -> None:
+    columns = [Column("name", narrow="break"), Column("time alone", right=True), Column("kernel", narrow="cut")]
+    rows = [["a" * 20, "1,234.5", "b" * 20]]
+    assert tables._widths(columns, rows, 60) == [20, 10, 20]
+    assert tables._widths(columns, rows, 48) == [20, 8, 20]
+    assert tables._widths(columns, rows, 31) == [12, 7, 12]
+    assert tables._widths(columns, rows, 10) == [8, 7, 8]
+    assert tables._broken("inter-sm:sms=20+70+28+14", 10) == "inter-sm:\nsms=20+70+\n28+14"
+    assert tables._broken("never validated: h100-pcie", 18) == "never validated:\nh100-pcie"
 
 
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def _show_streams(trace: Trace) -> None:
             )
         )
     titles = ("operations", "kernels", "kernels us", "DRAM MB", "copied MB", "waits", "estimated")
-    print_table([Column("stream"), *(Column(title, right=True) for title in titles)], rows)
+    print_table([Column("stream", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
 
 
 def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
@@ -160,8 +160,8 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
     more = len(by_name) - len(rows)
     title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
     limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")
-    columns = [Column("kernel"), *(Column(title, right=True) for title in ("launches", "us", "share"))]
-    print_table([*columns, Column(limited), Column("demand")], rows, title)
+    columns = [Column("kernel", narrow="cut"), *(Column(title, right=True) for title in ("launches", "us", "share"))]
+    print_table([*columns, Column(limited, narrow="break"), Column("demand")], rows, title)
 
 
 def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:

@@ -305,7 +305,7 @@ def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
         for run in sorted(costly, key=lambda run: (run.start_us, run.ready_us))
     ]
     numbers = (Column(title, right=True) for title in ("start", "end", "alone", "waited", "sharing"))
-    columns = [Column("operation"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
+    columns = [Column("operation", narrow="break"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
     return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}, us"
 
 
