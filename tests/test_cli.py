@@ -152,7 +152,7 @@ def test_replay_table(capsys: Capture) -> None:
     assert not any(line != line.rstrip() for line in lines)
 
 
-def test_replay_table_on_a_terminal(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_table_on_a_terminal(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
@@ -160,8 +160,13 @@ def test_replay_table_on_a_terminal(capsys: Capture, monkeypatch: pytest.MonkeyP
     assert cli.main(["replay", TABLE_1, "--policy", "serial", "--policy", "leftover"]) == 0
     captured = capsys.readouterr()
     assert "─" in captured.out and "leftover" in captured.out
-    assert "replaying under leftover (2 of 2)" in captured.err
+    steps = [step for step in captured.err.split("\r\x1b[K") if step]
+    fitting = "fitting kernels to their recording"
+    assert steps[:3] == [tables.shortened(f"reading {TABLE_1}", 119), fitting, "replaying under serial (1 of 2)"]
+    assert "replaying under leftover (2 of 2)" in steps
     assert captured.err.endswith("\r\x1b[K")
+    assert cli.main(["replay", TABLE_1, "--policy", "serial", "--out", str(tmp_path / "out")]) == 0
+    assert "\r\x1b[Kdrawing serial\r\x1b[K" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_from, json_flag, trace_from, whole
-from gpusim.common.errors import InputError, one_line
+from gpusim.common.errors import InputError
 
 if TYPE_CHECKING:
+    from gpusim.common.progress import Step
     from gpusim.studies.comparison import Comparison
     from gpusim.trace.format import Trace
 
@@ -51,21 +51,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replays, compares, prints and, when asked, writes."""
     from gpusim.common.files import require_new_folder
+    from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
-
-    if args.out is not None:
-        require_new_folder(args.out)
-    trace = trace_from(args.traces)
-    try:
-        comparison = _compared(trace, args)
-    except InputError as error:
-        if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
-            raise InputError(" + ".join(args.traces), error.place, error.problem, error.expected) from None
-        raise
     from gpusim.studies.comparison import as_json, print_comparison, write_comparison
 
     if args.out is not None:
-        write_comparison(comparison, args.out)
+        require_new_folder(args.out)
+    with named_steps() as step:
+        step(f"reading {' and '.join(args.traces)}")
+        trace = trace_from(args.traces)
+        try:
+            comparison = _compared(trace, args, step)
+        except InputError as error:
+            if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
+                raise InputError(" + ".join(args.traces), error.place, error.problem, error.expected) from None
+            raise
+        if args.out is not None:
+            write_comparison(comparison, args.out, step)
     if args.json:
         print_json(as_json(comparison))
     else:
@@ -73,28 +75,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compared(trace: Trace, args: argparse.Namespace) -> Comparison:
+def _compared(trace: Trace, args: argparse.Namespace, step: Step) -> Comparison:
     from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.studies.comparison import compare
 
     recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
     gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
-    watched = sys.stderr.isatty()
-    try:
-        return compare(
-            trace,
-            gpu,
-            args.policy or DEFAULT_POLICIES,
-            _show_progress if watched else None,
-            args.restart,
-            args.out is not None,
-            args.seed,
-            recorded_on,
-        )
-    finally:
-        if watched:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def _show_progress(policy: str, number: int, count: int) -> None:
-    print(f"\r\x1b[Kreplaying under {one_line(policy)} ({number} of {count})", end="", file=sys.stderr, flush=True)
+    policies = args.policy or DEFAULT_POLICIES
+    return compare(trace, gpu, policies, step, args.restart, args.out is not None, args.seed, recorded_on)

@@ -13,6 +13,7 @@ from typing import Any
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import whole_folder
+from gpusim.common.progress import Step, no_step
 from gpusim.common.spreadsheet import csv_text
 from gpusim.common.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
 from gpusim.engine.replay import Starved
@@ -98,7 +99,7 @@ def compare(
     trace: Trace,
     gpu: GPU,
     policies: Sequence[str],
-    progress: Callable[[str, int, int], None] | None = None,
+    step: Step = no_step,
     restart: bool = False,
     placements: bool = True,
     seed: int = 0,
@@ -110,7 +111,7 @@ def compare(
         trace: what was recorded.
         gpu: where to replay it.
         policies: names with parameters; one given twice counts once.
-        progress: called before each replay with the policy, its number from 1, and how many there are.
+        step: told the name of each step before it.
         restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
         placements: as of `gpusim.replay`; `write_comparison` needs them. Of a short trace they are kept all the same.
         seed: of the jitter of blocks; 0: as fitted to the recording.
@@ -125,19 +126,21 @@ def compare(
     runs = sorted(wanted, key=lambda policy: policy != BASELINE)
     kernels = Kernels(recorded_on or recording_gpu(trace, gpu), gpu).seeded(seed)
     replayed = partial(replay, trace, gpu, kernels=kernels, recorded_on=recorded_on)
+    step("fitting kernels to their recording")
     solo = solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
     short = sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED
     results: dict[str, Result] = {}
     for i, policy in enumerate(runs):
-        if progress is not None:
-            progress(policy, i + 1, len(runs))
+        step(f"replaying under {policy} ({i + 1} of {len(runs)})")
         results[policy] = replayed(policy, solo=solo, placements=placements or short)
+    step(f"replaying under {BASELINE}")
     known = results.get(BASELINE)
     serial_us = known.makespan_us if known else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
     entries: list[Entry] = []
     for policy in wanted:
+        step(f"comparing {policy}{', streams restarting' * restart}")
         result = replace(results[policy], serial_us=partial(float, serial_us))
         gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu, recorded_on)
         again, notes = _restarted(partial(replayed, solo=solo), result) if restart else (None, ())
@@ -329,7 +332,7 @@ def _count(count: int, what: str) -> str:
 # ---- in a folder
 
 
-def write_comparison(comparison: Comparison, folder: str | Path) -> None:
+def write_comparison(comparison: Comparison, folder: str | Path, step: Step = no_step) -> None:
     """Writes results.json, and a folder a policy with its tables (CSV) and pictures (PNG); all of it or nothing.
 
     Raises:
@@ -339,6 +342,7 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> None:
         names = folder_names([entry.result.policy for entry in comparison.entries])
         content = as_json(comparison)
         for entry, name, row in zip(comparison.entries, names, content["results"], strict=True):
+            step(f"drawing {entry.result.policy}")
             (root / name).mkdir()
             _write_result(entry.result, root / name)
             if entry.restarted is not None:
