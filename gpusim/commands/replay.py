@@ -44,6 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=whole(0, 2**31 - 1), default=0, help="of the jitter of blocks; 0, the default: as fitted"
     )
+    parser.add_argument(
+        "--alternatives",
+        choices=("selected", "fitting"),
+        default="selected",
+        help="the algorithm of each convolution: the selected one, the default, or, where the GPU cannot run that, the "
+        "fastest recorded alternative that it can",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write tables and pictures to this new folder")
     json_flag(parser)
 
@@ -77,9 +84,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _compared(trace: Trace, args: argparse.Namespace, step: Step) -> Comparison:
     from gpusim.hardware.gpu import load_shipped_gpu
+    from gpusim.studies.alternatives import fitting, require_fit
     from gpusim.studies.comparison import compare
 
     recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
     gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
     policies = args.policy or DEFAULT_POLICIES
-    return compare(trace, gpu, policies, step, args.restart, args.out is not None, args.seed, recorded_on)
+    note = ""
+    if args.alternatives == "fitting":
+        trace, note = fitting(trace, gpu)
+    else:
+        require_fit(trace, gpu)
+    comparison = compare(trace, gpu, policies, step, args.restart, args.out is not None, args.seed, recorded_on)
+    return comparison.noted(note) if note else comparison

@@ -94,6 +94,11 @@ class Comparison:
     seed: int = 0
     recorded_on: GPU | None = None
 
+    def noted(self, note: str) -> Comparison:
+        """The same with one more note on every result."""
+        entries = (replace(entry, notes=(note, *entry.notes)) for entry in self.entries)
+        return replace(self, entries=tuple(entries))
+
 
 def compare(
     trace: Trace,
