@@ -43,6 +43,7 @@ COMMANDS = (
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
     Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
     Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),
+    Command("completion", "gpusim.commands.completion", "a script that completes commands in bash, zsh or fish"),
 )
 
 
@@ -55,8 +56,8 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def build_parser(chosen: str | None) -> Parser:
-    """The parser of all commands; only that of ``chosen`` knows its arguments."""
+def build_parser(*chosen: str | None) -> Parser:
+    """The parser of all commands; only those of ``chosen`` know their arguments."""
     parser = Parser(prog="gpusim", description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"gpusim {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
@@ -64,11 +65,15 @@ def build_parser(chosen: str | None) -> Parser:
         sub = commands.add_parser(
             command.name, help=command.summary, description=_sentence(command.summary), allow_abbrev=False
         )
-        if command.name == chosen:
+        if command.name in chosen:
             module = import_module(command.module)
             module.add_arguments(sub)
-            sub.set_defaults(run=module.run)
+            sub.set_defaults(run=module.run, whole_parser=_whole_parser)
     return parser
+
+
+def _whole_parser() -> Parser:
+    return build_parser(*(command.name for command in COMMANDS))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

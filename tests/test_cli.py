@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -15,11 +16,13 @@ import pytest
 from gpusim import cli
 from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
+from gpusim.common import tables
 from gpusim.common.errors import InputError
 from gpusim.common.tables import Column, number, plain_table, shortened
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.policies.registry import policy_from
-from gpusim.results.error_band import VALIDATED_AS, HowWrong, experiment_of
+from gpusim.results.error_band import VALIDATED_AS, HowWrong, error_band, experiment_of
+from gpusim.results.runs import KernelRun
 from gpusim.studies import comparison as report
 from gpusim.studies.replay import replay
 from gpusim.trace.edit import select
@@ -98,10 +101,11 @@ def test_every_command_has_help(command: cli.Command, capsys: Capture) -> None:
 def test_replay_json(capsys: Capture) -> None:
     content = run_json(capsys, "replay", TABLE_1, "--policy", "leftover", "--policy", "serial", "--json")
     assert isinstance(content, dict)
-    assert list(content) == ["trace", "gpu", "results"]
-    assert (content["trace"], content["gpu"]) == ("spaa20_table1", "k40c")
+    assert list(content) == ["version", "trace", "gpu", "recorded_on", "seed", "results"]
+    assert (content["version"], content["trace"], content["gpu"]) == (1, "spaa20_table1", "k40c")
+    assert (content["recorded_on"], content["seed"]) == ("k40c", 0)
     keys = ["policy", "makespan_us", "speedup_vs_serial", "gain_us", "stp", "antt", "fairness"]
-    keys += ["error_band", "error_band_reason", "streams", "slowdowns"]
+    keys += ["error_band", "error_band_reason", "streams", "slowdowns", "utilisation", "notes", "kernels"]
     assert all(list(row) == keys for row in content["results"])
     spans = [row["makespan_us"] for row in content["results"]]
     assert spans == sorted(spans)
@@ -112,6 +116,11 @@ def test_replay_json(capsys: Capture) -> None:
         assert row["error_band"] is None or set(row["error_band"]) == {"experiment", "mape_percent"}
         assert list(row["streams"]) == list(row["slowdowns"]) == ["3x3", "5x5"]
         assert (row["stp"], row["antt"], row["fairness"]) == (None, None, None)  # without --restart
+        assert [run["operation"] for run in row["kernels"]] == ["3a.3x3", "3a.5x5"]
+        assert list(row["kernels"][0]) == [field.name for field in dataclasses.fields(KernelRun)]
+        assert max(run["end_us"] for run in row["kernels"]) == row["makespan_us"]
+        assert 0.0 < row["utilisation"]["registers"] <= 1.0 and row["utilisation"]["dram"] is None  # not counted
+        assert row["notes"] == []
         assert max(span["end_us"] for span in row["streams"].values()) == row["makespan_us"]
 
 
@@ -163,7 +172,7 @@ def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytes
     assert "Makespan saved" not in capsys.readouterr().out
 
 
-def test_replay_table_on_a_terminal(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_table_on_a_terminal(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
@@ -171,8 +180,13 @@ def test_replay_table_on_a_terminal(capsys: Capture, monkeypatch: pytest.MonkeyP
     assert cli.main(["replay", TABLE_1, "--policy", "serial", "--policy", "leftover"]) == 0
     captured = capsys.readouterr()
     assert "─" in captured.out and "leftover" in captured.out
-    assert "replaying under leftover (2 of 2)" in captured.err
+    steps = [step for step in captured.err.split("\r\x1b[K") if step]
+    fitting = "fitting kernels to their recording"
+    assert steps[:3] == [tables.shortened(f"reading {TABLE_1}", 119), fitting, "replaying under serial (1 of 2)"]
+    assert "replaying under leftover (2 of 2)" in steps
     assert captured.err.endswith("\r\x1b[K")
+    assert cli.main(["replay", TABLE_1, "--policy", "serial", "--out", str(tmp_path / "out")]) == 0
+    assert "\r\x1b[Kdrawing serial\r\x1b[K" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
@@ -188,6 +202,51 @@ def test_tables_fit_the_terminal(width: int, capsys: Capture, monkeypatch: pytes
     assert "warped-slicer" in " ".join(titles)
     assert cli.main(["gpus"]) == 0
     assert max(len(line) for line in unstyled(capsys.readouterr().out).splitlines()) <= width
+
+
+INCEPTION = str(REPOSITORY / "traces" / "inception_3a.json.gz")
+NUMBER = re.compile(r"\d{1,3}(,\d{3})*(\.\d+)?x?")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["replay", INCEPTION],
+        ["replay", INCEPTION, "--restart", "--policy=inter-sm:sms=20+70+28+14", "--policy=leftover:first=pool_proj"],
+        ["replay", INCEPTION, TABLE_1.replace("spaa20_table1.json", "inception_5a.json.gz"), "--policy=leftover"],
+        ["replay", INCEPTION, "--gpu=h100-pcie", "--seed=3", "--policy=even"],
+        ["trace", "show", INCEPTION],
+        ["trace", "show", TABLE_1],
+        ["trace", "check", INCEPTION],
+        ["occupancy", "--gpu=k40c", "--threads=512", "--registers=0", "--shared-memory=99999"],
+        ["gpus"],
+        ["policies"],
+        ["policies", "warped-slicer"],
+    ],
+    ids=lambda argv: " ".join(Path(word).name for word in argv),
+)
+def test_80_columns_are_enough(argv: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert cli.main(argv) == 0
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert cli.main(argv) == 0
+    drawn = unstyled(capsys.readouterr().out)
+    assert max(len(line) for line in drawn.splitlines()) <= 80
+    numbers = {word for word in plain.split() if NUMBER.fullmatch(word)}
+    assert numbers <= set(drawn.split())  # each whole
+
+
+def test_a_narrow_table_narrows_titles_then_texts_and_never_numbers() -> None:
+    columns = [Column("name", narrow="break"), Column("time alone", right=True), Column("kernel", narrow="cut")]
+    rows = [["a" * 20, "1,234.5", "b" * 20]]
+    assert tables._widths(columns, rows, 60) == [20, 10, 20]
+    assert tables._widths(columns, rows, 48) == [20, 8, 20]
+    assert tables._widths(columns, rows, 31) == [12, 7, 12]
+    assert tables._widths(columns, rows, 10) == [8, 7, 8]
+    assert tables._broken("inter-sm:sms=20+70+28+14", 10) == "inter-sm:\nsms=20+70+\n28+14"
+    assert tables._broken("never validated: h100-pcie", 18) == "never validated:\nh100-pcie"
 
 
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,6 +342,60 @@ def test_trace_of_the_users_own_gpu(tmp_path: Path, capsys: Capture) -> None:
     assert content["results"][0]["error_band"] is None
 
 
+def test_recorded_on_a_gpu_that_does_not_ship(tmp_path: Path, capsys: Capture) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_bytes((REPOSITORY / "gpus" / "h200.toml").read_bytes())
+    path = saved(tmp_path, Stream(name="s", operations=(kernel("a"),)), device="NVIDIA Something")
+    argv = ("replay", path, "--policy", "serial", "--policy", "oracle-inter-sm", "--recorded-on", str(own), "--json")
+    content = run_json(capsys, *argv)
+    assert isinstance(content, dict)
+    assert (content["gpu"], content["recorded_on"]) == ("mine", "mine")
+    taken = "taken as recorded on mine; the trace says NVIDIA Something"
+    for row in content["results"]:
+        assert row["makespan_us"] == pytest.approx(50.0)  # the recorded time: fitted on that GPU
+        assert taken in row["notes"]
+    content = run_json(capsys, *argv, "--gpu", "h100-pcie", "--restart")
+    assert isinstance(content, dict)
+    assert (content["gpu"], content["recorded_on"]) == ("h100-pcie", "mine")
+    for row in content["results"]:
+        assert row["notes"][:2] == [taken, "recorded on mine, replayed on h100-pcie: not validated"]
+        assert row["error_band"] is None
+
+
+def test_recorded_on_another_version_of_a_gpu_is_never_validated() -> None:
+    trace = load_trace(REPOSITORY / "traces" / "inception_3a.json.gz")
+    h200 = load_gpu("h200")
+    other = dataclasses.replace(h200, boost_clock_mhz=1000.0)
+    result = replay(trace, h200, "serial", recorded_on=other)
+    assert error_band(result, trace, h200, other) == (None, "never validated: recorded on h200")
+    assert error_band(result, trace, h200, h200) == error_band(result, trace, h200)
+
+
+def test_seed(capsys: Capture) -> None:
+    argv = ("replay", str(REPOSITORY / "traces" / "inception_3a.json.gz"), "--policy", "leftover", "--json")
+    plain, zero, one, again = (run_json(capsys, *argv, *more) for more in ([], ["--seed=0"], *[["--seed=1"]] * 2))
+    assert isinstance(one, dict) and one["seed"] == 1
+    assert plain == zero and one == again
+    assert as_rows(one)[0]["makespan_us"] != as_rows(plain)[0]["makespan_us"]
+    assert cli.main([*argv[:-1], "--seed=1"]) == 0
+    assert "note: seed 1: the jitter of blocks is another than fitted to the recording" in capsys.readouterr().out
+
+
+def test_two_traces_side_by_side(tmp_path: Path, capsys: Capture) -> None:
+    """Two single kernels of 50 us that each fill the GPU: one after the other under serial; names told apart."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    paths = [saved(tmp_path / name, Stream(name="s", operations=(kernel("a"),))) for name in ("one", "two")]
+    content = run_json(capsys, "replay", *paths, "--policy", "serial", "--policy", "leftover", "--json")
+    assert isinstance(content, dict)
+    assert content["trace"] == "trace+trace"
+    for row in content["results"]:
+        assert list(row["streams"]) == ["trace.1/s", "trace.2/s"]
+        assert {run["ready_us"] for run in row["kernels"]} == {0.0} or row["policy"] == "serial"
+    serial = next(row for row in content["results"] if row["policy"] == "serial")
+    assert serial["makespan_us"] == pytest.approx(100.0)
+
+
 # ---- --out
 
 
@@ -303,6 +416,7 @@ def test_out_writes_the_same_bytes_again(tmp_path: Path, capsys: Capture) -> Non
 def test_out_holds_everything(tmp_path: Path, capsys: Capture) -> None:
     argv = ("replay", TABLE_1, "--policy", "leftover", "--json", "--out", str(tmp_path / "out"))
     printed = run_json(capsys, *argv)
+    assert isinstance(printed, dict)
     written = json.loads((tmp_path / "out" / "results.json").read_text())
     row = written["results"][0]
     assert row["folder"] == "leftover"
@@ -313,7 +427,8 @@ def test_out_holds_everything(tmp_path: Path, capsys: Capture) -> None:
     slowdowns = {line.split(",")[0]: float(line.split(",")[-1]) for line in streams[1:]}
     assert slowdowns == row["slowdowns"]
     assert 0.0 < row["metrics"]["utilisation[registers]"] <= 1.0
-    del row["folder"], row["notes"], row["metrics"]
+    del row["folder"], row["metrics"]
+    row["kernels"] = printed["results"][0]["kernels"]  # as a table of their own
     assert written == printed
     kernels = (tmp_path / "out" / "leftover" / "kernels.csv").read_text().splitlines()
     assert kernels[0].startswith("stream,operation,request,kernel,") and len(kernels) == 3
@@ -440,7 +555,17 @@ def test_schema(what: str, capsys: Capture) -> None:
         ([], "gpusim: the following arguments are required: COMMAND"),
         (["fly"], "gpusim: argument COMMAND: invalid choice: 'fly'"),
         (["replay"], "gpusim replay: the following arguments are required: TRACE"),
-        (["replay", "a", "b"], "gpusim: unrecognized arguments: b"),
+        (["replay", "a", "b"], "a: cannot be read (No such file or directory)"),
+        (
+            ["replay", TABLE_1, "traces/inception_3a.json.gz"],
+            "device: traces of h200, k40c; expected traces recorded on one GPU",
+        ),
+        (["replay", TABLE_1, "--recorded-on", "k40"], "--recorded-on: unknown GPU 'k40'; expected one of"),
+        (
+            ["replay", TABLE_1, "--seed=-1"],
+            "gpusim replay: argument --seed: is '-1'; expected a whole number from 0 to 2147483647",
+        ),
+        (["gpus", "b"], "gpusim: unrecognized arguments: b"),
         (["replay", "no-such-file.json"], "no-such-file.json: cannot be read (No such file or directory)"),
         (["replay", TABLE_1, "--gpu", "h2000"], "--gpu: unknown GPU 'h2000'; expected one of"),
         (["replay", TABLE_1, "--gpu", "no/such.toml"], "no/such.toml: cannot be read"),

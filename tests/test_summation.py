@@ -75,7 +75,7 @@ def everything() -> list[str]:
     )
     kernels = Kernels(gpu, gpu)
     found = [replay(small, gpu, policy, kernels=kernels) for policy in sorted(set(POLICIES) & set(policies()))]
-    return [repr((result, metrics(result))) for result in found]
+    return [repr((vars(result), metrics(result))) for result in found]
 
 
 @pytest.mark.parametrize("other", [compensated, refused])
@@ -88,6 +88,6 @@ def test_another_builtin_sum_changes_no_bit(monkeypatch: pytest.MonkeyPatch, oth
 def test_another_builtin_sum_changes_no_bit_of_a_recorded_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = load_trace(ROOT / "traces" / "inception_3a.json.gz")
     gpu = load_gpu(recorded.device)
-    before = repr(replay(recorded, gpu, "leftover"))
+    before = repr(vars(replay(recorded, gpu, "leftover")))
     monkeypatch.setattr(builtins, "sum", refused)
-    assert repr(replay(recorded, gpu, "leftover")) == before
+    assert repr(vars(replay(recorded, gpu, "leftover"))) == before

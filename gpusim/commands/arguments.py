@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.common.errors import InputError, quote
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
+    from gpusim.trace.format import Trace
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A whole number of at least ``least``, as the `type` of an argument."""
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A whole number of at least ``least`` and, where there is a limit, at most ``most``: `type` of an argument."""
 
     def read(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a whole number of at least {least}")
+        if value < least or (most is not None and value > most):
+            limit = f"of at least {least}" if most is None else f"from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a whole number {limit}")
         return value
 
     return read
 
 
-def gpu_from(name_or_path: str) -> GPU:
-    """The GPU that ``--gpu`` names.
+def gpu_from(name_or_path: str, option: str = "--gpu") -> GPU:
+    """The GPU that an option names.
 
     Raises:
         InputError: there is none, or its file is wrong.
@@ -39,7 +43,27 @@ def gpu_from(name_or_path: str) -> GPU:
     try:
         return load_gpu(name_or_path)
     except InputError as error:
-        raise InputError(error.path, error.place or "--gpu" * (not error.path), error.problem, error.expected) from None
+        raise InputError(error.path, error.place or option * (not error.path), error.problem, error.expected) from None
+
+
+def trace_from(paths: Sequence[str]) -> Trace:
+    """The trace of a file, or those of several side by side.
+
+    Raises:
+        InputError: a file is wrong, or traces were recorded on several GPUs.
+    """
+    from gpusim.trace.edit import merge
+    from gpusim.trace.file import load_trace
+
+    traces = [load_trace(path) for path in paths]
+    names = [_plain_name(path) for path in paths]
+    return traces[0] if len(traces) == 1 else merge(traces, names, "+".join(names)[:200])
+
+
+def _plain_name(path: str) -> str:
+    """A file's name as a stream's may be: no endings, no strange characters."""
+    name = re.sub(r"(\.json)?(\.gz)?$", "", Path(path).name)
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "trace"
 
 
 def positive(text: str) -> float:

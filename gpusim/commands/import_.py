@@ -30,15 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Imports, writes and says what was decided."""
+    from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_line
     from gpusim.io.importing import import_profile
 
     if os.path.realpath(args.out) == os.path.realpath(args.file):
         raise InputError(None, "--out", "is the profile itself", "another file")
     gpu = None if args.gpu is None else gpu_from(args.gpu)
-    imported = import_profile(args.file, args.format, gpu, args.counters, args.device)
-    trace = imported.trace
-    trace.save(args.out)
+    with named_steps() as step:
+        step(f"importing {args.file}")
+        imported = import_profile(args.file, args.format, gpu, args.counters, args.device)
+        trace = imported.trace
+        step(f"writing {args.out}")
+        trace.save(args.out)
     operations = sum(len(stream.operations) for stream in trace.streams)
     kernels = sum(len(operation.launches()) for operation in trace.operations())
     streams = "1 stream" if len(trace.streams) == 1 else f"{len(trace.streams)} streams"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_from, json_flag
-from gpusim.common.errors import InputError, one_line
+from gpusim.commands.arguments import gpu_from, json_flag, trace_from, whole
+from gpusim.common.errors import InputError
 
 if TYPE_CHECKING:
-    from gpusim.hardware.gpu import GPU
+    from gpusim.common.progress import Step
     from gpusim.studies.comparison import Comparison
     from gpusim.trace.format import Trace
 
@@ -20,9 +19,14 @@ DEFAULT_POLICIES = ("serial", "leftover", "inter-sm", "even", "warped-slicer")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("trace", metavar="TRACE", help="a trace (.json, .json.gz)")
+    parser.add_argument(
+        "traces", nargs="+", metavar="TRACE", help="a trace (.json, .json.gz); streams of several start together"
+    )
     parser.add_argument(
         "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the trace's own"
+    )
+    parser.add_argument(
+        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where the trace's own does not ship"
     )
     parser.add_argument(
         "--policy",
@@ -37,6 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replay once more, every stream starting again when it ends until each has ended once, for STP, ANTT "
         "and fairness; refused where streams depend on one another or have arrivals",
     )
+    parser.add_argument(
+        "--seed", type=whole(0, 2**31 - 1), default=0, help="of the jitter of blocks; 0, the default: as fitted"
+    )
+    parser.add_argument(
+        "--alternatives",
+        choices=("selected", "fitting"),
+        default="selected",
+        help="the algorithm of each convolution: the selected one, the default, or, where the GPU cannot run that, the "
+        "fastest recorded alternative that it can",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write tables and pictures to this new folder")
     json_flag(parser)
 
@@ -44,23 +58,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replays, compares, prints and, when asked, writes."""
     from gpusim.common.files import require_new_folder
+    from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
-    from gpusim.trace.file import load_trace
-
-    if args.out is not None:
-        require_new_folder(args.out)
-    trace = load_trace(args.trace)
-    try:
-        policies = args.policy or list(DEFAULT_POLICIES)
-        comparison = _compared(trace, _gpu(trace, args.gpu), policies, args.restart, args.out is not None)
-    except InputError as error:
-        if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
-            raise InputError(args.trace, error.place, error.problem, error.expected) from None
-        raise
     from gpusim.studies.comparison import as_json, print_comparison, write_comparison
 
     if args.out is not None:
-        write_comparison(comparison, args.out)
+        require_new_folder(args.out)
+    with named_steps() as step:
+        step(f"reading {' and '.join(args.traces)}")
+        trace = trace_from(args.traces)
+        try:
+            comparison = _compared(trace, args, step)
+        except InputError as error:
+            if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
+                raise InputError(" + ".join(args.traces), error.place, error.problem, error.expected) from None
+            raise
+        if args.out is not None:
+            write_comparison(comparison, args.out, step)
     if args.json:
         print_json(as_json(comparison))
     else:
@@ -68,22 +82,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _gpu(trace: Trace, name: str | None) -> GPU:
+def _compared(trace: Trace, args: argparse.Namespace, step: Step) -> Comparison:
     from gpusim.hardware.gpu import load_shipped_gpu
-
-    return load_shipped_gpu(trace.device) if name is None else gpu_from(name)
-
-
-def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool, placements: bool) -> Comparison:
+    from gpusim.studies.alternatives import fitting, require_fit
     from gpusim.studies.comparison import compare
 
-    if not sys.stderr.isatty():
-        return compare(trace, gpu, policies, restart=restart, placements=placements)
-    try:
-        return compare(trace, gpu, policies, _show_progress, restart, placements)
-    finally:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def _show_progress(policy: str, number: int, count: int) -> None:
-    print(f"\r\x1b[Kreplaying under {one_line(policy)} ({number} of {count})", end="", file=sys.stderr, flush=True)
+    recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
+    gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
+    policies = args.policy or DEFAULT_POLICIES
+    note = ""
+    if args.alternatives == "fitting":
+        trace, note = fitting(trace, gpu)
+    else:
+        require_fit(trace, gpu)
+    comparison = compare(trace, gpu, policies, step, args.restart, args.out is not None, args.seed, recorded_on)
+    return comparison.noted(note) if note else comparison

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections import Counter, defaultdict
 from math import fsum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_from
+from gpusim.commands.arguments import gpu_from, trace_from
 from gpusim.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,16 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the action that the arguments name."""
     from gpusim.common.tables import print_line
-    from gpusim.trace.edit import merge, select
-    from gpusim.trace.file import load_trace
+    from gpusim.trace.edit import select
 
     if args.action == "check":
         return _check(args.traces)
-    if args.action == "merge":
-        names = [_plain_name(path) for path in args.traces]
-        trace = merge([load_trace(path) for path in args.traces], names, "+".join(names)[:200])
-    else:
-        trace = load_trace(args.trace)
+    trace = trace_from(args.traces if args.action == "merge" else [args.trace])
     if args.action == "show":
         _show(trace, None if args.gpu is None else gpu_from(args.gpu))
         return 0
@@ -140,7 +133,7 @@ def _show_streams(trace: Trace) -> None:
             )
         )
     titles = ("operations", "kernels", "kernels us", "DRAM MB", "copied MB", "waits", "estimated")
-    print_table([Column("stream"), *(Column(title, right=True) for title in titles)], rows)
+    print_table([Column("stream", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
 
 
 def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
@@ -168,8 +161,8 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
     more = len(by_name) - len(rows)
     title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
     limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")
-    columns = [Column("kernel"), *(Column(title, right=True) for title in ("launches", "us", "share"))]
-    print_table([*columns, Column(limited), Column("demand")], rows, title)
+    columns = [Column("kernel", narrow="cut"), *(Column(title, right=True) for title in ("launches", "us", "share"))]
+    print_table([*columns, Column(limited, narrow="break"), Column("demand")], rows, title)
 
 
 def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
@@ -205,9 +198,3 @@ def _own_gpu(trace: Trace) -> GPU | None:
     from gpusim.hardware.gpu import gpu_names, load_gpu
 
     return load_gpu(trace.device) if trace.device in gpu_names() else None
-
-
-def _plain_name(path: str) -> str:
-    """A file's name as a stream's may be: no endings, no strange characters."""
-    name = re.sub(r"(\.json)?(\.gz)?$", "", Path(path).name)
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "trace"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
@@ -61,8 +63,9 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
 
 
 def print_line(text: str) -> None:
-    """Prints a line of text, whatever names are in it: nothing that a terminal would obey."""
-    print(one_line(text))
+    """Prints a line of text, whatever names are in it: nothing that a terminal would obey; on one, broken to fit."""
+    line = one_line(text)
+    print(_broken(line, shutil.get_terminal_size().columns) if sys.stdout.isatty() else line)
 
 
 def print_json(content: Any) -> None:
@@ -108,6 +111,7 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
     from rich.table import Table
     from rich.text import Text
 
+    widths = _widths(columns, rows, shutil.get_terminal_size().columns - len(GAP) * (len(columns) - 1))
     table = Table(
         title=Text(one_line(title), style="bold") if title else None,
         title_justify="left",
@@ -117,14 +121,50 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
         pad_edge=False,
         show_edge=False,
     )
-    for column in columns:
+    for column, width in zip(columns, widths, strict=True):
         table.add_column(
-            Text(one_line(column.title)),
-            justify="right" if column.right else "left",
-            no_wrap=not column.narrow,
-            overflow="fold" if column.narrow == "break" else "ellipsis",
-            min_width=LEAST_WIDTH if column.narrow else None,
+            Text(_broken(one_line(column.title), width)), justify="right" if column.right else "left", width=width
         )
     for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
+        cells = zip(columns, widths, (one_line(cell) for cell in row), strict=True)
+        table.add_row(*(Text(shortened(c, w) if column.narrow == "cut" else _broken(c, w)) for column, w, c in cells))
     Console().print(table)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """How wide each column is drawn, so that all of them fit where they can; no number is narrowed.
+
+    What does not fit takes less for titles of several words first, then for columns that may be narrowed, then for
+    titles and texts whatever they are, always the widest.
+    """
+    cells = [max((len(one_line(row[i])) for row in rows), default=1) for i in range(len(columns))]
+    words = [max(map(len, column.title.split()), default=1) for column in columns]
+    texts = [cell if column.right else min(cell, LEAST_WIDTH) for column, cell in zip(columns, cells, strict=True)]
+    floors = (
+        [max(cell, word) for cell, word in zip(cells, words, strict=True)],
+        [min(c, LEAST_WIDTH) if column.narrow else 0 for column, c in zip(columns, cells, strict=True)],
+        texts,
+    )
+    widths = [max(cell, len(column.title)) for column, cell in zip(columns, cells, strict=True)]
+    for least in floors:
+        while sum(widths) > room:
+            wide = [i for i in range(len(columns)) if least[i] and widths[i] > least[i]]
+            if not wide:
+                break
+            widths[max(wide, key=lambda i: widths[i])] -= 1
+    return widths
+
+
+def _broken(text: str, width: int) -> str:
+    """A text in lines of a width: broken at blanks, and words that are too long where they have a sign."""
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(part for line in lines for part in ([line] if len(line) <= width else _word_parts(line, width)))
+
+
+def _word_parts(word: str, width: int) -> list[str]:
+    parts = [""]
+    for piece in re.findall(r"[^:+/=_-]*[:+/=_-]|[^:+/=_-]+", word):
+        if parts[-1] and len(parts[-1] + piece) > width:
+            parts.append("")
+        parts[-1] += piece
+    return parts

@@ -176,16 +176,17 @@ def measured_errors(experiment: str) -> dict[str, tuple[float, float]]:
 # ---- what a replay did -----------------------------------------------------------------------------------------------
 
 
-def error_band(result: Result, trace: Trace, gpu: GPU) -> HowWrong:
+def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None = None) -> HowWrong:
     """The error that was measured of replays like this one; else, in a few words, why there is none.
 
     Args:
         result: of a replay.
         trace: what was replayed.
         gpu: where.
+        recorded_on: the GPU of the recording, where it is not the one that the trace names.
     """
     measured = json.loads(VALIDATED.read_text(encoding="utf-8")).get(gpu.name)
-    never = _unlike_any_recording(trace, gpu, measured)
+    never = _unlike_any_recording(trace, gpu, measured, recorded_on)
     if measured is None or never:
         return _never(never)
     experiment, never = experiment_of(result)
@@ -287,14 +288,14 @@ def _most(spans_us: Reals, counts: Ints) -> int:
     return int(counts[spans_us > SHARED_US].max(initial=0))
 
 
-def _unlike_any_recording(trace: Trace, gpu: GPU, measured: Mapping[str, Any] | None) -> str:
+def _unlike_any_recording(trace: Trace, gpu: GPU, measured: Mapping[str, Any] | None, recorded_on: GPU | None) -> str:
     """What of the trace or the GPU was never measured; empty: nothing."""
     if measured is None:
         return f"nothing measured on {gpu.name}"
     if gpu.name not in gpu_names() or load_gpu(gpu.name) != gpu:
         return f"not {gpu.name} as it ships"
-    if trace.device != gpu.name:
-        return f"recorded on {trace.device}"
+    if (trace.device != gpu.name) if recorded_on is None else (recorded_on != gpu):
+        return f"recorded on {trace.device if recorded_on is None else recorded_on.name}"
     operations = list(trace.operations())
     others = sorted({op.kind for op in operations if not isinstance(op.work(), Launches)})
     if others:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result(Replayed):
     """One trace replayed on one GPU under one policy: `gpusim.results.runs.Replayed`, DataFrames and metrics."""
 

@@ -237,7 +237,7 @@ class Usage:
         return [fsum(row[use] for bins in self.shares for row in bins) for use in range(len(USES))]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Replayed:
     """One trace replayed on one GPU under one policy.
 
@@ -272,6 +272,11 @@ class Replayed:
     serial_us: Callable[[], float] | None = field(default=None, repr=False, compare=False)
 
     limits: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        """What it is of and the makespan, not the rows."""
+        name = type(self).__name__
+        return f"{name}(trace={self.trace!r}, policy={self.policy!r}, makespan_us={self.makespan_us:.1f})"
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which has no kernels to replay serial with."""

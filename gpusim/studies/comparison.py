@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from math import fsum
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import whole_folder
+from gpusim.common.progress import Step, no_step
 from gpusim.common.spreadsheet import csv_text
 from gpusim.common.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
 from gpusim.engine.replay import Starved
@@ -30,6 +31,7 @@ from gpusim.results.metrics import (
     percentile,
     sharing,
     speedup,
+    utilisation,
 )
 from gpusim.results.plots import gantt, occupancy, save_figure
 from gpusim.results.result import Result
@@ -39,6 +41,7 @@ from gpusim.studies.rules import makespan_us
 from gpusim.studies.workload import require_independent, waits_across_streams
 from gpusim.trace.format import Trace
 
+JSON_VERSION = 1  # of what `as_json` gives
 MOST_POLICIES = 6  # side by side in the tables of streams
 MOST_STREAMS = 16
 MOST_KERNELS = 12
@@ -84,21 +87,32 @@ class Comparison:
         gpu: on what.
         entries: one a policy, the largest STP first where streams restart, else the least makespan.
         restart: whether they were replayed restarting, too.
+        seed: of the jitter of blocks.
+        recorded_on: the GPU of the recording, where the trace does not name it.
     """
 
     trace: Trace
     gpu: GPU
     entries: tuple[Entry, ...]
     restart: bool = False
+    seed: int = 0
+    recorded_on: GPU | None = None
+
+    def noted(self, note: str) -> Comparison:
+        """The same with one more note on every result."""
+        entries = (replace(entry, notes=(note, *entry.notes)) for entry in self.entries)
+        return replace(self, entries=tuple(entries))
 
 
 def compare(
     trace: Trace,
     gpu: GPU,
     policies: Sequence[str],
-    progress: Callable[[str, int, int], None] | None = None,
+    step: Step = no_step,
     restart: bool = False,
     placements: bool = True,
+    seed: int = 0,
+    recorded_on: GPU | None = None,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
@@ -106,9 +120,11 @@ def compare(
         trace: what was recorded.
         gpu: where to replay it.
         policies: names with parameters; one given twice counts once.
-        progress: called before each replay with the policy, its number from 1, and how many there are.
+        step: told the name of each step before it.
         restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
         placements: as of `gpusim.replay`; `write_comparison` needs them. Of a short trace they are kept all the same.
+        seed: of the jitter of blocks; 0: as fitted to the recording.
+        recorded_on: as of `gpusim.replay`.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -117,38 +133,39 @@ def compare(
     for policy in wanted:
         check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
     runs = sorted(wanted, key=lambda policy: policy != BASELINE)
-    kernels = Kernels(recording_gpu(trace, gpu), gpu)
+    kernels = Kernels(recorded_on or recording_gpu(trace, gpu), gpu).seeded(seed)
+    replayed = partial(replay, trace, gpu, kernels=kernels, recorded_on=recorded_on)
+    step("fitting kernels to their recording")
     solo = solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
     keep = placements or sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED
     results: dict[str, Result] = {}
     for i, policy in enumerate(runs):
-        if progress is not None:
-            progress(policy, i + 1, len(runs))
-        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=keep)
+        step(f"replaying under {policy} ({i + 1} of {len(runs)})")
+        results[policy] = replayed(policy, solo=solo, placements=keep)
+    step(f"replaying under {BASELINE}")
     serial = results.get(BASELINE)
     if serial is None and keep:
-        serial = replay(trace, gpu, BASELINE, kernels=kernels, solo=solo)
+        serial = replayed(BASELINE, solo=solo)
     serial_us = serial.makespan_us if serial else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
     serial_time = sm_time(serial) if serial else None
     entries: list[Entry] = []
     for policy in wanted:
+        step(f"comparing {policy}{', streams restarting' * restart}")
         result = replace(results[policy], serial_us=partial(float, serial_us))
-        gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu)
-        again, notes = _restarted(trace, gpu, result, kernels, solo) if restart else (None, ())
+        gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu, recorded_on)
+        again, notes = _restarted(partial(replayed, solo=solo), result) if restart else (None, ())
         parts = gain_us(serial_time, sm_time(result))
         entries.append(Entry(result, gained, band, again, (*result.notes, *notes), parts))
-    return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart)
+    return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart, seed, recorded_on)
 
 
-def _restarted(
-    trace: Trace, gpu: GPU, once: Result, kernels: Kernels, solo: Mapping[str, float]
-) -> tuple[Result | None, tuple[str, ...]]:
+def _restarted(replayed: Callable[..., Result], once: Result) -> tuple[Result | None, tuple[str, ...]]:
     """The same with streams that restart, and why there is none."""
     try:
         policy = once.division or once.policy  # what an oracle found need not be searched for again
-        return replay(trace, gpu, policy, kernels=kernels, solo=solo, restart=True), ()
+        return replayed(policy, restart=True), ()
     except Starved as error:
         return None, (f"no STP: {error.place} {error.problem}",)
 
@@ -160,9 +177,13 @@ def _merit(entry: Entry) -> tuple[float, float]:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison as `gpusim replay --json` prints it."""
+    recorded_on = comparison.recorded_on
     return {
+        "version": JSON_VERSION,
         "trace": comparison.trace.name,
         "gpu": comparison.gpu.name,
+        "recorded_on": comparison.trace.device if recorded_on is None else recorded_on.name,
+        "seed": comparison.seed,
         "results": [_entry_json(entry) for entry in comparison.entries],
     }
 
@@ -179,6 +200,9 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "error_band_reason": entry.how_wrong.reason or None,
         "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
         "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
+        "utilisation": utilisation(result),
+        "notes": list(entry.notes),
+        "kernels": [asdict(run) for run in result.kernel_runs],
     }
 
 
@@ -236,6 +260,8 @@ def _notes(comparison: Comparison) -> list[str]:
             owners.setdefault(note, []).append(entry.result.policy)
     every = len(comparison.entries)
     notes = [note if len(o) == every else f"{', '.join(o)}: {note}" for note, o in owners.items()]
+    if comparison.seed:
+        notes.insert(0, f"seed {comparison.seed}: the jitter of blocks is another than fitted to the recording")
     return [*([DEPENDENT] if waits_across_streams(comparison.trace) else []), *notes]
 
 
@@ -309,7 +335,7 @@ def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
         for run in sorted(costly, key=lambda run: (run.start_us, run.ready_us))
     ]
     numbers = (Column(title, right=True) for title in ("start", "end", "alone", "waited", "sharing"))
-    columns = [Column("operation"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
+    columns = [Column("operation", narrow="break"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
     return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}, us"
 
 
@@ -333,7 +359,7 @@ def _count(count: int, what: str) -> str:
 # ---- in a folder
 
 
-def write_comparison(comparison: Comparison, folder: str | Path) -> None:
+def write_comparison(comparison: Comparison, folder: str | Path, step: Step = no_step) -> None:
     """Writes results.json, and a folder a policy with its tables (CSV) and pictures (PNG); all of it or nothing.
 
     Raises:
@@ -343,11 +369,13 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> None:
         names = folder_names([entry.result.policy for entry in comparison.entries])
         content = as_json(comparison)
         for entry, name, row in zip(comparison.entries, names, content["results"], strict=True):
+            step(f"drawing {entry.result.policy}")
             (root / name).mkdir()
             _write_result(entry.result, root / name)
             if entry.restarted is not None:
                 _write_restarted(entry.restarted, root / name / "restart.csv")
-            row |= {"folder": name, "notes": list(entry.notes), "metrics": metrics(entry.result)}
+            row |= {"folder": name, "metrics": metrics(entry.result)}
+            del row["kernels"]  # a table of their own
         (root / "results.json").write_text(json_text(content) + "\n", encoding="utf-8")
 
 

@@ -59,6 +59,7 @@ def search(
     kernels: Kernels | None = None,
     solo: Mapping[str, float] | None = None,
     restart: bool = False,
+    recorded_on: GPU | None = None,
 ) -> Result:
     """Replay a trace under the best division that an oracle finds.
 
@@ -69,6 +70,7 @@ def search(
         kernels: as for `gpusim.engine.replay.replay`.
         solo: as for `gpusim.engine.replay.replay`.
         restart: give the replay of streams that restart; which division is best depends on the objective alone.
+        recorded_on: as for `gpusim.replay`.
 
     Returns:
         The replay under the best division, which it names. Its policy is the oracle; a note says how many divisions
@@ -79,11 +81,11 @@ def search(
     """
     asked = policy_from(oracle) if isinstance(oracle, str) else oracle
     assert isinstance(asked, Oracle)
-    kernels = kernels if kernels is not None else Kernels(recording_gpu(trace, gpu), gpu)
+    kernels = kernels if kernels is not None else Kernels(recorded_on or recording_gpu(trace, gpu), gpu)
     solo = solo if solo is not None else solo_makespans(trace, gpu, kernels)
     if asked.objective == "stp":
         require_independent(trace, solo)
-    tried = _Tried(trace, gpu, asked, kernels, solo)
+    tried = _Tried(trace, gpu, asked, kernels, solo, recorded_on)
     for name in asked.named:
         tried.score(name)
     space = _splits(trace, gpu, asked, solo) if isinstance(asked, OracleInterSM) else _quotas(trace, kernels)
@@ -92,7 +94,7 @@ def search(
     text = tried.best()
     how = "all divisions" if space.complete else "a local search"
     note = f"best of {len(tried.scores)} replays ({how}) by {asked.objective}: {text}"
-    result = replay_rule(trace, gpu, text, kernels=kernels, solo=solo, restart=restart)
+    result = replay_rule(trace, gpu, text, kernels=kernels, solo=solo, restart=restart, recorded_on=recorded_on)
     name = oracle if isinstance(oracle, str) else asked.name
     return replace(result, policy=name, notes=(*result.notes, note), division=text)
 
@@ -100,12 +102,21 @@ def search(
 class _Tried:
     """Scores of what was replayed; the lower the better."""
 
-    def __init__(self, trace: Trace, gpu: GPU, oracle: Oracle, kernels: Kernels, solo: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        gpu: GPU,
+        oracle: Oracle,
+        kernels: Kernels,
+        solo: Mapping[str, float],
+        recorded_on: GPU | None,
+    ) -> None:
         self.trace = trace
         self.gpu = gpu
         self.oracle = oracle
         self.kernels = kernels
         self.solo = solo
+        self.recorded_on = recorded_on
         self.names = [stream.name for stream in trace.streams]
         self.scores: dict[str, float] = {}
         self.limited = len(self.names) > 2
@@ -123,7 +134,16 @@ class _Tried:
         if self.oracle.objective == "makespan":
             return makespan_us(self.trace, self.gpu, policy_from(text), self.kernels)
         try:
-            return -_stp(replay_rule(self.trace, self.gpu, text, kernels=self.kernels, solo=self.solo, restart=True))
+            result = replay_rule(
+                self.trace,
+                self.gpu,
+                text,
+                kernels=self.kernels,
+                solo=self.solo,
+                restart=True,
+                recorded_on=self.recorded_on,
+            )
+            return -_stp(result)
         except Starved:
             return 0.0
 

@@ -39,6 +39,7 @@ def replay(
     seed: int | None = None,
     restart: bool = False,
     placements: bool = True,
+    recorded_on: GPU | None = None,
 ) -> Result:
     """Replay a trace on a GPU under a policy.
 
@@ -54,18 +55,17 @@ def replay(
             of (`Result.metrics`). Streams that depend on one another, or have arrivals, cannot.
         placements: keep where the blocks of each launch ran (an oracle always does): most of the memory that a long
             replay takes.
+        recorded_on: the GPU that the trace was recorded on; None: what the trace says, a GPU that ships or ``gpu``.
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
             for ever, streams that cannot restart.
     """
     chosen = policy_from(policy) if isinstance(policy, str) else policy
-    kernels = kernels if kernels is not None else Kernels(recording_gpu(trace, gpu), gpu)
+    kernels = kernels if kernels is not None else Kernels(recorded_on or recording_gpu(trace, gpu), gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)
-    if isinstance(chosen, Oracle):
-        result = oracle.search(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart)
-    else:
-        result = replay_rule(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart, placements=placements)
+    run = oracle.search if isinstance(chosen, Oracle) else partial(replay_rule, placements=placements)
+    result = run(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart, recorded_on=recorded_on)
     return replace(result, serial_us=partial(_serial_us, trace, gpu, kernels))
 
 

@@ -28,6 +28,7 @@ def replay_rule(
     seed: int | None = None,
     restart: bool = False,
     placements: bool = True,
+    recorded_on: GPU | None = None,
 ) -> Result:
     """As `gpusim.replay`, of a policy that is no oracle.
 
@@ -35,14 +36,13 @@ def replay_rule(
         InputError: as `gpusim.replay`.
         Starved: a stream that restarts had not ended once after many turns of all of them.
     """
-    device = recording_gpu(trace, gpu)
+    device = recorded_on or recording_gpu(trace, gpu)
     kernels = kernels if kernels is not None else Kernels(device, gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)
     chosen = policy_from(policy) if isinstance(policy, str) else policy
     solo = solo if solo is not None else solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
-    moved = f"recorded on {device.name}, replayed on {gpu.name}: not validated"
     return engine.replay(
         trace,
         gpu,
@@ -50,10 +50,17 @@ def replay_rule(
         kernels,
         solo,
         name=policy if isinstance(policy, str) else name_of(chosen),
-        notes=() if device == gpu else (moved,),
+        notes=_recording_notes(trace, device, gpu),
         restart=restart,
         placements=placements,
     )
+
+
+def _recording_notes(trace: Trace, device: GPU, gpu: GPU) -> tuple[str, ...]:
+    """What a reader should know of the GPU that the kernels were fitted on."""
+    told = f"taken as recorded on {device.name}; the trace says {trace.device}"
+    moved = f"recorded on {device.name}, replayed on {gpu.name}: not validated"
+    return (*((told,) if device.name != trace.device else ()), *((moved,) if device != gpu else ()))
 
 
 def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:

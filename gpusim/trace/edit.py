@@ -108,9 +108,14 @@ def _with_algorithm(operation: Operation, patterns: Sequence[str]) -> Operation:
     for pattern in patterns:
         found = next((a for a in every if _matches(a.algorithm, [pattern])), None)
         if found is not None:
-            rest = tuple(a for a in every if a is not found)
-            return operation.model_copy(update={"selected": found, "alternatives": rest})
+            return with_selected(operation, found)
     return operation
+
+
+def with_selected(convolution: Convolution, algorithm: ConvolutionAlgorithm) -> Convolution:
+    """The convolution by another of its algorithms; the one that was selected becomes an alternative."""
+    rest = tuple(other for other in _algorithms(convolution) if other is not algorithm)
+    return convolution.model_copy(update={"selected": algorithm, "alternatives": rest})
 
 
 def _waits_among(trace: Trace, kept: set[str]) -> dict[str, tuple[str, ...]]:

@@ -45,6 +45,13 @@ class Trace(Strict):
         described("the streams, the first launched first", max_length=MAX_STREAMS, json_schema_extra={"minItems": 1}),
     ]
 
+    def __repr__(self) -> str:
+        """Its name, device and size, not all that is in it."""
+        count = sum(len(operation.launches()) for operation in self.operations())
+        return f"Trace(name={self.name!r}, device={self.device!r}, streams={len(self.streams)}, kernels={count})"
+
+    __str__ = __repr__
+
     def operations(self) -> Iterator[Operation]:
         """All operations, stream by stream, in launch order."""
         for stream in self.streams:

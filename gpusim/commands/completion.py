@@ -1,0 +1,57 @@
+"""`gpusim completion`: a script that completes commands, options, policies, GPUs and files in a shell."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+SHELLS = ("bash", "zsh", "fish")
+GPU, POLICY = "NAME|PATH", "NAME[:key=value,…]"  # what stands for them in help
+FILES = ("TRACE", "FILE", "FILE.csv", "FILE.png", "EXPERIMENT.toml")
+FOLDERS = ("DIR", "FOLDER", "DATASET")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"{', '.join(SHELLS)}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the script, of the parser of all commands that ``args.whole_parser`` makes."""
+    print(script(args.shell, args.whole_parser))
+    return 0
+
+
+def script(shell: str, whole_parser: Callable[[], argparse.ArgumentParser]) -> str:
+    """The script for a shell.
+
+    Args:
+        shell: one of `SHELLS`.
+        whole_parser: makes the parser of all commands, which then tells completion and can no longer parse.
+    """
+    import shtab
+
+    from gpusim.hardware.gpu import gpu_names
+    from gpusim.policies.registry import policies
+
+    parser = whole_parser()
+    for action in _actions(parser):
+        if action.metavar == GPU:
+            action.choices = gpu_names()
+        elif action.metavar == POLICY:
+            action.choices = tuple(policies())
+        elif action.metavar in FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        elif action.metavar in FOLDERS:
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+    text: str = shtab.complete(parser, shell=shell)
+    return text
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of a parser and of all commands below it."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)

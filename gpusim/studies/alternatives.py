@@ -1,0 +1,90 @@
+"""Convolutions by another of their recorded algorithms, where the selected one cannot run on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import fsum
+
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import GPU
+from gpusim.model.occupancy import occupancy
+from gpusim.trace.edit import with_selected
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
+
+OPTION = "--alternatives fitting"
+MOST_NAMED = 3  # convolutions in the note
+
+
+def fitting(trace: Trace, gpu: GPU) -> tuple[Trace, str]:
+    """A trace whose convolutions can run on a GPU, as far as their alternatives allow.
+
+    A convolution whose selected algorithm has a kernel of which no SM holds a block runs by the alternative that has
+    none and took least time when recorded.
+
+    Returns:
+        The trace, and a note on what is not as selected in it; empty where all is.
+    """
+    changed = {op.id: found for _, op in _unfit(trace, gpu) if (found := _alternative(op, gpu)) is not None}
+    streams = [
+        stream.model_copy(
+            update={
+                "operations": tuple(
+                    with_selected(op, changed[op.id]) if isinstance(op, Convolution) and op.id in changed else op
+                    for op in stream.operations
+                )
+            }
+        )
+        for stream in trace.streams
+    ]
+    if not changed:
+        return trace, ""
+    named = [f"{id} by {algorithm.algorithm}" for id, algorithm in list(changed.items())[:MOST_NAMED]]
+    more = [f"{len(changed) - MOST_NAMED} more"] if len(changed) > MOST_NAMED else []
+    note = f"by another algorithm than selected, which fits no SM of {gpu.name}: {', '.join([*named, *more])}"
+    return trace.model_copy(update={"streams": tuple(streams)}), note
+
+
+def require_fit(trace: Trace, gpu: GPU) -> None:
+    """Refuse a convolution that cannot run on a GPU and tell which of its alternatives could.
+
+    Raises:
+        InputError: for the first that has such an alternative; what has none, the replay refuses.
+    """
+    for place, convolution in _unfit(trace, gpu):
+        found = _alternative(convolution, gpu)
+        if found is not None:
+            limiter = next(limit for launch in convolution.launches() if (limit := _limiter(launch, gpu)))
+            problem = f"a block of {convolution.algorithm} fits no SM of {gpu.name} ({limiter})"
+            expected = f"a kernel that this GPU can launch: {found.algorithm} could, {OPTION} takes it"
+            raise InputError(None, f"{place} ({convolution.id})", problem, expected)
+
+
+def _unfit(trace: Trace, gpu: GPU) -> Iterator[tuple[str, Convolution]]:
+    """Place and convolution, of each that cannot run as selected."""
+    for s, stream in enumerate(trace.streams):
+        for o, operation in enumerate(stream.operations):
+            if isinstance(operation, Convolution) and not _fits(operation.selected, gpu):
+                yield f"streams[{s}].operations[{o}]", operation
+
+
+def _alternative(convolution: Convolution, gpu: GPU) -> ConvolutionAlgorithm | None:
+    """The alternative that fits and took least time when recorded, the first listed of equals; None: none fits."""
+    able = [algorithm for algorithm in convolution.alternatives if _fits(algorithm, gpu)]
+    return min(able, key=lambda algorithm: fsum(kernel.duration_us for kernel in algorithm.kernels), default=None)
+
+
+def _fits(algorithm: ConvolutionAlgorithm, gpu: GPU) -> bool:
+    return not any(_limiter(launch, gpu) for launch in algorithm.kernels)
+
+
+def _limiter(launch: KernelLaunch, gpu: GPU) -> str:
+    """What keeps every block of a launch off the SMs; empty where one fits."""
+    fit = occupancy(
+        gpu,
+        threads_per_block=launch.threads_per_block,
+        registers_per_thread=launch.registers_per_thread,
+        shared_memory_per_block=launch.shared_memory_per_block_bytes,
+    )
+    return "" if fit.blocks_per_sm else fit.limiter
