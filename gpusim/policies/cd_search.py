@@ -15,6 +15,7 @@ from gpusim.policies.interface import KernelView, Partition, Policy, View
 from gpusim.policies.spatial import Split, confined, even_counts, layout, streams_now
 from gpusim.policies.tools.measure import Epochs, Kinds, kinds, steady
 from gpusim.policies.tools.mixes import one_of, unshared
+from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import wrong
 
 SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
@@ -131,6 +132,12 @@ class CDSearch(Policy):
         self._split.held = layout(counts, self._split.held, sms)
         mine = {stream: frozenset(held) for stream, held in self._split.held.items()}
         return Partition(confined(view, mine, drain=True).grants, wake_us=wake)
+
+    def notes(self) -> tuple[str, ...]:
+        """For how many sets of kernels there was nothing to move."""
+        fixed = sum(walk.start is None and not walk.givers for walk in self._walks.values())
+        kept = f"even SM split kept for {counted(fixed, 'set')} of kernels: nobody to take SMs from, or to give them to"
+        return (*((kept,) if fixed else ()), *self._split.notes())
 
     def _walk(self, streams: Sequence[Sequence[KernelView]], sms: int) -> Walk:
         """Where the search starts: who gives SMs, and who gets them."""

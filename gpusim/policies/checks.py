@@ -60,6 +60,18 @@ def ask(policy: Policy, method: Callable[P, T], *args: P.args, **kwargs: P.kwarg
         raise InputError(None, named(policy), raised(method.__name__, error, type(policy))) from error
 
 
+def notes_of(policy: Policy) -> tuple[str, ...]:
+    """What a policy has to say after a replay.
+
+    Raises:
+        InputError: a user's own policy raised something, or gives something else than text.
+    """
+    notes = ask(policy, policy.notes)
+    if not (isinstance(notes, tuple | list) and all(isinstance(note, str) for note in notes)):
+        raise InputError(None, named(policy), f"notes() gives {quote(notes)}", "a tuple of lines of text")
+    return tuple(notes)
+
+
 def raised(where: str, error: BaseException, policy: type[Policy]) -> str:
     """One line about an exception: what it says, and the last line of the policy's own file that it passed."""
     try:

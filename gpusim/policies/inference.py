@@ -13,8 +13,10 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.mixes import capacity, need, unshared
+from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import wrong
 
+NONE_CRITICAL = "no kernel beside others had a priority above 0: all were best effort"
 COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
 CLASS_OF = {"issue": COMPUTE, "alu": COMPUTE, "fma": COMPUTE, "tensor": COMPUTE, "l2": MEMORY, "dram": MEMORY}
 
@@ -73,6 +75,7 @@ class Orion(Policy):
     )
     _launched_us: float = field(default=0.0, init=False, repr=False)
     _last: int = field(default=-1, init=False, repr=False)
+    _met_critical: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -86,6 +89,7 @@ class Orion(Policy):
         if len(streams_now(view)) < 2:
             return unshared(view)
         urgent, others = critical(view), best_effort(view)
+        self._met_critical |= bool(urgent)
         running = [kernel for kernel in others if kernel.started]
         if not running:
             self._launched_us = 0.0
@@ -96,6 +100,10 @@ class Orion(Policy):
                 self._last = kernel.stream_index
         running.sort(key=lambda kernel: kernel.id)
         return Partition(tuple(Grant(kernel.id) for kernel in [*urgent, *running]))
+
+    def notes(self) -> tuple[str, ...]:
+        """Whether there was nothing to protect."""
+        return () if self._met_critical else (NONE_CRITICAL,)
 
     def _in_turn(self, kernels: Sequence[KernelView]) -> list[KernelView]:
         """Best-effort kernels, from the stream after the one that was served last."""
@@ -186,6 +194,9 @@ class Reef(Policy):
     _padded: int = field(default=-1, init=False, repr=False)
     _padding: Padding | None = field(default=None, init=False, repr=False)
     _stop_us: float = field(default=0.0, init=False, repr=False)
+    _met_critical: bool = field(default=False, init=False, repr=False)
+    _beside: int = field(default=0, init=False, repr=False)
+    _unpadded: int = field(default=0, init=False, repr=False)
 
     def partition(self, view: View) -> Partition:
         """Run the latency-critical kernels and their padding, or best-effort kernels alone."""
@@ -193,6 +204,7 @@ class Reef(Policy):
         if not urgent:
             self._padded = -1
             return unshared(view)
+        self._met_critical = True
         if not others:
             return Partition(tuple(Grant(kernel.id) for kernel in urgent))
         head = urgent[0]
@@ -201,10 +213,21 @@ class Reef(Policy):
             evictions = killed(view, others) if self._padded < 0 else ()
             self._padded = head.id
             self._padding = padding(view, head, others)
+            self._beside += 1
+            self._unpadded += self._padding is None
             if self._padding is not None:
                 start = max(view.now_us, head.ready_us + head.latency_us)
                 self._stop_us = start + (self._padding.waves - 0.5) * self._padding.wave_us
         return Partition(self._shared(view, urgent, others), evictions, wake_us=self._wake(view))
+
+    def notes(self) -> tuple[str, ...]:
+        """Whether there was nothing to protect, and how often nothing could be put beside it."""
+        if not self._met_critical:
+            return (NONE_CRITICAL,)
+        if not self._unpadded:
+            return ()
+        met = counted(self._beside, "latency-critical kernel")
+        return (f"no best-effort kernel fitted beside {self._unpadded} of {met} that came while some were ready",)
 
     def _shared(self, view: View, urgent: Sequence[KernelView], others: Sequence[KernelView]) -> tuple[Grant, ...]:
         chosen = self._padding

@@ -257,6 +257,13 @@ class Policy(ABC):
             InputError: a parameter that this GPU or these streams cannot have.
         """
 
+    def notes(self) -> tuple[str, ...]:
+        """Called once after the replay: what it decided that a reader could not tell, above all where it fell back.
+
+        Each a line of text without a full stop; they are among the result's notes.
+        """
+        return ()
+
     def shows_sms(self) -> bool:
         """Whether a program sees only the SMs that it is given, as in a green context.
 

@@ -23,6 +23,7 @@ from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Domains, Partition, Policy, View
 from gpusim.policies.spatial import confined, sm_counts
+from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
 
 
@@ -40,6 +41,7 @@ class Parts(Policy):
     one_process: ClassVar[bool] = False
     shown: ClassVar[bool] = True
     _parts: list[frozenset[int]] = field(default_factory=list, init=False, repr=False)
+    _sm_count: int = field(default=0, init=False, repr=False)
     _streams: list[str] = field(default_factory=list, init=False, repr=False)
     _holder: list[int] = field(default_factory=list, init=False, repr=False)
 
@@ -58,6 +60,7 @@ class Parts(Policy):
     def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
         """Lay out the parts."""
         self._parts = self.parts(gpu, streams)
+        self._sm_count = gpu.sm_count
         self._streams = list(streams)
         self._holder = list(range(len(self._parts)))
 
@@ -70,6 +73,23 @@ class Parts(Policy):
                 self._holder[ended[0]] = stream
         sms = {holder: self._parts[i] for i, holder in enumerate(self._holder)}
         return confined(view, sms, internal=self.holds_internal, by_priority=self.one_process)
+
+    def notes(self) -> tuple[str, ...]:
+        """Where the parts are not what was asked for, are fewer than the streams, or leave SMs out."""
+        parts, streams, asked = len(self._parts), len(self._streams), self.asked()
+        unused = self._sm_count - len(frozenset().union(*self._parts))
+        found = []
+        if asked:
+            found.append(f"{asked} is made {'+'.join(str(len(part)) for part in self._parts)} SMs")
+        if parts < streams:
+            found.append(f"{counted(parts, 'part')} for {streams} streams: the others wait until one has ended")
+        if unused:
+            found.append(f"{unused} of {self._sm_count} SMs are in no part")
+        return tuple(found)
+
+    def asked(self) -> str:
+        """The parameter that could not be given as it is; empty where it was."""
+        return ""
 
 
 @dataclass
@@ -101,6 +121,11 @@ class GreenContext(Parts):
             raise wrong(self.name, f"makes no group of {least} SMs on {gpu.name}", "a larger GPU")
         size = gpu.sm_count // groups // multiple * multiple
         return _in_a_row([size] * (groups - 1) + [gpu.sm_count - size * (groups - 1)])
+
+    def asked(self) -> str:
+        """The sizes, where the driver makes others."""
+        given = "+".join(str(len(part)) for part in self._parts)
+        return f"sms={self.sms}" if self.sms is not None and self.sms != given else ""
 
     def _given(self, gpu: GPU, streams: Sequence[str], least: int, multiple: int) -> list[int]:
         given = sm_counts(self.name, str(self.sms), gpu, streams)
@@ -146,6 +171,8 @@ class Mps(Parts):
         default=1, metadata={"help": "SMs that a percentage is rounded up to (undocumented): 1, or 2 for whole TPCs"}
     )
 
+    _rounded: bool = field(default=False, init=False, repr=False)
+
     def __post_init__(self) -> None:
         """Check what needs no trace."""
         if self.granularity < 1:
@@ -162,7 +189,12 @@ class Mps(Parts):
             count = min(gpu.sm_count, self.granularity * ceil(Fraction(share) * gpu.sm_count / 100 / self.granularity))
             sets.append(frozenset((start + i) % gpu.sm_count for i in range(count)))
             start += count
+            self._rounded |= count * 100 != Fraction(share) * gpu.sm_count
         return sets
+
+    def asked(self) -> str:
+        """The percentages, where they are no whole number of SMs."""
+        return f"percent={self.percent}" if self._rounded else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from gpusim.policies.smk import drf
 from gpusim.policies.spatial import Split, even_counts, streams_now
 from gpusim.policies.tools.measure import Epochs, Kinds, kinds, steady
 from gpusim.policies.tools.mixes import capacity, fits, need, unshared, useful_blocks
+from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import wrong
 
 SPATIAL, INTRA = "spatial", "intra"
@@ -142,6 +143,19 @@ class Maestro(Policy):
         grants = self._grants(view, search.current)
         wake = self._epochs.until_us if search.trials and steady(view) else None
         return Partition(grants or self._split.evenly(view).grants, wake_us=wake)
+
+    def notes(self) -> tuple[str, ...]:
+        """What measured best, and how far the searches got."""
+        started = [search for search in self._searches.values() if search.best_stp >= 0.0]
+        spatial = sum(search.best.mode == SPATIAL for search in started)
+        unfinished = sum(bool(search.trials) for search in self._searches.values())
+        found = (
+            (spatial, "an SM split measured best"),
+            (len(started) - spatial, "blocks of all on every SM measured best"),
+            (unfinished, "the search was cut short"),
+        )
+        told = (f"{what} for {counted(count, 'set')} of kernels" for count, what in found if count)
+        return (*told, *self._split.notes())
 
     def _search(self, view: View, streams: int) -> Search:
         """What is known of these kernels."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.mixes import Resources, capacity, fits, need, unshared
+from gpusim.policies.tools.notes import fallbacks
 from gpusim.policies.tools.values import known_stream, plus_separated, whole_number, wrong
 
 
@@ -50,6 +52,7 @@ class Even(Policy):
     family = "intra-sm"
     validated_as = ("quota", "green")
     _split: Split = field(default_factory=Split, init=False, repr=False)
+    _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     def partition(self, view: View) -> Partition:
         """Share every SM equally among the kernels; a stream that is alone gets everything."""
@@ -57,10 +60,15 @@ class Even(Policy):
             return unshared(view)
         counts = even_blocks(capacity(view.gpu), [need(kernel) for kernel in view.kernels])
         if counts is None:
+            self._fell_back["SMs split: one block of each kernel does not fit an SM together"] += 1
             return self._split.evenly(view)
         return Partition(
             tuple(Grant(k.id, blocks_per_sm=count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True))
         )
+
+    def notes(self) -> tuple[str, ...]:
+        """How often SMs were split instead."""
+        return (*fallbacks(self._fell_back), *self._split.notes())
 
 
 @dataclass

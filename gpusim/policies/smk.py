@@ -15,6 +15,7 @@ from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Po
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.memory import MITIGATIONS, mitigated
 from gpusim.policies.tools.mixes import Resources, capacity, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.tools.notes import fallbacks
 
 BYTES_PER_REGISTER = 4
 
@@ -86,6 +87,7 @@ class SMK(Policy):
     )
 
     _saving_until_us: dict[int, float] = field(default_factory=dict, init=False, repr=False)  # by SM
+    _without_room: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -106,6 +108,7 @@ class SMK(Policy):
             for kernel, count in zip(kernels, counts, strict=True)
             if count > 0
         ]
+        self._without_room += len(grants) < len(kernels)
         grants = mitigated(view, grants, self.mitigation)
         if self.preempt == "drain":
             return Partition(tuple(grants))
@@ -116,6 +119,11 @@ class SMK(Policy):
         return Partition(
             tuple(self._beside(view, grants, evictions)), tuple(evictions), wake_us=min(wakes, default=None)
         )
+
+    def notes(self) -> tuple[str, ...]:
+        """How often a kernel had to wait because an SM had no room for a block of it."""
+        waited = "a kernel waited: an SM has no room for a block of it beside the others' shares"
+        return fallbacks({waited: self._without_room} if self._without_room else {})
 
     def _save(self, view: View, evictions: Sequence[Eviction]) -> None:
         """Note until when SMs save the blocks that leave them, one after the other."""

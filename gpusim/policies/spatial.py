@@ -16,6 +16,7 @@ from math import fsum
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.tools.mixes import one_of
+from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import plus_separated, whole_number, wrong
 
 RULES = ("even", "smart-even", "rounds", "profile")
@@ -162,9 +163,21 @@ def layout(counts: Mapping[int, int], before: Mapping[int, Sequence[int]], sms: 
 
 @dataclass
 class Split:
-    """Who has which SMs now, from one decision to the next; for any policy that falls back on an SM split."""
+    """Who has which SMs now, from one decision to the next; for any policy that falls back on an SM split.
+
+    Attributes:
+        held: SMs of each stream that has any.
+        most_unseated: streams that had none, because there were fewer than streams, at most at once.
+    """
 
     held: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    most_unseated: int = 0
+
+    def notes(self) -> tuple[str, ...]:
+        """Whether streams waited because there were too many of them."""
+        if not self.most_unseated:
+            return ()
+        return (f"more streams than SMs to hand out: up to {counted(self.most_unseated, 'stream')} waited for another",)
 
     def evenly(self, view: View) -> Partition:
         """Every stream with kernels gets an equal share of the SMs; others' blocks there first run to their end."""
@@ -182,6 +195,7 @@ class Split:
         present = streams_now(view)
         seated = sorted(present, key=lambda i: (i not in self.held, min(k.id for k in present[i])))
         seated = sorted(seated[: sms // granularity])
+        self.most_unseated = max(self.most_unseated, len(present) - len(seated))
         counts = [units * granularity for units in count([present[i] for i in seated])]
         counts[-1] += sms - sum(counts)
         self.held = layout(dict(zip(seated, counts, strict=True)), self.held, sms)
@@ -320,6 +334,10 @@ class InterSM(Policy):
         if self._fixed is not None:
             return confined(view, self._fixed)
         return self._split.share(view, lambda streams: self._counts(view, streams), self.granularity)
+
+    def notes(self) -> tuple[str, ...]:
+        """Whether streams waited for SMs of their own."""
+        return self._split.notes()
 
     def _layout(self, gpu: GPU, streams: Sequence[str]) -> dict[int, frozenset[int]]:
         counts = self._weights

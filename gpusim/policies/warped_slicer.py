@@ -8,6 +8,7 @@ repeats that).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -18,6 +19,7 @@ from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.measure import Kind, kind
 from gpusim.policies.tools.memory import MITIGATIONS, mitigated
 from gpusim.policies.tools.mixes import capacity, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.tools.notes import fallbacks
 from gpusim.policies.tools.values import wrong
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
@@ -175,6 +177,7 @@ class WarpedSlicer(Policy):
     _in_vain: set[int] = field(default_factory=set, init=False, repr=False)
     _sampling: _Sampling | None = field(default=None, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
+    _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -199,12 +202,16 @@ class WarpedSlicer(Policy):
             return self._sample(view)
         return self._sliced(view, self._curves(view))
 
+    def notes(self) -> tuple[str, ...]:
+        """How often SMs were split instead of sliced, and why."""
+        return (*fallbacks(self._fell_back), *self._split.notes())
+
     def _curves(self, view: View) -> list[Curve]:
         """What was profiled of each kernel; empty where no SM came to sample it."""
         return [self._profiled.get(kind(kernel), ()) for kernel in view.kernels]
 
     def _sliced(self, view: View, curves: Sequence[Curve]) -> Partition:
-        counts = self._slice(view, curves) if all(curves) else None
+        counts = self._slice(view, curves)
         if counts is None:
             return self._split.evenly(view)
         grants = [Grant(k.id, count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True)]
@@ -212,14 +219,21 @@ class WarpedSlicer(Policy):
 
     def _slice(self, view: View, curves: Sequence[Curve]) -> list[int] | None:
         """Blocks of each kernel on an SM; None: split the SMs instead."""
+        if not all(curves):
+            self._fell_back["SMs split: no SM came to sample one of the kernels"] += 1
+            return None
         room, needs = capacity(view.gpu), [need(kernel) for kernel in view.kernels]
         solve = water_fill if self.objective == "maxmin" else best_sum
         counts = solve(curves, lambda tried: fits(room, needs, tried))
         if counts is None:
+            self._fell_back["SMs split: the kernels do not fit an SM together"] += 1
             return None
         allowed = loss_allowed(len(curves)) if self.loss is None else self.loss
         least = min(progress_at(curve, count) for curve, count in zip(curves, counts, strict=True))
-        return counts if 1.0 - least <= allowed else None
+        if 1.0 - least <= allowed:
+            return counts
+        self._fell_back[f"SMs split: slicing would cost a kernel more than the {100.0 * allowed:.0f} % allowed"] += 1
+        return None
 
     def _sample(self, view: View) -> Partition:
         """Go on with the profiling phase, or start it when other kernels run than those it was for."""

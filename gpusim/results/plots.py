@@ -244,10 +244,7 @@ def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
 def use_over_time(result: Result, use: str, axes: Axes) -> None:
     """Draws how much of one of `gpusim.results.runs.USES` is used over time, mean over the SMs, %."""
     axes.set_ylabel(f"{USE_TITLES[use]}\n% of the device", fontsize=8.5)
-    _show_time(axes, _time_axis(result))
-    axes.tick_params(labelsize=8.5)
-    if use in result.usage.unknown:
-        _say_unknown(axes)
+    if not _known(result, use, axes):
         return
     edges, percent = _percent(result, use)
     device = percent.mean(axis=0)
@@ -264,10 +261,7 @@ def use_over_time(result: Result, use: str, axes: Axes) -> None:
 
 def use_of_sms(result: Result, use: str, axes: Axes) -> None:
     """Draws how much of one of `gpusim.results.runs.USES` every SM uses over time, %, with a bar of its colours."""
-    _show_time(axes, _time_axis(result))
-    axes.tick_params(labelsize=8.5)
-    if use in result.usage.unknown:
-        _say_unknown(axes)
+    if not _known(result, use, axes):
         return
     edges, percent = _percent(result, use)
     of_sm = use != "dram"
@@ -292,10 +286,16 @@ def _percent(result: Result, use: str) -> tuple[NDArray[np.float64], NDArray[np.
     return edges, 100.0 * shares[:, :, USES.index(use)]
 
 
-def _say_unknown(axes: Axes) -> None:
+def _known(result: Result, use: str, axes: Axes) -> bool:
+    """Whether a use was counted; the axes of time are drawn either way, and say so where it was not."""
+    _show_time(axes, _time_axis(result))
+    axes.tick_params(labelsize=8.5)
+    if use not in result.usage.unknown:
+        return True
     axes.text(0.5, 0.5, "unknown: not counted for every kernel", transform=axes.transAxes, ha="center", va="center",
               fontsize=8.5, color="#555555")  # fmt: skip
     axes.set_yticks([])
+    return False
 
 
 def _mean_over(percent: NDArray[np.float64], result: Result) -> float:
@@ -338,7 +338,7 @@ def _title(result: Result) -> str:
 
 
 def in_words(policy: str) -> str:
-    """A policy with its parameters for a reader: ``maestro:epoch_us=50,eps=0.1`` as ``maestro, epoch 50 us, eps 0.1``."""
+    """A policy with its parameters: ``maestro:epoch_us=50,eps=0.1`` as ``maestro, epoch 50 us, eps 0.1``."""
     head, equals, _ = policy.partition("=")
     name = head.rpartition(":")[0]
     if not equals or not name:

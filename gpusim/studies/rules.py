@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.engine import replay as engine
 from gpusim.engine.serial import chain_us, is_chain
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.checks import name_of
+from gpusim.policies.checks import name_of, notes_of
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
 from gpusim.policies.registry import policy_from
@@ -43,7 +44,7 @@ def replay_rule(
     solo = solo if solo is not None else solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
-    return engine.replay(
+    result = engine.replay(
         trace,
         gpu,
         chosen,
@@ -54,6 +55,7 @@ def replay_rule(
         restart=restart,
         placements=placements,
     )
+    return replace(result, notes=(*result.notes, *notes_of(chosen)))
 
 
 def _recording_notes(trace: Trace, device: GPU, gpu: GPU) -> tuple[str, ...]:
