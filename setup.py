@@ -1,13 +1,23 @@
 """What pyproject.toml cannot say: gpus/ ships in the package, and the engine's core is compiled."""
 
+import importlib.util
+import os
+import runpy
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+from setuptools.errors import CompileError
 
-CORE = "gpusim/engine/core.py"
+from build_backend import has_compiler, zig_command
+
+ENGINE = Path("gpusim/engine")
+STAMPED = Path("build/stamped", ENGINE)  # the sources of the core with their hash in it
 GPU_FILES = sorted(path.as_posix() for path in Path("gpus").glob("*.toml"))
 
 # Without contraction into fused multiply-adds the compiled core gives bit for bit what plain Python gives.
@@ -27,7 +37,7 @@ class BuildWithGPUs(build_py):
 
     def get_source_files(self) -> list[str]:
         """Names what a source distribution carries."""
-        return [*super().get_source_files(), *GPU_FILES]
+        return [*super().get_source_files(), *GPU_FILES, "build_backend.py"]
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         """Names what a build makes."""
@@ -39,19 +49,50 @@ class BuildWithGPUs(build_py):
         return {source: str(folder / Path(source).name) for source in GPU_FILES}
 
 
+class BuildCore(build_ext):
+    """Builds the core with zig where that came as a wheel because there is no other C compiler."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Builds one extension."""
+        if importlib.util.find_spec("ziglang") is None or has_compiler():
+            super().build_extension(ext)
+            return
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory() as cache:
+            caches = {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+            try:
+                subprocess.run(zig_command(ext.sources[0], str(target)), env=os.environ | caches, check=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                raise CompileError(str(error)) from error
+
+
 def compiled_core() -> list[Extension]:
     """Returns the optional extension, none without Cython; where it is not built, plain core.py runs."""
-    if not Path(CORE).exists():
+    if not ENGINE.exists():
         return []
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    extension = Extension("gpusim.engine.core", [CORE], extra_compile_args=FLAGS)
-    modules: list[Extension] = cythonize([extension], build_dir="build", language_level=3)
+    extension = Extension("gpusim.engine.core", [stamped_core()], extra_compile_args=FLAGS)
+    modules: list[Extension] = cythonize([extension], language_level=3)
     for module in modules:
         module.optional = True  # no C compiler, no harm; cythonize would drop it from `extension`
     return modules
 
 
-setup(cmdclass={"build_py": BuildWithGPUs}, ext_modules=compiled_core())
+def stamped_core() -> str:
+    """Writes the sources of the core with their hash, where they are not written yet, and returns the path."""
+    stamped = runpy.run_path(str(ENGINE / "compiled.py"))["stamped"]
+    STAMPED.mkdir(parents=True, exist_ok=True)
+    (STAMPED.parent / "__init__.py").touch()
+    (STAMPED / "__init__.py").touch()
+    for name, text in (("core.py", stamped(ENGINE)), ("core.pxd", (ENGINE / "core.pxd").read_text(encoding="utf-8"))):
+        path = STAMPED / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+    return path.with_name("core.py").as_posix()
+
+
+setup(cmdclass={"build_py": BuildWithGPUs, "build_ext": BuildCore}, ext_modules=compiled_core())

@@ -38,6 +38,7 @@ COMMANDS = (
     Command("policies", "gpusim.commands.policies", "the policies, each in a sentence, with their parameters"),
     Command("schema", "gpusim.commands.schema", "JSON Schema of a trace or of a GPU file"),
     Command("validate", "gpusim.commands.validate", "predict what a real GPU did, and print the error"),
+    Command("import", "gpusim.commands.import_", "make a trace of a profile: ncu, PyTorch, nsys, nvprof"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
     Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
     Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),

@@ -46,6 +46,16 @@ def quote(value: object) -> str:
     return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 3] + "..."
 
 
+def described(error: BaseException) -> str:
+    """Returns an exception that somebody else's code raised as text: its class, and what it says if it can."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:
+        return name
+    return f"{name}: {text}" if text else name
+
+
 def from_pydantic(path: str | Path | None, error: ValidationError) -> InputError:
     """Returns the first problem of a failed pydantic validation as an `InputError`.
 

@@ -1,10 +1,15 @@
-"""Reading and writing files: every failure is one clear `InputError`, no file is left half written."""
+"""Reading, with a limit, and writing files: every failure is one clear `InputError`, none is left half written."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import secrets
 import shutil
+import stat
+import tomllib
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,17 +17,70 @@ from typing import IO, Any, Literal, overload
 
 from gpusim.errors import InputError
 
+MAX_BYTES = 2**31  # of one file, as it is and decompressed: a trace of 10^6 kernels with all counters has 1.2e9
+MAX_SETTINGS_BYTES = 2**18  # of a file that a person writes: GPU, experiment, policy
+MAX_DOTS = 256  # in a line of TOML
+MAX_EXPANSION = 200  # times what a compressed file has; traces have up to 60 times
+FREE_EXPANSION_BYTES = 2**24  # that a compressed file may hold however small it is
+_CHUNK_BYTES = 2**20
+_REGULAR = "a regular file that can be read"
 
-def read_bytes(path: str | Path) -> bytes:
-    """Returns the whole content of a file.
+
+def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
+    """Returns the whole content of a regular file; never waits for a pipe or a device.
+
+    Args:
+        path: the file; a link is followed.
+        most: bytes that it may have.
 
     Raises:
-        InputError: the file is missing, is a folder, or cannot be read.
+        InputError: the file is missing, is no regular file, is too large, or cannot be read.
     """
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError(path, "", "is no regular file", _REGULAR)
+            data = file.read(min(status.st_size, most) + 1)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
-        raise InputError(path, "", f"cannot be read ({_reason(error)})", "a readable file") from None
+        raise InputError(path, "", f"cannot be read ({_reason(error)})", _REGULAR) from None
+    if len(data) > most:
+        raise InputError(path, "", "is too large", f"at most {most:,} bytes")
+    return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens a file; a pipe that nobody writes to is opened as well, and not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) -> bytes:
+    """Returns what gzip data holds, all members of it; it is never held beyond the limit.
+
+    Args:
+        data: the content of a gzip file.
+        path: the file, for messages.
+        most: bytes that it may hold; also `MAX_EXPANSION` times what it has, beyond the first `FREE_EXPANSION_BYTES`.
+
+    Raises:
+        InputError: it holds more, or is no gzip data.
+    """
+    most = min(most, FREE_EXPANSION_BYTES + MAX_EXPANSION * len(data))
+    content = io.BytesIO()
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            while content.tell() <= most and (chunk := file.read(_CHUNK_BYTES)):
+                content.write(chunk)
+    except EOFError:
+        raise InputError(path, "", "gzip data is cut short", "a complete gzip file") from None
+    except (OSError, zlib.error) as error:
+        raise InputError(path, "", f"is not valid gzip ({error})", "a gzip file, or one named without .gz") from None
+    if content.tell() > most:
+        problem = f"is too large once decompressed from {len(data):,} bytes"
+        raise InputError(path, "", problem, f"at most {most:,} bytes")
+    return content.getvalue()
 
 
 def is_file(path: str | Path) -> bool:
@@ -33,14 +91,43 @@ def is_file(path: str | Path) -> bool:
         return False
 
 
-def read_text(path: str | Path) -> str:
+def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:
     """Returns the whole content of a UTF-8 file.
 
     Raises:
-        InputError: the file cannot be read, or is not UTF-8.
+        InputError: the file cannot be read (`read_bytes`), or is not UTF-8.
+    """
+    return utf8(read_bytes(path, most), path)
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """Returns the content of a TOML file that a person writes.
+
+    Args:
+        path: the file.
+        what: what it should be, for messages.
+
+    Raises:
+        InputError: the file cannot be read (`read_text`), or is not TOML.
+    """
+    text = read_text(path)
+    for n, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > MAX_DOTS:  # the time that tomllib takes for a key grows with their square
+            raise InputError(path, f"line {n}", f"has more than {MAX_DOTS} dots", "shorter lines")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(path, "", f"is not TOML: {error}", f"{what} in TOML") from None
+
+
+def utf8(data: bytes, path: str | Path | None) -> str:
+    """Returns the text that a file holds.
+
+    Raises:
+        InputError: it is not UTF-8.
     """
     try:
-        return read_bytes(path).decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(path, f"byte {error.start}", "is not UTF-8", "text in UTF-8") from None
 

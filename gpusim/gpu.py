@@ -8,7 +8,6 @@ disagree. `GPU` is what the simulator reads; `GPUFile` is the strict model of th
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gpusim.errors import InputError, from_pydantic, quote
-from gpusim.files import is_file, read_text
+from gpusim.files import is_file, read_toml
 
 FP32_OPERATIONS_PER_LANE_AND_CYCLE = 2  # a fused multiply-add counts as two
 
@@ -28,10 +27,11 @@ _H200_SUSTAINED_SHARE = 4600 / 4800
 
 Text = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Count = Annotated[int, Field(ge=1, le=100_000)]
+SMCount = Annotated[int, Field(ge=1, le=4096)]  # 16 times what any GPU has, for what-ifs
 Bytes = Annotated[int, Field(ge=1, le=2**50)]
 ClockMhz = Annotated[float, Field(ge=1, le=20_000)]
-Tflops = Annotated[float, Field(gt=0, le=1_000_000)]
-BandwidthGbPerS = Annotated[float, Field(gt=0, le=1_000_000)]
+Tflops = Annotated[float, Field(ge=0.001, le=1_000_000)]
+BandwidthGbPerS = Annotated[float, Field(ge=0.1, le=1_000_000)]
 CarveoutsKib = Annotated[
     tuple[Annotated[int, Field(strict=True, ge=0, le=2**20)], ...], Field(strict=False, min_length=1)
 ]
@@ -250,27 +250,27 @@ class ModelConstants(_Strict):
         description="what a measurement from event to event adds to a sequence of calls, however long",
         json_schema_extra={"unit": "us"},
     )
-    l2_sustained_share: Annotated[float, Field(gt=0, le=1.5)] = Field(
+    l2_sustained_share: Annotated[float, Field(ge=0.01, le=1.5)] = Field(
         default=0.97,
         description="share of its counted peak that L2 sustains",
         json_schema_extra={"unit": "1"},
     )
-    l2_read_gb_per_s: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+    l2_read_gb_per_s: BandwidthGbPerS = Field(
         default=6000.0,
         description="reads that L2 sustains for convolution kernels; a plain stream gets more (h200_microbench)",
         json_schema_extra={"unit": "GB/s"},
     )
-    l2_write_gb_per_s: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+    l2_write_gb_per_s: BandwidthGbPerS = Field(
         default=5000.0,
         description="plain writes that L2 sustains",
         json_schema_extra={"unit": "GB/s"},
     )
-    l2_atomic_gb_per_s: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+    l2_atomic_gb_per_s: BandwidthGbPerS = Field(
         default=2600.0,
         description="traffic of atomics and reductions that L2 sustains",
         json_schema_extra={"unit": "GB/s"},
     )
-    sustained_issue_share: Annotated[float, Field(gt=0, le=1)] = Field(
+    sustained_issue_share: Annotated[float, Field(ge=0.01, le=1)] = Field(
         default=0.9,
         description="share of an SM's issue slots, pipes and data paths that co-resident warps can keep busy",
         json_schema_extra={"unit": "1"},
@@ -322,6 +322,12 @@ class SourcedCount(Sourced):
     value: Count
 
 
+class SourcedSMCount(Sourced):
+    """A number of SMs."""
+
+    value: SMCount
+
+
 class SourcedBytes(Sourced):
     """A size in bytes."""
 
@@ -370,8 +376,8 @@ class GPUFile(_Strict):
     title: Text = Field(description="the product, and which of its variants")
     architecture: SourcedText = Field(description="the chip, such as GH100")
     compute_capability: SourcedText = Field(description='text, such as "9.0"; sets the limits of an SM')
-    sm_count: SourcedCount = Field(description="SMs")
-    sms_per_tpc: SourcedCount = Field(description="SMs in a TPC, the unit in which SMs can be masked")
+    sm_count: SourcedSMCount = Field(description="SMs")
+    sms_per_tpc: SourcedSMCount = Field(description="SMs in a TPC, the unit in which SMs can be masked")
     base_clock_mhz: SourcedClock | None = Field(default=None, description="MHz; absent where none was found")
     boost_clock_mhz: SourcedClock = Field(description="MHz, of the SMs")
     fp32_lanes_per_sm: SourcedCount = Field(description="FP32 multiply-adds an SM can start a cycle")
@@ -503,6 +509,18 @@ def load_gpu(name_or_path: str | Path) -> GPU:
     return _read(path)
 
 
+def load_shipped_gpu(name: str) -> GPU:
+    """Returns a GPU that ships by its name alone: what a trace calls its device never names a file.
+
+    Raises:
+        InputError: no such GPU ships.
+    """
+    if name not in gpu_names():
+        expected = f"one of {', '.join(gpu_names())}, or the GPU to replay on given by name or file"
+        raise InputError(None, "device", f"is {quote(name)}, which does not ship", expected)
+    return load_gpu(name)
+
+
 def _folder() -> Path:
     """The folder of GPU files: inside the package when installed, beside it in a source tree."""
     package = Path(__file__).resolve().parent
@@ -511,11 +529,7 @@ def _folder() -> Path:
 
 
 def _read(path: Path) -> GPU:
-    text = read_text(path)
-    try:
-        content = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(path, "", f"is not TOML: {error}", "a GPU file in TOML") from None
+    content = read_toml(path, "a GPU file")
     try:
         return _build(path.stem, GPUFile.model_validate(content))
     except ValidationError as error:

@@ -1,23 +1,28 @@
-"""STP, ANTT, fairness, utilisation and latency of one replay, from its result alone.
+"""Speedup, slowdown, STP, ANTT, fairness, utilisation and latency of one replay, from its result alone.
 
-With NP the normalised progress of a stream, its makespan alone on the whole GPU over its time from release to end
-(waiting counts), for K streams:
+Streams that run once, who ends early leaving the GPU to the others, have a makespan, its speedup over serial, and for
+each stream a slowdown: its time from release to end, waiting included, over its makespan alone on the whole GPU.
+
+Streams that restart until each has ended once share the GPU all the time, as the programs of which Eyerman and Eeckhout
+(IEEE Micro 2008) define STP and ANTT [V]. With NP the normalised progress of a stream, its passes times its makespan
+alone over the time that they took, for K streams:
 
     STP = sum of NP (at most K), ANTT = mean of 1 / NP (1 at best), fairness = smallest NP / largest NP (0 to 1)
 
-STP and ANTT are Eyerman and Eeckhout's (IEEE Micro 2008) [V]; fairness is from memory [M]. A stream that takes no time
-alone has no progress to normalise and is left out of the three.
+Taking turns has STP 1. Fairness as smallest over largest progress is from memory [M]. None of the three is given of
+streams that run once: one that had to wait for others that are done by then would count for as much as one that shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil, exp, log
+from collections.abc import Mapping, Sequence
+from math import ceil, exp, inf, log
 
 from gpusim.result import USES, Result
 
 LATENCY_PERCENTILES = (50, 95, 99)
 BASELINE = "serial"  # the policy that speedups are over
+SHARING = ("stp", "antt", "fairness")
 
 
 def metrics(result: Result) -> dict[str, float]:
@@ -27,13 +32,21 @@ def metrics(result: Result) -> dict[str, float]:
         result: of `gpusim.replay`.
 
     Returns:
-        makespan_us; stp, antt and fairness; ``progress[STREAM]``, the normalised progress of each stream;
-        ``utilisation[USE]`` for each of `gpusim.result.USES`, as `utilisation`; and for each stream with arrivals
-        ``latency_p50_us[STREAM]``, ``latency_p95_us[STREAM]`` and ``latency_p99_us[STREAM]``, as `latencies_us`
-        and `percentile`.
+        makespan_us; ``utilisation[USE]`` for each of `gpusim.result.USES`, as `utilisation`; and for each stream with
+        arrivals ``latency_p50_us[STREAM]``, ``latency_p95_us[STREAM]`` and ``latency_p99_us[STREAM]``, as
+        `latencies_us` and `percentile`. Of streams that run once: speedup over serial, where the result can tell
+        (`gpusim.replay` sees to it), and ``slowdown[STREAM]``. Of streams that restart: stp, antt and fairness, and
+        ``progress[STREAM]``, as `normalised_progress`.
     """
-    found = {"makespan_us": result.makespan_us, **sharing(result)}
-    found |= {f"progress[{run.stream}]": run.progress for run in result.stream_runs}
+    found = {"makespan_us": result.makespan_us}
+    if result.passes is not None:
+        progress = normalised_progress(result)
+        found |= sharing(progress)
+        found |= {f"progress[{stream}]": share for stream, share in progress.items()}
+    else:
+        if result.serial_us is not None:
+            found["speedup"] = speedup(result.serial_us(), result.makespan_us)
+        found |= {f"slowdown[{run.stream}]": run.slowdown for run in result.stream_runs}
     found |= {f"utilisation[{use}]": share for use, share in utilisation(result).items()}
     for stream, latencies in latencies_us(result).items():
         for percent in LATENCY_PERCENTILES:
@@ -41,16 +54,34 @@ def metrics(result: Result) -> dict[str, float]:
     return found
 
 
-def sharing(result: Result) -> dict[str, float]:
-    """Returns stp, antt and fairness; 0, 1 and 1 where no stream takes any time alone."""
-    progress = [run.progress for run in result.stream_runs if run.solo_us > 0.0]
-    if not progress:
-        return {"stp": 0.0, "antt": 1.0, "fairness": 1.0}
+def normalised_progress(result: Result) -> dict[str, float]:
+    """Of each stream that restarts: passes times its makespan alone, over the time that they took.
+
+    Args:
+        result: of a replay with ``restart``.
+    """
+    assert result.passes is not None, "streams that ran once"
+    return {run.stream: result.passes[run.stream] * run.solo_us / result.makespan_us for run in result.stream_runs}
+
+
+def sharing(progress: Mapping[str, float]) -> dict[str, float]:
+    """STP, ANTT and fairness (`SHARING`) of programs that all keep running.
+
+    Args:
+        progress: of each, normalised: 1 is as if it had the GPU to itself; at least one above 0. One of 0 makes ANTT
+            infinite and fairness 0.
+    """
+    shares = list(progress.values())
     return {
-        "stp": sum(progress),
-        "antt": sum(1.0 / share for share in progress) / len(progress),
-        "fairness": min(progress) / max(progress),
+        "stp": sum(shares),
+        "antt": sum(1.0 / share if share > 0.0 else inf for share in shares) / len(shares),
+        "fairness": min(shares) / max(shares),
     }
+
+
+def largest_slowdown(result: Result) -> float:
+    """Of the stream that sharing costs most; 1 where there is none."""
+    return max((run.slowdown for run in result.stream_runs), default=1.0)
 
 
 def speedup(baseline_us: float, makespan_us: float) -> float:
@@ -78,8 +109,10 @@ def latencies_us(result: Result) -> dict[str, list[float]]:
     """Time from release to end of every request, ascending, for each stream with arrivals.
 
     A stream counts as one with arrivals when it has several requests, or one that is released after 0. A request
-    of a loop is released when the one before it ends.
+    of a loop is released when the one before it ends. Streams that restart have no arrivals.
     """
+    if result.passes is not None:
+        return {}
     found: dict[str, list[float]] = {run.stream: [] for run in result.stream_runs}
     arrives = dict.fromkeys(found, False)
     for request in result.request_runs:

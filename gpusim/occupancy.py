@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType
 
 from gpusim.errors import InputError, quote
@@ -215,6 +216,10 @@ def _whole(name: str, value: object, *, least: int) -> int:
 
 class _CallableModule(ModuleType):
     __call__ = staticmethod(occupancy)
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        """Pickles by name, as a function does."""
+        return import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _CallableModule

@@ -2,7 +2,8 @@
 
 With two streams every division is replayed (SM splits in steps of a TPC, block quotas one by one); with more the
 search starts from a few and moves a part from one stream to another, in steps that halve, as long as that is better,
-so that what it finds is good but may not be best; the result's notes say which it was. Every division is tried in two
+so that what it finds is good but may not be best; the result's notes say which it was. Best is the least makespan of
+streams that run once, or (``objective=stp``) the largest STP of streams that restart. Every division is tried in two
 ways: held for the whole replay, and with the part of a stream that has nothing on the GPU left to the others. A
 policy that decides anew for every kernel is not static and may beat the oracle.
 """
@@ -14,15 +15,23 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from gpusim.engine.arrivals import release_times
-from gpusim.engine.replay import Kernels, recording_gpu, replay, solo_makespans, stream_ends
+from gpusim.engine.replay import (
+    Kernels,
+    Starved,
+    makespan_us,
+    recording_gpu,
+    replay,
+    solo_makespans,
+)
 from gpusim.gpu import GPU
+from gpusim.metrics import normalised_progress, sharing
 from gpusim.policies.base import Policy
 from gpusim.policies.oracles import Oracle, OracleInterSM
 from gpusim.policies.registry import policies, policy_from
 from gpusim.policies.spatial import even_counts, proportional_counts
 from gpusim.result import Result
 from gpusim.trace import Trace
+from gpusim.workload import require_independent
 
 Counts = tuple[int, ...]
 
@@ -39,7 +48,7 @@ def distance(result: Result, best: Result, objective: str = "makespan") -> float
     Args:
         result: of any policy.
         best: of an oracle on the same trace and GPU.
-        objective: ``makespan`` or ``stp``, what the oracle was asked for.
+        objective: ``makespan`` or ``stp``, what the oracle was asked for; STP is of replays with ``restart``.
     """
     if objective == "stp":
         return _stp(best) / _stp(result) - 1.0
@@ -49,10 +58,11 @@ def distance(result: Result, best: Result, objective: str = "makespan") -> float
 def search(
     trace: Trace,
     gpu: GPU,
-    oracle: str | Oracle,
+    oracle: str | Policy,
     *,
     kernels: Kernels | None = None,
     solo: Mapping[str, float] | None = None,
+    restart: bool = False,
 ) -> Result:
     """Replay a trace under the best division that an oracle finds.
 
@@ -62,18 +72,21 @@ def search(
         oracle: ``oracle-inter-sm`` or ``oracle-intra-sm`` with parameters, or the object.
         kernels: as for `gpusim.engine.replay.replay`.
         solo: as for `gpusim.engine.replay.replay`.
+        restart: give the replay of streams that restart; which division is best depends on the objective alone.
 
     Returns:
         The replay under the best division, which it names. Its policy is the oracle; a note says how many divisions
         were replayed.
 
     Raises:
-        InputError: as `gpusim.engine.replay.replay`.
+        InputError: as `gpusim.engine.replay.replay`; with ``objective=stp``, streams that cannot restart.
     """
     asked = policy_from(oracle) if isinstance(oracle, str) else oracle
     assert isinstance(asked, Oracle)
     kernels = kernels if kernels is not None else Kernels(recording_gpu(trace, gpu), gpu)
     solo = solo if solo is not None else solo_makespans(trace, gpu, kernels)
+    if asked.objective == "stp":
+        require_independent(trace, solo)
     tried = _Tried(trace, gpu, asked, kernels, solo)
     for name in asked.named:
         tried.score(name)
@@ -83,7 +96,7 @@ def search(
     text = tried.best()
     how = "all divisions" if space.complete else "a local search"
     note = f"best of {len(tried.scores)} replays ({how}) by {asked.objective}: {text}"
-    result = replay(trace, gpu, text, kernels=kernels, solo=solo)
+    result = replay(trace, gpu, text, kernels=kernels, solo=solo, restart=restart)
     name = oracle if isinstance(oracle, str) else asked.name
     return replace(result, policy=name, notes=(*result.notes, note), division=text)
 
@@ -98,7 +111,6 @@ class _Tried:
         self.kernels = kernels
         self.solo = solo
         self.names = [stream.name for stream in trace.streams]
-        self.releases = {stream.name: release_times(stream)[0] or 0.0 for stream in trace.streams}
         self.scores: dict[str, float] = {}
         self.limited = len(self.names) > 2
 
@@ -108,15 +120,16 @@ class _Tried:
     def score(self, text: str) -> float:
         known = self.scores.get(text)
         if known is None:
-            ends = stream_ends(self.trace, self.gpu, policy_from(text), self.kernels)
-            known = self.scores[text] = self._score(ends)
+            known = self.scores[text] = self._score(text)
         return known
 
-    def _score(self, ends: Mapping[str, float]) -> float:
+    def _score(self, text: str) -> float:
         if self.oracle.objective == "makespan":
-            return max(ends.values())
-        taken = {name: ends[name] - self.releases[name] for name in self.names}
-        return -sum(self.solo[name] / taken[name] if taken[name] > 0.0 else 1.0 for name in self.names)
+            return makespan_us(self.trace, self.gpu, policy_from(text), self.kernels)
+        try:
+            return -_stp(replay(self.trace, self.gpu, text, kernels=self.kernels, solo=self.solo, restart=True))
+        except Starved:
+            return 0.0
 
     def limit_reached(self) -> bool:
         return self.limited and len(self.scores) >= self.oracle.replays
@@ -223,4 +236,4 @@ def _nowhere(_counts: Counts, _width: int) -> Iterator[Counts]:
 
 
 def _stp(result: Result) -> float:
-    return sum(run.progress for run in result.stream_runs)
+    return sharing(normalised_progress(result))["stp"]

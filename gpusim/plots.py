@@ -11,6 +11,7 @@ from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpusim.errors import one_line
 from gpusim.files import atomic_write
 from gpusim.result import USES, KernelRun, Result
 from gpusim.tables import shortened
@@ -281,7 +282,7 @@ def _time_axis(result: Result) -> TimeAxis:
 
 
 def _title(result: Result) -> str:
-    return f"{result.trace} on {result.gpu} under {result.policy}"
+    return one_line(f"{result.trace} on {result.gpu} under {result.policy}")
 
 
 def _stream_legend(axes: Axes, streams: Sequence[str]) -> None:
@@ -303,11 +304,11 @@ def _margins(figure: Figure, left: float, right: float, bottom: float, top: floa
 
 @contextmanager
 def new_figure(width: float, height: float) -> Iterator[Figure]:
-    """A figure (inches) drawn with matplotlib's own settings, whatever the user's are."""
+    """A figure (inches) drawn with matplotlib's own settings, whatever the user's are; a ``$`` in a name is a ``$``."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(matplotlib.rcParamsDefault):
+    with matplotlib.rc_context(matplotlib.rcParamsDefault | {"text.parse_math": False}):
         yield Figure(figsize=(width, height), dpi=110, facecolor="white")
 
 

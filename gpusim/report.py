@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpusim import validate
 from gpusim.api import check, replay
-from gpusim.engine.replay import Kernels, recording_gpu, solo_makespans
+from gpusim.engine.replay import Kernels, Starved, makespan_us, recording_gpu, solo_makespans
 from gpusim.files import whole_folder
 from gpusim.gpu import GPU, gpu_names, load_gpu
-from gpusim.metrics import BASELINE, LATENCY_PERCENTILES, latencies_us, metrics, percentile, sharing, speedup
+from gpusim.io.spreadsheet import csv_text
+from gpusim.metrics import (
+    BASELINE,
+    LATENCY_PERCENTILES,
+    SHARING,
+    latencies_us,
+    metrics,
+    normalised_progress,
+    percentile,
+    sharing,
+    speedup,
+)
 from gpusim.plots import gantt, occupancy
+from gpusim.policies.registry import policy_from
 from gpusim.result import USES, KernelRun, Result, StreamRun
-from gpusim.tables import Column, columns_that_fit, number, print_table, shortened
+from gpusim.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
 from gpusim.trace import Trace
+from gpusim.workload import require_independent, waits_across_streams
 
 MOST_POLICIES = 6  # side by side in the tables of streams
 MOST_STREAMS = 16
 MOST_KERNELS = 12
+DEPENDENT = "streams wait for one another, so what each takes beside the others counts that, too"
 
 
 @dataclass(frozen=True)
@@ -31,27 +44,51 @@ class Entry:
     """One policy's result.
 
     Attributes:
-        result: of the replay.
+        result: of the replay, streams run once.
         speedup_vs_serial: makespan of serial over its makespan.
         error_band: how far off the model was on measured co-runs of this kind; None: never validated.
+        restarted: of the replay in which streams restart; None where it was not asked for, or a stream starved.
+        notes: what a reader should know of both.
     """
 
     result: Result
     speedup_vs_serial: float
     error_band: validate.ErrorBand | None
+    restarted: Result | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sharing(self) -> dict[str, float | None]:
+        """STP, ANTT and fairness of the streams that restart; None each where there is no such replay."""
+        if self.restarted is None:
+            return dict.fromkeys(SHARING)
+        return {**sharing(normalised_progress(self.restarted))}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One trace on one GPU under several policies, best first."""
+    """One trace on one GPU under several policies, best first.
+
+    Attributes:
+        trace: what was replayed.
+        gpu: on what.
+        entries: one a policy, the largest STP first where streams restart, else the least makespan.
+        restart: whether they were replayed restarting, too.
+    """
 
     trace: Trace
     gpu: GPU
     entries: tuple[Entry, ...]
+    restart: bool = False
 
 
 def compare(
-    trace: Trace, gpu: GPU, policies: Sequence[str], progress: Callable[[str, int, int], None] | None = None
+    trace: Trace,
+    gpu: GPU,
+    policies: Sequence[str],
+    progress: Callable[[str, int, int], None] | None = None,
+    restart: bool = False,
+    placements: bool = True,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
@@ -60,6 +97,8 @@ def compare(
         gpu: where to replay it.
         policies: names with parameters; one given twice counts once.
         progress: called before each replay with the policy, its number from 1, and how many there are.
+        restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
+        placements: as of `gpusim.replay`; `write_comparison` needs them.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -67,24 +106,41 @@ def compare(
     wanted = list(dict.fromkeys(policies))
     for policy in wanted:
         check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
-    runs = [BASELINE, *(policy for policy in wanted if policy != BASELINE)]
+    runs = sorted(wanted, key=lambda policy: policy != BASELINE)
     kernels = Kernels(recording_gpu(trace, gpu), gpu)
     solo = solo_makespans(trace, gpu, kernels)
+    if restart:
+        require_independent(trace, solo)
     results: dict[str, Result] = {}
     for i, policy in enumerate(runs):
         if progress is not None:
             progress(policy, i + 1, len(runs))
-        result = replay(trace, gpu, policy, kernels=kernels, solo=solo)
-        if policy == BASELINE:
-            serial_us = result.makespan_us
-        if policy in wanted:
-            results[policy] = result  # a long one that nobody asked for would only take room
-        del result
-    entries = [
-        Entry(results[policy], speedup(serial_us, results[policy].makespan_us), error_band(gpu, policy, trace))
-        for policy in wanted
-    ]
-    return Comparison(trace, gpu, tuple(sorted(entries, key=lambda entry: round(entry.result.makespan_us, 6))))
+        results[policy] = replay(trace, gpu, policy, kernels=kernels, solo=solo, placements=placements)
+    known = results.get(BASELINE)
+    serial_us = known.makespan_us if known else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
+    entries: list[Entry] = []
+    for policy in wanted:
+        result = replace(results[policy], serial_us=partial(float, serial_us))
+        gained, band = speedup(serial_us, result.makespan_us), error_band(gpu, policy, trace)
+        again, notes = _restarted(trace, gpu, result, kernels, solo) if restart else (None, ())
+        entries.append(Entry(result, gained, band, again, (*result.notes, *notes)))
+    return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart)
+
+
+def _restarted(
+    trace: Trace, gpu: GPU, once: Result, kernels: Kernels, solo: Mapping[str, float]
+) -> tuple[Result | None, tuple[str, ...]]:
+    """The same with streams that restart, and why there is none."""
+    try:
+        policy = once.division or once.policy  # what an oracle found need not be searched for again
+        return replay(trace, gpu, policy, kernels=kernels, solo=solo, restart=True), ()
+    except Starved as error:
+        return None, (f"no STP: {error.place} {error.problem}",)
+
+
+def _merit(entry: Entry) -> tuple[float, float]:
+    """The less, the better."""
+    return -round(entry.sharing["stp"] or 0.0, 9), round(entry.result.makespan_us, 6)
 
 
 def error_band(gpu: GPU, policy: str, trace: Trace) -> validate.ErrorBand | None:
@@ -109,9 +165,10 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "policy": result.policy,
         "makespan_us": result.makespan_us,
         "speedup_vs_serial": entry.speedup_vs_serial,
-        **sharing(result),
+        **entry.sharing,
         "error_band": entry.error_band,
         "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
+        "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
     }
 
 
@@ -122,13 +179,13 @@ def print_comparison(comparison: Comparison) -> None:
     """Prints the tables: policies, streams, latencies of streams with arrivals, and kernels of the best policy."""
     trace, gpu = comparison.trace, comparison.gpu
     best = comparison.entries[0].result
-    print(
+    print_line(
         f"{trace.name} on {gpu.name} ({gpu.title}): "
         f"{_count(len(trace.streams), 'stream')}, {_count(len(best.operation_runs), 'operation')}, "
         f"{_count(len(best.kernel_runs), 'kernel')}"
     )
-    for note in _notes([entry.result for entry in comparison.entries]):
-        print(f"note: {note}")
+    for note in _notes(comparison):
+        print_line(f"note: {note}")
     print()
     print_table(*_policy_table(comparison))
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
@@ -157,26 +214,28 @@ def _print_by_policy(columns: Sequence[Column], rows: Sequence[Sequence[str]], t
         first = last
 
 
-def _notes(results: Sequence[Result]) -> list[str]:
+def _notes(comparison: Comparison) -> list[str]:
     """Each note once; one that is not every policy's begins with the policies."""
     owners: dict[str, list[str]] = {}
-    for result in results:
-        for note in result.notes:
-            owners.setdefault(note, []).append(result.policy)
-    return [note if len(o) == len(results) else f"{', '.join(o)}: {note}" for note, o in owners.items()]
+    for entry in comparison.entries:
+        for note in entry.notes:
+            owners.setdefault(note, []).append(entry.result.policy)
+    every = len(comparison.entries)
+    notes = [note if len(o) == every else f"{', '.join(o)}: {note}" for note, o in owners.items()]
+    return [*([DEPENDENT] if waits_across_streams(comparison.trace) else []), *notes]
 
 
 def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]]:
-    titles = ("makespan us", "speedup", "STP", "ANTT", "fairness")
+    titles = ("makespan us", "speedup", *(("STP", "ANTT", "fairness") if comparison.restart else ()))
     rows = []
     for entry in comparison.entries:
-        found = sharing(entry.result)
+        found = entry.sharing.values() if comparison.restart else ()
         rows.append(
             [
                 entry.result.policy,
                 number(entry.result.makespan_us),
                 number(entry.speedup_vs_serial, 3) + "x",
-                *(number(found[name], 3) for name in ("stp", "antt", "fairness")),
+                *("" if value is None else number(value, 3) for value in found),
                 _band_text(entry.error_band, comparison.gpu.name),
             ]
         )
@@ -192,10 +251,14 @@ def _band_text(band: validate.ErrorBand | None, gpu: str) -> str:
 
 def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
     streams = sorted(results[0].stream_runs, key=lambda run: -run.end_us)[:MOST_STREAMS]
-    spans = [{run.stream: f"{number(run.start_us)} – {number(run.end_us)}" for run in r.stream_runs} for r in results]
+    spans = [{run.stream: _span_text(run) for run in r.stream_runs} for r in results]
     rows = [[run.stream, *(span[run.stream] for span in spans)] for run in streams]
     columns = [Column("stream"), *(Column(result.policy, right=True) for result in results)]
-    return columns, rows, "Start and end of each stream, us"
+    return columns, rows, "Start and end of each stream, us, and its slowdown"
+
+
+def _span_text(run: StreamRun) -> str:
+    return f"{number(run.start_us)} – {number(run.end_us)}  {number(run.slowdown, 2)}x"
 
 
 def _latency_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
@@ -260,9 +323,10 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> None:
         for entry, name, row in zip(comparison.entries, names, content["results"], strict=True):
             (root / name).mkdir()
             _write_result(entry.result, root / name)
-            row |= {"folder": name, "notes": list(entry.result.notes), "metrics": metrics(entry.result)}
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-        (root / "results.json").write_text(text + "\n", encoding="utf-8")
+            if entry.restarted is not None:
+                _write_restarted(entry.restarted, root / name / "restart.csv")
+            row |= {"folder": name, "notes": list(entry.notes), "metrics": metrics(entry.result)}
+        (root / "results.json").write_text(json_text(content) + "\n", encoding="utf-8")
 
 
 def folder_names(policies: Sequence[str]) -> list[str]:
@@ -279,12 +343,18 @@ def _write_result(result: Result, folder: Path) -> None:
     kernel_columns = [column.name for column in fields(KernelRun)]
     rows = ([getattr(run, name) for name in kernel_columns] for run in result.kernel_runs)
     _write_csv(folder / "kernels.csv", kernel_columns, rows)
-    stream_columns = [*(column.name for column in fields(StreamRun)), "progress"]
+    stream_columns = [*(column.name for column in fields(StreamRun)), "slowdown"]
     rows = ([getattr(run, name) for name in stream_columns] for run in result.stream_runs)
     _write_csv(folder / "streams.csv", stream_columns, rows)
     _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
     gantt(result, folder / "gantt.png")
     occupancy(result, folder / "occupancy.png")
+
+
+def _write_restarted(result: Result, path: Path) -> None:
+    passes, progress = result.passes or {}, normalised_progress(result)
+    rows = ([name, result.makespan_us, count, progress[name]] for name, count in passes.items())
+    _write_csv(path, ["stream", "until_us", "passes", "normalised_progress"], rows)
 
 
 def _usage_rows(result: Result) -> Iterable[list[object]]:
@@ -303,6 +373,4 @@ def _usage_rows(result: Result) -> Iterable[list[object]]:
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
+        file.writelines(csv_text(columns, rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate
@@ -86,8 +86,8 @@ class StreamRun:
         priority: of the trace.
         release_us: its first request was released.
         start_us: its first block was placed, or its first copy or host work began.
-        end_us: its last operation ended.
-        solo_us: its makespan alone on the whole GPU, from release to end.
+        end_us: its last operation ended; where streams restart, for the first time.
+        solo_us: its makespan alone on the whole GPU, from release to end, once.
     """
 
     stream: str
@@ -98,10 +98,9 @@ class StreamRun:
     solo_us: float
 
     @property
-    def progress(self) -> float:
-        """Normalised progress: solo makespan over the time from release to end (waiting counts)."""
-        taken = self.end_us - self.release_us
-        return self.solo_us / taken if taken > 0 else 1.0
+    def slowdown(self) -> float:
+        """Time from release to end (waiting counts) over the solo makespan; 1 where that takes no time."""
+        return (self.end_us - self.release_us) / self.solo_us if self.solo_us > 0.0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +226,18 @@ class Usage:
 class Result:
     """One trace replayed on one GPU under one policy.
 
+    Where streams restart, a replay ends when each of them has ended once; `kernel_runs`, `operation_runs` and
+    `request_runs` are those that had ended by then.
+
     Attributes:
+        makespan_us: when the last operation ended; where streams restart, when each had ended once.
         notes: what a reader should know of how it came about.
         division: of an oracle, the division that it found, as a policy; else empty.
+        passes: where streams restart, how often each ran by then; None where they run once. A pass under way counts
+            by the share of its work that is done. Its work is that of its kernels, each weighted by its time alone
+            and done as far as its blocks are (those that still run, by what they have done), and the time of its
+            copies and host work.
+        serial_us: gives the makespan of the same under serial, run once; None where that is not known.
     """
 
     trace: str
@@ -244,6 +252,12 @@ class Result:
     usage: Usage
     notes: tuple[str, ...] = field(default=())
     division: str = ""
+    passes: Mapping[str, float] | None = None
+    serial_us: Callable[[], float] | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which has no kernels to replay serial with."""
+        return {**self.__dict__, "serial_us": None}
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
@@ -264,14 +278,14 @@ class Result:
 
     @cached_property
     def streams(self) -> pd.DataFrame:
-        """One row a stream, indexed by its name, columns as `StreamRun` and `progress`."""
+        """One row a stream, indexed by its name, columns as `StreamRun` and `slowdown`."""
         frame = _frame(StreamRun, self.stream_runs).set_index("stream")
-        frame["progress"] = [run.progress for run in self.stream_runs]
+        frame["slowdown"] = [run.slowdown for run in self.stream_runs]
         return frame
 
     @cached_property
     def metrics(self) -> Mapping[str, float]:
-        """STP, ANTT, fairness, utilisation and, with arrivals, latency percentiles; see `gpusim.metrics`."""
+        """Speedup, slowdowns, utilisation; STP, ANTT, fairness where streams restart; see `gpusim.metrics`."""
         from gpusim.metrics import metrics
 
         return metrics(self)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
+from gpusim.errors import one_line
+
 GAP = "  "  # between columns
 LEAST_WIDTH = 8  # characters that a narrowed column keeps
 
@@ -51,16 +53,31 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> str:
     """The table as aligned lines of text, never broken."""
-    cells = [[column.title for column in columns], *rows]
+    cells = [[one_line(cell) for cell in row] for row in ([column.title for column in columns], *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     lines = [_line(columns, row, widths) for row in cells]
     lines.insert(1, GAP.join("-" * width for width in widths))
-    return "\n".join([title, *lines] if title else lines)
+    return "\n".join([one_line(title), *lines] if title else lines)
+
+
+def print_line(text: str) -> None:
+    """Prints a line of text, whatever names are in it: nothing that a terminal would obey."""
+    print(one_line(text))
 
 
 def print_json(content: Any) -> None:
     """Prints JSON; a NaN or infinity in it is a defect and raises."""
-    print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+    print(json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """JSON, indented; what is not printable in it is escaped."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
+
+
+def _escaped(line: str) -> str:
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 def number(value: float, decimals: int = 1) -> str:
@@ -92,7 +109,7 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
     from rich.text import Text
 
     table = Table(
-        title=Text(title, style="bold") if title else None,
+        title=Text(one_line(title), style="bold") if title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, len(GAP) - 1, 0, 0),  # and the box has a blank between columns
@@ -102,12 +119,12 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
     )
     for column in columns:
         table.add_column(
-            Text(column.title),
+            Text(one_line(column.title)),
             justify="right" if column.right else "left",
             no_wrap=not column.narrow,
             overflow="fold" if column.narrow == "break" else "ellipsis",
             min_width=LEAST_WIDTH if column.narrow else None,
         )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(one_line(cell)) for cell in row))
     Console().print(table)

@@ -15,28 +15,48 @@ import gzip
 import io
 import json
 import os
-import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from gpusim.errors import InputError, quote
-from gpusim.files import atomic_write
+from gpusim.files import MAX_BYTES, atomic_write, decompressed, read_bytes
 
 FORMAT_VERSION = 1
-MAX_FILE_BYTES = 256 * 2**20  # of JSON text, after decompression
+# What a trace can have at most; `gpusim schema trace` gives the limit of every number with its unit.
+LEAST_DURATION_US = 1e-3  # of a kernel: 1 ns, what profilers count in
 MAX_DURATION_US = 1e9  # 17 minutes: far above any kernel, far below overflow
 MAX_BLOCKS = 2**31 - 1  # thread blocks of one launch
-MAX_BYTES = 10**15
+MAX_BLOCKS_PER_US = (
+    20_000  # ten a cycle at 2 GHz: a GPU starts less than one a cycle in each of its at most 12 GPCs [D]
+)
+MAX_TRAFFIC_BYTES = 10**15
 MAX_CYCLES = 1e12
 MAX_REQUESTS = 10**6
+LEAST_RATE_PER_S = 1e-3  # of requests: a mean gap of MAX_DURATION_US
+MAX_STREAMS = 4096  # 32 times the kernels that run at once on any GPU
+MAX_ALTERNATIVES = 1000
+MAX_LAUNCHES = 10**7  # of one replay, every request counted
 
-_A_TRACE = "a trace (.json or .json.gz)"
+# What the text of a trace can have, checked before it is parsed: parsing takes memory for every object and list.
+LEAST_BYTES_PER_GROUP = 16  # text for each object or list; the shortest kernels take 22
+FREE_GROUPS = 2**12  # brackets beyond that, such as those in names
+MAX_KEYS = 64  # of one object; a mix has 28
+
 _ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
 _STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
 _NAME_PATTERN = r"^[A-Za-z0-9_./-]+$"
@@ -86,7 +106,7 @@ class _Recurring(_Strict):
 _Waiting = Annotated[float | None, _about("warps/issue", ge=0, le=1e5)]
 _Cycles = Annotated[float | None, _about("SM cycles/block", ge=0, le=MAX_CYCLES)]
 _ActiveCycles = Annotated[float | None, _about("cycles", ge=0, le=MAX_CYCLES)]
-_Traffic = Annotated[float | None, _about("bytes/block", ge=0, le=MAX_BYTES)]
+_Traffic = Annotated[float | None, _about("bytes/block", ge=0, le=MAX_TRAFFIC_BYTES)]
 _Percent = Annotated[float | None, _about("%", ge=0, le=100)]
 
 
@@ -169,7 +189,7 @@ class KernelLaunch(_Recurring):
     name: Annotated[str, _text("kernel name as the profiler gives it", min_length=1, max_length=10_000)]
     grid: Annotated[
         tuple[Annotated[int, Field(ge=1, le=2**31 - 1)], _Extent, _Extent],
-        _about("thread blocks", "grid dimensions x, y, z"),
+        _about("thread blocks", f"grid dimensions x, y, z; at most {MAX_BLOCKS_PER_US} blocks a us of the duration"),
     ]
     block: Annotated[
         tuple[
@@ -188,7 +208,9 @@ class KernelLaunch(_Recurring):
     dynamic_shared_memory_bytes: Annotated[
         int, _about("bytes/block", "shared memory asked for at launch", ge=0, le=2**20)
     ] = 0
-    duration_us: Annotated[float, _about("us", "recorded duration, alone on the device", gt=0, le=MAX_DURATION_US)]
+    duration_us: Annotated[
+        float, _about("us", "recorded duration, alone on the device", ge=LEAST_DURATION_US, le=MAX_DURATION_US)
+    ]
     stream: Annotated[
         str,
         _text(
@@ -227,6 +249,15 @@ class KernelLaunch(_Recurring):
         if blocks > MAX_BLOCKS:
             raise _fault(f"has {blocks} thread blocks", f"at most {MAX_BLOCKS}")
         return grid
+
+    @field_validator("duration_us")
+    @classmethod
+    def _blocks_can_start(cls, duration_us: float, info: ValidationInfo) -> float:
+        x, y, z = info.data.get("grid", (1, 1, 1))
+        if x * y * z > MAX_BLOCKS_PER_US * max(1.0, duration_us):
+            problem = f"is {duration_us:g} for {x * y * z} thread blocks"
+            raise _fault(problem, f"at most {MAX_BLOCKS_PER_US} blocks in each us")
+        return duration_us
 
     @field_validator("block")
     @classmethod
@@ -274,12 +305,13 @@ class _Operation(_Strict):
     kind: Annotated[Literal["kernel", "convolution", "copy", "host"], _text("kind of operation")]
     depends_on: Annotated[
         tuple[str, ...],
+        FailFast(),
         _text("ids of operations that must end before this one starts, beside its stream's order"),
     ] = ()
 
     def launches(self) -> tuple[KernelLaunch, ...]:
         """The kernels this operation launches, in launch order; see `launch_waits` for their order."""
-        return ()
+        raise NotImplementedError(f"a {self.kind} does not say what it launches")
 
 
 class Kernel(_Operation):
@@ -305,8 +337,12 @@ class Copy(_Operation):
 
     kind: Annotated[Literal["copy"], _text("kind of operation")]
     direction: Annotated[Literal["h2d", "d2h", "d2d", "p2p"], _text("host to device, back, …")]
-    bytes: Annotated[int, _about("bytes", "bytes copied", ge=0, le=MAX_BYTES)]
+    bytes: Annotated[int, _about("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
     duration_us: Annotated[float, _about("us", "recorded duration, alone", ge=0, le=MAX_DURATION_US)]
+
+    def launches(self) -> tuple[KernelLaunch, ...]:
+        """None."""
+        return ()
 
 
 class Host(_Operation):
@@ -315,6 +351,10 @@ class Host(_Operation):
     kind: Annotated[Literal["host"], _text("kind of operation")]
     what: Annotated[Literal["allocation", "free", "other"], _text("kind of host work")]
     duration_us: Annotated[float, _about("us", "recorded duration", ge=0, le=MAX_DURATION_US)]
+
+    def launches(self) -> tuple[KernelLaunch, ...]:
+        """None."""
+        return ()
 
 
 class ConvolutionShape(_Recurring):
@@ -361,10 +401,12 @@ class ConvolutionAlgorithm(_Recurring):
         _text("name, such as IMPLICIT_PRECOMP_GEMM/TF32", pattern=_ID_PATTERN, max_length=200),
     ]
     workspace_bytes: Annotated[
-        int | None, _about("bytes", "device memory beside the tensors; absent if unknown", ge=0, le=MAX_BYTES)
+        int | None, _about("bytes", "device memory beside the tensors; absent if unknown", ge=0, le=MAX_TRAFFIC_BYTES)
     ] = None
     kernels: Annotated[
-        tuple[KernelLaunch, ...], _text("its kernels in launch order", json_schema_extra={"minItems": 1})
+        tuple[KernelLaunch, ...],
+        FailFast(),
+        _text("its kernels in launch order", json_schema_extra={"minItems": 1}),
     ]
 
     @field_validator("kernels")
@@ -383,7 +425,9 @@ class Convolution(_Operation):
     direction: Annotated[Literal["fwd", "bwd_data", "bwd_filter"], _text("forward, or gradient of input or filter")]
     selected: Annotated[ConvolutionAlgorithm, _text("the algorithm that replay runs")]
     alternatives: Annotated[
-        tuple[ConvolutionAlgorithm, ...], _text("other algorithms for the same shape and direction")
+        tuple[ConvolutionAlgorithm, ...],
+        FailFast(),
+        _text("other algorithms for the same shape and direction", max_length=MAX_ALTERNATIVES),
     ] = ()
 
     @property
@@ -414,8 +458,14 @@ class TimesArrivals(_Strict):
     kind: Annotated[Literal["times"], _text("kind of arrivals")]
     times_us: Annotated[
         tuple[Annotated[float, Field(ge=0, le=MAX_DURATION_US)], ...],
+        FailFast(),
         _about("us", "arrival times, ascending"),
     ]
+
+    @property
+    def requests(self) -> int:
+        """How many requests arrive."""
+        return len(self.times_us)
 
     @field_validator("times_us")
     @classmethod
@@ -432,9 +482,14 @@ class PoissonArrivals(_Strict):
     """Requests with exponential gaps; the seed makes them repeat."""
 
     kind: Annotated[Literal["poisson"], _text("kind of arrivals")]
-    rate_per_s: Annotated[float, _about("1/s", "mean rate", gt=0, le=1e9)]
+    rate_per_s: Annotated[float, _about("1/s", "mean rate", ge=LEAST_RATE_PER_S, le=1e9)]
     count: Annotated[int, _about("requests", "number of requests", ge=1, le=MAX_REQUESTS)]
     seed: Annotated[int, _text("seed of the random gaps", ge=0, le=2**63 - 1)]
+
+    @property
+    def requests(self) -> int:
+        """How many requests arrive."""
+        return self.count
 
 
 class LoopArrivals(_Strict):
@@ -442,6 +497,11 @@ class LoopArrivals(_Strict):
 
     kind: Annotated[Literal["loop"], _text("kind of arrivals")]
     count: Annotated[int, _about("requests", "number of requests", ge=1, le=MAX_REQUESTS)]
+
+    @property
+    def requests(self) -> int:
+        """How many requests arrive."""
+        return self.count
 
 
 Arrivals = Annotated[TimesArrivals | PoissonArrivals | LoopArrivals, Field(discriminator="kind")]
@@ -456,7 +516,7 @@ class Stream(_Strict):
 
     name: Annotated[str, _text("unique in the trace", pattern=_NAME_PATTERN, max_length=200)]
     priority: Annotated[int, _text("0 is the lowest", ge=0, le=1000)] = 0
-    operations: Annotated[tuple[Operation, ...], _text("operations in launch order")]
+    operations: Annotated[tuple[Operation, ...], FailFast(), _text("operations in launch order")]
     arrivals: Annotated[Arrivals | None, _text("when requests arrive; absent: once, at time 0")] = None
 
 
@@ -468,7 +528,9 @@ class Trace(_Strict):
     device: Annotated[str, _text("GPU it was recorded on, a name of `gpusim gpus`", min_length=1, max_length=200)]
     notes: Annotated[str, _text("where it came from, what was assumed or left out", max_length=10**5)] = ""
     streams: Annotated[
-        tuple[Stream, ...], _text("the streams, the first launched first", json_schema_extra={"minItems": 1})
+        tuple[Stream, ...],
+        FailFast(),
+        _text("the streams, the first launched first", max_length=MAX_STREAMS, json_schema_extra={"minItems": 1}),
     ]
 
     def operations(self) -> Iterator[Kernel | Convolution | Copy | Host]:
@@ -507,6 +569,7 @@ class Trace(_Strict):
     @model_validator(mode="after")
     def _sound(self) -> Trace:
         _check_names(self)
+        _check_launches(self)
         _check_dependencies(self)
         return self
 
@@ -525,7 +588,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     Raises:
         InputError: one line with the file, the place in it, what is wrong and what was expected.
     """
-    return parse_trace(_read(path), path)
+    return parse_trace(read_bytes(Path(path)), path)
 
 
 def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trace:
@@ -544,7 +607,7 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
 
 
 def trace_error(error: ValidationError, path: str | os.PathLike[str] | None = None) -> InputError:
-    """The first fault that pydantic found in a trace as a one-line InputError, with the count of the rest."""
+    """The first fault that pydantic found in a trace as a one-line InputError."""
     first = error.errors(include_url=False)[0]
     place, owner = _place(first["loc"])
     raised = first.get("ctx", {}).get("error")
@@ -555,9 +618,6 @@ def trace_error(error: ValidationError, path: str | os.PathLike[str] | None = No
         problem, expected = _explain(first, owner)
         if first["type"].startswith("union_tag"):
             place += ".kind"
-    more = error.error_count() - 1
-    if more:
-        problem += f" (and {more} more)"
     return InputError(None if path is None else Path(path), place, problem, expected)
 
 
@@ -584,6 +644,17 @@ def _check_names(trace: Trace) -> None:
             ids[operation.id] = place
     if not ids:
         raise _fault("has 0 operations", "at least one operation", "streams")
+
+
+def _check_launches(trace: Trace) -> None:
+    """Refuse more kernel launches than a replay can keep."""
+    launches = sum(
+        (1 if stream.arrivals is None else stream.arrivals.requests)
+        * sum(len(operation.launches()) for operation in stream.operations)
+        for stream in trace.streams
+    )
+    if launches > MAX_LAUNCHES:
+        raise _fault(f"launch {launches} kernels, all requests counted", f"at most {MAX_LAUNCHES}", "streams")
 
 
 class _Node(NamedTuple):
@@ -671,23 +742,17 @@ def _cycle(nodes: Sequence[_Node], waiting: Sequence[int], start: int) -> list[i
 # ---- reading a file
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(Path(path), "", f"cannot be read ({reason})", _A_TRACE) from None
-
-
 def _text_of(data: bytes, source: Path | None) -> str:
     """The JSON text of a file's bytes."""
     if data[:2] == b"\x1f\x8b" or (source is not None and source.suffix == ".gz"):
-        data = _gunzip(data, source)
-    if len(data) > MAX_FILE_BYTES:
-        raise InputError(source, "", "is too large", f"at most {MAX_FILE_BYTES} bytes of JSON")
+        data = decompressed(data, source)
+    if len(data) > MAX_BYTES:
+        raise InputError(source, "", "is too large", f"at most {MAX_BYTES:,} bytes of JSON")
     if not data.strip():
         raise InputError(source, "", "is empty", "a trace in JSON")
+    if data.count(b"{") + data.count(b"[") > FREE_GROUPS + len(data) // LEAST_BYTES_PER_GROUP:
+        problem = f"has more than one object or list in {LEAST_BYTES_PER_GROUP} bytes"
+        raise InputError(source, "", problem, "a trace in JSON")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -695,30 +760,39 @@ def _text_of(data: bytes, source: Path | None) -> str:
         raise InputError(source, "", problem, "a trace in JSON, UTF-8 or gzip of it") from None
 
 
-def _gunzip(data: bytes, source: Path | None) -> bytes:
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            return file.read(MAX_FILE_BYTES + 1)
-    except EOFError:
-        raise InputError(source, "", "gzip data is cut short", "a complete gzip file") from None
-    except (OSError, zlib.error) as error:
-        problem = "is not valid gzip (" + str(error).replace("\n", " ") + ")"
-        raise InputError(source, "", problem, "a gzip file, or JSON named without .gz") from None
-
-
 def _check_json(text: str, source: Path | None) -> None:
-    """Refuse what is not JSON, duplicate keys (JSON readers drop one silently) and another version."""
-    repeated: list[tuple[dict[str, Any], str]] = []
+    """Refuse what is not JSON, duplicate keys (JSON readers drop one silently) and another version.
+
+    Nothing of the content is kept but the outermost object: a long trace is a hundred times as large when read.
+    """
+    outermost: dict[str, Any] = {}
+    repeated = False
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs) and not repeated:
-            key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-            repeated.append((found, key))
-        return found
+        nonlocal outermost, repeated
+        outermost = dict(pairs)
+        repeated |= len(outermost) != len(pairs)
+        return _AN_OBJECT
 
+    content = _parsed(text, source, unique)
+    if repeated:
+        _refuse_repeated(text, source)
+    if content is not _AN_OBJECT:
+        raise InputError(source, "", f"is {_show(content)}", "an object with version, name, device, …")
+    if "version" not in outermost:
+        raise InputError(source, "version", "missing", f"{FORMAT_VERSION}, the version of the trace format")
+    version = outermost["version"]
+    if type(version) is not int or version != FORMAT_VERSION:
+        expected = f"{FORMAT_VERSION}, the only trace format this gpusim reads"
+        raise InputError(source, "version", f"is {_show(version)}", expected)
+
+
+_AN_OBJECT: dict[str, Any] = {}  # stands for every object that is not kept
+
+
+def _parsed(text: str, source: Path | None, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
     try:
-        content = json.loads(text, object_pairs_hook=unique)
+        return json.loads(text, object_pairs_hook=hook)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
         raise InputError(source, place, f"is not JSON ({error.msg})", "a trace in JSON") from None
@@ -726,17 +800,24 @@ def _check_json(text: str, source: Path | None) -> None:
         raise InputError(source, "", "is nested too deeply", "a trace in JSON") from None
     except ValueError:
         raise InputError(source, "", "has a number with too many digits", "a trace in JSON") from None
-    if repeated:
-        owner, key = repeated[0]
-        raise InputError(source, _find(content, owner), f"key {_show(key)} given twice", "each key once")
-    if not isinstance(content, dict):
-        raise InputError(source, "", f"is {_show(content)}", "an object with version, name, device, …")
-    if "version" not in content:
-        raise InputError(source, "version", "missing", f"{FORMAT_VERSION}, the version of the trace format")
-    version = content["version"]
-    if type(version) is not int or version != FORMAT_VERSION:
-        expected = f"{FORMAT_VERSION}, the only trace format this gpusim reads"
-        raise InputError(source, "version", f"is {_show(version)}", expected)
+
+
+def _refuse_repeated(text: str, source: Path | None) -> NoReturn:
+    """Name the first object to end that has a key twice, and where it is."""
+    repeated: list[tuple[dict[str, Any], str]] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(pairs) > MAX_KEYS:
+            raise InputError(source, "", f"has an object of {len(pairs)} keys", f"at most {MAX_KEYS}")
+        found = dict(pairs)
+        if len(found) != len(pairs) and not repeated:
+            key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            repeated.append((found, key))
+        return found
+
+    content = _parsed(text, source, unique)
+    owner, key = repeated[0]
+    raise InputError(source, _find(content, owner), f"key {_show(key)} given twice", "each key once")
 
 
 def _find(content: Any, wanted: Any) -> str:
@@ -879,14 +960,17 @@ def _gzip(data: bytes) -> bytes:
     return buffer.getvalue()
 
 
+_line = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
 def _layout(value: Any, indent: str = "", width: int = 110) -> str:
     """JSON that a person can read: what fits on a line stays on one, the rest is broken and indented."""
-    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    line = _line(value)
     if len(indent) + len(line) <= width or not isinstance(value, dict | list) or not value:
         return line
     inner = indent + "  "
     if isinstance(value, dict):
-        items = [f"{json.dumps(key)}: {_layout(item, inner, width)}" for key, item in value.items()]
+        items = [f"{_line(key)}: {_layout(item, inner, width)}" for key, item in value.items()]
         opening, closing = "{", "}"
     else:
         items = [_layout(item, inner, width) for item in value]

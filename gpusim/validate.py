@@ -8,7 +8,6 @@ describe the condition reach a prediction.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from gpusim.errors import InputError
 from gpusim.files import atomic_write
 from gpusim.gpu import load_gpu
 from gpusim.io.dataset import Dataset, Row, number_in
+from gpusim.io.spreadsheet import csv_text
 from gpusim.policies.base import Grant, Partition, Policy, View
 from gpusim.policies.hardware import Leftover, Serial
 from gpusim.progress import tracked
@@ -562,10 +562,8 @@ def _regret(rows: Sequence[Scored]) -> float:
 def write_rows(rows: Sequence[Scored], path: Path) -> None:
     """Write ``experiment,key,predicted_ms,measured_ms``, whole or not at all."""
     with atomic_write(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("experiment", "key", "predicted_ms", "measured_ms"))
-        for row in rows:
-            writer.writerow((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}"))
+        cells = ((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}") for row in rows)
+        file.writelines(csv_text(("experiment", "key", "predicted_ms", "measured_ms"), cells))
 
 
 # ---- what a replay says of itself ---------------------------------------------------------------------------------

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import gpusim.engine.core as used_core
+from gpusim.engine import compiled
+from gpusim.engine import core as used_core
 
 Mix = tuple[tuple[int, int], ...]
 Rates = Callable[[Mix], Sequence[float]]
@@ -19,17 +17,11 @@ Rates = Callable[[Mix], Sequence[float]]
 @cache
 def plain_core() -> ModuleType:
     """core.py itself, whether or not a compiled one stands beside it."""
-    path = Path(used_core.__file__).parent / "core.py"
-    spec = importlib.util.spec_from_file_location("gpusim_plain_core", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpusim_plain_core"] = module
-    spec.loader.exec_module(module)
-    return module
+    return compiled.plain_core("gpusim_plain_core")
 
 
 def is_compiled() -> bool:
-    return not str(used_core.__file__).endswith(".py")
+    return not compiled.is_plain(used_core)
 
 
 def cores() -> list[ModuleType]:

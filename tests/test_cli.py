@@ -88,6 +88,7 @@ def test_replay_json(capsys: Capture) -> None:
     assert list(content) == ["trace", "gpu", "results"]
     assert (content["trace"], content["gpu"]) == ("spaa20_table1", "k40c")
     keys = ["policy", "makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", "error_band", "streams"]
+    keys.append("slowdowns")
     assert all(list(row) == keys for row in content["results"])
     spans = [row["makespan_us"] for row in content["results"]]
     assert spans == sorted(spans)
@@ -96,7 +97,8 @@ def test_replay_json(capsys: Capture) -> None:
     for row in content["results"]:
         assert row["speedup_vs_serial"] == serial["makespan_us"] / row["makespan_us"]
         assert row["error_band"] is None or set(row["error_band"]) == {"experiment", "mape_percent"}
-        assert list(row["streams"]) == ["3x3", "5x5"]
+        assert list(row["streams"]) == list(row["slowdowns"]) == ["3x3", "5x5"]
+        assert (row["stp"], row["antt"], row["fairness"]) == (None, None, None)  # without --restart
         assert max(span["end_us"] for span in row["streams"].values()) == row["makespan_us"]
 
 
@@ -119,11 +121,11 @@ def test_replay_table(capsys: Capture) -> None:
     lines = captured.out.splitlines()
     assert captured.err == ""  # no progress where nobody watches
     assert lines[0] == "spaa20_table1 on k40c (NVIDIA Tesla K40c): 2 streams, 2 operations, 2 kernels"
-    assert lines[2].split() == ["policy", "makespan", "us", "speedup", "STP", "ANTT", "fairness", "how", "wrong"]
+    assert lines[2].split() == ["policy", "makespan", "us", "speedup", "how", "wrong"]
     assert lines[4].startswith("leftover") and lines[5].startswith("serial")
     assert lines[5].split()[2] == "1.000x"
     assert lines[5].endswith("never validated")
-    assert "Start and end of each stream, us" in lines
+    assert "Start and end of each stream, us, and its slowdown" in lines
     assert "What waiting and sharing cost each kernel under leftover, us" in lines
     assert not any(line != line.rstrip() for line in lines)
 
@@ -149,7 +151,7 @@ def test_tables_fit_the_terminal(width: int, capsys: Capture, monkeypatch: pytes
     lines = unstyled(capsys.readouterr().out).splitlines()
     assert max(len(line) for line in lines[1:]) <= width
     titles = [line for line in lines if line.startswith("stream ")]
-    assert (len(titles) == 1) == (width >= 100)
+    assert (len(titles) == 1) == (width >= 200)
     assert "warped-slicer" in " ".join(titles)
     assert cli.main(["gpus"]) == 0
     assert max(len(line) for line in unstyled(capsys.readouterr().out).splitlines()) <= width
@@ -257,7 +259,12 @@ def test_out_holds_everything(tmp_path: Path, capsys: Capture) -> None:
     written = json.loads((tmp_path / "out" / "results.json").read_text())
     row = written["results"][0]
     assert row["folder"] == "leftover"
-    assert row["metrics"]["stp"] == row["stp"]
+    assert row["metrics"]["speedup"] == row["speedup_vs_serial"]
+    assert "stp" not in row["metrics"]
+    streams = (tmp_path / "out" / "leftover" / "streams.csv").read_text().splitlines()
+    assert streams[0].endswith(",solo_us,slowdown")
+    slowdowns = {line.split(",")[0]: float(line.split(",")[-1]) for line in streams[1:]}
+    assert slowdowns == row["slowdowns"]
     assert 0.0 < row["metrics"]["utilisation[registers]"] <= 1.0
     del row["folder"], row["notes"], row["metrics"]
     assert written == printed

@@ -15,7 +15,7 @@ from gpusim import InputError
 from gpusim import replay as replayed
 from gpusim.engine.replay import Kernels, solo_makespans
 from gpusim.policies.base import Eviction, Grant, Partition, Policy, View
-from gpusim.trace import LoopArrivals, TimesArrivals
+from gpusim.trace import KernelLaunch, LoopArrivals, TimesArrivals, _Operation
 
 
 def test_one_kernel_runs_in_waves_after_its_launch() -> None:
@@ -322,4 +322,19 @@ def test_alone_means_without_the_others_and_what_they_hold_up() -> None:
     solo = solo_makespans(made, gpu, Kernels(gpu, gpu))
     assert {name: round(us, 6) for name, us in solo.items()} == {"a": 21.0, "b": 24.0, "c": 8.0}
     result = replayed(made, gpu)
-    assert result.stream_runs[1].progress == pytest.approx(24.0 / 42.0)
+    assert result.stream_runs[1].slowdown == pytest.approx(42.0 / 24.0)
+
+
+def test_an_operation_of_an_unknown_kind_is_not_free() -> None:
+    class Barrier(_Operation):
+        """Says nothing of kernels."""
+
+    class Silent(_Operation):
+        def launches(self) -> tuple[KernelLaunch, ...]:
+            return ()
+
+    for kind, error in ((Barrier, NotImplementedError), (Silent, AssertionError)):
+        unknown = kind.model_construct(id="x", kind="barrier", depends_on=())
+        made = trace(stream("a").model_copy(update={"operations": (unknown,)}))
+        with pytest.raises(error):
+            replayed(made, tiny(), "serial")

@@ -199,7 +199,7 @@ def test_a_replaced_recalled_limit_counts_by_its_own_word(tmp_path: Path) -> Non
             "l2_bytes: 200000000000 is above memory_bytes",
         ),
         ("value = 4600", "value = 4801", "model.dram_sustained_gb_per_s: 4801 is above dram_bandwidth"),
-        ("value = 4600", "value = -1", "model.dram_sustained_gb_per_s: has -1; expected greater than 0"),
+        ("value = 4600", "value = -1", "model.dram_sustained_gb_per_s: has -1; expected greater than or equal to 0.1"),
         (
             "launch_latency_us",
             "launch_latency_ms",

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.metrics import latencies_us, metrics, percentile, sharing, utilisation
+from gpusim.metrics import (
+    geometric_mean,
+    largest_slowdown,
+    latencies_us,
+    metrics,
+    percentile,
+    sharing,
+    speedup,
+    utilisation,
+)
 from gpusim.result import USES, RequestRun, Result, StreamRun, Usage
 
 
@@ -32,41 +42,65 @@ def result(streams: tuple[StreamRun, ...], **other: object) -> Result:
     return replace(empty, **other)  # type: ignore[arg-type]
 
 
-def test_two_streams_by_hand() -> None:
-    """Progress 1/2 and 1/4: STP 3/4, ANTT (2 + 4)/2, fairness 1/2."""
-    found = metrics(result((stream("a", end_us=20.0, solo_us=10.0), stream("b", end_us=40.0, solo_us=10.0))))
-    assert found["stp"] == 0.75
-    assert found["antt"] == 3.0
-    assert found["fairness"] == 0.5
-    assert found["makespan_us"] == 40.0
-    assert found["progress[a]"] == 0.5
-    assert found["progress[b]"] == 0.25
+def test_streams_that_run_once_by_hand() -> None:
+    """Slowdowns 2 and 4, of which the largest is 4; neither STP nor speedup without what they take."""
+    once = result((stream("a", end_us=20.0, solo_us=10.0), stream("b", end_us=40.0, solo_us=10.0)))
+    found = metrics(once)
+    assert list(found)[:3] == ["makespan_us", "slowdown[a]", "slowdown[b]"]
+    assert (found["makespan_us"], found["slowdown[a]"], found["slowdown[b]"]) == (40.0, 2.0, 4.0)
+    assert largest_slowdown(once) == 4.0
+    assert not {"stp", "antt", "fairness", "speedup"} & set(found)
+    assert metrics(replace(once, serial_us=lambda: 60.0))["speedup"] == 1.5
 
 
-def test_time_counts_from_release() -> None:
-    found = sharing(result((stream("a", end_us=130.0, solo_us=10.0, release_us=110.0),)))
-    assert found == {"stp": 0.5, "antt": 2.0, "fairness": 1.0}
+def test_slowdown_counts_from_release() -> None:
+    assert stream("a", end_us=130.0, solo_us=10.0, release_us=110.0).slowdown == 2.0
+    assert stream("a", end_us=7.0, solo_us=7.0).slowdown == 1.0
+
+
+def test_nothing_slows_down_what_takes_no_time() -> None:
+    assert stream("idle", end_us=5.0, solo_us=0.0).slowdown == 1.0
+    assert largest_slowdown(result(())) == 1.0
+
+
+def test_streams_that_restart_by_hand() -> None:
+    """In 40 us a runs 2 passes of 10, b 1 of 10: progress 1/2 and 1/4, STP 3/4, ANTT (2 + 4)/2, fairness 1/2."""
+    runs = (stream("a", end_us=20.0, solo_us=10.0), stream("b", end_us=40.0, solo_us=10.0))
+    found = metrics(result(runs, passes={"a": 2.0, "b": 1.0}))
+    assert list(found)[:6] == ["makespan_us", "stp", "antt", "fairness", "progress[a]", "progress[b]"]
+    assert (found["stp"], found["antt"], found["fairness"]) == (0.75, 3.0, 0.5)
+    assert (found["progress[a]"], found["progress[b]"]) == (0.5, 0.25)
 
 
 def test_alone_is_one() -> None:
-    assert sharing(result((stream("a", end_us=7.0, solo_us=7.0),))) == {"stp": 1.0, "antt": 1.0, "fairness": 1.0}
+    assert sharing({"a": 1.0}) == {"stp": 1.0, "antt": 1.0, "fairness": 1.0}
 
 
-def test_stream_without_work_is_left_out() -> None:
-    runs = (stream("a", end_us=20.0, solo_us=10.0), stream("idle", end_us=0.0, solo_us=0.0))
-    assert sharing(result(runs)) == {"stp": 0.5, "antt": 2.0, "fairness": 1.0}
-    assert sharing(result((stream("idle", end_us=5.0, solo_us=0.0),))) == {"stp": 0.0, "antt": 1.0, "fairness": 1.0}
+def test_who_makes_no_progress_has_no_fairness() -> None:
+    assert sharing({"a": 1e-4})["antt"] == pytest.approx(1e4)
+    assert sharing({"a": 0.5, "b": 0.0}) == {"stp": 0.5, "antt": inf, "fairness": 0.0}
 
 
-@given(st.lists(st.tuples(st.floats(1.0, 1e6), st.floats(1.0, 1e3)), min_size=1, max_size=6))
-def test_bounds(pairs: list[tuple[float, float]]) -> None:
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=6))
+def test_bounds(shares: list[float]) -> None:
     """No stream runs faster than alone, so STP <= K, ANTT >= 1, fairness in (0, 1]; STP x ANTT >= K (means)."""
-    runs = tuple(stream(f"s{i}", solo * stretch, solo) for i, (solo, stretch) in enumerate(pairs))
-    found = sharing(result(runs))
-    assert 0.0 < found["stp"] <= len(runs) * (1 + 1e-12)
+    found = sharing({f"s{i}": share for i, share in enumerate(shares)})
+    assert 0.0 < found["stp"] <= len(shares) * (1 + 1e-12)
     assert found["antt"] >= 1.0 - 1e-12
     assert 0.0 < found["fairness"] <= 1.0
-    assert found["stp"] * found["antt"] >= len(runs) * (1 - 1e-9)
+    assert found["stp"] * found["antt"] >= len(shares) * (1 - 1e-9)
+
+
+def test_speedup_of_what_takes_no_time_is_1() -> None:
+    assert speedup(30.0, 20.0) == 1.5
+    assert speedup(30.0, 0.0) == 1.0
+    assert speedup(3e-4, 1e-4) == pytest.approx(3.0)
+
+
+def test_geometric_mean() -> None:
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+    assert geometric_mean([5.0]) == pytest.approx(5.0)
+    assert geometric_mean([0.0, 8.0]) == 0.0
 
 
 def test_utilisation_is_the_mean_over_sms_and_makespan() -> None:
@@ -85,6 +119,9 @@ def test_utilisation_is_the_mean_over_sms_and_makespan() -> None:
 
 def test_nothing_used_without_time() -> None:
     assert utilisation(result(())) == dict.fromkeys(USES, 0.0)
+    short = result((stream("a", end_us=1e-4, solo_us=1e-4),), usage=Usage(1e-4, (((1.0,) * 6,),)))
+    assert utilisation(short) == dict.fromkeys(USES, 1.0)
+    assert utilisation(result((), usage=Usage(1.0, (((1.0,) * 6,),)))) == dict.fromkeys(USES, 0.0)
 
 
 def test_latencies_of_streams_with_arrivals() -> None:
@@ -104,12 +141,16 @@ def test_latencies_of_streams_with_arrivals() -> None:
     assert found["latency_p95_us[web]"] == found["latency_p99_us[web]"] == 3.0
     assert found["latency_p50_us[late]"] == 4.0
     assert not any("plain" in name for name in found if name.startswith("latency"))
+    burst = (RequestRun("plain", 0, 0.0, 0.0, 9.0), RequestRun("plain", 1, 0.0, 9.0, 18.0))
+    assert latencies_us(result((streams[2],), request_runs=burst)) == {"plain": [9.0, 18.0]}
+    assert latencies_us(replace(run, passes={"web": 3.0, "late": 1.0, "plain": 1.0})) == {}  # passes, no arrivals
 
 
 def test_percentile_is_the_nearest_rank() -> None:
     values = [float(value) for value in range(1, 101)]
     assert [percentile(values, percent) for percent in (50, 95, 99, 100)] == [50.0, 95.0, 99.0, 100.0]
     assert percentile([5.0], 1) == 5.0
+    assert percentile([float(value) for value in range(1, 1001)], 99) == 990.0
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.integers(1, 100))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import gpusim
 from gpusim.errors import InputError
 from gpusim.gpu import GPU, compute_capabilities, load_gpu, sm_limits
-from gpusim.occupancy import Occupancy, exceeded, fits, footprint, occupancy
+from gpusim.occupancy import Footprint, Occupancy, exceeded, fits, footprint, occupancy
 
 H200 = load_gpu("h200")
 K40C = load_gpu("k40c")
@@ -141,6 +141,21 @@ def test_mixed_residents_are_summed() -> None:
     assert exceeded(H200, [(footprint(H200, 512, 40, 0), 3), (footprint(H200, 32, 160, 0), 1)]) == "registers"
     assert exceeded(H200, [(wide, 1), (narrow, 3)]) == "shared_memory"
     assert exceeded(H200, [(footprint(H200, 32, 0, 0), 33)]) == "blocks"
+
+
+@pytest.mark.parametrize(
+    ("block", "count", "resource"),
+    [
+        (footprint(H200, 512, 0, 0), 4, "warps"),  # 4 x 16 = 64 warps
+        (footprint(H200, 256, 64, 0), 4, "registers"),  # 4 x 8 x 2048 = 65,536 registers, 32 warps
+        (footprint(H200, 32, 0, 115_712), 2, "shared_memory"),  # 2 x (115,712 + 1024) = 233,472 bytes
+        (footprint(H200, 32, 0, 0), 32, "blocks"),
+    ],
+)
+def test_an_exact_fit_fits(block: Footprint, count: int, resource: str) -> None:
+    assert exceeded(H200, [(block, count)]) is None
+    assert exceeded(H200, [(block, count - 1), (block, 1)]) is None
+    assert exceeded(H200, [(block, count), (block, 1)]) == resource
 
 
 CAPABILITIES = st.sampled_from(compute_capabilities()).map(of_capability)

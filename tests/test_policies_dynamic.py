@@ -10,18 +10,19 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import traces
+from views import kernel, view_of
 
 from gpusim import load_gpu, load_trace
 from gpusim.engine.replay import Kernels, replay, solo_makespans
 from gpusim.errors import InputError
 from gpusim.occupancy import Footprint
-from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.base import Grant, Partition, Policy, View
 from gpusim.policies.cd_search import Walk
 from gpusim.policies.inference import critical_sms, occupancy_together, sms_wanted
 from gpusim.policies.maestro import INTRA, SPATIAL, Config, Search, moved_counts, neighbours
 from gpusim.policies.memory import fair_shares
 from gpusim.policies.registry import policy_from
-from gpusim.policies.smk import context_switch_us, drf, evicted
+from gpusim.policies.smk import context_us, drf, evicted
 from gpusim.result import Result
 from gpusim.trace import Kernel, KernelLaunch, Stream, TimesArrivals, Trace
 
@@ -242,56 +243,19 @@ def test_drf_goes_on_with_the_others() -> None:
     assert drf([(1, 0, 0, 1), (1, 0, 0, 1)], (100, 1, 1, 32), [2, 9]) == [2, 9]
 
 
-def kernel(number: int, **changes: object) -> KernelView:
-    """A kernel of 128 threads with 128 registers each and 16 KiB of shared memory; 4 blocks fit an SM."""
-    usual: dict[str, object] = {
-        "stream": f"s{number}",
-        "stream_index": number,
-        "internal": False,
-        "priority": 0,
-        "name": "k",
-        "blocks": 1000,
-        "waiting": 1000,
-        "resident": 0,
-        "footprint": Footprint(warps=4, registers=16384, shared_memory_bytes=17408),
-        "blocks_per_sm": 4,
-        "ready_us": 0.0,
-        "started": True,
-        "solo_us": 100.0,
-        "bound_by": "fma",
-        "dram_load": 0.1,
-    }
-    return KernelView(id=number, **(usual | changes))  # type: ignore[arg-type]
-
-
-def view_of(*kernels: KernelView, residents: Mapping[int, list[int]] | None = None) -> View:
-    held = residents or {}
-    return View(
-        now_us=0.0,
-        gpu=H200,
-        kernels=kernels,
-        streams=tuple(k.stream for k in kernels),
-        residents=lambda number: held.get(number, [0] * H200.sm_count),
-        solo_rate=lambda number, blocks, sms=None: float(blocks),
-        mix_rates=lambda mix, sms=None: [float(blocks) for _, blocks in mix],
-        blocks_done=lambda number: 0,
-        progress=lambda number: [0.0] * H200.sm_count,
-    )
-
-
 def test_smk_takes_off_only_what_the_newcomer_lacks() -> None:
     full = [4] * H200.sm_count
     view = view_of(kernel(0, resident=4 * H200.sm_count), kernel(1, waiting=3), residents={0: full})
     found = evicted(view, [2, 2], [True, True])
     assert [(e.kernel, e.sm, e.blocks) for e in found] == [(0, 0, 2), (0, 1, 1)]  # 3 blocks: 2 on the first SM, then 1
-    assert found[0].cost_us == context_switch_us(view.kernels[0], H200)
+    assert found[0].cost_us == context_us(view.kernels[0], H200)
     assert evicted(view, [2, 2], [True, False]) == []
 
 
 def test_the_cost_of_a_context_switch() -> None:
     held = 16384 * 4 + 17408
     per_sm = H200.model.dram_sustained_gb_per_s * 1e3 / H200.sm_count
-    assert context_switch_us(kernel(0), H200) == pytest.approx(2 * held / per_sm)
+    assert context_us(kernel(0), H200) == pytest.approx(held / per_sm)
 
 
 def test_reef_stacks_blocks_on_as_few_sms_as_hold_as_many_layers() -> None:

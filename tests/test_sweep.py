@@ -5,17 +5,18 @@ from __future__ import annotations
 import csv
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from executors import Here
 
-from gpusim import cli, load_gpu, load_trace
+from gpusim import cli, fingerprint, load_gpu, load_trace
 from gpusim import replay as replayed
 from gpusim.errors import InputError
-from gpusim.sweep import compute, picture, summary
+from gpusim.io.spreadsheet import original
+from gpusim.sweep import compute, picture, run, summary
 from gpusim.sweep.experiment import load_experiment
 from gpusim.sweep.run import Swept, label_names, points, sweep
 from gpusim.sweep.table import read_rows
@@ -137,6 +138,10 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
         ('traces = ["{t}"]\npolicies = ["serial"]\nseed = [1]', "seed: unknown key; expected no such key here"),
         ('traces = ["{t}"]\npolicies = ["serial"]\nworkload = "all"', "workload: has 'all'; expected 'trace', "),
         ('traces = "{t}"\npolicies = ["serial"]', "traces: has "),
+        (
+            'traces = ["{t}"]\npolicies = ["leftover:first=5\\nx"]',
+            "policies[0]: is 'leftover:first=5\\nx'; expected text that can be printed on a line",
+        ),
         ('traces = ["."]\npolicies = ["serial"]', "traces[0]: '.' matches no file; expected traces, "),
         ('traces = ["{t}"]\npolicies = [1]', "policies[0]: is 1; expected a text or a table"),
         (
@@ -228,14 +233,66 @@ def test_identity_changes_with_whatever_changes_the_result(tmp_path: Path, monke
         identity(more='gpus = ["mine.toml"]'),
         identity(more="[parameters]\nsm_count = 16"),
         identity(more='workload = "stream-pairs"'),
+        identity(more="restart = true"),
     ]
     assert identity() == base
     assert len({base, *others}) == len(others) + 1
     assert identity(more="[parameters]\nsm_count = 15") == base
-    compute.model_version.cache_clear()
-    monkeypatch.setattr(compute, "MODEL", (*compute.MODEL, "errors.py"))
+    monkeypatch.setattr(run, "model_version", lambda: "another")
     assert identity() not in {base, *others}
-    compute.model_version.cache_clear()
+
+
+def test_identity_covers_the_gpu_that_a_trace_was_recorded_on(tmp_path: Path) -> None:
+    """What a recording fits to depends on the GPU it was made on, wherever it is replayed."""
+    load_trace(TABLE_1).model_copy(update={"device": "mine"}).save(tmp_path / "t.json")
+    path = written(
+        tmp_path, 'traces = ["t.json"]\ngpus = ["mine.toml"]\npolicies = ["serial"]\n[parameters]\nsm_count = 30\n'
+    )
+    k40c = (ROOT / "gpus" / "k40c.toml").read_text()
+    found = []
+    for sms, tflops in ((15, "5.04"), (10, "3.36")):
+        text = k40c.replace("sm_count = { value = 15", f"sm_count = {{ value = {sms}").replace("5.04", tflops)
+        (tmp_path / "mine.toml").write_text(text)
+        (point,) = points(load_experiment(path))
+        assert point.task is not None and point.task.device.sm_count == sms
+        found.append(point)
+    assert found[0].task.gpu == found[1].task.gpu, "replayed on the same"
+    assert compute.compute(found[0].task).figures != compute.compute(found[1].task).figures
+    assert found[0].identity != found[1].identity
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("model", "another"),
+        ("trace", compute.Packed(b"", "another")),
+        ("kind", "operation-pairs"),
+        ("names", ("a", "b")),
+        ("device", load_gpu("a100-40")),
+        ("gpu", load_gpu("a100-40")),
+        ("source", "another"),
+        ("restart", True),
+        ("seed", 1),
+    ],
+)
+def test_identity_is_another_for_each_part_of_a_task(tmp_path: Path, field: str, other: object) -> None:
+    (point, *_) = points(load_experiment(small(tmp_path)))
+    assert point.task is not None
+    changed = replace(point.task, **{field: other})
+    assert run.identity(changed, "leftover") != run.identity(point.task, "leftover") == point.identity
+    assert run.identity(point.task, "leftover:first=a") != point.identity
+
+
+def test_identity_names_every_part_of_a_task_but_where_its_code_is() -> None:
+    """A part that is added to a task has to be added to the test above, too."""
+    parts = {field.name for field in fields(compute.Task)}
+    assert parts == {
+        "identity", "model", "trace", "kind", "restart", "names", "device", "gpu", "policy", "source", "seed",
+    }  # fmt: skip
+
+
+def test_the_models_sources_are_those_that_a_point_is_computed_with() -> None:
+    assert compute.model_version() == fingerprint.sources("gpusim.sweep.compute", "gpusim.policies")
 
 
 def test_identity_of_a_users_policy_is_that_of_its_file(tmp_path: Path) -> None:
@@ -259,8 +316,9 @@ def test_a_worker_with_other_sources_says_so(tmp_path: Path) -> None:
 # ---- the table
 
 
-def test_figures_are_those_of_a_replay(tmp_path: Path) -> None:
-    path = small(tmp_path, "seeds = [3]\n[parameters]\nsm_count = 30\n")
+@pytest.mark.parametrize("restart", [False, True])
+def test_figures_are_those_of_a_replay(tmp_path: Path, restart: bool) -> None:
+    path = small(tmp_path, f"restart = {str(restart).lower()}\nseeds = [3]\n[parameters]\nsm_count = 30\n")
     swept(path)
     rows = read_rows(tmp_path / "experiment.csv")
     assert [row["trace"] for row in rows] == [PAIR.name.removesuffix(".json.gz")] * 2 + ["spaa20_table1"] * 2
@@ -271,9 +329,10 @@ def test_figures_are_those_of_a_replay(tmp_path: Path) -> None:
         serial = replayed(load_trace(file), gpu, "serial", seed=3)
         assert float(row["makespan_us"]) == result.makespan_us
         assert float(row["speedup_vs_serial"]) == serial.makespan_us / result.makespan_us
-        assert float(row["stp"]) == result.metrics["stp"]
-        assert float(row["antt"]) == result.metrics["antt"]
-        assert float(row["fairness"]) == result.metrics["fairness"]
+        assert float(row["largest_slowdown"]) == max(run.slowdown for run in result.stream_runs)
+        again = replayed(load_trace(file), gpu, row["policy"], seed=3, restart=True)
+        for name in ("stp", "antt", "fairness"):
+            assert row[name] == (str(again.metrics[name]) if restart else "")
         assert float(row["utilisation_dram"]) == result.metrics["utilisation[dram]"]
 
 
@@ -391,7 +450,7 @@ def test_parquet_holds_what_csv_holds(tmp_path: Path) -> None:
     assert list(wide.columns) == list(plain.columns)
     for column in compute.FIGURES:
         assert wide[column].dtype == "float64" and wide[column].equals(plain[column])
-    assert list(wide["error"].fillna("")) == list(plain["error"].fillna(""))
+    assert list(wide["error"].fillna("")) == [original(text) for text in plain["error"].fillna("")]
 
 
 def test_traces_of_a_users_gpu(tmp_path: Path) -> None:
@@ -429,9 +488,12 @@ def test_a_policy_that_exits_or_cannot_even_be_told_costs_its_points(tmp_path: P
     )
     path = small(tmp_path, policies='"odd.py:Exits", "odd.py:Hides", "odd.py:Shouts", "serial"')
     errors = [outcome.error for outcome in swept(path).outcomes[:4]]
-    assert errors[:2] == ["SystemExit: 0", "Silent"]
-    assert len(errors[2]) == compute.MOST_CHARACTERS and errors[2].startswith(
-        "ValueError: \N{REPLACEMENT CHARACTER}aaa"
+    assert errors[:2] == [
+        "policy leftover: prepare raised SystemExit: 0 (odd.py, line 12)",
+        "policy leftover: prepare raised Silent (odd.py, line 17)",
+    ]
+    assert len(errors[2]) < compute.MOST_CHARACTERS and errors[2].startswith(
+        "policy leftover: prepare raised ValueError: \N{REPLACEMENT CHARACTER}aaa"
     )
     assert errors[3] == ""
     assert swept(path).computed == 6, "all but serial, and the table can be read"
@@ -458,15 +520,17 @@ def test_another_experiments_table_stays_as_it_is(tmp_path: Path, capsys: Captur
     assert out.read_bytes() == whole
 
 
-def test_rows_of_an_older_model_are_computed_again(tmp_path: Path) -> None:
+def test_rows_of_an_older_model_are_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small(tmp_path)
-    swept(path)
-    out = path.with_suffix(".csv")
-    whole = out.read_bytes()
-    out.write_text("\n".join(line[:-64] + "0" * 64 if n else line for n, line in enumerate(lines(out))) + "\n")
+    with monkeypatch.context() as patch:
+        for module in (compute, run):
+            patch.setattr(module, "model_version", lambda: "older")
+        swept(path)
+    older = path.with_suffix(".csv").read_bytes()
     again = swept(path)
-    assert (again.computed, again.dropped) == (4, 1)  # four rows of one old identity
-    assert out.read_bytes() == whole
+    assert (again.computed, again.dropped) == (4, 4)
+    assert path.with_suffix(".csv").read_bytes() != older
+    assert swept(path).computed == 0
 
 
 def test_a_row_cut_inside_a_character(tmp_path: Path) -> None:
@@ -519,8 +583,9 @@ def test_undominated_pairs_by_hand() -> None:
     ]
 
 
-def test_summaries_by_hand(tmp_path: Path) -> None:
-    done = swept(small(tmp_path, "seeds = [0, 1]\n"))
+@pytest.mark.parametrize("restart", [False, True])
+def test_summaries_by_hand(tmp_path: Path, restart: bool) -> None:
+    done = swept(small(tmp_path, f"restart = {str(restart).lower()}\nseeds = [0, 1]\n"))
     with (tmp_path / "experiment.csv").open() as file:
         rows = list(csv.DictReader(file))
     for one in summary.policy_summaries(done):
@@ -528,7 +593,9 @@ def test_summaries_by_hand(tmp_path: Path) -> None:
         speedups = [float(row["speedup_vs_serial"]) for row in of]
         assert one.points == len(of) == 2
         assert one.speedup == pytest.approx((speedups[0] * speedups[1]) ** 0.5)
-        assert one.stp == pytest.approx(sum(float(row["stp"]) for row in of) / 2)
+        assert one.largest_slowdown == pytest.approx(sum(float(row["largest_slowdown"]) for row in of) / 2)
+        assert one.stp == (pytest.approx(sum(float(row["stp"]) for row in of) / 2) if restart else None)
+        assert one.fairness == (pytest.approx(sum(float(row["fairness"]) for row in of) / 2) if restart else None)
     assert sum(one.best for one in summary.policy_summaries(done)) == 4
 
 
@@ -542,7 +609,7 @@ def test_json_for_programs(tmp_path: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", ["", "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"]
+    "more", ["", "restart = true\n", "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"]
 )
 def test_the_same_sweep_draws_the_same_picture(tmp_path: Path, more: str) -> None:
     path = small(tmp_path, more)

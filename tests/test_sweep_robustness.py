@@ -5,9 +5,9 @@ All of these end as the table that an undisturbed run gives, byte for byte, once
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -29,7 +29,7 @@ from gpusim.sweep.workers import DIED, local
 ROOT = Path(__file__).resolve().parent.parent
 TABLE_1 = ROOT / "traces" / "spaa20_table1.json"
 POINTS = 12
-PATIENCE_S = 60.0
+PATIENCE_S = 600.0  # until a test that hangs is given up; nothing is measured
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
 
@@ -41,14 +41,26 @@ from pathlib import Path
 from gpusim.policies.hardware import Leftover
 
 
+HERE = Path(__file__).parent
+
+
+def held(n):
+    try:
+        return n >= int((HERE / "held").read_text())
+    except FileNotFoundError:
+        return False
+
+
 @dataclass
 class Slow(Leftover):
-    summary = "takes its time to begin"
+    summary = "begins when it may: see `hold`"
     name = "slow"
     n: int = field(default=0, metadata={"help": "tells points apart"})
 
     def prepare(self, gpu, streams):
-        time.sleep(float(os.environ.get("SLOW_S", "0")))
+        while held(self.n):
+            (HERE / f"waiting{self.n}").touch()
+            time.sleep(0.01)
         super().prepare(gpu, streams)
 
 
@@ -69,7 +81,7 @@ class Deadly(Slow):
 
 @pytest.fixture
 def experiment(tmp_path: Path) -> Path:
-    """Points that take as long as SLOW_S says."""
+    """Points of which `hold` can hold some."""
     (tmp_path / "policies.py").write_text(POLICIES)
     path = tmp_path / "slow.toml"
     numbers = ", ".join(str(n) for n in range(POINTS))
@@ -84,20 +96,39 @@ def undisturbed(experiment: Path, tmp_path: Path) -> bytes:
     return out.read_bytes()
 
 
-def started(experiment: Path, *arguments: str, slow_s: float = 0.0, **environment: str) -> subprocess.Popen[str]:
+def hold(experiment: Path, n: int) -> None:
+    """From now on points wait, all but the first n."""
+    held = experiment.with_name("held.tmp")
+    held.write_text(str(n))
+    held.rename(experiment.with_name("held"))
+
+
+def let_go(experiment: Path) -> None:
+    experiment.with_name("held").unlink()
+
+
+def waiting(experiment: Path) -> int:
+    return len(list(experiment.parent.glob("waiting*")))
+
+
+def started(experiment: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "gpusim", "sweep", str(experiment), "--jobs", "2", *arguments]
     if "--cluster" in arguments:
         command.remove("--jobs")
         command.remove("2")
     return subprocess.Popen(
         command,
-        env={**os.environ, "SLOW_S": str(slow_s), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
         start_new_session=True,
     )
+
+
+def listed(experiment: Path) -> str:
+    """What is told before anything runs."""
+    return f"gpusim sweep: runs the policies in {experiment.with_name('policies.py')}\n"
 
 
 def wait_for(happened: Callable[[], bool]) -> None:
@@ -136,14 +167,16 @@ def finish(experiment: Path) -> tuple[str, bytes]:
 @pytest.mark.parametrize("after", [0, 1, 5])
 def test_killed_at_any_moment_it_loses_what_was_under_way(experiment: Path, undisturbed: bytes, after: int) -> None:
     out = experiment.with_suffix(".csv")
-    process = started(experiment, slow_s=0.1)
-    wait_for(lambda: rows_in(out) >= after and (after > 0 or out.exists()))
+    hold(experiment, after)
+    process = started(experiment)
+    wait_for(lambda: out.exists() and rows_in(out) == after and waiting(experiment) == 2)
     workers = workers_of(process)
     process.kill()
     process.communicate()
     done = len(read_rows(out))
-    assert done >= after
+    assert done == after
     wait_for(lambda: not any(alive(worker) for worker in workers))  # nobody goes on computing for nobody
+    let_go(experiment)
     told, whole = finish(experiment)
     assert f"{POINTS} points, {POINTS - done} of them computed now" in told
     assert whole == undisturbed
@@ -159,19 +192,21 @@ def test_ctrl_c_is_one_line_and_goes_on_later(
     experiment: Path, undisturbed: bytes, sent: signal.Signals, to_all: bool
 ) -> None:
     out = experiment.with_suffix(".csv")
-    process = started(experiment, slow_s=0.3)
-    wait_for(lambda: rows_in(out) >= 2)
-    begun = time.monotonic()
+    hold(experiment, 2)
+    process = started(experiment)
+    wait_for(lambda: rows_in(out) == 2 and waiting(experiment) == 2)
     if to_all:
         os.killpg(process.pid, sent)
     else:
         process.send_signal(sent)
     printed, told = process.communicate(timeout=PATIENCE_S)
-    assert time.monotonic() - begun < 20.0, "it does not wait for what is under way"
+    let_go(experiment)  # only now: it did not wait for what was under way
     assert process.returncode == 130
     assert printed == ""
-    assert told == f"gpusim sweep: interrupted; what is done is kept in {out}, run it again to go on\n"
-    assert 2 <= len(read_rows(out)) < POINTS
+    assert told == listed(experiment) + (
+        f"gpusim sweep: interrupted; what is done is kept in {out}, run it again to go on\n"
+    )
+    assert len(read_rows(out)) == 2
     assert finish(experiment)[1] == undisturbed
 
 
@@ -186,7 +221,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_done(experiment: Path, undist
     )
     process = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, timeout=PATIENCE_S)
     assert process.returncode == 2
-    assert process.stderr == (
+    assert process.stderr == listed(experiment) + (
         f"{out}: cannot be written (File too large); expected room for it; "
         "what is done is kept, run it again to go on\n"
     )
@@ -197,7 +232,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_done(experiment: Path, undist
 def test_a_table_that_cannot_be_begun_is_one_line(experiment: Path) -> None:
     process = started(experiment, "--out", str(experiment.with_name("nowhere") / "table.csv"))
     _, told = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 2 and told.count("\n") == 1
+    assert process.returncode == 2 and told.removeprefix(listed(experiment)).count("\n") == 1
     assert "table.csv: cannot be written (No such file or directory); expected " in told
 
 
@@ -254,7 +289,7 @@ def test_a_script_without_its_guard_is_told_so(experiment: Path, tmp_path: Path)
         "from gpusim.sweep import run, workers\nfrom gpusim.sweep.experiment import load_experiment\n"
         f"run.sweep(load_experiment({str(experiment)!r}), 'table.csv', *workers.local(2))\n"
     )
-    process = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    process = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert process.returncode == 1
     last = process.stderr.splitlines()[-1]
     assert last.startswith("gpusim.errors.InputError: workers: die as they start; expected memory for them, and in a ")
@@ -264,12 +299,14 @@ def test_a_script_without_its_guard_is_told_so(experiment: Path, tmp_path: Path)
 @posix
 def test_two_sweeps_do_not_write_one_table(experiment: Path, undisturbed: bytes) -> None:
     out = experiment.with_suffix(".csv")
-    first = started(experiment, slow_s=0.2)
-    wait_for(lambda: rows_in(out) >= 1)
+    hold(experiment, 1)
+    first = started(experiment)
+    wait_for(lambda: rows_in(out) == 1)
     second = started(experiment)
     _, told = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 2
-    assert told == f"{out}: is being written by another sweep; expected one at a time\n"
+    assert told == listed(experiment) + f"{out}: is being written by another sweep; expected one at a time\n"
+    let_go(experiment)
     first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 0 and out.read_bytes() == undisturbed
     assert sorted(path.name for path in out.parent.glob("*slow*")) == ["slow.csv", "slow.toml"]
@@ -279,13 +316,6 @@ def test_two_sweeps_do_not_write_one_table(experiment: Path, undisturbed: bytes)
 # ---- a real scheduler and real workers on loopback
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
@@ -293,7 +323,6 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "SLOW_S": "0.1"},
         cwd=ROOT,
     )
     try:
@@ -304,17 +333,26 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def cluster(nanny: str = "--no-nanny") -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
-    """A scheduler and two workers: its address, and the processes in this order."""
-    address = f"tcp://127.0.0.1:{free_port()}"
-    host, port = address.removeprefix("tcp://").split(":")
-    worker = ("worker", address, "--nthreads", "1", nanny, "--no-dashboard")
-    with (
-        running("scheduler", "--host", host, "--port", port, "--no-dashboard") as scheduler,
-        running(*worker) as first,
-        running(*worker) as second,
-    ):
-        yield address, [scheduler, first, second]
+def scheduler(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A scheduler that answers: its address and its process."""
+    file = folder / "scheduler.json"
+    free_port = ("--host", "127.0.0.1", "--port", "0")
+    with running("scheduler", *free_port, "--scheduler-file", str(file), "--no-dashboard") as process:
+        wait_for(lambda: file.exists() and file.read_text().endswith("}"))
+        yield json.loads(file.read_text())["address"], process
+
+
+@contextmanager
+def cluster(folder: Path, nanny: str = "--no-nanny") -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
+    """A scheduler and two workers that it knows: its address, and the processes in this order."""
+    from distributed import Client
+
+    with scheduler(folder) as (address, process):
+        worker = ("worker", address, "--nthreads", "1", nanny, "--no-dashboard")
+        with running(*worker) as first, running(*worker) as second:
+            with Client(address, timeout=PATIENCE_S, set_as_default=False) as client:
+                client.wait_for_workers(2, timeout=PATIENCE_S)
+            yield address, [process, first, second]
 
 
 def swept_while_one_is_killed(experiment: Path, rows: int, which: int) -> tuple[str, int, str]:
@@ -323,10 +361,13 @@ def swept_while_one_is_killed(experiment: Path, rows: int, which: int) -> tuple[
     Returns the cluster's address, the exit status, and what was told.
     """
     out = experiment.with_suffix(".csv")
-    with cluster() as (address, processes):
+    hold(experiment, rows)
+    with cluster(experiment.parent) as (address, processes):
         process = started(experiment, "--cluster", address)
-        wait_for(lambda: rows_in(out) >= rows)
+        wait_for(lambda: rows_in(out) == rows and waiting(experiment) == 2)
         processes[which].kill()
+        processes[which].wait()
+        let_go(experiment)
         _, told = process.communicate(timeout=PATIENCE_S)
     return address, process.returncode, told
 
@@ -336,7 +377,7 @@ def test_a_cluster_gives_the_same_table_though_a_worker_is_killed(experiment: Pa
     pytest.importorskip("distributed")
     out = experiment.with_suffix(".csv")
     _, _, told = swept_while_one_is_killed(experiment, rows=3, which=1)
-    assert told == f"gpusim sweep: {POINTS} points, {POINTS} of them computed now, are in {out}\n"
+    assert told == listed(experiment) + f"gpusim sweep: {POINTS} points, {POINTS} of them computed now, are in {out}\n"
     assert out.read_bytes() == undisturbed
 
 
@@ -345,7 +386,7 @@ def test_a_point_that_kills_every_worker_of_a_cluster_is_a_row(experiment: Path)
     pytest.importorskip("distributed")
     path = experiment.with_name("deadly.toml")
     path.write_text(experiment.read_text().replace("policies = [", 'policies = ["policies.py:Deadly", '))
-    with cluster("--nanny") as (address, _):
+    with cluster(experiment.parent, "--nanny") as (address, _):
         process = started(path, "--cluster", address)
         _, told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
@@ -357,12 +398,13 @@ def test_a_cluster_that_loses_all_workers_is_one_line(
     experiment: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr(workers, "CONNECT_S", 5)
+    monkeypatch.setattr(workers, "WORKERS_S", 5)
     out = experiment.with_suffix(".csv")
-    with cluster() as (address, (_, *both)):
+    hold(experiment, 2)
+    with cluster(experiment.parent) as (address, (_, *both)):
 
         def kill_them() -> None:
-            wait_for(lambda: rows_in(out) >= 2)
+            wait_for(lambda: rows_in(out) == 2 and waiting(experiment) == 2)
             for worker in both:
                 worker.kill()
 
@@ -370,7 +412,10 @@ def test_a_cluster_that_loses_all_workers_is_one_line(
         killer.start()
         assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
         killer.join()
-    assert capsys.readouterr().err == f"--cluster: {address} has no workers; expected one within 5 s\n"
+    assert capsys.readouterr().err == listed(experiment) + (
+        f"--cluster: {address} has no workers; expected one within 5 s\n"
+    )
+    let_go(experiment)
     assert finish(experiment)[1] == undisturbed
 
 
@@ -379,7 +424,7 @@ def test_a_scheduler_that_goes_is_one_line(experiment: Path, undisturbed: bytes)
     pytest.importorskip("distributed")
     address, status, told = swept_while_one_is_killed(experiment, rows=2, which=0)
     assert status == 2
-    assert told == (
+    assert told == listed(experiment) + (
         f"--cluster: {address} is gone; expected a scheduler that stays; what is done is kept, run it again to go on\n"
     )
     assert finish(experiment)[1] == undisturbed
@@ -390,14 +435,16 @@ def test_a_cluster_without_workers_is_one_line(
 ) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(workers, "CONNECT_S", 2)
-    port = free_port()
-    address = f"tcp://127.0.0.1:{port}"
+    address = "tcp://127.0.0.1:1"  # where nobody listens
     assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
-    assert capsys.readouterr().err.startswith(f"--cluster: {address} does not answer (OSError); expected the address ")
-    with running("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"):
-        monkeypatch.setattr(workers, "CONNECT_S", 5)
+    assert f"--cluster: {address} does not answer (OSError); expected the address " in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setattr(workers, "WORKERS_S", 2)
+    with scheduler(experiment.parent) as (address, _):
         assert cli.main(["sweep", str(experiment), "--cluster", address]) == 2
-    assert capsys.readouterr().err == f"--cluster: {address} has no workers; expected one within 5 s\n"
+    assert capsys.readouterr().err == listed(experiment) + (
+        f"--cluster: {address} has no workers; expected one within 2 s\n"
+    )
 
 
 def test_an_address_that_is_none_is_one_line(experiment: Path) -> None:
@@ -407,5 +454,6 @@ def test_an_address_that_is_none_is_one_line(experiment: Path) -> None:
     assert process.returncode == 2
     assert (
         told
-        == "--cluster: 'nowhere' is no address; expected the address of a dask scheduler, such as tcp://HOST:8786\n"
+        == listed(experiment)
+        + "--cluster: 'nowhere' is no address; expected the address of a dask scheduler, such as tcp://HOST:8786\n"
     )

@@ -8,7 +8,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +218,7 @@ def test_a_trace_is_immutable() -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nothing\.json: cannot be read \(No such file.*expected a trace"):
+    with pytest.raises(InputError, match=r"nothing\.json: cannot be read \(No such file.*expected a regular file"):
         load_trace(tmp_path / "nothing.json")
     with pytest.raises(InputError, match=r"cannot be read \(Is a directory\)"):
         load_trace(tmp_path)
@@ -235,7 +234,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (b"{", "line 1 column 2: is not JSON"),
         (b'{"version": 1,}', "is not JSON"),
         (b"\xff\xfe", "byte 0 is not UTF-8 text"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 4000, "nested too deeply"),
+        (b"[" * 100_000, "has more than one object or list in 16 bytes"),
+        (b'{"a": 1' + b', "a": 1' * 64 + b"}", "has an object of 65 keys; expected at most 64"),
         (b"[" * 400 + b"]" * 400, "is a list of 1; expected an object"),
         (b'{"version": 1, "notes": ' + b"[" * 400 + b"]" * 400 + b"}", "is not JSON (recursion limit"),
         (b"1" * 10_000, "too many digits"),
@@ -285,8 +286,8 @@ FIRST = "streams[0].operations[0]"
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"duration_us": -3.0}, "duration_us: is -3.0; expected a number > 0 (us)"),
-        ({"duration_us": 0}, "duration_us: is 0; expected a number > 0 (us)"),
+        ({"duration_us": -3.0}, "duration_us: is -3.0; expected a number >= 0.001 (us)"),
+        ({"duration_us": 0}, "duration_us: is 0; expected a number >= 0.001 (us)"),
         ({"duration_us": 1e10}, "duration_us: is 10000000000.0; expected a number <= 1000000000 (us)"),
         ({"duration_us": math.nan}, "duration_us: is nan; expected a finite number (us)"),
         ({"duration_us": -math.inf}, "duration_us: is -inf; expected a finite number (us)"),
@@ -416,7 +417,7 @@ def test_what_is_missing_is_described() -> None:
         ),
         (
             document(stream("s", operation("a"), arrivals={"kind": "poisson", "rate_per_s": 0, "count": 1})),
-            "streams[0].arrivals.rate_per_s: is 0 (and 1 more); expected a number > 0 (1/s)",
+            "streams[0].arrivals.rate_per_s: is 0; expected a number >= 0.001 (1/s)",
         ),
         (
             document(stream("s", operation("a"), arrivals={"kind": "times", "times_us": [5, 2]})),
@@ -463,10 +464,10 @@ def test_long_chains_and_wide_traces_load() -> None:
     assert len(list(parse_trace(json.dumps(document(chain, *wide)).encode()).operations())) == 3500
 
 
-def test_many_faults_are_one_line() -> None:
+def test_of_many_faults_the_first_is_told() -> None:
     bad = [operation(f"o{n}", kernel=kernel(duration_us=-1)) for n in range(5)]
     line = problem(document(stream("s", *bad)))
-    assert line == f"{FIRST}.kernel.duration_us: is -1 (and 4 more); expected a number > 0 (us)"
+    assert line == f"{FIRST}.kernel.duration_us: is -1; expected a number >= 0.001 (us)"
 
 
 # ---- fuzz
@@ -570,17 +571,6 @@ def test_a_shipped_trace_loads_and_is_saved_as_it_is(path: Path, tmp_path: Path)
     assert load_trace(tmp_path / path.name) == trace
     if path.suffix == ".json":
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
-
-
-def test_googlenet_loads_quickly() -> None:
-    path = REPOSITORY / "traces" / "googlenet_forward.json.gz"
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        trace = load_trace(path)
-        times.append(time.perf_counter() - start)
-    assert len(list(trace.operations())) == 57
-    assert min(times) < 0.3
 
 
 def test_googlenet_joins_every_branch_of_a_module_before_the_next() -> None:

@@ -8,14 +8,13 @@ the model, the GPU's file, the data), so that a run that was interrupted goes on
 from __future__ import annotations
 
 import csv
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpusim import contention, validate
+from gpusim import contention, fingerprint, validate
 from gpusim.engine import anchor, device
 from gpusim.files import atomic_write
 from gpusim.gpu import GPU, load_gpu
@@ -265,16 +264,10 @@ VARIANTS = {variant.name: variant for variant in (*ABLATION, *DESIGNS)}
 
 @cache
 def sources() -> str:
-    """A digest of all that every prediction depends on."""
-    files = [path for folder in ("gpusim/engine", "gpusim/io") for path in sorted((ROOT / folder).glob("*.py"))]
-    files += [ROOT / "gpusim" / "policies" / f"{name}.py" for name in ("base", "hardware")]
-    files += [ROOT / "gpusim" / f"{name}.py" for name in ("contention", "gpu", "occupancy", "trace", "validate")]
-    files += [ROOT / "gpus" / f"{GPU_NAME}.toml", *sorted(path for path in DATA.iterdir() if path.is_file())]
-    files += [HERE / "variants.py"]
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
+    """A hash of all that every prediction depends on."""
+    data = sorted(path for path in DATA.iterdir() if path.is_file())
+    files = fingerprint.files([ROOT / "gpus" / f"{GPU_NAME}.toml", *data, HERE / "variants.py"])
+    return fingerprint.data([fingerprint.sources("gpusim.validate"), files])[:12]
 
 
 def gpu_of(constants: Mapping[str, float]) -> GPU:

@@ -140,7 +140,8 @@ def readme(rows: Sequence[Row], modules: Sequence[Module], latencies: Sequence[L
 
 INTRODUCTION = """\
 Each job launches one kernel again and again; two jobs share the GPU. As most papers do it, both restart until each has
-ended once, and STP, ANTT and fairness are taken over that time; and as a framework would, both run once, and the
+ended once, and STP, ANTT and fairness are taken over that time, a launch under way counted by the blocks that it has
+done; and as a framework would, both run once, and the
 speedup is over running one after the other. A job's time alone is the same launches alone on the whole GPU."""
 
 HOW_TO_READ = """\

@@ -39,16 +39,14 @@ from workloads import (
 )
 
 import gpusim
-from gpusim.engine.replay import Kernels, solo_makespans
+from gpusim.engine.replay import solo_makespans
 from gpusim.files import atomic_write
-from gpusim.gpu import GPU
-from gpusim.metrics import latencies_us, percentile, sharing
-from gpusim.trace import LoopArrivals, Trace, load_trace
-from gpusim.workload import Shares, restarting, shares
+from gpusim.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
+from gpusim.result import Result
+from gpusim.trace import load_trace
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-SLOWDOWNS = (3.0, 8.0, 24.0)  # over a job alone, that a restarting workload is long enough for: the first that is
 
 ORACLES = {
     "h200": ("oracle-inter-sm:step=6", "oracle-intra-sm"),
@@ -107,7 +105,6 @@ class Row:
         policy: as on the command line.
         stp, antt, fairness: while both jobs restart until each has ended once; 0 for an oracle, which is for run-once.
         first, second: normalised progress of the two meanwhile.
-        restarted: both had work all the time.
         speedup: of both jobs run once, over one after the other.
         note: for an oracle, what it found.
     """
@@ -121,7 +118,6 @@ class Row:
     fairness: float
     first: float
     second: float
-    restarted: int
     speedup: float
     note: str
 
@@ -134,15 +130,14 @@ class Module:
         module: name of the trace.
         policy: as on the command line.
         speedup: over one branch after the other.
-        stp, fairness: as in `gpusim.metrics`.
+        slowdown: the largest of a branch.
         note: for an oracle, what it found.
     """
 
     module: str
     policy: str
     speedup: float
-    stp: float
-    fairness: float
+    slowdown: float
     note: str
 
 
@@ -177,15 +172,13 @@ def rows_of(pair: Pair) -> list[Row]:
     rows = []
     for policy in POLICIES[pair.gpu]:
         once = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo)
-        found = restarted_shares(trace, policy, gpu, kernels, solo)
-        first, second = found.progress.values()
-        share = (found.stp, found.antt, found.fairness, first, second, int(found.restarted))
+        restarted = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo, restart=True)
+        progress = normalised_progress(restarted)
+        share = (*sharing(progress).values(), *progress.values())
         rows.append(Row(pair.gpu, pair.name, kind, policy, *share, serial_us / once.makespan_us, ""))
     for policy in ORACLES[pair.gpu]:
         best = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo)
-        rows.append(
-            Row(pair.gpu, pair.name, kind, policy, 0, 0, 0, 0, 0, 1, serial_us / best.makespan_us, best.division)
-        )
+        rows.append(Row(pair.gpu, pair.name, kind, policy, 0, 0, 0, 0, 0, serial_us / best.makespan_us, best.division))
     return rows
 
 
@@ -197,22 +190,9 @@ def module_rows(file: str) -> list[Module]:
     rows = []
     for policy in (*IN_MODULES, *ORACLES["h200"]):
         result = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo)
-        found = sharing(result)
         speedup = serial_us / result.makespan_us
-        rows.append(Module(trace.name, policy, speedup, found["stp"], found["fairness"], result.division))
+        rows.append(Module(trace.name, policy, speedup, largest_slowdown(result), result.division))
     return rows
-
-
-def restarted_shares(trace: Trace, policy: str, gpu: GPU, kernels: Kernels, solo: Mapping[str, float]) -> Shares:
-    """Both jobs restarting, long enough that neither runs out of passes before each has ended once."""
-    for slowdown in SLOWDOWNS:
-        loops = restarting(trace, solo, slowdown)
-        passes = {s.name: s.arrivals.count for s in loops.streams if isinstance(s.arrivals, LoopArrivals)}
-        alone_us = {name: count * solo[name] for name, count in passes.items()}
-        found = shares(gpusim.replay(loops, gpu, policy, kernels=kernels, solo=alone_us))
-        if found.restarted:
-            break
-    return found
 
 
 def latencies(load: float) -> list[Latency]:
@@ -226,13 +206,23 @@ def latencies(load: float) -> list[Latency]:
         trace = only if policy == "alone" else both
         solo = {stream.name: 1.0 for stream in trace.streams}
         result = gpusim.replay(trace, gpu, "serial" if policy == "alone" else policy, kernels=kernels, solo=solo)
-        spans = [(r.start_us, r.end_us) for r in result.request_runs if r.stream == "job"]
         until = max(r.end_us for r in result.request_runs if r.stream == "request")
-        done = sum(min(1.0, max(0.0, (until - start) / (end - start))) for start, end in spans)
         waits = latencies_us(result)["request"]
         percentiles = [percentile(waits, percent) for percent in (50, 95, 99)]
-        rows.append(Latency(load, policy, *percentiles, done * quiet["job"] / until))
+        rows.append(Latency(load, policy, *percentiles, passes(result, "job", until) * quiet["job"] / until))
     return rows
+
+
+def passes(result: Result, stream: str, until_us: float) -> float:
+    """How often a stream of kernels that loops had run by a time, each kernel by the time it takes alone.
+
+    A kernel that was under way counts by time: the replay did not end then, so that nothing tells of its blocks.
+    """
+    runs = [run for run in result.kernel_runs if run.stream == stream]
+    done = sum(
+        run.solo_us * min(1.0, max(0.0, (until_us - run.start_us) / (run.end_us - run.start_us))) for run in runs
+    )
+    return done / sum(run.solo_us for run in runs if run.request == 0) if runs else 0.0
 
 
 # ---- rows on disk ----------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from gpusim.api import replay
 from gpusim.engine.replay import Kernels, solo_makespans
 from gpusim.files import atomic_write
 from gpusim.gpu import GPU, load_gpu
-from gpusim.metrics import sharing
 from gpusim.occupancy import exceeded, footprint, occupancy
 from gpusim.plots import COLOURS, new_figure, save_figure
 from gpusim.tables import number
@@ -55,7 +54,7 @@ class Row:
         policy: as on the command line.
         makespan_us: of the replay.
         speedup: over serial, the same pair and durations.
-        stp, antt, fairness: as in `gpusim.metrics`.
+        slowdown_3x3, slowdown_5x5: of each convolution, its end over its time alone.
         together: work done until the first kernel ends over that time; alone on the GPU a kernel does 1.
     """
 
@@ -64,9 +63,8 @@ class Row:
     policy: str
     makespan_us: float
     speedup: float
-    stp: float
-    antt: float
-    fairness: float
+    slowdown_3x3: float
+    slowdown_5x5: float
     together: float
 
 
@@ -192,7 +190,7 @@ def rows_of(trace: Trace, gpu: GPU, pair: str, durations: str, policies: Sequenc
             makespan_us=result.makespan_us,
             speedup=serial_us / result.makespan_us,
             together=together([run.end_us for run in result.stream_runs], sum(solo.values())),
-            **sharing(result),
+            **{f"slowdown_{run.stream}": run.slowdown for run in result.stream_runs},
         )
         for policy, result in results.items()
     ]
@@ -268,7 +266,8 @@ Durations by two rules, for the table has none:
 {rules}
 
 *Speedup* is over serial with the same pair and durations. *Together* is the work done until the first kernel ends, in
-time alone on the GPU, over that time: above 1, running side by side does more than taking turns."""
+time alone on the GPU, over that time: above 1, running side by side does more than taking turns. *Slowdown* is when a
+convolution ends over its time alone, waiting counted."""
 
 CAVEATS = """\
 * The two durations are estimates, and with them all of the above; the section on the ratio shows what depends on them.
@@ -304,11 +303,11 @@ def _policy_table(rows: Sequence[Row]) -> str:
         [
             f"`{row.policy}`",
             number(row.makespan_us, 0),
-            *(f"{value:.3f}" for value in (row.speedup, row.together, row.stp, row.antt, row.fairness)),
+            *(f"{value:.3f}" for value in (row.speedup, row.together, row.slowdown_3x3, row.slowdown_5x5)),
         ]
         for row in ordered
     ]
-    return _markdown(["policy", "makespan us", "speedup", "together", "STP", "ANTT", "fairness"], cells)
+    return _markdown(["policy", "makespan us", "speedup", "together", "slowdown 3x3", "slowdown 5x5"], cells)
 
 
 def _hope_text(rows: Sequence[Row]) -> str:

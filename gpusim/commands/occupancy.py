@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the occupancy."""
     from gpusim.occupancy import occupancy
-    from gpusim.tables import Column, print_json, print_table
+    from gpusim.tables import Column, print_json, print_line, print_table
 
     gpu = gpu_from(args.gpu)
     found = occupancy(
@@ -35,10 +35,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     limiter = found.limiter.replace("_", " ")
     if found.blocks_per_sm == 0:
-        print(f"{gpu.name}: 0 blocks per SM: a block asks for more {limiter} than it may have")
+        print_line(f"{gpu.name}: 0 blocks per SM: a block asks for more {limiter} than it may have")
     else:
         blocks = "block" if found.blocks_per_sm == 1 else "blocks"
-        print(f"{gpu.name}: {found.blocks_per_sm} {blocks} per SM, limited by {limiter}")
+        print_line(f"{gpu.name}: {found.blocks_per_sm} {blocks} per SM, limited by {limiter}")
     rows = [(name.replace("_", " "), "no limit" if n is None else str(n)) for name, n in found.limits.items()]
     print_table([Column("resource"), Column("blocks it allows", right=True)], rows)
     return 0

@@ -8,6 +8,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import json_flag
+from gpusim.errors import one_line
 
 if TYPE_CHECKING:
     from gpusim.policies.base import Parameter
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from gpusim.policies.registry import parameters_of, policies
-    from gpusim.tables import print_json
+    from gpusim.tables import print_json, print_line
 
     found = [(name, policy.summary, parameters_of(policy)) for name, policy in policies().items()]
     if args.json:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     for name, summary, parameters in found:
-        print(name)
+        print_line(name)
         print(_indented(summary, 4))
         for parameter in parameters:
             print(_indented(_explained(parameter), 8))
@@ -53,5 +54,9 @@ def _explained(parameter: Parameter) -> str:
 def _indented(text: str, columns: int) -> str:
     width = min(MOST_COLUMNS, shutil.get_terminal_size((MOST_COLUMNS, 24)).columns)
     return textwrap.fill(
-        text, max(40, width), initial_indent=" " * columns, subsequent_indent=" " * columns, break_on_hyphens=False
+        one_line(text),
+        max(40, width),
+        initial_indent=" " * columns,
+        subsequent_indent=" " * columns,
+        break_on_hyphens=False,
     )

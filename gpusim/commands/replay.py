@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_from, json_flag
-from gpusim.errors import InputError
+from gpusim.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from gpusim.gpu import GPU
@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a policy of `gpusim policies`, FILE.py:Class or package.module:Class; may be given several times; "
         f"default: {', '.join(DEFAULT_POLICIES)}",
     )
+    parser.add_argument(
+        "--restart",
+        action="store_true",
+        help="replay once more, every stream starting again when it ends until each has ended once, for STP, ANTT "
+        "and fairness; refused where streams depend on one another or have arrivals",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write tables and pictures to this new folder")
     json_flag(parser)
 
@@ -45,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
         require_new_folder(args.out)
     trace = load_trace(args.trace)
     try:
-        comparison = _compared(trace, _gpu(trace, args.gpu), args.policy or list(DEFAULT_POLICIES))
+        policies = args.policy or list(DEFAULT_POLICIES)
+        comparison = _compared(trace, _gpu(trace, args.gpu), policies, args.restart, args.out is not None)
     except InputError as error:
         if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
             raise InputError(args.trace, error.place, error.problem, error.expected) from None
@@ -62,24 +69,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _gpu(trace: Trace, name: str | None) -> GPU:
-    from gpusim.gpu import gpu_names
+    from gpusim.gpu import load_shipped_gpu
 
-    if name is None and trace.device not in gpu_names():
-        problem = f"is {trace.device!r}, which does not ship"
-        raise InputError(None, "device", problem, f"one of {', '.join(gpu_names())}, or its file given with --gpu")
-    return gpu_from(trace.device if name is None else name)
+    return load_shipped_gpu(trace.device) if name is None else gpu_from(name)
 
 
-def _compared(trace: Trace, gpu: GPU, policies: list[str]) -> Comparison:
+def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool, placements: bool) -> Comparison:
     from gpusim.report import compare
 
     if not sys.stderr.isatty():
-        return compare(trace, gpu, policies)
+        return compare(trace, gpu, policies, restart=restart, placements=placements)
     try:
-        return compare(trace, gpu, policies, _show_progress)
+        return compare(trace, gpu, policies, _show_progress, restart, placements)
     finally:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _show_progress(policy: str, number: int, count: int) -> None:
-    print(f"\r\x1b[Kreplaying under {policy} ({number} of {count})", end="", file=sys.stderr, flush=True)
+    print(f"\r\x1b[Kreplaying under {one_line(policy)} ({number} of {count})", end="", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import json_flag, whole
-from gpusim.errors import InputError
+from gpusim.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,10 @@ MOST_ROWS = 40
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
+    parser.epilog = (
+        "An experiment runs the code of the policies that it names. That has to be beside the experiment, in its "
+        "folder or below it, or installed, or in a folder given with --code-from; what will run is listed first."
+    )
     parser.add_argument(
         "experiment",
         type=Path,
@@ -40,6 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the table, .csv or .parquet; points that it holds already are not computed again; "
         "default: the experiment's name with .csv, beside it",
     )
+    parser.add_argument(
+        "--code-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="the experiment may run policies from this folder and below it, too; may be given several times",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=whole(1), metavar="N", help="processes; default: one a core")
     where.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, such as tcp://HOST:8786")
@@ -47,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot",
         type=Path,
         metavar="FILE.png",
-        help="draw speedup against each number of the GPU that varies, or else STP beside fairness",
+        help="draw speedup against each number of the GPU that varies, or else who gains and who pays: STP beside "
+        "fairness where streams restart, else speedup beside the largest slowdown",
     )
     json_flag(parser)
 
@@ -59,7 +72,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.plot is not None and not (args.plot.suffix == ".png" and args.plot.absolute().parent.is_dir()):
         raise InputError(args.plot, "--plot", "cannot be drawn to", "FILE.png in a folder that is there")
-    experiment = load_experiment(args.experiment)
+    experiment = load_experiment(args.experiment, args.code_from)
+    for code in experiment.code:
+        _tell(f"runs the policies in {one_line(str(code))}")
     out = args.out or args.experiment.with_suffix(".csv")
     try:
         with _sigterm_as_ctrl_c(), _executors(args.jobs, args.cluster) as (executors, width):
@@ -136,7 +151,7 @@ def _print(swept: Swept) -> None:
 
 
 def _tell(text: str) -> None:
-    print(f"gpusim sweep: {text}", file=sys.stderr)
+    print(one_line(f"gpusim sweep: {text}"), file=sys.stderr)
 
 
 def _tell_what_is_known(points: Sequence[Point], known: int) -> None:
@@ -159,9 +174,9 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
 
     varied = swept.experiment.varied
     columns = [Column("gpu"), *(Column(name, right=True) for name in varied), Column("policy", narrow="break")]
-    columns += [
-        Column(title, right=True) for title in ("points", "makespan us", "speedup", "STP", "fairness", "fastest in")
-    ]
+    sharing = ("STP", "fairness") if swept.experiment.restart else ()
+    titles = ("points", "makespan us", "speedup", "slowdown", *sharing, "fastest in")
+    columns += [Column(title, right=True) for title in titles]
     cells = [
         [
             one.gpu,
@@ -170,8 +185,8 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
             f"{one.points:,}",
             number(one.makespan_us),
             number(one.speedup, 3) + "x",
-            number(one.stp, 3),
-            number(one.fairness, 3),
+            number(one.largest_slowdown, 2) + "x",
+            *(number(value, 3) for value in (one.stp, one.fairness) if value is not None),
             f"{one.best:,}",
             "yes" if one.undominated else "",
         ]

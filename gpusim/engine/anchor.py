@@ -20,6 +20,7 @@ from gpusim.contention import (
     sharing,
     unstretched,
 )
+from gpusim.engine.compiled import tell_if_plain
 from gpusim.engine.core import NEVER, MixRates, SMArray
 from gpusim.engine.core import Mix as SlotMix
 from gpusim.errors import InputError
@@ -181,6 +182,7 @@ def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
 
 def sm_array(gpu: GPU, slots: int, resolve, stretch, domains: list[int] | None = None) -> SMArray:  # type: ignore[no-untyped-def]
     """The SMs of a GPU, empty."""
+    tell_if_plain()
     limits = gpu.limits
     domains = domains if domains is not None else [0] * gpu.sm_count
     return SMArray(

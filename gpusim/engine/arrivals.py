@@ -41,6 +41,7 @@ class HostQueue:
         releases: when each request is released, None: when the one before has ended.
         request: the one under way.
         handed: launches of it that became ready.
+        next: when the next launch is queued that is not ready yet; None: not before a request ends, or never.
     """
 
     first: dict[str, int]
@@ -48,24 +49,30 @@ class HostQueue:
     releases: list[float | None]
     request: int = 0
     handed: int = 0
+    next: tuple[float, int] | None = None
 
     def begin(self, request: int, release: float) -> None:
         """A request is under way."""
         self.request, self.handed = request, 0
+        if request == len(self.releases):  # of a stream that restarts
+            self.releases.append(None)
         self.releases[request] = release
+        self.look_ahead()
 
     def hand_over(self, operation: str, at: int, internal: bool) -> tuple[float, int]:
         """A launch became ready: gives when it was queued."""
-        self.handed += not internal
+        if not internal:
+            self.handed += 1
+            self.look_ahead()
         return (self.releases[self.request] or 0.0, self.first[operation] + at)
 
-    def head(self, now: float) -> tuple[float, int] | None:
-        """When the next launch was queued that is not ready yet; None: nothing more is queued."""
+    def look_ahead(self) -> None:
+        """Find what is next."""
         request, handed = self.request, self.handed
         if handed == len(self.order):
             request, handed = request + 1, 0
         release = self.releases[request] if request < len(self.releases) and self.order else None
-        return None if release is None or release > now else (release, self.order[handed])
+        self.next = None if release is None else (release, self.order[handed])
 
 
 def host_queues(trace: Trace) -> list[HostQueue]:
@@ -84,10 +91,11 @@ def host_queues(trace: Trace) -> list[HostQueue]:
                     if launch.stream == "main":
                         queue.order.append(place)
                     place += 1
+    for queue in queues:
+        queue.look_ahead()
     return queues
 
 
 def unready(queues: Sequence[HostQueue], now: float) -> dict[int, tuple[float, int]]:
     """For each stream by its position, when its next launch was queued that is not ready yet."""
-    heads = ((index, queue.head(now)) for index, queue in enumerate(queues))
-    return {index: head for index, head in heads if head is not None}
+    return {index: queue.next for index, queue in enumerate(queues) if queue.next is not None and queue.next[0] <= now}

@@ -27,6 +27,7 @@ SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by 
 FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
 ROUNDING = 4e-16  # relative, of the clock: late in a long replay a short block's end rounds to this
 NEVER = 1e300
+BUILT_FROM = ""
 _BINS = BINS  # the same, which the build makes numbers of C
 _NEVER = NEVER
 

@@ -14,16 +14,22 @@ import simpy
 from gpusim.contention import age_shares, binding, capped_time, memory_stall_share, memory_stretch
 from gpusim.engine.anchor import KernelModel, mix_rates, sm_array
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
+from gpusim.engine.rounds import round_rates
 from gpusim.errors import InputError
 from gpusim.gpu import GPU
-from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.base import Domains, Grant, KernelView, Policy, View
+from gpusim.policies.checks import Border, ask, named
 from gpusim.result import Placements, Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 50_000  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
 
-_Shares = tuple[float | None, float | None, float | None]  # of issue slots, L1 path and DRAM; None: no limit
+DECISIONS = 10_000  # that a policy may make while no block ends
+DECISIONS_PER_BLOCK = 10  # that ended: as many more
+
+_Limits = tuple[float | None, float | None, float | None, float | None]  # shares of issue slots, L1, DRAM; quota
+NO_LIMITS: _Limits = (None, None, None, None)
 
 
 @dataclass(slots=True)
@@ -40,6 +46,8 @@ class Launch:
         slot: where the SMs know it; None before its launch latency has passed.
         admitted: the policy has let it start.
         bound_us: time by the resource that bound it.
+        turn: as in `gpusim.policies.base.KernelView`.
+        view: what policies see of it while that stays as it is.
     """
 
     id: int
@@ -57,6 +65,8 @@ class Launch:
     admitted: bool = False
     bound_us: dict[str, float] = field(default_factory=dict)
     spans: Spans | None = None
+    turn: int = 0
+    view: KernelView | None = None
 
     @property
     def internal(self) -> bool:
@@ -74,6 +84,7 @@ class Device:
         streams: names of the trace's streams.
         busy_streams: gives the streams that still have work.
         unready: as ``View.unready``.
+        keep_spans: note where the blocks of each launch ran.
     """
 
     def __init__(
@@ -84,14 +95,18 @@ class Device:
         streams: Sequence[str],
         busy_streams: Callable[[], tuple[str, ...]],
         unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
+        keep_spans: bool = True,
     ) -> None:
         self._env = env
+        self._keep_spans = keep_spans
         self._gpu = gpu
         self._policy = policy
         self._busy_streams = busy_streams
         self._unready = unready
-        policy.prepare(gpu, streams)
-        domains = policy.memory_domains(gpu, streams)
+        self._border = border = Border(policy, gpu)
+        ask(policy, policy.prepare, gpu, streams)
+        self._shows_sms = border.shows_sms(ask(policy, policy.shows_sms))
+        domains = border.memory_domains(ask(policy, policy.memory_domains, gpu, streams))
         self._domain_share = [share for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._sms = sm_array(gpu, self._slot_count, self._resolve, self._stretch, _domain_of_sm(domains, gpu))
@@ -101,7 +116,7 @@ class Device:
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
         self._placing: dict[int, Grant] = {}  # what each kernel's caps were set from
-        self._shares: dict[int, _Shares] = {}  # that launches are limited to, by slot
+        self._limits: dict[int, _Limits] = {}  # of launches that have any, by slot
         self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
         self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
         self._known_rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
@@ -110,6 +125,9 @@ class Device:
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
         self._next_id = 0
         self._deciding = False
+        self._decisions = 0
+        self._decisions_allowed = DECISIONS
+        self._blocks_ended = 0  # of launches that have ended
         self._idle: simpy.Event | None = None
         self._wake_us = NEVER
         self._noted_us = 0.0
@@ -123,11 +141,13 @@ class Device:
         stream_index: int,
         priority: int,
         queued: tuple[float, int] = (0.0, 0),
+        turn: int = 0,
     ) -> Launch:
         """Hand a kernel to the device, now that all it waits for has ended; its ``done`` event tells its end."""
         launch = Launch(
             self._next_id, model, stream, stream_index, priority, queued, self._env.event(), ready_us=self._env.now
         )
+        launch.turn = turn
         self._next_id += 1
         self._launches[launch.id] = launch
         self._decide_soon()
@@ -167,7 +187,7 @@ class Device:
                 yield self._settled(max(0.0, horizon - self._env.now))
             elif self._sms.now == before:
                 stuck = ", ".join(launch.model.launch.name[:40] for launch in self._slots.values())
-                raise InputError(None, f"policy {self._policy.name}", f"leaves blocks of {stuck} waiting for ever")
+                raise InputError(None, named(self._policy), f"leaves blocks of {stuck} waiting for ever")
 
     def _settled(self, delay: float) -> simpy.Event:
         """An event after everything else of its instant."""
@@ -188,7 +208,8 @@ class Device:
         launch.start_us = self._sms.started_at(slot)
         launch.dispatched_us = self._sms.dispatched(slot)
         launch.end_us = self._sms.now
-        launch.spans = self._spans(slot)
+        launch.spans = self._spans(slot) if self._keep_spans else None
+        self._blocks_ended += launch.model.blocks
         del self._launches[launch.id]
         self._grants.pop(launch.id, None)
         self._placing.pop(launch.id, None)
@@ -223,13 +244,13 @@ class Device:
         self._catch_up()
         if not self._launches:
             return
-        partition = self._policy.partition(self._view())
-        self._check(partition)
-        self._grants = {grant.kernel: grant for grant in partition.grants}
+        self._require_progress()
+        answer = ask(self._policy, self._policy.partition, self._view())
+        partition, self._grants = self._border.partition(answer, self._launches, self._env.now, self._grants)
         for grant in partition.grants:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
-                launch.admitted = True
+                launch.admitted, launch.view = True, None
                 timeout = self._env.timeout(launch.model.latency_us, launch)
                 assert timeout.callbacks is not None
                 timeout.callbacks.append(lambda event: self._arrive(event.value))
@@ -245,14 +266,22 @@ class Device:
             timeout.callbacks.append(lambda _: self._wake(at))
         self._place()
 
-    def _check(self, partition: Partition) -> None:
-        seen: set[int] = set()
-        for grant in partition.grants:
-            if grant.kernel not in self._launches or grant.kernel in seen:
-                raise InputError(
-                    None, f"policy {self._policy.name}", f"grants kernel {grant.kernel}", "each ready kernel once"
-                )
-            seen.add(grant.kernel)
+    def _require_progress(self) -> None:
+        """Refuse a policy that decides again and again while no block ends, because it evicts or waits for ever."""
+        self._decisions += 1
+        if self._decisions <= self._decisions_allowed:
+            return
+        left = sum(self._sms.unfinished_blocks(slot) for slot in self._slots)
+        ended = self._blocks_ended + sum(launch.model.blocks for launch in self._slots.values()) - left
+        self._decisions_allowed = DECISIONS + DECISIONS_PER_BLOCK * ended
+        if self._decisions > self._decisions_allowed:
+            raise InputError(
+                None,
+                named(self._policy),
+                f"has decided {self._decisions} times by {self._env.now:g} us, while {ended} blocks ended",
+                f"fewer decisions (wake_us), and blocks that are left to end; at most {DECISIONS} decisions and "
+                f"{DECISIONS_PER_BLOCK} more for each block that ended",
+            )
 
     def _arrive(self, launch: Launch) -> None:
         """The launch latency has passed: the SMs may take blocks."""
@@ -262,6 +291,7 @@ class Device:
             return
         launch.model = model = self._sized(launch)
         launch.slot = slot = self._slot_for(model)
+        launch.view = None
         self._slots[slot] = launch
         last, self._last_model[slot] = self._last_model[slot], model
         if (last is not None and last is not model) or len(self._mix_loads) > MOST_MIXES:
@@ -284,7 +314,7 @@ class Device:
     def _sized(self, launch: Launch) -> KernelModel:
         """The kernel with the grid that it launches on the SMs that it sees."""
         model, grant = launch.model, self._grants.get(launch.id)
-        if not model.persistent or grant is None or not self._policy.shows_sms():
+        if not model.persistent or grant is None or not self._shows_sms:
             return model
         sms = sum(cap > 0 for cap in _caps(grant, model.blocks_per_sm, self._gpu.sm_count))
         key = (id(model), sms)
@@ -323,14 +353,10 @@ class Device:
         self._sms.dispatch()
 
     def _limit(self, line: Sequence[Grant]) -> None:
-        """Take over the shares of issue slots, L1 path and DRAM that grants are limited to."""
-        shares = {
-            _slot(self._launches[grant.kernel]): (grant.issue_share, grant.memory_share, grant.dram_share)
-            for grant in line
-            if (grant.issue_share, grant.memory_share, grant.dram_share) != (None, None, None)
-        }
-        if shares != self._shares:
-            self._shares = shares
+        """Take over the shares and quotas that grants are limited to."""
+        limits = {_slot(self._launches[grant.kernel]): _limits(grant) for grant in line if _limits(grant) != NO_LIMITS}
+        if limits != self._limits:
+            self._limits = limits
             self._forget_mixes()
 
     def _forget_mixes(self) -> None:
@@ -343,7 +369,7 @@ class Device:
         return View(
             now_us=self._env.now,
             gpu=self._gpu,
-            kernels=tuple(self._kernel_view(launch) for launch in self._launches.values()),
+            kernels=tuple(launch.view or self._kernel_view(launch) for launch in self._launches.values()),
             streams=self._busy_streams(),
             residents=self._residents,
             solo_rate=self._solo_rate,
@@ -357,7 +383,7 @@ class Device:
         model, slot = launch.model, launch.slot
         if id(model) not in self._known_views:
             self._known_views[id(model)] = _fixed_view(model)
-        return KernelView(
+        view = KernelView(
             id=launch.id,
             stream=launch.stream,
             stream_index=launch.stream_index,
@@ -368,8 +394,12 @@ class Device:
             ready_us=launch.ready_us,
             started=launch.admitted,
             queued=launch.queued,
+            turn=launch.turn,
             **self._known_views[id(model)],
         )
+        if slot is None:
+            launch.view = view
+        return view
 
     def _residents(self, kernel: int) -> Sequence[int]:
         slot = self._launches[kernel].slot
@@ -382,6 +412,14 @@ class Device:
     def _progress(self, kernel: int) -> Sequence[float]:
         slot = self._launches[kernel].slot
         return [0.0] * self._gpu.sm_count if slot is None else self._sms.work_done_by_sm(slot)
+
+    def work_done(self, launch: Launch) -> float:
+        """Share of a launch's work that is done (0 to 1), blocks that still run counted by what they have done."""
+        if launch.end_us >= 0.0:
+            return 1.0
+        if launch.slot is None:
+            return 0.0
+        return min(1.0, max(0.0, sum(self._sms.work_done_by_sm(launch.slot)) / launch.model.blocks))
 
     def _solo_rate(self, kernel: int, blocks_per_sm: int, sms: int | None = None) -> float:
         return self._mix_rates(((kernel, blocks_per_sm),), sms)[0]
@@ -409,7 +447,11 @@ class Device:
     def _resolve(self, mix: Mix) -> MixRates:
         residents = [(self._model(slot), count) for slot, count in mix]
         least = self._least_times(mix)
-        rates, dram, l2 = mix_rates(residents, least) if least else self._rates_of(residents)
+        quotas = [self._limits.get(slot, NO_LIMITS)[3] for slot, _ in mix]
+        if len(mix) > 1 and any(quotas):
+            rates, dram, l2 = round_rates(residents, quotas, least)
+        else:
+            rates, dram, l2 = mix_rates(residents, least) if least else self._rates_of(residents)
         self._mix_loads[mix] = [
             (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
             for (model, count), rate in zip(residents, rates, strict=True)
@@ -422,14 +464,17 @@ class Device:
 
     def _least_times(self, mix: Mix) -> list[float]:
         """What `mix_times` is to keep to so that nobody takes more of an SM than its share."""
-        if not any(slot in self._shares for slot, _ in mix):
+        if not any(slot in self._limits for slot, _ in mix):
             return []
-        none = (None, None, None)
-        return [capped_time(self._model(slot).sharing, count, *self._shares.get(slot, none)[:2]) for slot, count in mix]
+        limits = [self._limits.get(slot, NO_LIMITS) for slot, _ in mix]
+        return [
+            capped_time(self._model(slot).sharing, count, issue, memory)
+            for (slot, count), (issue, memory, _, _) in zip(mix, limits, strict=True)
+        ]
 
     def _stretch(self, domain: int, dram: float, l2: float) -> dict[int, float]:
         share = self._domain_share[domain]
-        held = self._held_back(domain) if self._shares else {}
+        held = self._held_back(domain) if self._limits else {}
         for asked_dram, asked_l2, factor in held.values():
             dram -= asked_dram * (1.0 - 1.0 / factor)
             l2 -= asked_l2 * (1.0 - 1.0 / factor)
@@ -437,11 +482,14 @@ class Device:
         factors = {slot: memory_stretch(dram, l2, launch.model.own_load) for slot, launch in self._slots.items()}
         for slot, (_, _, factor) in held.items():
             factors[slot] = max(factors[slot], factor)
-        return factors
+        paced = [slot for slot, limits in self._limits.items() if limits[3] and self._sms.resident_blocks(slot)]
+        slowest = max((factors[slot] for slot in paced), default=1.0)
+        return factors | dict.fromkeys(paced, slowest)  # who waits for the others is as late as the latest of them
 
     def _held_back(self, domain: int) -> dict[int, tuple[float, float, float]]:
         """Slots that ask for more DRAM than their share: DRAM and L2 load asked for, and the factor it is over."""
-        limits = {slot: shares[2] * self._domain_share[domain] for slot, shares in self._shares.items() if shares[2]}
+        whole = self._domain_share[domain]
+        limits = {slot: share * whole for slot, (_, _, share, _) in self._limits.items() if share is not None}
         if not limits:
             return {}
         asked = {slot: (0.0, 0.0) for slot in limits}
@@ -506,6 +554,7 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
         "dram_us": model.dram_share_us,
         "memory_stall_share": memory_stall_share(model.launch.mix),
         "latency_us": model.latency_us,
+        "l2_us": model.unit_us * model.load.l2,
     }
 
 
@@ -528,10 +577,14 @@ def _caps(grant: Grant, blocks_per_sm: int, sms: int) -> list[int]:
     return [most if sm in grant.sms else 0 for sm in range(sms)]
 
 
-def _domain_of_sm(domains: list[tuple[frozenset[int], float]] | None, gpu: GPU) -> list[int] | None:
+def _limits(grant: Grant) -> _Limits:
+    return (grant.issue_share, grant.memory_share, grant.dram_share, grant.quota)
+
+
+def _domain_of_sm(domains: Domains, gpu: GPU) -> list[int] | None:
     if domains is None:
         return None
-    of_sm: list[Any] = [0] * gpu.sm_count
+    of_sm = [0] * gpu.sm_count
     for number, (sms, _) in enumerate(domains):
         for sm in sms:
             of_sm[sm] = number

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
+from typing import assert_never
 
 import simpy
 
 from gpusim.engine.anchor import KernelModel, anchored
 from gpusim.engine.arrivals import host_queues, release_times, unready
 from gpusim.engine.device import Device, Launch, placements
+from gpusim.engine.serial import Chain, in_order, is_chain
 from gpusim.engine.transfer import transferred
 from gpusim.errors import InputError, quote
 from gpusim.gpu import GPU, gpu_names, load_gpu
 from gpusim.policies.base import Policy
+from gpusim.policies.checks import name_of, named
+from gpusim.policies.hardware import Serial
 from gpusim.policies.registry import policy_from
 from gpusim.result import KernelRun, OperationRun, RequestRun, Result, StreamRun
 from gpusim.trace import Convolution, Copy, Host, Kernel, KernelLaunch, Stream, Trace, launch_waits
+from gpusim.workload import require_independent
 
 Operation = Kernel | Convolution | Copy | Host
 
 SEED_STEP = 1_000_003  # between the jitter seeds of two replay seeds
 SEEDS = 2**31
+MOST_TURNS = 32  # in which a stream that restarts is to end once: a turn is what all streams take one after the other
+
+
+class Starved(InputError):
+    """A policy leaves a stream behind for as long as the others restart."""
 
 
 class Kernels:
@@ -83,6 +95,8 @@ def replay(
     kernels: Kernels | None = None,
     solo: Mapping[str, float] | None = None,
     seed: int | None = None,
+    restart: bool = False,
+    placements: bool = True,
 ) -> Result:
     """Replay a trace.
 
@@ -94,20 +108,26 @@ def replay(
         solo: makespan (us) of each stream alone on the whole GPU, if known.
         seed: of the jitter of blocks; None: that of ``kernels``, 0 by default: as fitted to the recording. What kernels
             take alone stays as it is.
+        restart: every stream starts again when it ends, until each has ended once (`gpusim.result.Result.passes`).
+        placements: keep where the blocks of each launch ran, which is most of the memory that a long replay takes.
 
     Raises:
         InputError: a kernel that fits no SM, an unknown policy, a policy that leaves kernels waiting for ever, a
-            trace whose recording GPU is not known.
+            trace whose recording GPU is not known; streams that cannot restart
+            (`gpusim.workload.require_independent`).
+        Starved: a stream that restarts had not ended once after `MOST_TURNS` turns of all of them.
     """
     device = recording_gpu(trace, gpu)
     kernels = kernels if kernels is not None else Kernels(device, gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)
     chosen = policy_from(policy) if isinstance(policy, str) else policy
-    run = _Replay(trace, gpu, chosen, kernels)
-    run.run()
     if solo is None:
         solo = solo_makespans(trace, gpu, kernels)
-    return run.result(solo, policy if isinstance(policy, str) else chosen.name, device)
+    if restart:
+        require_independent(trace, solo)
+    run = _Replay(trace, gpu, chosen, kernels, MOST_TURNS * sum(solo.values()) if restart else None, placements)
+    run.run()
+    return run.result(solo, policy if isinstance(policy, str) else name_of(chosen), device)
 
 
 def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
@@ -128,14 +148,28 @@ def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
 
 def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:
     """Only the makespan of a replay."""
+    if type(policy) is Serial and is_chain(trace):
+        return _chain_us(trace, gpu, kernels)
     return max(stream_ends(trace, gpu, policy, kernels).values())
+
+
+def _chain_us(trace: Trace, gpu: GPU, kernels: Kernels) -> float:
+    """The makespan of a chain under serial."""
+    work_out(trace, kernels)
+    chain = Chain(gpu)
+    for op, launch in in_order(trace):
+        chain.run(kernels.model(launch, op))
+    return chain.now_us
 
 
 def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> dict[str, float]:
     """Only the end of each stream in a replay, us."""
     run = _Replay(trace, gpu, policy, kernels)
     run.run()
-    return {stream.name: max(r.end_us for r in run.requests if r.stream == stream.name) for stream in trace.streams}
+    ends = dict.fromkeys((stream.name for stream in trace.streams), 0.0)
+    for request in run.requests:
+        ends[request.stream] = max(ends[request.stream], request.end_us)
+    return ends
 
 
 def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
@@ -169,6 +203,8 @@ def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Ke
     """How long an operation takes on an idle GPU: of kernels one after the other, each its own time alone."""
     if isinstance(op, Copy | Host):
         return op.duration_us
+    if not isinstance(op, Kernel | Convolution):
+        assert_never(op)
     models = [kernels.model(launch, op.id) for launch in op.launches()]
     if all(launch.stream == "main" for launch in op.launches()):
         return sum(model.solo_us for model in models)
@@ -191,10 +227,31 @@ class _Pending:
     index: int
 
 
+@dataclass(slots=True)
+class _Timed:
+    """A copy or work on the host from when it began, with where it stands in the trace."""
+
+    stream: str
+    request: int
+    start_us: float
+    duration_us: float
+
+
 class _Replay:
-    def __init__(self, trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> None:
+    """One replay; with a time limit (us) streams restart until each has ended once."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        gpu: GPU,
+        policy: Policy,
+        kernels: Kernels,
+        limit_us: float | None = None,
+        keep_placements: bool = False,
+    ) -> None:
         self.trace = trace
         self.gpu = gpu
+        self.policy = policy
         self.kernels = kernels
         self.env = simpy.Environment()
         self.busy = {stream.name: len(stream.operations) > 0 for stream in trace.streams}
@@ -207,10 +264,15 @@ class _Replay:
             names,
             lambda: tuple(name for name in names if self.busy[name]),
             lambda: unready(self.queues, self.env.now),
+            keep_placements,
         )
         self.copy_engines = {direction: simpy.Resource(self.env, 1) for direction in ("h2d", "d2h", "d2d", "p2p")}
         self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
+        self.limit_us = limit_us
+        self.unended = {stream.name for stream in trace.streams}
+        self.all_ended = self.env.event()
         self.pending: list[_Pending] = []
+        self.timed: list[_Timed] = []
         self.operations: list[OperationRun] = []
         self.requests: list[RequestRun] = []
         work_out(trace, kernels)
@@ -218,18 +280,29 @@ class _Replay:
     def run(self) -> None:
         for index, stream in enumerate(self.trace.streams):
             self.env.process(self._stream(index, stream))
+        if self.limit_us is not None:
+            self.env.run(until=self.env.any_of([self.all_ended, self.env.timeout(self.limit_us)]))
+            if self.unended:
+                names = ", ".join(stream.name for stream in self.trace.streams if stream.name in self.unended)
+                problem = f"did not end once in {self.limit_us:g} us while the others restarted"
+                raise Starved(None, f"streams {names}", problem, "a policy that leaves none behind")
+            return
         self.env.run()
         waiting = [name for name, busy in self.busy.items() if busy]
         if waiting:
             raise InputError(
-                None, f"streams {', '.join(waiting)}", "never end under this policy", "a policy that runs all"
+                None,
+                named(self.policy),
+                f"leaves streams {', '.join(waiting)} waiting for ever",
+                "a policy that runs all",
             )
 
     # ---- streams ---------------------------------------------------------------------------------------------------
 
     def _stream(self, index: int, stream: Stream) -> simpy.events.ProcessGenerator:
         queue = self.queues[index]
-        for request, release in enumerate(release_times(stream)):
+        releases = release_times(stream) if self.limit_us is None else chain((0.0,), repeat(None))
+        for request, release in enumerate(releases):
             if release is not None and release > self.env.now:
                 yield self.env.timeout(release - self.env.now)
             start = self.env.now
@@ -239,6 +312,9 @@ class _Replay:
             self.requests.append(
                 RequestRun(stream.name, request, start if release is None else release, start, self.env.now)
             )
+            self.unended.discard(stream.name)
+            if not self.unended and not self.all_ended.triggered:
+                self.all_ended.succeed()
         self.busy[stream.name] = False
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
@@ -249,11 +325,15 @@ class _Replay:
         if isinstance(op, Copy):
             with self.copy_engines[op.direction].request() as engine:
                 yield engine
+                self._begin(stream, op, request)
                 yield self.env.timeout(op.duration_us)
         elif isinstance(op, Host):
+            self._begin(stream, op, request)
             yield self.env.timeout(op.duration_us)
-        else:
+        elif isinstance(op, Kernel | Convolution):
             yield from self._launches(index, stream, op, request)
+        else:
+            assert_never(op)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
         if not self.ended[op.id].triggered:
             self.ended[op.id].succeed()
@@ -290,40 +370,82 @@ class _Replay:
     def _launch(self, index: int, stream: Stream, op: Kernel | Convolution, request: int, at: int) -> Launch:
         model = self.kernels.model(op.launches()[at], op.id)
         queued = self.queues[index].hand_over(op.id, at, internal=model.launch.stream != "main")
-        launch = self.device.launch(model, stream.name, index, stream.priority, queued)
+        turn = 0 if self.limit_us is None else request
+        launch = self.device.launch(model, stream.name, index, stream.priority, queued, turn)
         self.pending.append(_Pending(launch, op.id, request, at))
         return launch
+
+    def _begin(self, stream: Stream, op: Copy | Host, request: int) -> None:
+        self.timed.append(_Timed(stream.name, request, self.env.now, op.duration_us))
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
     def result(self, solo: Mapping[str, float], policy: str, device: GPU) -> Result:
-        rows = sorted(self.pending, key=lambda p: p.launch.id)
+        rows = sorted((p for p in self.pending if p.launch.end_us >= 0.0), key=lambda p: p.launch.id)
         run_of = {p.launch.id: i for i, p in enumerate(rows)}
         notes = (
             () if device == self.gpu else (f"recorded on {device.name}, replayed on {self.gpu.name}: not validated",)
         )
+        passes = None if self.limit_us is None else self._passes()
         return Result(
             trace=self.trace.name,
             gpu=self.gpu.name,
             policy=policy,
-            makespan_us=max((op.end_us for op in self.operations), default=0.0),
+            makespan_us=max((op.end_us for op in self.operations), default=0.0) if passes is None else self.env.now,
             kernel_runs=tuple(_kernel_run(p) for p in rows),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
-            stream_runs=tuple(self._stream_run(stream, solo[stream.name]) for stream in self.trace.streams),
+            stream_runs=self._stream_runs(solo),
             placements=placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
             usage=self.device.usage(),
             notes=notes,
+            passes=passes,
         )
 
-    def _stream_run(self, stream: Stream, solo_us: float) -> StreamRun:
-        requests = [request for request in self.requests if request.stream == stream.name]
-        others = ("copy", "host")
-        starts = [op.start_us for op in self.operations if op.stream == stream.name and op.kind in others]
-        starts += [pending.launch.start_us for pending in self.pending if pending.launch.stream == stream.name]
-        release = min((request.release_us for request in requests), default=0.0)
-        end = max((request.end_us for request in requests), default=0.0)
-        return StreamRun(stream.name, stream.priority, release, min(starts, default=0.0), end, solo_us)
+    def _passes(self) -> dict[str, float]:
+        """How often each stream has run by now; see `gpusim.result.Result.passes`."""
+        whole = Counter(request.stream for request in self.requests)
+        done = dict.fromkeys(self.busy, 0.0)
+        for pending in self.pending:
+            stream = pending.launch.stream
+            if pending.request == whole[stream]:
+                done[stream] += pending.launch.model.solo_us * self.device.work_done(pending.launch)
+        for timed in self.timed:
+            if timed.request == whole[timed.stream]:
+                done[timed.stream] += min(timed.duration_us, self.env.now - timed.start_us)
+        return {s.name: whole[s.name] + min(1.0, done[s.name] / self._pass_us(s)) for s in self.trace.streams}
+
+    def _pass_us(self, stream: Stream) -> float:
+        """Work of one pass: what each of its kernels takes alone, each copy and all host work, added."""
+        return sum(
+            op.duration_us
+            if isinstance(op, Copy | Host)
+            else sum(self.kernels.model(launch, op.id).solo_us for launch in op.launches())
+            for op in stream.operations
+        )
+
+    def _stream_runs(self, solo: Mapping[str, float]) -> tuple[StreamRun, ...]:
+        requests: dict[str, list[RequestRun]] = {stream.name: [] for stream in self.trace.streams}
+        starts: dict[str, list[float]] = {stream.name: [] for stream in self.trace.streams}
+        for request in self.requests:
+            if self.limit_us is None or not requests[request.stream]:
+                requests[request.stream].append(request)
+        for op in self.operations:
+            if op.kind in ("copy", "host"):
+                starts[op.stream].append(op.start_us)
+        for pending in self.pending:
+            starts[pending.launch.stream].append(pending.launch.start_us)
+        return tuple(
+            StreamRun(
+                stream.name,
+                stream.priority,
+                min((request.release_us for request in requests[stream.name]), default=0.0),
+                min(starts[stream.name], default=0.0),
+                max((request.end_us for request in requests[stream.name]), default=0.0),
+                solo[stream.name],
+            )
+            for stream in self.trace.streams
+        )
 
 
 def _kernel_run(pending: _Pending) -> KernelRun:

@@ -7,20 +7,22 @@
 from __future__ import annotations
 
 import csv
-import gzip
+import io
 import math
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpusim.errors import InputError, from_pydantic
+from gpusim.files import decompressed, read_bytes, utf8
 from gpusim.gpu import GPU
 from gpusim.io.ncu import REQUIRED, launch_from_counters
 from gpusim.occupancy import occupancy
 from gpusim.trace import KernelLaunch
 
 Row = Mapping[str, str]
+
+MAX_TEXT_BYTES = 2**27  # of one CSV file: 100 times the largest of experiments/h200_validation
 
 CONVOLUTION_COLUMNS = ("op", "ms_stream_run1", "ms_stream_run2", "supported", "gpu_bound")
 KERNEL_COLUMNS = ("op", "stream", "launch__waves_per_multiprocessor", "launch__block_size", *REQUIRED)
@@ -154,18 +156,15 @@ class Dataset:
         if not path.is_file():
             raise InputError(path, "file", "is missing", "a dataset as in experiments/h200_validation")
         try:
-            with gzip.open(path, "rt", newline="") if name.endswith(".gz") else path.open(newline="") as file:
-                reader = csv.DictReader(file)
-                missing = [column for column in columns if column not in (reader.fieldnames or ())]
-                if missing:
-                    raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
-                for row in reader:
-                    if None in row.values() or None in row:
-                        raise InputError(
-                            path, f"line {reader.line_num}", "has too few or too many fields", "a full row"
-                        )
-                    yield row
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+            reader = csv.DictReader(io.StringIO(_text(path), newline=""))
+            missing = [column for column in columns if column not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
+            for row in reader:
+                if None in row.values() or None in row:
+                    raise InputError(path, f"line {reader.line_num}", "has too few or too many fields", "a full row")
+                yield row
+        except csv.Error as error:
             raise InputError(path, "file", f"cannot be read: {_first_line(error)}", "a CSV file") from error
 
 
@@ -182,6 +181,11 @@ def number_in(row: Row, column: str, path: Path, place: str) -> float:
     if not math.isfinite(value):
         raise InputError(path, place, f"{column} is {row[column] or 'empty'}", "a number")
     return value
+
+
+def _text(path: Path) -> str:
+    data = read_bytes(path, MAX_TEXT_BYTES)
+    return utf8(decompressed(data, path, MAX_TEXT_BYTES) if path.suffix == ".gz" else data, path)
 
 
 def _first_line(error: BaseException) -> str:

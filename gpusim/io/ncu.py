@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from gpusim.trace import KernelLaunch, Mix, WarpStalls
 
@@ -40,6 +41,10 @@ AS_COUNTED = {
 }
 STALLS = {name: name for name in WarpStalls.model_fields} | {"dispatch": "dispatch_stall"}
 STALL_COUNTER = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+TELLING_STALLS = ("selected", "not_selected", "long_scoreboard")  # without these the others tell nothing
+DURATION = "gpu__time_duration.sum"
+L2_BUSY_PERCENT = "lts__throughput.avg.pct_of_peak_sustained_elapsed"
+SHARED_MEMORY_CONFIG = "launch__shared_mem_config_size"
 REQUIRED = (
     "Kernel Name",
     "Grid Size",
@@ -48,9 +53,9 @@ REQUIRED = (
     "launch__registers_per_thread",
     "launch__shared_mem_per_block_static",
     "launch__shared_mem_per_block_dynamic",
-    "launch__shared_mem_config_size",
-    "gpu__time_duration.sum",
-    "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    SHARED_MEMORY_CONFIG,
+    DURATION,
+    L2_BUSY_PERCENT,
     *BUSY_PERCENT.values(),
     *TOTALS.values(),
     *SECTORS.values(),
@@ -70,32 +75,38 @@ def dimensions(text: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-def mix_from_counters(counters: Counters, sm_count: int) -> Mix:
-    """Demand per block of one launch, averaged over it.
+def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
+    """Demand per block of one launch, averaged over it; what the profiler did not count is left out.
 
     Args:
-        counters: all of `REQUIRED`.
+        counters: of one launch; `REQUIRED` gives a whole mix.
         sm_count: SMs of the GPU that was profiled.
+
+    Returns:
+        The mix, None where none of its counters is there.
     """
     blocks = int(counters["launch__grid_size"])
-    sm_cycles_per_block = float(counters["sm__cycles_active.avg"]) * sm_count / blocks
-    fields = {
-        name: trimmed(float(counters[counter]) / 100 * sm_cycles_per_block) for name, counter in BUSY_PERCENT.items()
-    }
-    fields |= {name: trimmed(float(counters[counter]) / blocks) for name, counter in TOTALS.items()}
-    fields |= {name: trimmed(float(counters[counter]) * SECTOR_BYTES / blocks) for name, counter in SECTORS.items()}
-    fields |= {name: trimmed(float(counters[counter])) for name, counter in AS_COUNTED.items()}
-    fields["l2_hit_percent"] = min(fields["l2_hit_percent"], 100.0)
-    l2_busy = float(counters["lts__throughput.avg.pct_of_peak_sustained_elapsed"]) / 100
-    fields["l2_busy_us"] = trimmed(l2_busy * float(counters["gpu__time_duration.sum"]) / 1000 / blocks)
-    stalls = {name: trimmed(float(counters[STALL_COUNTER.format(part)])) for name, part in STALLS.items()}
-    return Mix.model_validate(
-        {
-            **fields,
-            "shared_memory_config_bytes": int(counters["launch__shared_mem_config_size"]),
-            "stalls": WarpStalls.model_validate(stalls),
-        }
-    )
+    fields: dict[str, Any] = {}
+    if "sm__cycles_active.avg" in counters:
+        sm_cycles_per_block = float(counters["sm__cycles_active.avg"]) * sm_count / blocks
+        busy = {name: float(counters[counter]) for name, counter in BUSY_PERCENT.items() if counter in counters}
+        fields |= {name: trimmed(percent / 100 * sm_cycles_per_block) for name, percent in busy.items()}
+    fields |= {name: trimmed(float(counters[c]) / blocks) for name, c in TOTALS.items() if c in counters}
+    fields |= {name: trimmed(float(counters[c]) * SECTOR_BYTES / blocks) for name, c in SECTORS.items() if c in counters}
+    fields |= {name: trimmed(float(counters[c])) for name, c in AS_COUNTED.items() if c in counters}
+    for name in ("l1_hit_percent", "l2_hit_percent"):
+        if name in fields:
+            fields[name] = min(fields[name], 100.0)
+    if L2_BUSY_PERCENT in counters and DURATION in counters:
+        l2_busy = float(counters[L2_BUSY_PERCENT]) / 100
+        fields["l2_busy_us"] = trimmed(l2_busy * float(counters[DURATION]) / 1000 / blocks)
+    if SHARED_MEMORY_CONFIG in counters:
+        fields["shared_memory_config_bytes"] = int(counters[SHARED_MEMORY_CONFIG])
+    stalls = {name: STALL_COUNTER.format(part) for name, part in STALLS.items()}
+    if all(stalls[name] in counters for name in TELLING_STALLS):
+        counted = {name: trimmed(float(counters[c])) for name, c in stalls.items() if c in counters}
+        fields["stalls"] = WarpStalls.model_validate(counted)
+    return Mix.model_validate(fields) if fields.keys() - {"shared_memory_config_bytes"} else None
 
 
 def launch_from_counters(counters: Counters, sm_count: int, stream: str = "main") -> KernelLaunch:
@@ -107,7 +118,7 @@ def launch_from_counters(counters: Counters, sm_count: int, stream: str = "main"
         registers_per_thread=int(counters["launch__registers_per_thread"]),
         static_shared_memory_bytes=int(counters["launch__shared_mem_per_block_static"]),
         dynamic_shared_memory_bytes=int(counters["launch__shared_mem_per_block_dynamic"]),
-        duration_us=trimmed(float(counters["gpu__time_duration.sum"]) / 1000),
+        duration_us=trimmed(float(counters[DURATION]) / 1000),
         stream=stream,
         mix=mix_from_counters(counters, sm_count),
     )

@@ -15,6 +15,8 @@ from typing import ClassVar, Protocol
 from gpusim.gpu import GPU
 from gpusim.occupancy import Footprint
 
+Domains = list[tuple[frozenset[int], float]] | None  # as `Policy.memory_domains` gives them
+
 
 @dataclass(frozen=True, slots=True)
 class KernelView:
@@ -45,6 +47,8 @@ class KernelView:
         dram_us: time of the device's sustained DRAM bandwidth that one block takes.
         memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
         latency_us: launch latency: its blocks can start so long after the policy first let it run.
+        turn: how often its stream has restarted before; 0 where streams run once, arrivals or not.
+        l2_us: time of the device's sustained L2 bandwidth that one block takes.
     """
 
     id: int
@@ -70,6 +74,8 @@ class KernelView:
     dram_us: float = 0.0
     memory_stall_share: float = 0.0
     latency_us: float = 0.0
+    turn: int = 0
+    l2_us: float = 0.0
 
 
 class MixRates(Protocol):
@@ -129,15 +135,18 @@ class Grant:
         kernel: its id.
         blocks_per_sm: most resident blocks of it on one SM; None: as many as fit.
         sms: the SMs it may use; None: all.
-        queue: kernels of one queue place blocks strictly one after the other (head of line); different queues
-            do not hold one another back.
-        issue_share: most of an SM's issue slots that it may take, over 0; None: no limit.
-        memory_share: most of an SM's L1 and shared-memory data path that it may take, over 0; None: no limit.
-        dram_share: most of the DRAM bandwidth of its memory domain that it may take, over 0; None: no limit.
+        queue: number (0 or more): kernels of one queue place blocks strictly one after the other (head of line);
+            different queues do not hold one another back.
+        issue_share: most of an SM's issue slots that it may take, over 0, at most 1; None: no limit.
+        memory_share: most of an SM's L1 and shared-memory data path that it may take, as above.
+        dram_share: most of the DRAM bandwidth of its memory domain that it may take, as above.
         per_sm: most resident blocks on each SM, where it differs from SM to SM (one number an SM); overrides
             ``blocks_per_sm`` and ``sms``.
-        tenant: its blocks start only on SMs whose residents all have the same tenant, so that an SM which changes
-            hands drains first; None: beside anyone.
+        tenant: number (0 or more): its blocks start only on SMs whose residents all have the same tenant, so that
+            an SM which changes hands drains first; None: beside anyone.
+        quota: progress that its blocks on an SM make in a round, in blocks: then they wait until all kernels there
+            that have a quota have spent theirs. Rounds are short, so that only the ratios of quotas count. None: it
+            waits for nobody.
     """
 
     kernel: int
@@ -149,6 +158,7 @@ class Grant:
     dram_share: float | None = None
     per_sm: tuple[int, ...] | None = None
     tenant: int | None = None
+    quota: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +168,8 @@ class Eviction:
     Attributes:
         kernel: whose blocks.
         sm: where.
-        blocks: how many, youngest first.
-        cost_us: time that saving and restoring one of them takes, added to its work.
+        blocks: how many at most, youngest first.
+        cost_us: time that going on takes each of them, such as restoring what was saved, added to its work.
         restart: what they have done is lost.
     """
 
@@ -173,6 +183,9 @@ class Eviction:
 @dataclass(frozen=True, slots=True)
 class Partition:
     """A policy's decision; it holds until the next one.
+
+    It is checked before it acts (`gpusim.policies.checks`): tuples and frozensets as the types say, kernels of the view
+    and each granted once, SMs of the GPU, a time to come.
 
     Attributes:
         grants: kernels that may run, in the order in which they may place blocks. A kernel that is left out and
@@ -221,8 +234,11 @@ class Policy(ABC):
         """
         return False
 
-    def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> list[tuple[frozenset[int], float]] | None:
-        """Sets of SMs that share an L2 and DRAM slice, each with its share of the device's; None: all share all."""
+    def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> Domains:
+        """Sets of SMs that share an L2 and DRAM slice, each with its share of the device's; None: all share all.
+
+        Every SM is in one of them.
+        """
         return None
 
 

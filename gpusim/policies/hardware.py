@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from gpusim.gpu import GPU
 from gpusim.policies.base import Grant, KernelView, Partition, Policy, View
@@ -12,7 +14,7 @@ from gpusim.policies.values import known_stream, wrong
 
 @dataclass
 class Serial(Policy):
-    """All streams one after the other, as if all were in one stream."""
+    """All streams one after the other, as if all were in one stream; streams that restart take turns, pass by pass."""
 
     name = "serial"
     summary = "one kernel at a time, stream after stream: what frameworks do by default"
@@ -20,7 +22,7 @@ class Serial(Policy):
     def partition(self, view: View) -> Partition:
         """Run what has started, else the first ready kernel of the first stream that can go on."""
         started = [kernel for kernel in view.kernels if kernel.started]
-        chosen = started or sorted(view.kernels, key=lambda kernel: (kernel.stream_index, kernel.id))[:1]
+        chosen = started or sorted(view.kernels, key=lambda kernel: (kernel.turn, kernel.stream_index, kernel.id))[:1]
         if not chosen:
             return Partition(())
         same_stream = [k for k in view.kernels if k.stream == chosen[0].stream]
@@ -52,6 +54,7 @@ class Leftover(Policy):
     channels: int = field(default=8, metadata={"help": "channels that streams share in turn; 0: one each"})
     _share_channels: bool = field(default=False, init=False, repr=False)
     _entered: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+    _entries: int = field(default=0, init=False, repr=False)
     _line: list[int] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -76,46 +79,103 @@ class Leftover(Policy):
 
     def _through_channels(self, view: View) -> list[int]:
         """The line, followed by the kernels that enter it one after the other as those before them are placed."""
-        held_up = dict(view.unready())
-        ahead = {kernel.id: self._ahead(kernel, view.kernels) for kernel in view.kernels}
-        reachable = [kernel for kernel in view.kernels if not self._held_up(kernel, held_up)]
-        known = [kernel for kernel in self._line if kernel in ahead]
-        order = {kernel: place for place, kernel in enumerate(known)}
-        free = [kernel for kernel in reachable if not ahead[kernel.id]]
+        reachable = self._reachable(view)
+        order = {kernel: place for place, kernel in enumerate(self._line)}
+        channels = self._channels(view.kernels, reachable)
+        free = [kernel for kernel in reachable if kernel.internal]
+        free += [kernel for channel in channels.values() for kernel in channel.freed()]
         for kernel in sorted(free, key=lambda k: (order.get(k.id, len(order)), self._place(k))):
-            self._entered.setdefault(kernel.id, len(self._entered))
-        entered, places = dict(self._entered), len(self._entered)
+            if kernel.id not in self._entered:
+                self._entered[kernel.id] = self._entries
+                self._entries += 1
+        self._entered = {k.id: self._entered[k.id] for k in view.kernels if k.id in self._entered}
+        queue = [(-kernel.priority, self._entered[kernel.id], kernel) for kernel in free]
+        heapify(queue)
+        places = self._entries
         self._line = []
-        while free:
-            following = min(free, key=lambda k: (-k.priority, entered[k.id]))
-            free.remove(following)
+        while queue:
+            _, _, following = heappop(queue)
             self._line.append(following.id)
-            for kernel in reachable:
-                if following.id in ahead[kernel.id]:
-                    ahead[kernel.id].remove(following.id)
-                    if not ahead[kernel.id]:
-                        entered[kernel.id] = places
-                        places += 1
-                        free.append(kernel)
+            if not following.internal:
+                for kernel in channels[following.stream_index % self.channels].freed(following.id):
+                    heappush(queue, (-kernel.priority, places, kernel))
+                    places += 1
         return self._line
 
-    def _ahead(self, kernel: KernelView, kernels: Sequence[KernelView]) -> set[int]:
-        """Ready kernels that the channel of this one has to place before it."""
-        return {
-            other.id
-            for other in kernels
-            if other.waiting and self._same_channel(kernel, other.stream_index, other.queued) and not other.internal
-        }
+    def _reachable(self, view: View) -> list[KernelView]:
+        """The kernels in whose way no kernel of their channel stands that is not ready."""
+        heads: dict[int, list[tuple[tuple[float, int], int]]] = {}
+        for stream, queued in view.unready().items():
+            heads.setdefault(stream % self.channels, []).append((queued, stream))
+        first = {channel: _first_of_two(sorted(found)) for channel, found in heads.items()}
+        nobody = _first_of_two([])
+        return [
+            kernel
+            for kernel in view.kernels
+            if kernel.internal or not _behind(kernel, first.get(kernel.stream_index % self.channels, nobody))
+        ]
 
-    def _held_up(self, kernel: KernelView, unready: Mapping[int, tuple[float, int]]) -> bool:
-        """Whether the channel holds a kernel before this one that is not ready."""
-        return any(self._same_channel(kernel, stream, queued) for stream, queued in unready.items())
+    def _channels(self, kernels: Sequence[KernelView], reachable: Sequence[KernelView]) -> dict[int, _Channel]:
+        """What stands in each channel, as far as kernels can be reached."""
+        behind: dict[int, list[KernelView]] = {}
+        for kernel in reachable:
+            if not kernel.internal:
+                behind.setdefault(kernel.stream_index % self.channels, []).append(kernel)
+        last = {channel: max(kernel.queued for kernel in found) for channel, found in behind.items()}
+        ahead: dict[int, list[tuple[tuple[float, int], int, int]]] = {channel: [] for channel in behind}
+        for kernel in kernels:
+            channel = kernel.stream_index % self.channels
+            if channel in last and kernel.waiting and not kernel.internal and kernel.queued < last[channel]:
+                ahead[channel].append((kernel.queued, kernel.stream_index, kernel.id))
+        return {channel: _Channel(ahead[channel], found) for channel, found in behind.items()}
 
-    def _same_channel(self, kernel: KernelView, stream: int, queued: tuple[float, int]) -> bool:
-        """Whether a kernel has to pass the channel behind one of another stream that was queued at ``queued``."""
-        return (
-            not kernel.internal
-            and stream != kernel.stream_index
-            and stream % self.channels == kernel.stream_index % self.channels
-            and queued < kernel.queued
-        )
+
+_Firsts = tuple[tuple[float, int], int, tuple[float, int]]  # first, its stream, and the first of any other stream
+_NEVER = (float("inf"), 0)
+
+
+class _Channel:
+    """Kernels of one channel: those that it has to place, and those that may pass it behind them.
+
+    Args:
+        ahead: of the ready kernels with blocks to place, when they were queued, their stream and their id.
+        behind: the kernels that are to pass.
+    """
+
+    def __init__(self, ahead: list[tuple[tuple[float, int], int, int]], behind: list[KernelView]) -> None:
+        self._ahead = sorted(ahead)
+        self._behind = sorted(behind, key=lambda kernel: kernel.queued)
+        self._placed: set[int] = set()
+        self._begin = 0
+
+    def freed(self, placed: int | None = None) -> list[KernelView]:
+        """The kernels, in order of becoming ready, that nothing is ahead of any more once one more is placed."""
+        if placed is not None:
+            self._placed.add(placed)
+        while self._begin < len(self._ahead) and self._ahead[self._begin][2] in self._placed:
+            self._begin += 1
+        left = islice(self._ahead, self._begin, None)
+        first = _first_of_two((queued, stream) for queued, stream, kernel in left if kernel not in self._placed)
+        free: list[KernelView] = []
+        blocked: list[KernelView] = []
+        for at, kernel in enumerate(self._behind):
+            if first[2] < kernel.queued:
+                blocked += self._behind[at:]
+                break
+            (blocked if _behind(kernel, first) else free).append(kernel)
+        if free:
+            self._behind = blocked
+        return sorted(free, key=lambda kernel: kernel.id)
+
+
+def _first_of_two(ascending: Iterable[tuple[tuple[float, int], int]]) -> _Firsts:
+    """Of queued kernels with their streams the first, its stream, and the first of another stream."""
+    found = iter(ascending)
+    first, owner = next(found, (_NEVER, -1))
+    return first, owner, next((queued for queued, stream in found if stream != owner), _NEVER)
+
+
+def _behind(kernel: KernelView, firsts: _Firsts) -> bool:
+    """Whether a kernel was queued after the first of another stream."""
+    first, owner, other = firsts
+    return (first if owner != kernel.stream_index else other) < kernel.queued

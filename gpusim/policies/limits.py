@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from gpusim.errors import InputError
 from gpusim.gpu import GPU
-from gpusim.policies.base import Partition, Policy, View
+from gpusim.policies.base import Domains, Partition, Policy, View
 from gpusim.policies.spatial import confined, sm_counts
 from gpusim.policies.values import decimal, hexadecimal, one_each, plus_separated, wrong
 
@@ -210,9 +210,10 @@ class Mig(Parts):
         self._shares = [profiles[name].eighths / 8 for name in chosen]
         return _in_a_row([profiles[name].sms for name in chosen])
 
-    def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> list[tuple[frozenset[int], float]] | None:
-        """Each instance has its eighths of L2 and DRAM to itself."""
-        return list(zip(self._parts, self._shares, strict=True))
+    def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> Domains:
+        """Each instance has its eighths of L2 and DRAM to itself; unused SMs count to the first."""
+        unused = frozenset(range(gpu.sm_count)).difference(*self._parts)
+        return list(zip([self._parts[0] | unused, *self._parts[1:]], self._shares, strict=True))
 
     def _chosen(self, profiles: dict[str, Profile], streams: Sequence[str]) -> list[str]:
         if self.slices is None:

@@ -12,6 +12,7 @@ from gpusim.policies.base import Partition, Policy, View
 from gpusim.policies.values import wrong
 
 OBJECTIVES = ("makespan", "stp")
+OBJECTIVE_HELP = "makespan (shortest, streams run once) or stp (largest, streams restart)"
 REPLAYS_HELP = "most divisions to replay where there are three streams or more; with two, all are"
 
 
@@ -24,7 +25,7 @@ class Oracle(Policy):
     """
 
     named: ClassVar[tuple[str, ...]] = ()
-    objective: str = field(default="makespan", metadata={"help": "makespan (shortest) or stp (largest)"})
+    objective: str = field(default="makespan", metadata={"help": OBJECTIVE_HELP})
     replays: int = field(default=300, metadata={"help": REPLAYS_HELP})
 
     def __post_init__(self) -> None:

@@ -4,35 +4,107 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 import inspect
+import logging
+import multiprocessing
 import pkgutil
 import sys
 import typing
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType, NoneType
 
 import gpusim.policies
-from gpusim.errors import InputError, quote
-from gpusim.files import is_file
+from gpusim.errors import InputError, described, quote
+from gpusim.files import MAX_SETTINGS_BYTES, is_file, read_bytes
+from gpusim.fingerprint import module_file
 from gpusim.policies.base import Parameter, Policy
+from gpusim.policies.checks import raised, shipped
 
 ENTRY_POINTS = "gpusim.policies"
 PLACE = "--policy"
+POLICY_CLASS = "a subclass of gpusim.policies.base.Policy"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Code:
+    """Where the code of a policy is that is no part of gpusim.
+
+    Attributes:
+        module: its name; empty for a file that is none.
+        file: the file, links followed.
+        offered: whether it is the entry point of an installed package.
+    """
+
+    module: str
+    file: Path
+    offered: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.module} ({self.file})" if self.module else str(self.file)
 
 
 @cache
 def policies() -> dict[str, type[Policy]]:
-    """All policies by name: those of this package and those that installed packages offer, sorted."""
+    """All policies by name: those of this package and those that installed packages offer, sorted.
+
+    One that an installed package offers and that is none, cannot be imported or has a name that is taken is left out,
+    with one line of warning.
+    """
     found: dict[str, type[Policy]] = {}
     for module in pkgutil.iter_modules(gpusim.policies.__path__):
         for policy in _policies_in(importlib.import_module(f"gpusim.policies.{module.name}")):
             found[policy.name] = policy
-    for entry in entry_points(group=ENTRY_POINTS):
-        found.setdefault(entry.name, entry.load())
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
+        try:
+            policy = _offered(entry)
+            if found.setdefault(entry.name, policy) is not policy:
+                taken = found[entry.name]
+                whose = f"{taken.__module__}:{taken.__qualname__}"
+                raise InputError(None, _place(entry), f"has the name of {whose}", "another name")
+        except InputError as error:
+            if multiprocessing.parent_process() is None:  # else it was said there
+                logging.getLogger("gpusim").warning("left out: %s", error)
     return dict(sorted(found.items()))
+
+
+def _place(entry: EntryPoint) -> str:
+    return f"policy {entry.name} = {entry.value} of an installed package"
+
+
+def _offered(entry: EntryPoint) -> type[Policy]:
+    """The policy of an entry point.
+
+    Raises:
+        InputError: it is none, or cannot be imported.
+    """
+    try:
+        item = entry.load()
+    except (Exception, SystemExit) as error:
+        problem = f"cannot be imported: {described(error)}"
+        raise InputError(None, _place(entry), problem, POLICY_CLASS) from error
+    policy = _policy_class(item, _place(entry))
+    if not isinstance(getattr(policy, "summary", None), str):
+        raise InputError(None, _place(entry), "has no summary", "a sentence")
+    return policy
+
+
+def _policy_class(item: object, place: str) -> type[Policy]:
+    """A class as a policy; one that is no dataclass is made one.
+
+    Raises:
+        InputError: it is no policy, or has fields that cannot be parameters.
+    """
+    if not (inspect.isclass(item) and issubclass(item, Policy)) or inspect.isabstract(item):
+        raise InputError(None, place, f"{quote(getattr(item, '__name__', item))} is no policy", POLICY_CLASS)
+    try:
+        policy = item if "__dataclass_fields__" in vars(item) else dataclasses.dataclass(item)
+        parameters_of(policy)
+    except Exception as error:
+        problem = f"has fields that cannot be parameters: {described(error)}"
+        raise InputError(None, place, problem, "a dataclass of text, numbers and truth values") from error
+    return policy
 
 
 def policy_from(text: str) -> Policy:
@@ -42,10 +114,42 @@ def policy_from(text: str) -> Policy:
         InputError: unknown policy, unknown parameter, or a value that is none.
     """
     name, parameters = _split(text)
-    policy = policies().get(name) or (_own(name) if ":" in name else None)
-    if policy is None:
-        raise InputError(None, f"{PLACE} {name}", "no such policy", f"one of {', '.join(policies())}, or FILE.py:Class")
-    return policy(**_arguments(policy, name, parameters))
+    policy = policies().get(name) or _own(name)
+    arguments = _arguments(policy, name, parameters)
+    try:
+        return policy(**arguments)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        if shipped(policy):
+            raise
+        raise InputError(None, f"{PLACE} {name}", raised("making it", error, policy), "other parameters") from error
+
+
+def code_of(text: str) -> Code | None:
+    """The code that `policy_from` would run, without running any of it; None where it is part of gpusim.
+
+    Raises:
+        InputError: unknown policy, no such file, or no such module.
+    """
+    name, _ = _split(text)
+    known = policies().get(name)
+    where = known.__module__ if known is not None else _where(name)
+    if where.partition(".")[0] == gpusim.__name__:
+        return None
+    if where.endswith(".py"):
+        return Code("", _required_file(Path(where)).resolve())
+    file = module_file(where)
+    if file is None:
+        problem = f"cannot be imported: no module {quote(where)}"
+        raise InputError(None, f"{PLACE} {name}", problem, "a module with the policy's class")
+    return Code(where, file.resolve(), offered=known is not None)
+
+
+def split_file(text: str) -> tuple[str, str]:
+    """The file in ``FILE.py:Class…`` and the rest from the colon on; an empty file in any other text."""
+    file, colon, rest = text.partition(".py:")
+    return (f"{file}.py", f":{rest}") if colon else ("", text)
 
 
 def parameters_of(policy: type[Policy]) -> list[Parameter]:
@@ -67,50 +171,58 @@ def _policies_in(module: ModuleType) -> list[type[Policy]]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Name and parameters; of a user's own policy the name holds the first colon."""
-    head, colon, rest = text.partition(":")
+    """Name and parameters; of a user's own policy the name holds the colon before the class."""
+    file, rest = split_file(text)
+    head, colon, rest = (file, ":", rest[1:]) if file else text.partition(":")
     if not colon:
         return head, ""
     first = rest.split(":", 1)[0]
-    if head.endswith(".py") or ("=" not in first and head not in policies()):
+    if file or ("=" not in first and head not in policies()):
         item, _, parameters = rest.partition(":")
         return f"{head}:{item}", parameters
     return head, rest
 
 
+def _where(name: str) -> str:
+    """The file or module of a user's own policy."""
+    where, colon, _ = name.rpartition(":")
+    if not colon:
+        raise InputError(None, f"{PLACE} {name}", "no such policy", f"one of {', '.join(policies())}, or FILE.py:Class")
+    return where
+
+
 def _own(name: str) -> type[Policy]:
-    where, _, item = name.rpartition(":")
+    where, item = _where(name), name.rpartition(":")[2]
     module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
-    policy = getattr(module, item, None)
-    if not (inspect.isclass(policy) and issubclass(policy, Policy)) or inspect.isabstract(policy):
-        raise InputError(
-            None, f"{PLACE} {name}", f"{quote(item)} is no policy", "a subclass of gpusim.policies.base.Policy"
-        )
-    return policy if dataclasses.is_dataclass(policy) else dataclasses.dataclass(policy)
+    return _policy_class(getattr(module, item, item), f"{PLACE} {name}")
+
+
+def _required_file(path: Path) -> Path:
+    if not is_file(path):
+        raise InputError(path, PLACE, "no such file", "a Python file with the policy's class")
+    return path
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not is_file(path):
-        raise InputError(path, PLACE, "no such file", "a Python file with the policy's class")
-    key = f"gpusim_policy_{path.stem}"
-    spec = importlib.util.spec_from_file_location(key, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[key] = module
+    source = read_bytes(_required_file(path), MAX_SETTINGS_BYTES)
+    module = ModuleType(f"gpusim_policy_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, path, "exec"), module.__dict__)  # as it is now, not as it was when last compiled
     except (Exception, SystemExit) as error:
-        raise InputError(path, PLACE, f"cannot be run: {error}", "a Python file with the policy's class") from error
+        raise InputError(
+            path, PLACE, f"cannot be run: {described(error)}", "a Python file with the policy's class"
+        ) from error
     return module
 
 
 def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
-        raise InputError(
-            None, f"{PLACE} {name}", f"cannot be imported: {error}", "a module with the policy's class"
-        ) from error
+    except (Exception, SystemExit) as error:
+        problem = f"cannot be imported: {described(error)}"
+        raise InputError(None, f"{PLACE} {name}", problem, "a module with the policy's class") from error
 
 
 def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
@@ -127,16 +239,6 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
         if not equals or not value:
             raise InputError(None, f"{PLACE} {name}", f"{key} has no value", f"{key}=VALUE")
         values[key] = _value(known[key], value.strip(), f"{PLACE} {name}", key)
-    try:
-        return _checked(policy, values)
-    except (ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(None, f"{PLACE} {name}", str(error), "other parameters") from error
-
-
-def _checked(policy: type[Policy], values: dict[str, object]) -> dict[str, object]:
-    policy(**values)
     return values
 
 

@@ -1,13 +1,14 @@
 """Simultaneous multikernel (SMK): blocks of all kernels on every SM by dominant-resource fairness.
 
 Wang, Yang, Mattson, Gomez, Zhou et al., "Simultaneous multikernel GPU: multi-tasking throughput processors via
-fine-grained sharing", HPCA'16 (results [A], algorithm as recalled [M]). Cost of a partial context switch [D].
+fine-grained sharing", HPCA'16 (results [A], algorithm as recalled [M]). Time of a partial context switch [D].
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpusim.gpu import GPU
 from gpusim.policies.base import Eviction, Grant, KernelView, Partition, Policy, View
@@ -16,7 +17,6 @@ from gpusim.policies.memory import MITIGATIONS, mitigated
 from gpusim.policies.spatial import streams_now
 
 BYTES_PER_REGISTER = 4
-THERE_AND_BACK = 2.0  # a context is saved once and restored once
 
 
 def dominant_share(needs: Resources, room: Resources, blocks: int) -> float:
@@ -48,22 +48,22 @@ def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int]) -> lis
     return counts
 
 
-def context_switch_us(kernel: KernelView, gpu: GPU) -> float:
-    """Time to save and restore one block: its registers and shared memory at an SM's share of the DRAM bandwidth."""
+def context_us(kernel: KernelView, gpu: GPU) -> float:
+    """Time to save one block, or to restore it: registers and shared memory at an SM's share of the DRAM bandwidth."""
     held = kernel.footprint.registers * BYTES_PER_REGISTER + kernel.footprint.shared_memory_bytes
     bytes_per_us = gpu.model.dram_sustained_gb_per_s * 1e3 / gpu.sm_count
-    return THERE_AND_BACK * held / bytes_per_us
+    return held / bytes_per_us
 
 
-def issue_quotas(view: View) -> list[float | None]:
-    """Issue slots of an SM in proportion to what each kernel issues alone; None: enough for what all issue alone.
+def warp_quota(view: View, kernel: KernelView) -> float:
+    """Quota of a kernel on an SM, in proportion to its rate alone: what it does of its blocks in a microsecond.
 
-    Stands in for the paper's warp instruction quotas, which a kernel that has spent its own waits for the others to
-    spend: no kernel gets ahead of the common progress at which the issue slots are full [D].
+    The paper's quotas count warp instructions; the warps of a kernel that has spent its own wait until all kernels of
+    the SM have [M]. Instructions and blocks of one kernel are in proportion. A grid that cannot fill the GPU is alone
+    on it with fewer blocks an SM [D].
     """
-    alone = [view.solo_rate(kernel.id, kernel.blocks_per_sm) * kernel.issue_us for kernel in view.kernels]
-    total = sum(alone)
-    return [issue / total if total > 1.0 and issue > 0.0 else None for issue in alone]
+    blocks = min(kernel.blocks_per_sm, -(-kernel.blocks // view.gpu.sm_count))
+    return view.solo_rate(kernel.id, blocks)
 
 
 @dataclass
@@ -74,9 +74,9 @@ class SMK(Policy):
     family = "intra-sm"
     summary = (
         "blocks of all kernels on every SM by dominant-resource fairness, partial context switch for newcomers, "
-        "issue slots in proportion to solo use (Wang et al., HPCA'16)"
+        "warp quotas in proportion to solo rates (Wang et al., HPCA'16)"
     )
-    mode: str = field(default="p+w", metadata={"help": "p (partition only) or p+w (and issue quotas)"})
+    mode: str = field(default="p+w", metadata={"help": "p (partition only) or p+w (and warp quotas)"})
     preempt: str = field(
         default="switch", metadata={"help": "switch (blocks above their share are saved and go on later) or drain"}
     )
@@ -84,6 +84,8 @@ class SMK(Policy):
         default="none",
         metadata={"help": "none, or qbmi or dmil: balanced memory issue or in-flight limits (Dai et al., HPCA'18)"},
     )
+
+    _saving_until_us: dict[int, float] = field(default_factory=dict, init=False, repr=False)  # by SM
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -94,27 +96,54 @@ class SMK(Policy):
     def partition(self, view: View) -> Partition:
         """Share every SM anew; a stream that is alone gets everything."""
         if len(streams_now(view)) < 2:
+            self._saving_until_us = {}
             return unshared(view)
         kernels = view.kernels
         room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
         counts = drf(needs, room, [useful_blocks(kernel, view.gpu.sm_count) for kernel in kernels])
-        quotas: Sequence[float | None] = issue_quotas(view) if self.mode == "p+w" else [None] * len(kernels)
         grants = [
-            Grant(kernel.id, count, queue=kernel.id, issue_share=quota)
-            for kernel, count, quota in zip(kernels, counts, quotas, strict=True)
+            Grant(kernel.id, count, queue=kernel.id, quota=warp_quota(view, kernel) if self.mode == "p+w" else None)
+            for kernel, count in zip(kernels, counts, strict=True)
             if count > 0
         ]
         grants = mitigated(view, grants, self.mitigation)
         if self.preempt == "drain":
             return Partition(tuple(grants))
         coming = [kernel.ready_us + kernel.latency_us for kernel in kernels]
-        later = [at for at in coming if at > view.now_us]
         evictions = evicted(view, counts, [at <= view.now_us for at in coming])
-        return Partition(tuple(grants), tuple(evictions), wake_us=min(later, default=None))
+        self._save(view, evictions)
+        wakes = [at for at in (*coming, *self._saving_until_us.values()) if at > view.now_us]
+        return Partition(
+            tuple(self._beside(view, grants, evictions)), tuple(evictions), wake_us=min(wakes, default=None)
+        )
+
+    def _save(self, view: View, evictions: Sequence[Eviction]) -> None:
+        """Note until when SMs save the blocks that leave them, one after the other."""
+        saving = {sm: until for sm, until in self._saving_until_us.items() if until > view.now_us}
+        cost_us = {kernel.id: context_us(kernel, view.gpu) for kernel in view.kernels}
+        for eviction in evictions:
+            start = saving.get(eviction.sm, view.now_us)
+            saving[eviction.sm] = start + eviction.blocks * cost_us[eviction.kernel]
+        self._saving_until_us = saving
+
+    def _beside(self, view: View, grants: Sequence[Grant], evictions: Sequence[Eviction]) -> list[Grant]:
+        """The grants, but that on an SM which saves blocks nobody gets more of it than it has: the room is not free."""
+        if not self._saving_until_us:
+            return list(grants)
+        left = Counter((eviction.kernel, eviction.sm) for eviction in evictions for _ in range(eviction.blocks))
+        shaped = []
+        for grant in grants:
+            most, held = grant.blocks_per_sm or 0, view.residents(grant.kernel)
+            per_sm = tuple(
+                min(most, have - left[grant.kernel, sm]) if sm in self._saving_until_us else most
+                for sm, have in enumerate(held)
+            )
+            shaped.append(replace(grant, per_sm=per_sm))
+        return shaped
 
 
 def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[Eviction]:
-    """Blocks to switch out so that every kernel that has arrived can have its blocks on every SM.
+    """Blocks to switch out so that every kernel that has arrived can have its blocks on every SM; each restored later.
 
     On each SM, one at a time from the kernel with the largest dominant share among those above their number, until
     what the others lack fits.
@@ -137,7 +166,7 @@ def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[
         waiting = [left - lack for left, lack in zip(waiting, missing, strict=True)]
         keep = _kept(held, missing, counts, needs, room)
         found.extend(
-            Eviction(kernel.id, sm, have - kept, context_switch_us(kernel, view.gpu))
+            Eviction(kernel.id, sm, have - kept, context_us(kernel, view.gpu))
             for kernel, have, kept in zip(kernels, held, keep, strict=True)
             if kept < have
         )

@@ -1,44 +1,48 @@
 """One point of a sweep: what it needs, who it is, and what a replay of it gives.
 
 A point's identity is a hash of everything that can change its result: the trace and which part of it, the GPU and the
-one that it was recorded on, the policy (and the file of a user's own, but not what that imports), the seed, and the
-sources of the model.
+one that it was recorded on, the policy (and the sources of a user's own: of a file that file, not what it imports; of
+a module also what it imports from its own package), the seed, and the sources of the model.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
-import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cache, lru_cache
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from functools import lru_cache
 
-from pydantic import BaseModel
-
-import gpusim
+from gpusim import fingerprint
 from gpusim.api import replay
-from gpusim.engine import core
 from gpusim.engine.replay import Kernels, solo_makespans
-from gpusim.errors import InputError, one_line, quote
+from gpusim.errors import InputError, described, one_line
 from gpusim.gpu import GPU
-from gpusim.metrics import BASELINE, sharing, speedup, utilisation
-from gpusim.policies.registry import policies, policy_from
+from gpusim.metrics import (
+    BASELINE,
+    SHARING,
+    largest_slowdown,
+    normalised_progress,
+    sharing,
+    speedup,
+    utilisation,
+)
+from gpusim.policies.registry import code_of, policy_from
 from gpusim.result import USES, Result
 from gpusim.trace import Trace, parse_trace
 from gpusim.workload import WorkloadKind, workload
 
-FIGURES = ("makespan_us", "speedup_vs_serial", "stp", "antt", "fairness", *(f"utilisation_{use}" for use in USES))
-"""Numbers of a point: as in `gpusim.metrics`, and the makespan of serial over that of the policy."""
+FIGURES = (
+    "makespan_us",
+    "speedup_vs_serial",
+    "largest_slowdown",
+    *SHARING,
+    *(f"utilisation_{use}" for use in USES),
+)
+"""Numbers of a point: as in `gpusim.metrics`, and the makespan of serial over that of the policy.
 
-MODEL = (
-    "api.py", "contention.py", "engine", "gpu.py", "metrics.py", "occupancy.py", "oracle.py", "policies", "result.py",
-    "sweep/compute.py", "trace.py", "workload.py",
-)  # fmt: skip
-"""Sources that a result comes from."""
+`SHARING` is of the streams restarting, None where the experiment does not ask for that; all others are of one run.
+"""
 
 MOST_CHARACTERS = 500  # of an error
 KEPT = 16  # traces on GPUs that a process keeps, kernels worked out
@@ -73,6 +77,7 @@ class Task:
         policy: with its parameters.
         source: `policy_source` of it.
         seed: of the jitter of blocks.
+        restart: replay it with streams that restart, too.
     """
 
     identity: str
@@ -85,6 +90,7 @@ class Task:
     policy: str
     source: str
     seed: int
+    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +98,19 @@ class Outcome:
     """What came of a point.
 
     Attributes:
-        figures: one for each of `FIGURES`; none where it failed.
+        figures: one for each of `FIGURES`, None where it does not apply; empty where it failed.
         division: of an oracle: what it found.
         error: why it failed; empty where it did not.
     """
 
-    figures: tuple[float, ...]
+    figures: tuple[float | None, ...]
     division: str = ""
     error: str = ""
 
 
 def failed(error: str | BaseException) -> Outcome:
     """The outcome of a point that gave none, for a reason or because something was raised."""
-    if isinstance(error, BaseException) and not isinstance(error, InputError):
-        try:
-            text = f"{type(error).__name__}: {error}"
-        except Exception:  # a user's own error that cannot even be printed
-            text = type(error).__name__
-    else:
-        text = str(error)
+    text = described(error) if isinstance(error, BaseException) and not isinstance(error, InputError) else str(error)
     return Outcome((), "", one_line(text)[:MOST_CHARACTERS])
 
 
@@ -120,26 +120,15 @@ def compute(task: Task) -> Outcome:
         return failed("the worker has other sources of gpusim; expected the same on all machines")
     try:
         if policy_source(task.policy) != task.source:
-            return failed("the policy's file is not what it was when the sweep began; expected the same for all points")
+            return failed("the policy's code is not what it was when the sweep began; expected the same for all points")
         return _outcome(_on(task.trace, task.device, task.gpu), task)
     except (Exception, SystemExit) as error:  # a defect of a policy or of ours costs this point and not the sweep
         return failed(error)
 
 
-@cache
 def model_version() -> str:
     """A hash of the sources that results come from."""
-    root = Path(gpusim.__file__).resolve().parent
-    digest = hashlib.sha256()
-    for name in MODEL:
-        path = root / name
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.suffix in (".py", ".pxd"):
-                digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-    compiled, source = Path(core.__file__), root / "engine" / "core.py"
-    if compiled.suffix != ".py" and compiled.stat().st_mtime < source.stat().st_mtime:  # of another source, perhaps
-        digest.update(compiled.read_bytes())
-    return digest.hexdigest()
+    return fingerprint.sources(__name__, "gpusim.policies")
 
 
 def packed(trace: Trace) -> Packed:
@@ -149,26 +138,12 @@ def packed(trace: Trace) -> Packed:
     return Packed(zlib.compress(text), hashlib.sha256(text).hexdigest())
 
 
-def digest(content: Any) -> str:
-    """A hash of plain data, of GPUs and of what they hold."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=_plain).encode()).hexdigest()
-
-
 def policy_source(text: str) -> str:
-    """A hash of the file that a user's own policy is in; empty for one of `gpusim policies`."""
-    policy = type(policy_from(text))
-    if policies().get(policy.name) is policy and policy.__module__.startswith("gpusim."):
+    """A hash of the code of a policy, none of which runs; empty where that is part of gpusim."""
+    code = code_of(text)
+    if code is None:
         return ""
-    file = inspect.getsourcefile(policy)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file is not None else ""
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump()
-    if isinstance(value, GPU):
-        return asdict(value)
-    raise TypeError(f"{quote(value)} has no identity")
+    return fingerprint.sources(code.module) if code.module else fingerprint.files([code.file])
 
 
 class _OnGPU:
@@ -182,8 +157,13 @@ class _OnGPU:
         self._serial = lru_cache(PARTS)(self._serial_replayed)
 
     def replay(self, task: Task) -> Result:
-        """A point."""
+        """A point, its streams run once."""
         return self._replayed(task.kind, task.names, task.policy, task.seed)
+
+    def restarted(self, task: Task, once: Result) -> Result:
+        """The same with streams that restart."""
+        policy = once.division or task.policy  # what an oracle found need not be searched for again
+        return self._replayed(task.kind, task.names, policy, task.seed, restart=True)
 
     def serial_us(self, task: Task) -> float:
         """Makespan of the same under serial."""
@@ -194,9 +174,12 @@ class _OnGPU:
         trace = workload(self._trace, kind, names)
         return trace, solo_makespans(trace, self._gpu, self.kernels)
 
-    def _replayed(self, kind: WorkloadKind, names: tuple[str, ...], policy: str, seed: int) -> Result:
+    def _replayed(
+        self, kind: WorkloadKind, names: tuple[str, ...], policy: str, seed: int, restart: bool = False
+    ) -> Result:
         trace, solo = self._part(kind, names)
-        return replay(trace, self._gpu, policy, kernels=self.kernels, solo=solo, seed=seed)
+        own = policy_from(policy)
+        return replay(trace, self._gpu, own, kernels=self.kernels, solo=solo, seed=seed, restart=restart)
 
     def _serial_replayed(self, kind: WorkloadKind, names: tuple[str, ...], seed: int) -> float:
         return self._replayed(kind, names, BASELINE, seed).makespan_us
@@ -218,6 +201,8 @@ def _unpacked(trace: Packed) -> Trace:
 def _outcome(on: _OnGPU, task: Task) -> Outcome:
     result = on.replay(task)
     gained = speedup(on.serial_us(task), result.makespan_us)
-    shared, used = sharing(result), utilisation(result)
-    figures = (result.makespan_us, gained, *(shared[name] for name in ("stp", "antt", "fairness")), *used.values())
-    return Outcome(figures, result.division)
+    shared: Mapping[str, float | None] = dict.fromkeys(SHARING)
+    if task.restart:
+        shared = sharing(normalised_progress(on.restarted(task, result)))
+    slowest, used = largest_slowdown(result), utilisation(result)
+    return Outcome((result.makespan_us, gained, slowest, *shared.values(), *used.values()), result.division)

@@ -2,6 +2,7 @@
 
     traces = ["../traces/inception_*.json.gz"]   # relative to this file
     workload = "operation-pairs"                 # or "trace" (the default), "stream-pairs"
+    restart = true                               # streams restart, too: STP, ANTT, fairness (default: run once only)
     gpus = ["h200"]                              # default: the GPU that each trace was recorded on
     policies = ["leftover", { name = "inter-sm", sms = ["44+88", "66+66"] }]
     seeds = [0, 1]                               # default: [0], as fitted to the recording
@@ -11,22 +12,28 @@
     registers_per_sm = ["x1", "x2"]
 
 Several values make every combination; several `[[parameters]]` follow one another.
+
+A sweep runs the code of the policies that its experiment names. It has to be in the experiment's folder or below it,
+links followed, or installed: what the folder that one happens to be in offers is not. Who loads an experiment may allow
+other folders. Loading runs none of it.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpusim.errors import InputError, from_pydantic, one_line, quote
-from gpusim.files import is_file, read_text
+from gpusim.files import is_file, read_toml
+from gpusim.fingerprint import module_spec
 from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.policies.registry import Code, code_of, policy_from, split_file
 from gpusim.sweep.compute import policy_source
 from gpusim.what_if import QUANTITIES, amount
 from gpusim.workload import WorkloadKind
@@ -36,12 +43,15 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Scalar = bool | int | float | str
 Item = TypeVar("Item")
 
+MAX_COMBINATIONS = 10**5  # of the values of one table
+
 
 class _ExperimentFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     traces: Annotated[list[Text], Field(min_length=1)]
     workload: WorkloadKind = "trace"
+    restart: bool = False
     gpus: list[Text] = []
     policies: Annotated[list[Any], Field(min_length=1)]
     parameters: Any = []
@@ -63,12 +73,14 @@ class Choice:
     Attributes:
         label: what the table calls it.
         text: what makes it, from any folder.
-        source: a hash of the file of a user's own; else empty.
+        source: `policy_source` of it.
+        code: of a policy that is no part of gpusim.
     """
 
     label: str
     text: str
     source: str
+    code: Code | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,7 @@ class Experiment:
         path: the file.
         sources: its traces, each once.
         workload: what of each trace to replay.
+        restart: replay it once more, streams restarting, for STP, ANTT and fairness.
         gpus: GPUs by name; empty: for each trace the one it was recorded on.
         policies: each once.
         parameters: changes of the GPU, one after the other; a GPU as it is where there are none.
@@ -88,6 +101,7 @@ class Experiment:
     path: Path
     sources: tuple[Source, ...]
     workload: WorkloadKind
+    restart: bool
     gpus: tuple[GPU, ...]
     policies: tuple[Choice, ...]
     parameters: tuple[Mapping[str, float | str], ...]
@@ -98,29 +112,39 @@ class Experiment:
         """Quantities of the GPU that it changes, in the order of `QUANTITIES`."""
         return tuple(name for name in QUANTITIES if any(name in changes for changes in self.parameters))
 
+    @property
+    def code(self) -> tuple[Code, ...]:
+        """What of others a sweep of it runs, each once."""
+        return _once(policy.code for policy in self.policies if policy.code is not None)
 
-def load_experiment(path: str | Path) -> Experiment:
-    """Read an experiment.
+
+def load_experiment(path: str | Path, code_from: Iterable[str | Path] = ()) -> Experiment:
+    """Read an experiment, and run none of the code that it names.
+
+    Args:
+        path: the file.
+        code_from: folders that policies may come from, too: they and what is below them.
 
     Raises:
-        InputError: the file cannot be read, says something else than an experiment, or names what there is not.
+        InputError: the file cannot be read, says something else than an experiment, names what there is not, or a
+            policy from where none may come.
     """
-    text = read_text(path)
+    content = read_toml(path, "an experiment")
     try:
-        file = _ExperimentFile.model_validate(tomllib.loads(text))
+        file = _ExperimentFile.model_validate(content)
     except ValidationError as error:
         raise from_pydantic(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(path, "", f"is not TOML: {error}", "an experiment in TOML") from None
     folder = Path(path).parent
+    allowed = [Path(one).resolve() for one in (folder, *code_from)]
     tables = file.parameters if isinstance(file.parameters, list) else [file.parameters]
     try:
         return Experiment(
             path=Path(path),
             sources=_sources(folder, file.traces),
             workload=file.workload,
+            restart=file.restart,
             gpus=_gpus(folder, file.gpus),
-            policies=_once(c for n, given in enumerate(file.policies) for c in _choices(folder, given, n)),
+            policies=_once(c for n, given in enumerate(file.policies) for c in _choices(folder, given, n, allowed)),
             parameters=tuple(change for n, table in enumerate(tables) for change in _changes(table, n)) or ({},),
             seeds=_once(file.seeds),
         )
@@ -150,7 +174,7 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
     try:
         if is_file(path):
             return [path]
-        root = Path(path.anchor) if path.is_absolute() else Path()
+        root = Path(path.anchor) if Path(pattern).is_absolute() else folder
         return sorted(found for found in root.glob(str(path.relative_to(root))) if found.is_file())
     except (ValueError, OSError, IndexError):  # nothing that a file can be called
         return []
@@ -183,17 +207,40 @@ def _gpu(folder: Path, name: str, place: str) -> GPU:
     return load_gpu(path)
 
 
-def _choices(folder: Path, given: object, n: int) -> Iterator[Choice]:
-    """The policies of one entry, each tried whether there is such a one."""
+def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> Iterator[Choice]:
+    """The policies of one entry, those of gpusim itself tried."""
     place = f"policies[{n}]"
     for label in [given] if isinstance(given, str) else _policy_texts(_table(given, place, "a text"), place):
-        file = label.partition(":")[0]
-        text = str((folder / file).resolve()) + label.removeprefix(file) if file.endswith(".py") else label
+        if label != one_line(label):
+            raise InputError(None, place, f"is {quote(label)}", "text that can be printed on a line")
+        file, rest = split_file(label)
+        text = str((folder / file).resolve()) + rest if file else label
         try:
-            source = policy_source(text)
+            code = code_of(text)
+            if code is None:
+                policy_from(text)
+            else:
+                _require_allowed(code, allowed)
+            yield Choice(label, text, policy_source(text), code)
         except InputError as error:
             raise InputError(error.path, place, error.problem, error.expected) from None
-        yield Choice(label, text, source)
+
+
+def _require_allowed(code: Code, folders: Sequence[Path]) -> None:
+    """Refuses code that is neither below one of some folders nor installed."""
+    if code.offered or any(code.file.is_relative_to(folder) for folder in folders):
+        return
+    if not code.module or _of_current_folder(code.module):
+        problem = f"{code} is neither beside the experiment nor installed"
+        raise InputError(None, "", problem, "such a policy, or --code-from FOLDER")
+
+
+def _of_current_folder(module: str) -> bool:
+    """Whether a module is found only because of the folder that one happens to be in."""
+    spec = module_spec(module.partition(".")[0])
+    assert spec is not None  # its file was found
+    found = spec.submodule_search_locations or [str(spec.origin)]
+    return any(Path(path).absolute().parent.resolve() == Path.cwd().resolve() for path in found)
 
 
 def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator[str]:
@@ -201,7 +248,7 @@ def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator
     if not isinstance(name, str) or others:
         problem = "is not one text" if "name" in table else "missing"
         raise InputError(None, f"{place}.name", problem, "the name of a policy")
-    for chosen in _combinations({key: values for key, values in table.items() if key != "name"}):
+    for chosen in _combinations({key: values for key, values in table.items() if key != "name"}, place):
         yield name + ":" * bool(chosen) + ",".join(f"{key}={_as_typed(value)}" for key, value in chosen.items())
 
 
@@ -215,7 +262,7 @@ def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
                 amount(any_gpu, name, value)
             except InputError as error:
                 raise InputError(None, f"{place}.{name}", error.problem, error.expected) from None
-    yield from _combinations(table)
+    yield from _combinations(table, place)
 
 
 def _table(given: object, place: str, other: str = "") -> dict[str, Sequence[Scalar]]:
@@ -231,7 +278,10 @@ def _table(given: object, place: str, other: str = "") -> dict[str, Sequence[Sca
     return table
 
 
-def _combinations(table: Mapping[str, Sequence[Scalar]]) -> Iterator[dict[str, Scalar]]:
+def _combinations(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator[dict[str, Scalar]]:
+    count = prod(len(values) for values in table.values())
+    if count > MAX_COMBINATIONS:
+        raise InputError(None, place, f"makes {count} combinations", f"at most {MAX_COMBINATIONS}")
     for chosen in product(*table.values()):
         yield dict(zip(table, chosen, strict=True))
 

@@ -1,4 +1,4 @@
-"""A picture of a sweep: what a change of the GPU makes of the speedups, or else STP beside fairness."""
+"""A picture of a sweep: what a change of the GPU makes of the speedups, or else who gains and who pays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpusim.gpu import load_gpu
 from gpusim.metrics import geometric_mean
 from gpusim.plots import COLOURS, GRID, new_figure, save_figure
 from gpusim.sweep.run import Swept
-from gpusim.sweep.summary import Row, grouped, merits, rows, undominated
+from gpusim.sweep.summary import Row, grouped, merits, rows, undominated, values
 from gpusim.what_if import value_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def draw(swept: Swept, path: str | Path) -> None:
 
     An experiment that varies GPUs has a panel for each quantity: speedup over serial (geometric mean over workloads
     and seeds) against that quantity over what the GPU has, the others as they are, a line a policy and GPU. Any other
-    has a panel for each GPU: STP against fairness, a dot a point, a large one for a policy's mean, and a line along the
-    means that no other policy dominates.
+    has a panel for each GPU: STP against fairness where streams restart, else speedup against the largest slowdown of a
+    stream; a dot a point, a large one for a policy's mean, and a line along the means that no other policy dominates.
 
     Raises:
         InputError: the file cannot be written.
@@ -46,7 +46,8 @@ def draw(swept: Swept, path: str | Path) -> None:
             if varied:
                 _draw_lines(axis, swept, several, panel, policies)
             else:
-                _draw_merits(axis, [row for row in several if row.labels["gpu"] == panel], panel, policies)
+                here = [row for row in several if row.labels["gpu"] == panel]
+                _draw_merits(axis, here, panel, policies, swept.experiment.restart)
             if n:
                 axis.set_ylabel("")
         figure.subplots_adjust(left=0.75 / figure.get_figwidth(), right=1 - 2.3 / figure.get_figwidth(), wspace=0.22,
@@ -67,9 +68,7 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str,
         if not here:
             continue
         means = {
-            float(value[0]) / value_of(own, quantity): geometric_mean(
-                [row.figures["speedup_vs_serial"] for row in same]
-            )
+            float(value[0]) / value_of(own, quantity): geometric_mean(values(same, "speedup_vs_serial"))
             for value, same in grouped(here, (quantity,)).items()
         }
         n, style = policies.index(str(policy)), STYLES[list(gpus).index(str(gpu)) % len(STYLES)]
@@ -87,20 +86,19 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str,
     axis.set_ylabel("speedup over serial")
 
 
-def _draw_merits(axis: Axes, several: Sequence[Row], gpu: str, policies: Sequence[str]) -> None:
+def _draw_merits(axis: Axes, several: Sequence[Row], gpu: str, policies: Sequence[str], restart: bool) -> None:
+    done, paid = ("stp", "fairness") if restart else ("speedup_vs_serial", "largest_slowdown")
     means: dict[str, tuple[float, float]] = {}
     for (policy,), of in grouped(several, ("policy",)).items():
-        stp, fairness = merits(of)
-        means[str(policy)] = fairness, stp
+        gain, fate = means[str(policy)] = merits(of, restart)
         n = policies.index(str(policy))
         colour, marker = COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)]
-        every = [[row.figures[name] for row in of] for name in ("fairness", "stp")]
-        axis.scatter(every[0], every[1], s=7, color=colour, alpha=0.35, linewidths=0)
-        axis.scatter([fairness], [stp], s=70, color=colour, marker=marker, edgecolors="black", linewidths=0.7, zorder=3,
-                     label=str(policy))  # fmt: skip
+        axis.scatter(values(of, paid), values(of, done), s=7, color=colour, alpha=0.35, linewidths=0)
+        axis.scatter([abs(fate)], [gain], s=70, color=colour, marker=marker, edgecolors="black", linewidths=0.7,
+                     zorder=3, label=str(policy))  # fmt: skip
     kept = undominated(list(means.values()))
-    front = sorted(mean for mean, keep in zip(means.values(), kept, strict=True) if keep)
+    front = sorted((abs(fate), gain) for (gain, fate), keep in zip(means.values(), kept, strict=True) if keep)
     axis.plot(*zip(*front, strict=True), color="black", linewidth=1.0, linestyle="--", zorder=2, label="Pareto front")
     axis.set_title(gpu, fontsize=9)
-    axis.set_xlabel("fairness (smallest over largest progress)")
-    axis.set_ylabel("STP (streams' worth of work at once)")
+    axis.set_xlabel("fairness (smallest over largest progress)" if restart else "largest slowdown of a stream")
+    axis.set_ylabel("STP (streams' worth of work at once)" if restart else "speedup over serial")

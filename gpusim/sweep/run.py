@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
+from gpusim import fingerprint
 from gpusim.engine.replay import recording_gpu
 from gpusim.errors import InputError
-from gpusim.gpu import GPU, load_gpu
+from gpusim.gpu import GPU, load_shipped_gpu
+from gpusim.policies.registry import policy_from
 from gpusim.progress import tracked
-from gpusim.sweep.compute import Outcome, Task, digest, failed, model_version, packed
+from gpusim.sweep.compute import Outcome, Task, failed, model_version, packed
 from gpusim.sweep.experiment import Experiment, Source
 from gpusim.sweep.table import Label, Table, TableRow
 from gpusim.sweep.workers import Executors, outcomes
 from gpusim.trace import load_trace
 from gpusim.what_if import amount, value_of, what_if
 from gpusim.workload import workloads
+
+MAX_POINTS = 10**6  # of one table
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +79,14 @@ def points(experiment: Experiment) -> tuple[Point, ...]:
     """All points of an experiment in the order of its table, each once.
 
     Raises:
-        InputError: there are none.
+        InputError: there are none, or more than `MAX_POINTS`.
     """
     every = (point for source in experiment.sources for point in _points_of(experiment, source))
-    found = {(point.labels, point.identity): point for point in every}
+    found: dict[tuple[tuple[Label, ...], str], Point] = {}
+    for point in every:
+        found[point.labels, point.identity] = point
+        if len(found) > MAX_POINTS:
+            raise InputError(experiment.path, "", f"has more than {MAX_POINTS:,} points", "several experiments")
     if not found:
         raise InputError(experiment.path, "workload", f"no trace has {experiment.workload}", "traces that have some")
     return tuple(found.values())
@@ -104,9 +113,24 @@ def sweep(
             computed until then is in the table.
     """
     table = Table(Path(out), label_names(experiment))
+    _try_policies(experiment)
     wanted = points(experiment)
     with table.locked():
         return _swept(experiment, wanted, table, executors, width, begun)
+
+
+def _try_policies(experiment: Experiment) -> None:
+    """Makes each policy that was not tried as the experiment was read, which runs its code."""
+    for policy in experiment.policies:
+        if policy.code is None:
+            continue
+        try:
+            with redirect_stdout(sys.stderr):
+                policy_from(policy.text)
+        except InputError as error:
+            raise InputError(experiment.path, f"policies {policy.label}", error.problem, error.expected) from None
+        except Exception:  # a defect of a policy costs its points
+            continue
 
 
 def _swept(
@@ -117,11 +141,12 @@ def _swept(
     width: int,
     begun: Callable[[Sequence[Point], int], None] | None,
 ) -> Swept:
-    known = table.known()
+    held = table.held()
+    known = {row.identity: row.outcome for row in held if not row.outcome.error}
     labels = {point.identity: point.labels for point in wanted}
     found = {identity: outcome for identity, outcome in known.items() if identity in labels}
     dropped = len(known) - len(found)
-    strange = 0 if found else table.strange_rows(point.labels for point in wanted)
+    strange = 0 if found else table.strange_rows(held, (point.labels for point in wanted))
     if strange:
         problem = f"holds {strange} rows, none of them of {experiment.path}"
         raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
@@ -150,7 +175,7 @@ def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[Tab
 def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
     try:
         trace = load_trace(source.path)
-        gpus = experiment.gpus or (load_gpu(trace.device),)
+        gpus = experiment.gpus or (load_shipped_gpu(trace.device),)
     except InputError as error:
         for gpu, changes in product(experiment.gpus or (None,), experiment.parameters):
             yield from _impossible(experiment, source, gpu, changes, error)
@@ -162,7 +187,9 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
         except InputError as error:
             yield from _impossible(experiment, source, gpu, changes, error)
             continue
-        first = Task("", model_version(), content, experiment.workload, (), device, varied, "", "", 0)
+        first = Task(
+            "", model_version(), content, experiment.workload, (), device, varied, "", "", 0, experiment.restart
+        )
         for names in parts:
             yield from _points(experiment, source.label, replace(first, names=names))
 
@@ -177,20 +204,32 @@ def _impossible(
     ]
     for policy, seed in product(experiment.policies, experiment.seeds):
         labels = (source.label, "", "" if gpu is None else gpu.name, *values, policy.label, seed)
-        yield Point(labels, digest([*labels, *changes.items(), problem]), None, problem)
+        yield Point(labels, fingerprint.data([*labels, *changes.items(), problem]), None, problem)
 
 
 def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
     """The points of one workload, all like a task but for policy and seed."""
     values = [value_of(like.gpu, quantity) for quantity in experiment.varied]
-    gpus = _digests(like.device, like.gpu)
     for policy, seed in product(experiment.policies, experiment.seeds):
-        who = [like.model, like.trace.digest, like.kind, like.names, *gpus, policy.label, policy.source, seed]
         labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)
-        task = replace(like, identity=digest(who), policy=policy.text, source=policy.source, seed=seed)
+        task = replace(like, policy=policy.text, source=policy.source, seed=seed)
+        task = replace(task, identity=identity(task, policy.label))
         yield Point(labels, task.identity, task)
 
 
+def identity(task: Task, policy: str) -> str:
+    """A hash of everything that can change what comes of a task, the same in whatever folder its files are.
+
+    Args:
+        task: what is to be computed.
+        policy: as the experiment names it.
+    """
+    gpus = [_gpu_hash(task.device), _gpu_hash(task.gpu)]
+    return fingerprint.data(
+        [task.model, task.trace.digest, task.kind, task.restart, task.names, *gpus, policy, task.source, task.seed]
+    )
+
+
 @cache
-def _digests(device: GPU, gpu: GPU) -> tuple[str, str]:
-    return digest(device), digest(gpu)
+def _gpu_hash(gpu: GPU) -> str:
+    return fingerprint.data(gpu)

@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """A point that did not fail: its labels and figures by name."""
 
     labels: Mapping[str, Label]
-    figures: Mapping[str, float]
+    figures: Mapping[str, float | None]
     division: str
 
 
@@ -33,10 +33,11 @@ class PolicySummary:
         points: how many did not fail.
         makespan_us: geometric mean.
         speedup: over serial, geometric mean.
-        stp: mean.
-        fairness: mean.
-        best: in how many workloads no other policy was faster.
-        undominated: whether no other policy here has more STP or fairness without less of the other.
+        largest_slowdown: of a stream, mean.
+        stp: mean; None where streams do not restart.
+        fairness: mean; None where streams do not restart.
+        best: in how many workloads no other policy was faster, run once.
+        undominated: whether no other policy here has more of one of the two `merits` without less of the other.
     """
 
     gpu: str
@@ -45,8 +46,9 @@ class PolicySummary:
     points: int
     makespan_us: float
     speedup: float
-    stp: float
-    fairness: float
+    largest_slowdown: float
+    stp: float | None
+    fairness: float | None
     best: int
     undominated: bool
 
@@ -72,7 +74,7 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
     for on, here in grouped(rows(swept), ("gpu", *varied)).items():
         wins = [row.labels["policy"] for of in by_workload(here) for row in fastest(of)]
         policies = grouped(here, ("policy",))
-        merit = {policy: merits(of) for policy, of in policies.items()}
+        merit = {policy: merits(of, swept.experiment.restart) for policy, of in policies.items()}
         front = undominated(list(merit.values()))
         several = [
             PolicySummary(
@@ -80,10 +82,11 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
                 values=dict(zip(varied, on[1:], strict=True)),
                 policy=str(policy[0]),
                 points=len(of),
-                makespan_us=geometric_mean([row.figures["makespan_us"] for row in of]),
-                speedup=geometric_mean([row.figures["speedup_vs_serial"] for row in of]),
-                stp=merit[policy][0],
-                fairness=merit[policy][1],
+                makespan_us=geometric_mean(values(of, "makespan_us")),
+                speedup=geometric_mean(values(of, "speedup_vs_serial")),
+                largest_slowdown=mean(of, "largest_slowdown"),
+                stp=mean(of, "stp") if swept.experiment.restart else None,
+                fairness=mean(of, "fairness") if swept.experiment.restart else None,
                 best=wins.count(policy[0]),
                 undominated=kept,
             )
@@ -101,14 +104,35 @@ def by_workload(several: Sequence[Row]) -> list[list[Row]]:
 
 def fastest(of: Sequence[Row]) -> list[Row]:
     """The fastest of some rows: one, or several that are as fast."""
-    best = max(row.figures["speedup_vs_serial"] for row in of)
-    return [row for row in of if row.figures["speedup_vs_serial"] >= best * (1.0 - CLOSE)]
+    speedups = values(of, "speedup_vs_serial")
+    least = max(speedups) * (1.0 - CLOSE)
+    return [row for row, speedup in zip(of, speedups, strict=True) if speedup >= least]
 
 
-def merits(of: Sequence[Row]) -> tuple[float, float]:
-    """Mean STP and mean fairness of some rows."""
-    stp, fairness = (sum(row.figures[name] for row in of) / len(of) for name in ("stp", "fairness"))
-    return stp, fairness
+def values(of: Sequence[Row], name: str) -> list[float]:
+    """A figure that applies to all of some rows."""
+    return [value for row in of if (value := row.figures[name]) is not None]
+
+
+def mean(of: Sequence[Row], name: str) -> float:
+    """Of such a figure."""
+    return sum(values(of, name)) / len(of)
+
+
+def merits(of: Sequence[Row], restart: bool) -> tuple[float, float]:
+    """What speaks for a policy, the more the better: how much is done, and how little the worst off pays for it.
+
+    Args:
+        of: its rows.
+        restart: whether streams restart.
+
+    Returns:
+        Mean STP and mean fairness; of streams that run once, mean speedup (geometric), and the mean of the largest
+        slowdown below 0.
+    """
+    if restart:
+        return mean(of, "stp"), mean(of, "fairness")
+    return geometric_mean(values(of, "speedup_vs_serial")), -mean(of, "largest_slowdown")
 
 
 def grouped(several: Iterable[Row], names: Sequence[str]) -> dict[tuple[Label, ...], list[Row]]:

@@ -8,21 +8,33 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import FileIO
 from math import isfinite
 from pathlib import Path
 
+from gpusim import fingerprint
 from gpusim.errors import InputError
 from gpusim.files import atomic_write, read_bytes, unwritable
+from gpusim.io.spreadsheet import csv_line, original
+from gpusim.metrics import SHARING
 from gpusim.sweep.compute import FIGURES, Outcome
 
 Label = str | int | float
+Cell = str | float  # empty where there is none
+Kind = type | tuple[type, ...]
 TableRow = tuple[Sequence[Label], str, Outcome]  # labels, identity and what came of the point
 OUTCOME = (*FIGURES, "division", "error")
 IDENTITY = "identity"
-TEXTS_AND_SEED = {"trace": "string", "pair": "string", "gpu": "string", "policy": "string", "seed": "int64"}
+CHECKSUM = "checksum"
+CHECKSUM_DIGITS = 16
+LOCK_TRIES = 100  # while others begin and end
+TEXTS = frozenset({"trace", "pair", "gpu", "policy", "division", "error", IDENTITY, CHECKSUM})
+NO_TABLE = "such a table, or a name that is free"
+UNEDITED = "a table that nobody edited; a row that is deleted is computed again"
 SUFFIXES = (".csv", ".parquet")
 
 
@@ -42,63 +54,46 @@ class Table:
         if suffix not in SUFFIXES:
             raise InputError(path, "--out", "is no kind of table", " or ".join(f"FILE{s}" for s in SUFFIXES))
         if path.exists() and not path.is_file():
-            raise InputError(path, "--out", "is no file", "such a table, or a name that is free")
+            raise InputError(path, "--out", "is no file", NO_TABLE)
         self._labels = tuple(labels)
         self.path = path
-        self.columns = (*labels, *OUTCOME, IDENTITY)
+        self._file = Path(os.path.realpath(path))  # the same for all links to it
+        self.columns = (*labels, *OUTCOME, IDENTITY, CHECKSUM)
         self._parquet = suffix == ".parquet"
-        self._journal = path.with_name(f"{path.name}.rows.csv") if self._parquet else path
+        self._journal = self._file.with_name(f"{self._file.name}.rows.csv") if self._parquet else self._file
         if self._parquet:
             _require_pyarrow()
 
-    def known(self) -> dict[str, Outcome]:
-        """What the file holds from before, by identity; nothing of points that failed.
+    def held(self) -> list[Held]:
+        """The rows that the file holds from before, none that was cut off.
 
         Raises:
-            InputError: the file is there and is no table of a sweep.
+            InputError: the file is there and is no table of a sweep, or no longer as a sweep wrote it.
         """
-        found = _outcomes(self._journal) if self._journal.exists() else {}
-        if self._parquet and self.path.exists():
-            found = _parquet_outcomes(self.path) | found
-        return {identity: outcome for identity, outcome in found.items() if not outcome.error}
+        rows = _parquet_rows(self._file) if self._parquet and self._file.exists() else []
+        return rows + (_csv_rows(self._journal) if self._journal.exists() else [])
 
-    def strange_rows(self, rows: Iterable[tuple[Label, ...]]) -> int:
-        """How many rows the file holds, if none of them is of these points, by any version of the model; else 0."""
-        if self._parquet or not self.path.exists():
-            return 0
-        held = read_rows(self.path)
-        asked = {tuple(str(label) for label in labels) for labels in rows}
-        mine = any(tuple(row.get(name, "") for name in self._labels) in asked for row in held)
+    def strange_rows(self, held: Sequence[Held], rows: Iterable[Sequence[Label]]) -> int:
+        """How many rows are held, if none of them is of these points, by any version of the model; else 0."""
+        asked = {tuple(labels) for labels in rows}
+        mine = any(tuple(row.labels.get(name, "") for name in self._labels) in asked for row in held)
         return 0 if mine else len(held)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other sweeps out of the file for as long as this takes, where the system can.
+        """Keep other sweeps out of the file, whatever it is called, for as long as this takes, where the system can.
 
         Raises:
             InputError: another is at it.
         """
+        lock = self._file.with_name(f".{self._file.name}.lock")
+        descriptor = _lock(lock, self.path)
         try:
-            import fcntl
-        except ImportError:  # Windows
             yield
-            return
-        lock = self.path.with_name(f".{self.path.name}.lock")
-        try:
-            file = lock.open("a")
-        except OSError as error:
-            raise unwritable(self.path, error) from None
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(self.path, "", "is being written by another sweep", "one at a time") from None
-            except OSError:  # a file system without locks
-                pass
-            try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
+        finally:
+            if descriptor is not None:
+                lock.unlink(missing_ok=True)  # by who holds it; who has opened it meanwhile notices
+                os.close(descriptor)
 
     @contextmanager
     def appending(self, rows: Iterable[TableRow]) -> Iterator[Callable[[TableRow], None]]:
@@ -111,7 +106,7 @@ class Table:
         with _opened(self._journal) as file:
 
             def append(row: TableRow) -> None:
-                _write(self._journal, file, _line(_cells(*row)).encode())
+                _write(self._journal, file, csv_line(self._cells(row)).encode())
 
             yield append
 
@@ -122,17 +117,23 @@ class Table:
             InputError: the file cannot be written.
         """
         if self._parquet:
-            with atomic_write(self.path, "wb") as file:
-                file.write(_parquet(self._labels, rows))
+            with atomic_write(self._file, "wb") as file:
+                file.write(_parquet(self.columns, map(self._cells, rows)))
             self._journal.unlink(missing_ok=True)
         else:
-            self._write_csv(self.path, rows)
+            self._write_csv(self._file, rows)
 
     def _write_csv(self, path: Path, rows: Iterable[TableRow]) -> None:
         with atomic_write(path, "w") as file:
-            file.write(_line(self.columns))
+            file.write(csv_line(self.columns))
             for row in rows:
-                file.write(_line(_cells(*row)))
+                file.write(csv_line(self._cells(row)))
+
+    def _cells(self, row: TableRow) -> tuple[Label, ...]:
+        labels, identity, outcome = row
+        figures = ("" if figure is None else figure for figure in outcome.figures or (None,) * len(FIGURES))
+        cells = (*labels, *figures, outcome.division, outcome.error, identity)
+        return *cells, _checksum(dict(zip(self.columns, cells, strict=False)))
 
 
 def _opened(path: Path) -> FileIO:
@@ -155,6 +156,76 @@ def _no_room(path: Path, error: OSError) -> InputError:
     return InputError(path, "", f"cannot be written ({error.strerror or error})", expected)
 
 
+def _lock(lock: Path, path: Path) -> int | None:
+    """A descriptor that holds a lock until it is closed; None where the system or the file system has no locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    for _ in range(LOCK_TRIES):
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            raise unwritable(path, error) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                break
+            return None
+        if _is_there(lock, descriptor):
+            return descriptor
+        os.close(descriptor)  # who held it has removed it since it was opened here
+    raise InputError(path, "", "is being written by another sweep", "one at a time")
+
+
+def _is_there(path: Path, descriptor: int) -> bool:
+    """Whether a path still leads to a file that was opened by it."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A row of a table from before.
+
+    Attributes:
+        labels: which point it is of, by the names of the columns.
+        identity: of the point.
+        outcome: what came of it.
+    """
+
+    labels: Mapping[str, Cell]
+    identity: str
+    outcome: Outcome
+
+
+def _held(path: Path, place: str, cells: Mapping[str, Cell]) -> Held:
+    """A row that is as a sweep wrote it."""
+    if cells[CHECKSUM] != _checksum({name: cell for name, cell in cells.items() if name != CHECKSUM}):
+        raise InputError(path, place, "is not as a sweep wrote it (its checksum is of another row)", UNEDITED)
+    figures = () if cells["error"] else tuple(_figure(name, cells[name]) for name in FIGURES)
+    if not all(figure is None or isfinite(figure) for figure in figures):
+        raise ValueError("a figure is no number")
+    outcome = Outcome(figures, str(cells["division"]), str(cells["error"]))
+    labels = {name: cell for name, cell in cells.items() if name not in (*OUTCOME, IDENTITY, CHECKSUM)}
+    return Held(labels, str(cells[IDENTITY]), outcome)
+
+
+def _figure(name: str, cell: Cell) -> float | None:
+    """A figure; None where it says that it does not apply and may."""
+    return None if name in SHARING and cell == "" else float(cell)
+
+
+def _checksum(cells: Mapping[str, Label]) -> str:
+    """A hash of a row's cells by the names of their columns, the same for all ways to write a number."""
+    values = {name: cell if name in TEXTS or cell == "" else float(cell) for name, cell in cells.items()}
+    return fingerprint.data(values)[:CHECKSUM_DIGITS]
+
+
 def read_rows(path: str | Path) -> list[dict[str, str]]:
     """The whole rows of a CSV table, one that was cut off left out.
 
@@ -165,34 +236,40 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
     whole = data[: data.rfind(b"\n") + 1]
     try:
         reader = csv.DictReader(io.StringIO(whole.decode("utf-8")), strict=True)
-        if data and not {*OUTCOME, IDENTITY} <= set(reader.fieldnames or ()):
-            raise InputError(path, "line 1", "is not that of a sweep's table", "such a table, or a name that is free")
-        return list(reader)
+        if data and not {*OUTCOME, IDENTITY, CHECKSUM} <= set(reader.fieldnames or ()):
+            raise InputError(path, "line 1", "is not that of a sweep's table", NO_TABLE)
+        return [
+            {name: original(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in reader
+        ]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(path, "", f"is no table of a sweep ({error})", "a table that nobody edited") from None
+        raise InputError(path, "", f"is no table of a sweep ({error})", UNEDITED) from None
 
 
-def _outcomes(path: Path) -> dict[str, Outcome]:
-    found = {}
-    for n, row in enumerate(read_rows(path), 2):
+def _csv_rows(path: Path) -> list[Held]:
+    return _rows(path, "line", 2, read_rows(path), str)
+
+
+def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]], number: Kind) -> list[Held]:
+    """Rows that hold text and, as a type, numbers."""
+    found = []
+    for n, row in enumerate(rows, first):
         try:
-            figures = () if row["error"] else tuple(float(row[name]) for name in FIGURES)
-            if not all(isfinite(figure) for figure in figures):
-                raise ValueError
-            found[row[IDENTITY]] = Outcome(figures, row["division"], row["error"])
-        except (TypeError, ValueError):
-            raise InputError(path, f"line {n}", "is no row of a sweep", "a table that nobody edited") from None
+            found.append(_held(path, f"{what} {n}", {name: _cell(name, cell, number) for name, cell in row.items()}))
+        except (TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(path, f"{what} {n}", "is no row of a sweep", UNEDITED) from None
     return found
 
 
-def _cells(labels: Sequence[Label], identity: str, outcome: Outcome) -> tuple[Label, ...]:
-    return (*labels, *(outcome.figures or ("",) * len(FIGURES)), outcome.division, outcome.error, identity)
-
-
-def _line(cells: Iterable[Label]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
+def _cell(name: str, cell: object, number: Kind) -> Cell:
+    if cell is None or cell == "":
+        return ""
+    if name in TEXTS and isinstance(cell, str):
+        return cell
+    if name not in TEXTS and isinstance(cell, number):
+        return float(str(cell))
+    raise TypeError(f"{name} is of another type")
 
 
 # ---- Parquet
@@ -205,32 +282,27 @@ def _require_pyarrow() -> None:
         raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'") from None
 
 
-def _parquet(labels: Sequence[str], rows: Iterable[TableRow]) -> bytes:
+def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Label]]) -> bytes:
     import pandas as pd
 
-    cells = [[None if cell == "" else cell for cell in _cells(*row)] for row in rows]
-    kinds = {name: TEXTS_AND_SEED.get(name, "float64") for name in labels}
-    kinds |= dict.fromkeys(FIGURES, "float64") | dict.fromkeys(("division", "error", IDENTITY), "string")
-    frame = pd.DataFrame(cells, columns=list(kinds)).astype(kinds)
+    kinds = {name: "string" if name in TEXTS else "int64" if name == "seed" else "float64" for name in columns}
+    cells = [[None if cell == "" else cell for cell in row] for row in rows]
+    frame = pd.DataFrame(cells, columns=list(columns)).astype(kinds)
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue()
 
 
-def _parquet_outcomes(path: Path) -> dict[str, Outcome]:
-    import pandas as pd
+def _parquet_rows(path: Path) -> list[Held]:
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
 
+    data = read_bytes(path)
     try:
-        frame = pd.read_parquet(path)
-        rows: list[Mapping[str, object]] = frame[[*OUTCOME, IDENTITY]].to_dict("records")  # type: ignore[assignment]
-    except (OSError, ValueError, KeyError):
-        raise InputError(path, "", "is no table of a sweep", "such a table, or a name that is free") from None
-    return {
-        str(row[IDENTITY]): Outcome(tuple(float(str(row[name])) for name in FIGURES), _text(row["division"]))
-        for row in rows
-        if not _text(row["error"])
-    }
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+        table = ParquetFile(io.BytesIO(data)).read()
+        if not {*OUTCOME, IDENTITY, CHECKSUM} <= set(table.column_names):
+            raise ValueError("columns are missing")
+        rows = table.to_pylist()
+    except (OSError, ValueError, ArrowException):
+        raise InputError(path, "", "is no table of a sweep", NO_TABLE) from None
+    return _rows(path, "row", 1, rows, (int, float))

@@ -35,7 +35,9 @@ Executors = Callable[[], Executor]
 """Starts an executor; called again where the one before has broken."""
 
 AHEAD = 2  # points a worker that are handed out before they are needed
-CONNECT_S = 30  # that a cluster and the first of its workers may take
+CONNECT_S = 30  # that the scheduler of a cluster may take to answer
+WORKERS_S = 30  # that a cluster may be without workers
+LOOK_S = 5  # between looks at whether it has some
 ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+")
 EXPECTED_ADDRESS = "the address of a dask scheduler, such as tcp://HOST:8786"
 NEEDED = "memory for them, and in a script of one's own `if __name__ == '__main__':`"
@@ -97,7 +99,7 @@ def _until_broken(
 
 
 def _some_done(running: Iterable[Future[Outcome]], executor: Executor) -> set[Future[Outcome]]:
-    while not (done := wait(running, CONNECT_S, FIRST_COMPLETED).done):
+    while not (done := wait(running, LOOK_S, FIRST_COMPLETED).done):
         if isinstance(executor, _ClusterExecutor):
             executor.require_workers()
     return done
@@ -134,11 +136,29 @@ class LocalPool(ProcessPoolExecutor):
         leash, self._hand = Pipe(duplex=False)
         super().__init__(jobs, get_context("spawn"), _on_a_leash, (leash,))
 
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As of any executor; a process that this starts never gets the Ctrl-C meant for its parent."""
+        with _ctrl_c_later():
+            return super().submit(function, *args, **kwargs)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As of any executor; without waiting, points under way are given up."""
         if not wait:
             self._hand.close()
         super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+@contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Holds Ctrl-C back, from this thread and for good from processes that it starts, where the system can."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def local(jobs: int) -> tuple[Executors, int]:
@@ -196,10 +216,10 @@ class _ClusterExecutor(Executor):
             InputError: there is none.
         """
         try:
-            self._client.wait_for_workers(1, timeout=CONNECT_S)
+            self._client.wait_for_workers(1, timeout=WORKERS_S)
         except TimeoutError:
             problem = f"{self._address} has no workers"
-            raise InputError(None, "--cluster", problem, f"one within {CONNECT_S} s") from None
+            raise InputError(None, "--cluster", problem, f"one within {WORKERS_S} s") from None
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As of any executor; dask cancels what nobody waits for."""

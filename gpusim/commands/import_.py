@@ -1,0 +1,48 @@
+"""`gpusim import`: a trace out of a profile."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpusim.commands.arguments import gpu_from, whole
+
+FORMATS = ("ncu", "kineto", "nsys", "nvprof")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "format", nargs="?", choices=FORMATS, metavar="FORMAT", help=f"{', '.join(FORMATS)}; default: what is in FILE"
+    )
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="ncu --csv --page raw, .ncu-rep, PyTorch's JSON, an SQLite export of nsys, "
+        "nvprof --print-gpu-trace --csv or nvprof's Chrome JSON; gzip will do",
+    )
+    parser.add_argument("-o", "--out", required=True, metavar="TRACE", help="the trace to write (.json, .json.gz)")
+    parser.add_argument(
+        "--gpu", metavar="NAME|PATH", help="the GPU it was recorded on; default: what the profile names"
+    )
+    parser.add_argument(
+        "--counters", metavar="FILE", help="a profile of ncu of the same program: counters of the kernels"
+    )
+    parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Imports, writes and says what was decided."""
+    from gpusim.io.importing import import_profile
+    from gpusim.tables import print_line
+
+    gpu = None if args.gpu is None else gpu_from(args.gpu)
+    imported = import_profile(args.file, args.format, gpu, args.counters, args.device)
+    trace = imported.trace
+    trace.save(args.out)
+    operations = sum(len(stream.operations) for stream in trace.streams)
+    kernels = sum(len(operation.launches()) for operation in trace.operations())
+    streams = "1 stream" if len(trace.streams) == 1 else f"{len(trace.streams)} streams"
+    print_line(f"{args.out}: {kernels} kernels, {operations} operations, {streams}, recorded on {trace.device}")
+    for remark in imported.remarks:
+        print_line(f"  {remark}")
+    return 0

@@ -1,0 +1,45 @@
+"""Kernels of an SM that wait for one another: each makes its quota of progress in a round, then waits for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpusim.engine.anchor import KernelModel, mix_rates
+from gpusim.engine.core import NEVER
+
+
+def round_rates(
+    residents: Sequence[tuple[KernelModel, int]], quotas: Sequence[float | None], least: Sequence[float] = ()
+) -> tuple[list[float], float, float]:
+    """What `mix_rates` gives, in the mean over a round.
+
+    A round has as many phases as kernels with a quota: in each, those that have not spent theirs share the SM as
+    `mix_rates` says, and who waits takes nothing.
+
+    Args:
+        residents: kernels with their resident blocks.
+        quotas: progress of each in a round, in blocks, above 0; None: it runs in every phase.
+        least: as for `mix_rates`.
+    """
+    progress = [0.0] * len(residents)  # of one block of each
+    round_us = 0.0
+    running = list(range(len(residents)))
+    while any(quotas[i] is not None for i in running):
+        rates = mix_rates([residents[i] for i in running], [least[i] for i in running] if least else ())[0]
+        rate_of = dict(zip(running, rates, strict=True))
+        spent_us = {
+            i: max(0.0, quota / residents[i][1] - progress[i]) / rate_of[i]
+            for i in running
+            if (quota := quotas[i]) is not None
+        }
+        phase_us = min(spent_us.values())
+        for i in running:
+            progress[i] += phase_us * rate_of[i]
+        round_us += phase_us
+        running = [i for i in running if spent_us.get(i, NEVER) > phase_us]
+    means = [done / round_us for done in progress]
+    dram = l2 = 0.0
+    for (model, count), rate in zip(residents, means, strict=True):
+        dram += count * rate * model.unit_us * model.load.dram
+        l2 += count * rate * model.unit_us * model.load.l2
+    return means, dram, l2

@@ -1,0 +1,137 @@
+"""Hashes of what can change a result: source code, plain data, files.
+
+What is predicted by the same sources from the same GPUs, traces and parameters is the same, so a hash of these says
+whether a result that was kept may be used again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, is_dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from gpusim.errors import quote
+
+IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;(]+)|import[ \t]+([^\n#;]+))", re.M
+)
+"""An import at the beginning of a line; a parser finds no others in this package and takes ten times as long."""
+COMMENT = re.compile("#.*")
+
+
+def model_sources() -> str:
+    """A hash of the sources that a replay's result comes from: `gpusim.api`, all that it imports, and all policies."""
+    return sources("gpusim.api", "gpusim.policies")
+
+
+@cache
+def sources(*modules: str) -> str:
+    """A hash of modules and of all that they import from their own packages, wherever in them an import stands.
+
+    No module is imported. What is computed is the same on every machine and where the package is installed.
+
+    Args:
+        modules: names; that of a package stands for all modules in it.
+
+    Raises:
+        ModuleNotFoundError: there is no such module.
+    """
+    asked = [name for module in modules for name in _with_modules_inside(module)]
+    packages = {module.partition(".")[0] for module in modules}
+    found: dict[str, bytes] = {}
+    while asked:
+        name = asked.pop()
+        file = module_file(name)
+        if name in found or file is None:
+            continue
+        found[name] = file.read_bytes()
+        if file.suffix == ".py":
+            package = name if file.stem == "__init__" else name.rpartition(".")[0]
+            asked += [other for other in _imports(found[name], package) if other.partition(".")[0] in packages]
+        declarations = file.with_suffix(".pxd")
+        if declarations.exists():
+            found[f"{name}.pxd"] = declarations.read_bytes()
+    return _hash(part for name in sorted(found) for part in (name.encode(), found[name]))
+
+
+def files(paths: Iterable[Path]) -> str:
+    """A hash of the names and contents of files, in their order."""
+    return _hash(part for path in paths for part in (path.name.encode(), path.read_bytes()))
+
+
+def data(content: Any) -> str:
+    """A hash of plain data, and of dataclasses and pydantic models such as GPUs."""
+    return _hash([json.dumps(content, sort_keys=True, default=_plain).encode()])
+
+
+def module_file(name: str) -> Path | None:
+    """The file of a module, the source where it is compiled from one beside it; None where there is no file."""
+    spec = module_spec(name)
+    if spec is None or not spec.has_location or spec.origin is None:
+        return None
+    file = Path(spec.origin)
+    source = file.with_name(f"{name.rpartition('.')[2]}.py")
+    return source if file.suffix != ".py" and source.exists() else file
+
+
+def module_spec(name: str) -> ModuleSpec | None:
+    """Where a module is; None where there is none. Nothing is imported, not even the packages it is in."""
+    top, *inner = name.split(".")
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    for part in inner:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
+    return spec
+
+
+def _with_modules_inside(name: str) -> Iterator[str]:
+    spec = module_spec(name)
+    if spec is None:
+        raise ModuleNotFoundError(f"no module {name}", name=name)
+    yield name
+    for folder in spec.submodule_search_locations or ():
+        yield from (f"{name}.{file.stem}" for file in Path(folder).glob("*.py") if file.stem != "__init__")
+
+
+def _imports(source: bytes, package: str) -> Iterator[str]:
+    """Modules that one of a package may import; of `from a import b` both `a` and `a.b`, which need not be one."""
+    for where, names, modules in IMPORT.findall(source.decode("utf-8", "replace")):
+        if where:
+            base = resolve_name(where, package)
+            yield base
+            yield from (f"{base}.{name}" for name in _names(names))
+        else:
+            yield from _names(modules)
+
+
+def _names(text: str) -> list[str]:
+    """The names in `(a, b as c)`."""
+    return [words[0] for words in (one.split() for one in COMMENT.sub("", text).strip("() \t\n").split(",")) if words]
+
+
+def _hash(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{quote(value)} has no fingerprint")

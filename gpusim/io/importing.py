@@ -1,0 +1,232 @@
+"""From a profile to a trace: which format it is, which GPU it is of, and counters from a second profile."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpusim.errors import InputError, one_line, quote
+from gpusim.gpu import GPU
+from gpusim.io import kineto, ncu_profile, nsys, nvprof, source
+from gpusim.io.ncu_profile import Profiled
+from gpusim.io.products import recording_gpu
+from gpusim.io.timeline import Activity, KernelRun, Product, Timeline, as_trace, with_mixes
+from gpusim.trace import Mix, Trace
+
+FORMATS = ("ncu", "kineto", "nsys", "nvprof")
+
+Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
+
+_KINETO_WORDS = (b'"schemaVersion"', b'"deviceProperties"', b'"Operator"', b'"cpu_op"', b'"cuda_runtime"')
+_NVPROF_CATEGORY = re.compile(rb'"cat"\s*:\s*"cuda"')
+_UNREAD = {
+    b"<": "is HTML or XML",
+    b"\x7fELF": "is a program",
+    b"%PDF": "is a PDF",
+}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A trace, and what there is to say of how it was made.
+
+    Attributes:
+        trace: the trace.
+        format: of the profile.
+        remarks: a line each.
+    """
+
+    trace: Trace
+    format: str
+    remarks: tuple[str, ...]
+
+
+def import_profile(
+    path: str | Path,
+    format: str | None = None,
+    gpu: GPU | None = None,
+    counters: str | Path | None = None,
+    device: int | None = None,
+) -> Imported:
+    """Reads a profile into a trace.
+
+    Args:
+        path: the profile.
+        format: one of `FORMATS`; None looks at what is in the file.
+        gpu: that it was recorded on; None takes the one that the profile names.
+        counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
+        device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
+
+    Raises:
+        InputError: what the file is, or lacks, in one line.
+    """
+    path = Path(path)
+    format = detect(path) if format is None else format
+    whole, profiled = _read(path, format)
+    timeline, chosen, remarks = _on_one_device(whole, path, device)
+    product = timeline.products.get(chosen, Product())
+    recorded_on = recording_gpu(product, gpu)
+    if gpu is None and product.name is not None:
+        remarks.append(f"Recorded on {one_line(product.name)!r}, taken as {recorded_on.name} ({recorded_on.title}).")
+    if profiled is not None:
+        ran = ncu_profile.timeline(path, profiled, recorded_on)
+        timeline = replace(ran.on(chosen), remarks=timeline.remarks)
+    if counters is not None:
+        timeline, line = _joined(timeline, Path(counters), recorded_on)
+        remarks.append(line)
+    notes = [f"Imported from {one_line(path.name)} ({format}).", *remarks]
+    trace = as_trace(timeline, path, _trace_name(path), recorded_on, notes)
+    return Imported(trace, format, tuple(trace.notes.splitlines()[1:]))
+
+
+def detect(path: Path) -> str:
+    """The format of a profile, by its content.
+
+    Raises:
+        InputError: it is none that is known.
+    """
+    head = source.head(path)
+    if head.startswith(nsys.MAGIC):
+        return "nsys"
+    if head.startswith(ncu_profile.REPORT_MAGIC):
+        return "ncu"
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if not text:
+        raise InputError(path, "", "is empty", source.A_PROFILE)
+    if text[:1] in (b"{", b"["):
+        if b'"streams"' in text[:4096] and b'"operations"' in text[:65536]:
+            raise InputError(path, "", "is a trace already", source.A_PROFILE)
+        plain = not any(word in text for word in _KINETO_WORDS)
+        return "nvprof" if plain and _NVPROF_CATEGORY.search(text) else "kineto"
+    return _detect_table(path, text)
+
+
+def _detect_table(path: Path, text: bytes) -> str:
+    decoded = text.decode("utf-16" if text[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8", "replace")
+    for line in decoded.splitlines():
+        if re.match(r'\s*"?ID"?,', line) or "==PROF==" in line:
+            return "ncu"
+        if re.match(r'\s*"?(Start|Type)"?,', line) or "NVPROF" in line:
+            return "nvprof"
+        if re.match(r'\s*"?(Kind|Index)"?,', line) and re.search(r"Agent|gpu-id|queue-id", line, re.IGNORECASE):
+            raise InputError(path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
+    if text.startswith(b"NVR") or path.suffix in (".nsys-rep", ".qdrep", ".nvvp"):
+        expected = "nsys export --type sqlite FILE" if path.suffix != ".nvvp" else "nvprof --print-gpu-trace --csv"
+        raise InputError(path, "", "is a report in its tool's own form", expected)
+    what = next((what for magic, what in _UNREAD.items() if text.startswith(magic)), "is no profile that is known")
+    raise InputError(path, "", what, source.A_PROFILE)
+
+
+def _read(path: Path, format: str) -> tuple[Timeline, list[Profiled] | None]:
+    """The timeline; of Nsight Compute also the launches, whose demands take the GPU to work out."""
+    if format == "ncu":
+        profiled = ncu_profile.read(path)
+        return ncu_profile.timeline(path, profiled, None), profiled
+    readers: dict[str, Callable[[Path], Timeline]] = {"kineto": kineto.read, "nsys": nsys.read, "nvprof": _read_nvprof}
+    return readers[format](path), None
+
+
+def _read_nvprof(path: Path) -> Timeline:
+    is_json = source.head(path).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+    return nvprof.read_json(path) if is_json else nvprof.read_csv(path)
+
+
+def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[Timeline, int, list[str]]:
+    kernels = timeline.kernels_by_device()
+    if not kernels:
+        raise InputError(path, "", "holds no kernels", "a profile of a program that ran kernels on the GPU")
+    chosen = next(iter(kernels)) if device is None else device
+    if chosen not in kernels:
+        raise InputError(None, "--device", f"GPU {chosen} ran no kernels", f"one of {', '.join(map(str, kernels))}")
+    remarks = []
+    if len(kernels) > 1:
+        counts = ", ".join(f"GPU {index}: {count} kernels" for index, count in kernels.items())
+        remarks.append(f"The profile is of several GPUs ({counts}); this is GPU {chosen} (--device chooses).")
+    return timeline.on(chosen), chosen, remarks
+
+
+def _trace_name(path: Path) -> str:
+    name = path.name
+    for ending in (".gz", ".json", ".trace", ".pt", ".csv", ".sqlite", ".ncu-rep"):
+        name = name.removesuffix(ending)
+    return name or path.name
+
+
+# ---- counters of one profile, timeline of another
+
+
+def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
+    """The timeline with the counters of another profile, by kernel name, grid, block and order, and what came of it."""
+    if detect(path) != "ncu":
+        raise InputError(path, "", "is no profile of Nsight Compute", f"{ncu_profile.A_RAW_PAGE}, or a .ncu-rep")
+    profiled = ncu_profile.read(path)
+    runs = [(n, a, a.work) for n, a in enumerate(timeline.activities) if isinstance(a.work, KernelRun)]
+    matched = _match(
+        [(n, (work.name, work.grid, work.block)) for n, _, work in runs],
+        [(p.name, p.grid, p.block) for p in profiled],
+    )
+    mixes: dict[int, tuple[Mix | None, float | None]] = {}
+    for n, m in matched.items():
+        mixes[n] = _demand(profiled[m], timeline.activities[n], path, gpu)
+    used = len(set(matched.values()))
+    line = (
+        f"{len(matched)} of {len(runs)} kernels got counters from {one_line(path.name)}; "
+        f"{len(runs) - len(matched)} have none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
+    )
+    if not matched:
+        raise InputError(path, "", "has no launch of this timeline's kernels", "a profile of the same program")
+    return with_mixes(timeline, mixes), line
+
+
+def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> tuple[Mix | None, float | None]:
+    """The demand; its time of L2, counted at the profiler's clocks, in proportion to the time on the timeline."""
+    mix, counted_us = profiled.mix(path, gpu.sm_count), profiled.duration_us
+    if mix is not None and mix.l2_busy_us and counted_us and activity.duration_us > 0:
+        mix = mix.model_copy(update={"l2_busy_us": mix.l2_busy_us * activity.duration_us / counted_us})
+    return mix, None
+
+
+def _match(wanted: list[tuple[int, Key]], given: list[Key]) -> dict[int, int]:
+    """For each kernel the number of the profiled launch whose counters it gets: first by whole names, then by short."""
+    found = _in_order(wanted, list(enumerate(given)))
+    taken = set(found.values())
+    return found | _in_order(
+        [(n, _short(key)) for n, key in wanted if n not in found],
+        [(m, _short(key)) for m, key in enumerate(given) if m not in taken],
+    )
+
+
+def _in_order(wanted: list[tuple[int, Key]], given: list[tuple[int, Key]]) -> dict[int, int]:
+    """Pairs equal keys in order; where the timeline has a whole number of rounds of them, each round gets the same."""
+    by_key: dict[Key, list[int]] = defaultdict(list)
+    for m, key in given:
+        by_key[key].append(m)
+    runs: dict[Key, list[int]] = defaultdict(list)
+    for n, key in wanted:
+        runs[key].append(n)
+    found = {}
+    for key, numbers in runs.items():
+        counted = by_key.get(key, [])
+        if counted and len(numbers) % len(counted) == 0:
+            counted = counted * (len(numbers) // len(counted))
+        found |= dict(zip(numbers, counted, strict=False))
+    return found
+
+
+def _short(key: Key) -> Key:
+    """The key with the kernel's name alone: no return type, namespaces, template arguments or parameters."""
+    name = key[0].replace("(anonymous namespace)::", "").removeprefix("void ")
+    depth = 0
+    plain = []
+    for character in name:
+        depth += character in "<("
+        if depth == 0:
+            plain.append(character)
+        elif character in ">)":
+            depth -= 1
+        if character == "(" and depth == 1:
+            break
+    return ("".join(plain).split("::")[-1].strip().split(" ")[-1], *key[1:])

@@ -1,0 +1,203 @@
+"""PyTorch's profiler (Kineto): Chrome JSON, old schema (`Kernel`, "external id") and new (`kernel`, "External id")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from sys import intern
+from typing import Any
+
+from gpusim.errors import InputError, one_line, quote
+from gpusim.io import chrome
+from gpusim.io.timeline import (
+    Activity,
+    CopyRun,
+    HostSync,
+    KernelRun,
+    Product,
+    StreamKey,
+    Timeline,
+    Wait,
+    copy_direction,
+    finite,
+    three,
+    whole,
+)
+
+_GPU_WORK = {"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"}
+_CALLS = {"cuda_runtime", "cuda_driver", "runtime"}
+_OPS = {"cpu_op", "operator"}
+_UNKNOWN = (-1, 2**32 - 1)  # a stream or an event record that Kineto does not know
+
+
+def read(path: Path) -> Timeline:
+    """A profile of PyTorch.
+
+    Raises:
+        InputError: not whole JSON, a profile of another maker's GPU, or kernels without grids.
+    """
+    reader = _Reader(path)
+    for name, value in chrome.members(path):
+        if name == chrome.EVENTS:
+            reader.event(value)
+        elif name == "deviceProperties":
+            reader.properties(value)
+    return reader.timeline()
+
+
+class _Reader:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found = Timeline()
+        self.ops: dict[int, str] = {}  # External id: name
+        self.externals: dict[int, int] = {}  # number of the activity: External id
+        self.unusable = 0
+        self.silent_waits = 0  # cudaStreamWaitEvent calls
+        self.hip = 0
+        self.streams: dict[tuple[int, str], StreamKey] = {}
+        self.names: dict[str, str] = {}  # printable, by the name given
+
+    def properties(self, value: Any) -> None:
+        for entry in value if isinstance(value, list) else ():
+            if isinstance(entry, dict) and (index := whole(entry.get("id"))) is not None:
+                name = str(entry.get("name", ""))
+                if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or entry.get("warpSize") == 64:
+                    raise _amd(self.path, name)
+                memory = whole(entry.get("totalGlobalMem"))
+                self.found.products[index] = Product(name, whole(entry.get("numSms")), memory)
+
+    def event(self, event: Any) -> None:
+        if not isinstance(event, dict) or event.get("ph") != "X":
+            return
+        category = str(event.get("cat", "")).lower()
+        args = event.get("args")
+        args = args if isinstance(args, dict) else {}
+        if category in _GPU_WORK:
+            self._work(event, category, args)
+        elif category in _CALLS:
+            self._call(event, args)
+        elif category in _OPS:
+            external = _external(args)
+            if external is not None:
+                self.ops[external] = intern(str(event.get("name", "")))
+        elif category == "cuda_sync":
+            self._sync(args)
+
+    def _work(self, event: dict[str, Any], category: str, args: dict[str, Any]) -> None:
+        name = str(event.get("name", ""))
+        start, duration = finite(event.get("ts")), finite(event.get("dur"))
+        device = whole(args.get("device"))
+        device = whole(event.get("pid")) if device is None else device
+        number = args.get("stream", str(event.get("tid", "")).removeprefix("stream "))
+        work = self._kernel(name, args) if category == "kernel" else _copy(name, category, args)
+        if start is None or duration is None or duration < 0 or device is None or work is None:
+            self.unusable += category == "kernel"
+            return
+        order = whole(args.get("correlation"))
+        key = StreamKey(str(number), context=str(args.get("context", "")))
+        key = self.streams.setdefault((device, key.number), key)
+        external = _external(args)
+        if external is not None and external != order:
+            self.externals[len(self.found.activities)] = external
+        label = f"graph{graph}" if (graph := whole(args.get("graph id"))) else ""
+        order = len(self.found.activities) if order is None else order
+        self.found.activities.append(Activity(device, key, start, duration, work, order, label))
+
+    def _kernel(self, name: str, args: dict[str, Any]) -> KernelRun | None:
+        grid, block = three(args.get("grid")), three(args.get("block"))
+        if grid is None or block is None:
+            return None
+        if name not in self.names:
+            self.names[name] = one_line(name)
+        registers, shared = whole(args.get("registers per thread")), whole(args.get("shared memory"))
+        return KernelRun(self.names[name], grid, block, max(registers or 0, 0), 0, max(shared or 0, 0))
+
+    def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        name = str(event.get("name", ""))
+        order = whole(args.get("correlation"))
+        self.hip += name.startswith("hip")
+        if order is None:
+            return
+        thread = str(event.get("tid", ""))
+        if "Launch" in name or "Memcpy" in name or "Memset" in name:
+            self.found.threads["", order] = thread
+        elif name in ("cudaDeviceSynchronize", "cuCtxSynchronize"):
+            self.found.syncs.append(HostSync(thread, order, None))
+        else:
+            self.silent_waits += "StreamWaitEvent" in name
+            if "Synchronize" in name:
+                self.found.threads["", order] = thread
+
+    def _sync(self, args: dict[str, Any]) -> None:
+        """What newer versions tell of a wait: by whom and for which stream."""
+        kind, order, device = args.get("cuda_sync_kind"), whole(args.get("correlation")), whole(args.get("device"))
+        if order is None or device is None:
+            return
+        waiting, source = whole(args.get("stream")), whole(args.get("wait_on_stream"))
+        if kind == "Stream Wait Event" and waiting is not None and source is not None and source not in _UNKNOWN:
+            record = whole(args.get("wait_on_cuda_event_record_corr_id"))
+            recorded = order if record is None or record in _UNKNOWN else record
+            self.found.waits.append(Wait(self._key(device, waiting), order, self._key(device, source), recorded))
+        elif kind == "Stream Sync" and waiting is not None and waiting not in _UNKNOWN:
+            self.found.syncs.append(HostSync("", order, self._key(device, waiting)))
+        elif kind == "Event Sync" and source is not None and source not in _UNKNOWN:
+            self.found.syncs.append(HostSync("", order, self._key(device, source)))
+
+    def _key(self, device: int, number: int) -> StreamKey:
+        return self.streams.setdefault((device, str(number)), StreamKey(str(number)))
+
+    def timeline(self) -> Timeline:
+        found = self.found
+        if not any(isinstance(activity.work, KernelRun) for activity in found.activities):
+            if self.hip:
+                raise _amd(self.path, "")
+            problem = f"holds no kernels ({self.unusable} without a grid)" if self.unusable else "holds no kernels"
+            raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
+        if self.hip:
+            raise _amd(self.path, "")
+        self._name_operations()
+        self._find_threads()
+        if self.unusable:
+            found.remarks.append(f"{self.unusable} GPU events without a grid, a time or a stream are left out.")
+        if self.silent_waits and not found.waits:
+            found.remarks.append(
+                f"{self.silent_waits} waits between streams are not in the profile and are left out "
+                "(recorded with enable_cuda_sync_events they are)."
+            )
+        return found
+
+    def _name_operations(self) -> None:
+        """Labels launches with the operator that the host was in: its name and External id."""
+        activities = self.found.activities
+        for n, external in self.externals.items():
+            op = self.ops.get(external)
+            if op is not None:
+                old = activities[n]
+                label = f"{op}/{external}"
+                activities[n] = Activity(
+                    old.device, old.stream, old.start_us, old.duration_us, old.work, old.order, label
+                )
+
+    def _find_threads(self) -> None:
+        """The thread of a wait is that of its call."""
+        found = self.found
+        found.syncs = [
+            HostSync(sync.thread or found.threads.get(("", sync.order), ""), sync.order, sync.stream)
+            for sync in found.syncs
+        ]
+
+
+def _copy(name: str, category: str, args: dict[str, Any]) -> CopyRun | None:
+    size = max(whole(args.get("bytes")) or 0, 0)
+    if "memset" in category:
+        return CopyRun("memset", "d2d", size)
+    direction = copy_direction(name)
+    return None if direction is None else CopyRun("memcpy", direction, size)
+
+
+def _external(args: dict[str, Any]) -> int | None:
+    return whole(args.get("External id", args.get("external id")))
+
+
+def _amd(path: Path, name: str) -> InputError:
+    of = f" ({quote(one_line(name))})" if name else ""
+    return InputError(path, "", f"is a profile of an AMD GPU{of}", "a profile of an NVIDIA GPU")

@@ -1,0 +1,235 @@
+"""Profiles of Nsight Compute: the CSV of its raw page, and .ncu-rep through NVIDIA's ncu-report."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpusim.errors import InputError, from_pydantic, one_line, quote
+from gpusim.gpu import GPU
+from gpusim.io import source
+from gpusim.io.ncu import DURATION, Counters, mix_from_counters
+from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, finite, three, whole
+from gpusim.trace import Mix
+
+REPORT_MAGIC = b"NVR\x00"
+A_RAW_PAGE = "a CSV of ncu --csv --page raw"
+
+_NOT_METRICS = {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
+                "Block Size", "Grid Size", "Device", "CC", "Section Name"}  # fmt: skip
+_OTHER_PAGES = {"Metric Name": "the details page", "Rule Name": "the details page", "Address": "the source page"}
+_NANOSECONDS = {"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "usecond": 1e3, "ns": 1.0, "nsecond": 1.0}
+_PREFIXED = re.compile(r"([KMGTP])(?:i?[bB](?:yte)?|inst|cycle|sector|warp|block|thread|request)s?$")
+_PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """A launch that Nsight Compute profiled: what it ran, and its counters in base units (ns, bytes, %)."""
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    device: int
+    stream: StreamKey
+    counters: Counters
+
+    @property
+    def duration_us(self) -> float | None:
+        """Its time alone; None where it was not counted."""
+        return float(self.counters[DURATION]) / 1000 if DURATION in self.counters else None
+
+    def mix(self, path: Path, sm_count: int) -> Mix | None:
+        """What its blocks ask for.
+
+        Raises:
+            InputError: a counter has a value that cannot be.
+        """
+        try:
+            return mix_from_counters(self.counters, sm_count)
+        except ValidationError as error:
+            first = from_pydantic(path, error)
+            raise InputError(path, quote(self.name), f"{first.place} {first.problem}", first.expected) from None
+        except (ValueError, OverflowError) as error:
+            raise InputError(path, quote(self.name), f"has a counter that is no number ({error})", A_RAW_PAGE) from None
+
+
+def read(path: Path) -> list[Profiled]:
+    """All launches of a report or of a CSV, in the order in which they ran.
+
+    Raises:
+        InputError: another page of ncu, a half-written row, no launches, or ncu-report is needed and missing.
+    """
+    profiled = list(_report(path) if source.head(path).startswith(REPORT_MAGIC) else _table(path))
+    if not profiled:
+        raise InputError(path, "", "holds no kernels", A_RAW_PAGE)
+    return profiled
+
+
+def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timeline:
+    """Profiled launches as a timeline: Nsight Compute runs one after the other, so order is all that there is.
+
+    Args:
+        path: the profile, for errors.
+        profiled: its launches.
+        gpu: that it was recorded on; None gives no mixes yet.
+
+    Raises:
+        InputError: a launch without a duration.
+    """
+    found = Timeline()
+    clock_us = 0.0
+    for order, launch in enumerate(profiled):
+        found.products.setdefault(launch.device, _product(launch.counters))
+        duration_us = launch.duration_us
+        if duration_us is None:
+            raise InputError(path, quote(launch.name), f"lacks {DURATION}", "ncu with that metric, as in --set full")
+        mix = launch.mix(path, gpu.sm_count) if gpu is not None else None
+        found.activities.append(Activity(launch.device, launch.stream, clock_us, duration_us, _run(launch, mix), order))
+        clock_us += duration_us
+    found.remarks.append("Nsight Compute ran one kernel at a time: streams are taken as independent.")
+    return found
+
+
+def _run(launch: Profiled, mix: Mix | None) -> KernelRun:
+    counters = launch.counters
+    static, dynamic, registers = (
+        whole(counters.get(name)) or 0
+        for name in (
+            "launch__shared_mem_per_block_static",
+            "launch__shared_mem_per_block_dynamic",
+            "launch__registers_per_thread",
+        )
+    )
+    return KernelRun(launch.name, launch.grid, launch.block, registers, static, dynamic, mix)
+
+
+def _product(counters: Counters) -> Product:
+    return Product(
+        counters.get("device__attribute_display_name"),
+        whole(counters.get("device__attribute_multiprocessor_count", counters.get("launch__sm_count"))),
+    )
+
+
+# ---- CSV
+
+
+def _table(path: Path) -> Iterator[Profiled]:
+    header: list[str] = []
+    units: list[str] = []
+    for number, line in enumerate(source.lines(path), 1):
+        if line.startswith("==") or not line.strip():
+            continue  # what ncu prints beside the table
+        if not header and not line.lstrip().startswith(('"ID"', "ID,")):
+            continue  # what the program printed
+        try:
+            cells = next(csv.reader([line]))
+        except csv.Error as error:
+            raise InputError(path, f"line {number}", f"is no row ({error})", A_RAW_PAGE) from None
+        if cells[0] == "ID":
+            header, units = cells, []
+            _check_page(path, number, header)
+        elif len(cells) != len(header):
+            if whole(cells[0]) is not None or not cells[0]:
+                raise InputError(path, f"line {number}", f"has {len(cells)} of {len(header)} fields", "a whole file")
+        elif not cells[0]:
+            units = cells
+        elif whole(cells[0]) is not None:
+            launch = _row(path, number, header, units or [""] * len(header), cells)
+            if launch is not None:
+                yield launch
+    if not header:
+        raise InputError(path, "", "has no header with ID and Kernel Name", A_RAW_PAGE)
+
+
+def _check_page(path: Path, number: int, header: list[str]) -> None:
+    page = next((page for column, page in _OTHER_PAGES.items() if column in header), None)
+    if page is not None:
+        raise InputError(path, f"line {number}", f"is {page} of Nsight Compute", A_RAW_PAGE)
+    if "Kernel Name" not in header:
+        raise InputError(path, f"line {number}", "lacks Kernel Name", A_RAW_PAGE)
+
+
+def _row(path: Path, number: int, header: list[str], units: list[str], cells: list[str]) -> Profiled | None:
+    plain = dict(zip(header, cells, strict=True))
+    counters = {
+        name: value
+        for name, unit, cell in zip(header, units, cells, strict=True)
+        if name not in _NOT_METRICS and (value := in_base_units(cell, unit)) is not None
+    }
+    stream = StreamKey(plain.get("Stream", "0"), plain.get("Process ID", ""), plain.get("Context", ""))
+    device = whole(plain.get("Device", "0")) or 0
+    dimensions = plain.get("Grid Size"), plain.get("Block Size")
+    return _profiled(path, f"line {number}", plain["Kernel Name"], dimensions, device, stream, counters)
+
+
+def _profiled(
+    path: Path, place: str, name: str, dimensions: tuple[Any, Any], device: int, stream: StreamKey, counters: dict[str, str]
+) -> Profiled:
+    grid, block = (
+        three(given) or three([counters.get(f"launch__{what}_dim_{axis}") for axis in _AXES]) or _flat(counters, what)
+        for what, given in zip(("grid", "block"), dimensions, strict=True)
+    )
+    if grid is None or block is None:
+        raise InputError(path, place, "has no grid or block size", A_RAW_PAGE)
+    counters["launch__grid_size"] = str(grid[0] * grid[1] * grid[2])
+    return Profiled(one_line(name).strip() or "unnamed", grid, block, device, stream, counters)
+
+
+def _flat(counters: Counters, what: str) -> tuple[int, int, int] | None:
+    """Old versions count blocks and threads without their dimensions."""
+    return three([counters.get(f"launch__{what}_size"), "1", "1"])
+
+
+def in_base_units(cell: str, unit: str) -> str | None:
+    """A metric's value as text in ns, bytes, % or its own unit; text as it is; None for an empty or n/a cell."""
+    cell = cell.strip()
+    if not cell or cell.lower() in ("n/a", "nan", "inf", "-nan", "-inf", "(!) n/a"):
+        return None
+    value = finite(cell.replace(",", ""))
+    if value is None:
+        return cell
+    value *= _scale(unit.strip().split("/")[0])
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _scale(unit: str) -> float:
+    if unit in _NANOSECONDS:
+        return _NANOSECONDS[unit]
+    match = _PREFIXED.match(unit)
+    return _PREFIXES[match[1]] if match else 1.0
+
+
+# ---- report
+
+
+def _report(path: Path) -> Iterator[Profiled]:
+    try:
+        import ncu_report
+    except ImportError:
+        expected = "pip install 'gpusim[ncu]', or the CSV of ncu --import FILE --csv --page raw"
+        raise InputError(path, "", "needs the package ncu-report to be read", expected) from None
+    try:
+        report = ncu_report.load_report(str(path))
+        ranges = [report.range_by_idx(i) for i in range(report.num_ranges())]
+        actions = [action_range.action_by_idx(i) for action_range in ranges for i in range(action_range.num_actions())]
+        found = [(action.name(), _metrics(action)) for action in actions]
+    except Exception as error:  # of NVIDIA's library, which names none
+        raise InputError(path, "", f"cannot be read ({one_line(str(error))[:200]})", "a report of ncu --export") from None
+    for n, (name, counters) in enumerate(found):
+        stream = StreamKey(counters.get("launch__stream_id", "0"), context=counters.get("launch__context_id", ""))
+        device = whole(counters.get("launch__device_id", counters.get("device__attribute_device_index"))) or 0
+        yield _profiled(path, f"action {n}", str(name), (None, None), device, stream, counters)
+
+
+def _metrics(action: Any) -> dict[str, str]:
+    metrics = ((name, action.metric_by_name(name)) for name in action.metric_names())
+    values = ((name, in_base_units(str(metric.value()), str(metric.unit() or ""))) for name, metric in metrics if metric)
+    return {name: value for name, value in values if value is not None}

@@ -1,0 +1,263 @@
+"""Nsight Systems: the SQLite file that `nsys export --type sqlite` writes, of any version with the tables it needs."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpusim.errors import InputError, one_line
+from gpusim.io import source
+from gpusim.io.timeline import (
+    Activity,
+    CopyRun,
+    Direction,
+    HostSync,
+    KernelRun,
+    Product,
+    StreamKey,
+    Timeline,
+    Wait,
+)
+
+MAGIC = b"SQLite format 3\x00"
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSETS = "CUPTI_ACTIVITY_KIND_MEMSET"
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+EVENTS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+GPUS = "TARGET_INFO_GPU"
+
+_GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+_NEEDED = ("start", "end", "deviceId", "streamId", *_GRID)
+_DIRECTIONS: dict[int, Direction] = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 10: "p2p", 11: "h2d", 12: "d2h"}
+_HOST_TO_HOST = 9
+_EVENT_SYNC, _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 1, 2, 3, 4  # CUPTI's kinds of synchronization
+_AN_EXPORT = "a file of nsys export --type sqlite, of a profile with --trace=cuda"
+
+
+def read(path: Path) -> Timeline:
+    """A profile of Nsight Systems.
+
+    Raises:
+        InputError: no SQLite, a database of another tool, or tables without the columns needed.
+    """
+    with _database(path) as file:
+        try:
+            return _Export(path, file).timeline()
+        except (sqlite3.Error, OverflowError) as error:
+            raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
+        except (TypeError, ValueError):
+            raise InputError(path, "", "has text or nothing where a number should be", _AN_EXPORT) from None
+
+
+@contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database, read only; one in gzip is unpacked to a temporary file first."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain = path
+        if not _starts_plain(path):
+            plain = Path(folder) / "profile.sqlite"
+            with plain.open("wb") as file:
+                for piece in source.chunks(path):
+                    file.write(piece)
+        try:
+            connection = sqlite3.connect(f"{plain.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        except sqlite3.Error as error:
+            raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
+        try:
+            connection.text_factory = lambda data: data.decode("utf-8", "replace")
+            yield connection
+        finally:
+            connection.close()
+
+
+def _starts_plain(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+class _Export:
+    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        self.path = path
+        self.database = database
+        self.found = Timeline()
+        self.tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+    def timeline(self) -> Timeline:
+        if KERNELS not in self.tables:
+            raise self._no_kernels()
+        self._kernels()
+        self._copies()
+        self._products()
+        self._threads()
+        self._syncs()
+        if GRAPHS in self.tables and (count := self._count(GRAPHS)):
+            self.found.remarks.append(
+                f"{count} launches of CUDA graphs were recorded whole and are left out "
+                "(nsys profile --cuda-graph-trace=node records their kernels)."
+            )
+        return self.found
+
+    def _no_kernels(self) -> InputError:
+        if GRAPHS in self.tables:
+            return InputError(self.path, "", "holds whole CUDA graphs", "nsys profile --cuda-graph-trace=node")
+        if any(name.startswith("rocpd") for name in self.tables):
+            return InputError(self.path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
+        if "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in self.tables:
+            expected = "nvprof -i FILE --print-gpu-trace --csv, or nsys export --type sqlite"
+            return InputError(self.path, "", "is nvprof's own database", expected)
+        return InputError(self.path, "", f"has no table {KERNELS}", _AN_EXPORT)
+
+    def _rows(self, table: str, columns: Sequence[str], needed: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
+        """The columns of a table; NULL for those that this version of nsys does not write."""
+        there = {row[1] for row in self.database.execute(f'PRAGMA table_info("{table}")')}
+        missing = [column for column in needed if column not in there]
+        if missing:
+            raise InputError(self.path, table, f"lacks {', '.join(missing)}", _AN_EXPORT)
+        chosen = ", ".join(f'"{column}"' if column in there else "NULL" for column in columns)
+        yield from self.database.execute(f'SELECT {chosen} FROM "{table}" ORDER BY rowid')
+
+    def _count(self, table: str) -> int:
+        return int(self.database.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()[0])
+
+    def _kernels(self) -> None:
+        strings = dict(self._rows("StringIds", ("id", "value"))) if "StringIds" in self.tables else {}
+        columns = (
+            *_NEEDED, "contextId", "greenContextId", "globalPid", "correlationId", "demangledName", "shortName",
+            "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "graphId", "graphNodeId",
+        )  # fmt: skip
+        from_graphs = 0
+        for row in self._rows(KERNELS, columns, _NEEDED):
+            start, end, device, stream, *extents = row[:10]
+            context, green, process, order, name, short, registers, static, dynamic, graph, node = row[10:]
+            from_graphs += bool(graph or node)
+            found = strings.get(name) or strings.get(short) or name or short
+            work = KernelRun(
+                one_line(str(found)),
+                (int(extents[0]), int(extents[1]), int(extents[2])),
+                (int(extents[3]), int(extents[4]), int(extents[5])),
+                int(registers or 0),
+                int(static or 0),
+                int(dynamic or 0),
+            )
+            label = f"graph{int(graph)}" if graph else "graph" if node else ""
+            self._add(device, _key(stream, process, context, green), start, end, work, order, label)
+        if from_graphs:
+            self.found.remarks.append(f"{from_graphs} kernels are from CUDA graphs; their order is that of their stream.")
+
+    def _copies(self) -> None:
+        common = ("start", "end", "deviceId", "streamId", "contextId", "greenContextId", "globalPid", "correlationId")
+        for table, extra in ((COPIES, ("bytes", "copyKind")), (MEMSETS, ("bytes",))):
+            if table not in self.tables:
+                continue
+            for row in self._rows(table, (*common, *extra), common[:4]):
+                start, end, device, stream, context, green, process, order, size, *kind = row
+                if kind and kind[0] == _HOST_TO_HOST:
+                    continue
+                work = (
+                    CopyRun("memcpy", _DIRECTIONS.get(kind[0], "d2d"), int(size or 0))
+                    if kind
+                    else CopyRun("memset", "d2d", int(size or 0))
+                )
+                self._add(device, _key(stream, process, context, green), start, end, work, order, "")
+
+    def _add(
+        self, device: Any, key: StreamKey, start: Any, end: Any, work: KernelRun | CopyRun, order: Any, label: str
+    ) -> None:
+        duration = max(0, int(end) - int(start)) / 1000
+        number = len(self.found.activities) if order is None else int(order)
+        self.found.activities.append(Activity(int(device), key, int(start) / 1000, duration, work, number, label))
+
+    def _products(self) -> None:
+        if GPUS not in self.tables:
+            return
+        for index, name, sms, memory in self._rows(GPUS, ("id", "name", "smCount", "totalMemory")):
+            if index is not None:
+                self.found.products[int(index)] = Product(
+                    None if name is None else str(name),
+                    None if sms is None else int(sms),
+                    None if memory is None else int(memory),
+                )
+
+    def _threads(self) -> None:
+        if CALLS not in self.tables:
+            return
+        launches = {(a.stream.process, a.order) for a in self.found.activities}
+        for thread, order in self._rows(CALLS, ("globalTid", "correlationId")):
+            process = _process_of_thread(thread)
+            if order is not None and (process, int(order)) in launches:
+                self.found.threads[process, int(order)] = str(thread)
+
+    def _syncs(self) -> None:
+        """Waits of streams for events, where nsys recorded which record each waits for; and waits of the host."""
+        if SYNCS not in self.tables:
+            return
+        records = self._records()
+        threads = self._calls_of_syncs()
+        keys = {(a.stream.process, a.stream.context, a.stream.number): a.stream for a in self.found.activities}
+        unknown = 0
+        columns = ("streamId", "contextId", "globalPid", "correlationId", "syncType", "eventSyncId")
+        for stream, context, process, order, kind, event in self._rows(SYNCS, columns):
+            if order is None:
+                continue
+            owner = _text(process)
+            waiting = keys.get((owner, _text(context), str(stream)))
+            record = records.get((owner, event)) if event else None
+            source = None if record is None else keys.get((owner, record[0], record[1]))
+            thread = threads.get((owner, int(order)), "")
+            if kind == _STREAM_WAIT:
+                unknown += record is None
+                if waiting is not None and source is not None and record is not None:
+                    self.found.waits.append(Wait(waiting, int(order), source, record[2]))
+            elif kind == _STREAM_SYNC and waiting is not None:
+                self.found.syncs.append(HostSync(thread, int(order), waiting))
+            elif kind == _CONTEXT_SYNC:
+                self.found.syncs.append(HostSync(thread, int(order), None))
+            elif kind == _EVENT_SYNC and source is not None:
+                self.found.syncs.append(HostSync(thread, int(order), source))
+        if unknown:
+            self.found.remarks.append(
+                f"{unknown} waits of streams name no recorded event and are left out "
+                "(nsys profile --cuda-event-trace=true records them)."
+            )
+
+    def _records(self) -> dict[tuple[str, Any], tuple[str, str, int]]:
+        """Context, stream and order of each record of an event, by process and its synchronization id."""
+        if EVENTS not in self.tables:
+            return {}
+        columns = ("globalPid", "eventSyncId", "contextId", "streamId", "correlationId")
+        return {
+            (_text(process), event): (_text(context), str(stream), int(order))
+            for process, event, context, stream, order in self._rows(EVENTS, columns)
+            if event and order is not None
+        }
+
+    def _calls_of_syncs(self) -> dict[tuple[str, int], str]:
+        if CALLS not in self.tables:
+            return {}
+        wanted = {int(order) for (order,) in self._rows(SYNCS, ("correlationId",)) if order is not None}
+        return {
+            (_process_of_thread(thread), int(order)): str(thread)
+            for thread, order in self._rows(CALLS, ("globalTid", "correlationId"))
+            if order is not None and int(order) in wanted
+        }
+
+
+def _key(stream: Any, process: Any, context: Any, green: Any) -> StreamKey:
+    return StreamKey(str(stream), _text(process), _text(context), _text(green or ""))
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _process_of_thread(thread: Any) -> str:
+    """globalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
+    return "" if thread is None else str(int(thread) & ~0xFFFFFF)

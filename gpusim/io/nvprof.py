@@ -1,0 +1,191 @@
+"""nvprof: `--print-gpu-trace --csv`, units in a row or behind each number, and its profiles converted to Chrome JSON."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpusim.errors import InputError, one_line
+from gpusim.io import chrome, source
+from gpusim.io.timeline import (
+    Activity,
+    CopyRun,
+    KernelRun,
+    Product,
+    StreamKey,
+    Timeline,
+    copy_direction,
+    finite,
+    three,
+    whole,
+)
+
+COLUMNS = ("Start", "Duration", "Grid X", "Block X", "Name")
+EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
+
+_MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # nvprof's kilobyte has 1024
+_NUMBER_WITH_UNIT = re.compile(r"\s*([-+0-9.,eE]+?)\s*([A-Za-z]*)\s*$")
+_DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")  # Tesla V100-SXM2-16GB (0)
+_PROCESS = re.compile(r"\[(\d+):(\d+)\]\s*(.*)")  # [device:context] Tesla V100-SXM2-16GB
+_A_GPU_TRACE = "the output of nvprof --print-gpu-trace --csv"
+
+Row = Mapping[str, str]
+
+
+def read_csv(path: Path) -> Timeline:
+    """A GPU trace in CSV.
+
+    Raises:
+        InputError: another output of nvprof, a half-written row, or values that are none.
+    """
+    found = Timeline()
+    products: dict[int, Product] = {}
+    for line, row, units in _rows(path):
+        name = one_line(row["Name"]).strip()
+        try:
+            start = _scaled(row["Start"], units.get("Start", ""), _MICROSECONDS)
+            duration = _scaled(row["Duration"], units.get("Duration", ""), _MICROSECONDS)
+            work = _work_of_row(name, row, units)
+        except ValueError as error:
+            raise InputError(path, f"line {line}", str(error), _A_GPU_TRACE) from None
+        if work is None:
+            continue
+        match = _DEVICE.match(row.get("Device", ""))
+        device = int(match[2]) if match else 0
+        products.setdefault(device, Product(match[1] if match else None))
+        stream = StreamKey(row.get("Stream", "") or "0", context=row.get("Context", ""))
+        order = len(found.activities)
+        found.activities.append(Activity(device, stream, start, duration, work, order))
+    found.products = products
+    found.remarks.append("nvprof tells of no waits between streams: streams are taken as independent.")
+    return found
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Row, Row]]:
+    """Number of the line, values by column and units by column, after nvprof's own lines (==PID== …)."""
+    header: list[str] | None = None
+    units: dict[str, str] = {}
+    for number, line in enumerate(source.lines(path), 1):
+        if not line.strip() or line.startswith("==") or (header is None and not line.lstrip('" ').startswith("Start")):
+            continue
+        cells = _cells(path, number, line)
+        if header is None:
+            header = [cell.strip() for cell in cells]
+            missing = [column for column in COLUMNS if column not in header]
+            if missing:
+                raise InputError(path, f"line {number}", f"lacks {', '.join(missing)}", _A_GPU_TRACE)
+            continue
+        if not units and cells[0].strip() in _MICROSECONDS:
+            units = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+            continue
+        if len(cells) == len(header):
+            yield number, dict(zip(header, cells, strict=True)), units
+        elif finite(cells[0].rstrip("smun ")) is not None:  # else the program printed it in between
+            raise InputError(path, f"line {number}", f"has {len(cells)} of {len(header)} fields", "a whole file")
+    if header is None:
+        raise InputError(path, "", "has no header with Start and Duration", _A_GPU_TRACE)
+
+
+def _cells(path: Path, number: int, line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as error:
+        raise InputError(path, f"line {number}", f"is no row ({error})", _A_GPU_TRACE) from None
+
+
+def _work_of_row(name: str, row: Row, units: Row) -> KernelRun | CopyRun | None:
+    if name.startswith("[CUDA mem"):
+        size = round(_scaled(row.get("Size", "") or "0", units.get("Size", ""), _BYTES))
+        return _copy(name, size)
+    grid = three([row.get(f"Grid {axis}", "") for axis in "XYZ"])
+    block = three([row.get(f"Block {axis}", "") for axis in "XYZ"])
+    if grid is None or block is None:
+        raise ValueError("has no grid or block")
+    shared = [
+        round(_scaled(row.get(column) or "0", units.get(column, ""), _BYTES)) for column in ("Static SMem", "Dynamic SMem")
+    ]
+    registers = whole(row.get("Registers Per Thread")) or 0
+    return KernelRun(re.sub(r"\s*\[\d+\]$", "", name), grid, block, registers, shared[0], shared[1])
+
+
+def _copy(name: str, size: int) -> CopyRun | None:
+    if "memset" in name.lower():
+        return CopyRun("memset", "d2d", size)
+    direction = copy_direction(name)
+    return None if direction is None else CopyRun("memcpy", direction, size)
+
+
+def _scaled(text: str, unit: str, scales: Mapping[str, float]) -> float:
+    """A number in the unit of its column, or in that behind it."""
+    match = _NUMBER_WITH_UNIT.match(text)
+    value = finite(match[1].replace(",", "")) if match else None
+    scale = scales.get((match[2] or unit) if match else "")
+    if value is None or value < 0 or (scale is None and value > 0):
+        raise ValueError(f"has {text!r} in {unit!r}"[:80])
+    return value * (scale or 1.0)
+
+
+def read_json(path: Path) -> Timeline:
+    """A profile of nvprof in Chrome's form, as converters write it: a kernel may be in several rows of the picture.
+
+    Raises:
+        InputError: not whole JSON.
+    """
+    found = Timeline()
+    seen: set[tuple[float, str, str]] = set()
+    lost = 0
+    nanoseconds = False
+    for member, event in chrome.members(path):
+        if member != chrome.EVENTS or not isinstance(event, dict) or event.get("ph") != "X":
+            continue
+        args = event.get("args")
+        fields = {re.sub(r"[^a-z]", "", key.lower()): value for key, value in args.items()} if isinstance(args, dict) else {}
+        match = _PROCESS.match(str(event.get("pid", "")))
+        if match and (title := match[3].strip()) not in ("", "Overview"):
+            found.products.setdefault(int(match[1]), Product(title))
+        name = one_line(str(event.get("name", "")))
+        is_copy = name.lower().startswith(("memcpy", "memset", "[cuda mem"))
+        is_call = "api" in str(event.get("tid", "")).lower() or "gridsize" not in fields and "grid" not in fields
+        if is_call and not is_copy:
+            continue
+        start, duration = finite(event.get("ts")), finite(event.get("dur"))
+        stream = fields.get("streamid", fields.get("stream", ""))
+        work = _copy(name, whole(fields.get("bytes")) or 0) if is_copy else _kernel(name, fields)
+        if start is None or duration is None or duration < 0 or work is None or stream == "":
+            lost += 1
+            continue
+        if (start, name, str(stream)) in seen:
+            continue
+        seen.add((start, name, str(stream)))
+        nanoseconds = nanoseconds or start > EPOCH_NS
+        device = int(match[1]) if match else 0
+        found.activities.append(Activity(device, StreamKey(str(stream)), start, duration, work, 0))
+    scale = 1e-3 if nanoseconds else 1.0
+    found.activities.sort(key=lambda activity: activity.start_us)
+    origin = found.activities[0].start_us if found.activities else 0.0
+    found.activities = [
+        Activity(a.device, a.stream, (a.start_us - origin) * scale, a.duration_us * scale, a.work, order)
+        for order, a in enumerate(found.activities)
+    ]
+    if lost:
+        found.remarks.append(f"{lost} copies or kernels without a stream, a grid or a time are left out.")
+    found.remarks.append("nvprof tells of no waits between streams: streams are taken as independent.")
+    return found
+
+
+def _kernel(name: str, fields: Mapping[str, Any]) -> KernelRun | None:
+    grid = three(_list_or_text(fields.get("grid", fields.get("gridsize"))))
+    block = three(_list_or_text(fields.get("block", fields.get("blocksize"))))
+    if grid is None or block is None:
+        return None
+    registers = whole(fields.get("registersperthread", fields.get("registers"))) or 0
+    static = whole(fields.get("staticsharedmemory")) or 0
+    return KernelRun(name, grid, block, registers, static, whole(fields.get("dynamicsharedmemory")) or 0)
+
+
+def _list_or_text(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value

@@ -1,0 +1,67 @@
+"""Which GPU file a product's name, as drivers and profilers give it, means."""
+
+from __future__ import annotations
+
+import re
+
+from gpusim.errors import InputError, one_line, quote
+from gpusim.gpu import GPU, gpu_names, load_gpu
+from gpusim.io.timeline import Product
+
+_LARGE_MEMORY_BYTES = 60 * 10**9  # tells the A100 with 80 GB from that with 40
+
+_NAMES = (  # the first that is found in the name; None: it has no file
+    (r"\bMIG\b|LAPTOP|MAX-Q|MOBILE", None),
+    (r"\bH200 NVL\b|\bGH200\b", None),
+    (r"\bH200\b", "h200"),
+    (r"\bH100 PCIE\b", "h100-pcie"),
+    (r"\bH100 NVL\b", None),
+    (r"\bH100\b", "h100-sxm"),
+    (r"\bA100\b.*\b80GB\b", "a100-80"),
+    (r"\bA100\b.*\b40GB\b", "a100-40"),
+    (r"\bA100\b", "a100"),
+    (r"\bV100\b", "v100"),
+    (r"\bP100-PCIE-12GB\b", None),
+    (r"\bP100\b", "p100"),
+    (r"\bT4\b", "t4"),
+    (r"\bL40S\b", "l40s"),
+    (r"\bRTX 3090\b(?! TI)", "rtx3090"),
+    (r"\bRTX 4090\b(?! D)", "rtx4090"),
+    (r"\bK40[CM]?\b", "k40c"),
+    (r"\bK80\b", "k80"),
+)
+
+
+def gpu_stem(product: Product) -> str | None:
+    """The name in `gpus/` of a product; None where it has none, or has another number of SMs than its file."""
+    if product.name is None:
+        return None
+    name = re.sub(r"\s+", " ", product.name.upper())
+    stem = next((stem for pattern, stem in _NAMES if re.search(pattern, name)), None)
+    if stem == "a100":
+        stem = "a100-80" if (product.memory_bytes or 0) > _LARGE_MEMORY_BYTES else "a100-40"
+    if stem == "h100-sxm" and product.sm_count == 114:
+        stem = "h100-pcie"
+    if stem is None or (product.sm_count is not None and load_gpu(stem).sm_count != product.sm_count):
+        return None
+    return stem
+
+
+def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
+    """The GPU that a profile was recorded on: the one chosen, else the one that the profile names.
+
+    Raises:
+        InputError: none was chosen and the profile names none that is known, or the two differ in SMs.
+    """
+    seen = "no GPU" if product.name is None else quote(one_line(product.name))
+    if chosen is not None:
+        if product.sm_count is not None and product.sm_count != chosen.sm_count:
+            problem = f"{chosen.name} has {chosen.sm_count} SMs; the profile names {seen} with {product.sm_count}"
+            raise InputError(None, "--gpu", problem, "the GPU that the profile was recorded on")
+        return chosen
+    stem = gpu_stem(product)
+    if stem is None:
+        sms = "" if product.sm_count is None else f" with {product.sm_count} SMs"
+        problem = f"the profile names {seen}{sms if product.name else ''}, and none was given"
+        raise InputError(None, "--gpu", problem, f"the GPU it was recorded on: {', '.join(gpu_names())}, or its file")
+    return load_gpu(stem)

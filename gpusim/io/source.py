@@ -1,0 +1,121 @@
+"""The bytes of a profile: plain or gzip, bounded, with progress where somebody watches."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import os
+import stat
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpusim.errors import InputError, one_line
+
+CHUNK_BYTES = 2**20
+MOST_BYTES = 64 * 2**30  # of a profile, after decompression
+TRUSTED_BYTES = 2**26  # that any gzip may unpack to
+MOST_EXPANSION = 250  # of a larger one: profiles pack 10 to 60 times, a bomb 1000 times
+LONGEST_LINE = 2**24  # characters
+PATIENCE_S = 2.0  # before progress is shown
+A_PROFILE = "a profile of ncu, PyTorch, nsys or nvprof, plain or gzip"
+
+_PACKED = {b"PK\x03\x04": "a ZIP archive", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+def chunks(path: Path) -> Iterator[bytes]:
+    """The content of a file, unpacked where it is gzip, in pieces of at most `CHUNK_BYTES`.
+
+    Raises:
+        InputError: no regular file, unreadable, broken gzip, another kind of archive, or more than a profile can be.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise InputError(path, "", "is not a regular file", A_PROFILE)
+        with open(path, "rb") as raw:
+            start = raw.read(8)
+            raw.seek(0)
+            for magic, kind in _PACKED.items():
+                if start.startswith(magic):
+                    raise InputError(path, "", f"is packed ({kind})", A_PROFILE)
+            with _Progress(path, os.fstat(raw.fileno()).st_size) as progress:
+                unpacked = gzip.GzipFile(fileobj=raw) if start.startswith(b"\x1f\x8b") else raw
+                total = 0
+                while data := unpacked.read(CHUNK_BYTES):
+                    total += len(data)
+                    _refuse_bomb(path, total, raw.tell())
+                    progress.show(raw.tell())
+                    yield data
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(path, "", f"cannot be read ({one_line(reason)})", A_PROFILE) from None
+
+
+def head(path: Path) -> bytes:
+    """The first chunk; empty where the file is."""
+    pieces = chunks(path)
+    try:
+        return next(pieces, b"")
+    finally:
+        pieces.close()  # type: ignore[attr-defined]  # a generator
+
+
+def text(path: Path) -> Iterator[str]:
+    """The content as text: UTF-8, or UTF-16 with its mark; what is neither is replaced."""
+    decoder: codecs.IncrementalDecoder | None = None
+    for data in chunks(path):
+        if decoder is None:
+            wide = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8-sig")(errors="replace")
+        yield decoder.decode(data)
+    if decoder is not None:
+        yield decoder.decode(b"", final=True)
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The content line by line, without line ends.
+
+    Raises:
+        InputError: as `chunks`, or a line is longer than any table's.
+    """
+    rest = ""
+    for piece in text(path):
+        *whole, rest = (rest + piece).replace("\r\n", "\n").split("\n")
+        yield from whole
+        if len(rest) > LONGEST_LINE:
+            raise InputError(path, "", f"has a line of more than {LONGEST_LINE} characters", A_PROFILE)
+    if rest:
+        yield rest
+
+
+def _refuse_bomb(path: Path, unpacked: int, packed: int) -> None:
+    if unpacked > MOST_BYTES:
+        raise InputError(path, "", "is too large", f"at most {MOST_BYTES // 2**30} GiB")
+    if unpacked > TRUSTED_BYTES and unpacked > MOST_EXPANSION * packed:
+        raise InputError(path, "", f"unpacks to more than {MOST_EXPANSION} times its size", A_PROFILE)
+
+
+class _Progress:
+    """The share of a file that was read, on standard error, once it takes long and a terminal is there."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.name = one_line(path.name)
+        self.size = max(size, 1)
+        self.next_s = time.monotonic() + PATIENCE_S if sys.stderr.isatty() else float("inf")
+        self.shown = False
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def show(self, at: int) -> None:
+        if time.monotonic() >= self.next_s:
+            print(f"\r\x1b[Kreading {self.name}: {at / self.size:.0%}", end="", file=sys.stderr, flush=True)
+            self.next_s, self.shown = time.monotonic() + 0.5, True

@@ -1,0 +1,37 @@
+"""CSV that a spreadsheet shows and never runs.
+
+A spreadsheet takes a cell that begins with ``=``, ``+``, ``-`` or ``@`` for a formula. Such a text is written with an
+apostrophe before it, as is one that begins with an apostrophe itself, so that taking one off gives the text back; a
+spreadsheet takes it for plain text. Numbers and every other text are as they are, so that pandas and others read them
+as from any CSV file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
+
+
+def csv_line(cells: Iterable[object]) -> str:
+    """A line of a CSV file, its newline included."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow([_harmless(cell) for cell in cells])  # so that it quotes both
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterable[str]:
+    """The lines of a CSV file."""
+    yield csv_line(columns)
+    yield from map(csv_line, rows)
+
+
+def original(cell: str) -> str:
+    """The text that was written as this cell."""
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
+
+
+def _harmless(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell

@@ -1,0 +1,449 @@
+"""What a profiler saw a GPU do, and the trace that it makes.
+
+A reader of a format returns a `Timeline`: kernels, copies and memsets with their stream and times, and the host calls
+that order them. `as_trace` decides what becomes a stream, an operation and a dependency; docs/importing.md states it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from gpusim.errors import InputError, one_line, quote
+from gpusim.gpu import GPU
+from gpusim.trace import Copy, Kernel, KernelLaunch, Mix, Stream, Trace, trace_error
+
+Direction = Literal["h2d", "d2h", "d2d", "p2p"]
+
+LONGEST_NAME = 2000  # characters of a kernel's name that are kept
+LEAST_DURATION_US = 0.5  # of a kernel whose duration was rounded down to 0
+CLOCK_US = 1.0  # recorded times are that exact: older profilers write whole microseconds
+MOST_OPERATIONS = 2_000_000
+
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./:-]+")
+_NOT_IN_STREAMS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class StreamKey(NamedTuple):
+    """What tells a stream from others of its GPU; parts that a format does not know are empty."""
+
+    number: str
+    process: str = ""
+    context: str = ""
+    green_context: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRun:
+    """A kernel as launched; shared memory in bytes a block. A format that knows only the sum gives it as dynamic."""
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers_per_thread: int
+    static_shared_memory_bytes: int
+    dynamic_shared_memory_bytes: int
+    mix: Mix | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRun:
+    """A memory copy, or a memset: a copy on the device of the bytes it sets."""
+
+    what: Literal["memcpy", "memset"]
+    direction: Direction
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One thing that a GPU did.
+
+    Attributes:
+        device: index of the GPU.
+        stream: its stream.
+        start_us: when it started, on any clock.
+        duration_us: how long it took.
+        work: what it was.
+        order: grows with the launches of a process (the correlation id, where there is one).
+        label: what the host called it for, the beginning of the operation's id; may be empty.
+    """
+
+    device: int
+    stream: StreamKey
+    start_us: float
+    duration_us: float
+    work: KernelRun | CopyRun
+    order: int
+    label: str = ""
+
+    @property
+    def end_us(self) -> float:
+        """When it ended."""
+        return self.start_us + self.duration_us
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A stream that waits for an event of another: what was launched on `source` before `recorded`."""
+
+    stream: StreamKey
+    order: int
+    source: StreamKey
+    recorded: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostSync:
+    """A host thread that waits for a stream, or for all (None), before it launches on."""
+
+    thread: str
+    order: int
+    stream: StreamKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a profile says of a GPU; None where it does not."""
+
+    name: str | None = None
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class Timeline:
+    """A profile as read.
+
+    Attributes:
+        activities: in any order.
+        waits: of streams for events.
+        syncs: of host threads.
+        threads: the host thread of each launch, by process and order.
+        products: the GPUs, by index.
+        remarks: what a reader left out or took for granted, a sentence each.
+    """
+
+    activities: list[Activity] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    syncs: list[HostSync] = field(default_factory=list)
+    threads: dict[tuple[str, int], str] = field(default_factory=dict)
+    products: dict[int, Product] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def kernels_by_device(self) -> dict[int, int]:
+        """How many kernels each GPU ran, by index."""
+        return dict(sorted(Counter(a.device for a in self.activities if isinstance(a.work, KernelRun)).items()))
+
+    def on(self, device: int) -> Timeline:
+        """What one GPU did, in the order in which it started."""
+        chosen = [a for a in self.activities if a.device == device]
+        chosen.sort(key=_position)
+        return replace(self, activities=chosen)
+
+
+def as_trace(timeline: Timeline, path: Path, name: str, gpu: GPU, notes: Sequence[str]) -> Trace:
+    """The trace of a timeline of one GPU, its activities in the order in which they started.
+
+    Args:
+        timeline: as `Timeline.on` gives it.
+        path: the profile, for errors.
+        name: of the trace.
+        gpu: that the profile was recorded on.
+        notes: sentences for the trace's notes, before the timeline's remarks.
+
+    Raises:
+        InputError: no kernel, too many operations, or a kernel that no trace can hold.
+    """
+    activities = timeline.activities
+    if not any(isinstance(a.work, KernelRun) for a in activities):
+        raise InputError(path, "", "holds no kernels", "a profile of a program that ran kernels on the GPU")
+    if len(activities) > MOST_OPERATIONS:
+        raise InputError(path, "", f"holds {len(activities)} operations", f"at most {MOST_OPERATIONS}")
+    remarks = [*notes, *timeline.remarks]
+    ids = _ids(activities)
+    dependencies, contradicted = _dependencies(timeline)
+    builder = _Builder(path)
+    streams: dict[StreamKey, list[Kernel | Copy]] = {}
+    for n, activity in enumerate(activities):
+        waits = tuple(ids[before] for before in dependencies.get(n, ()))
+        streams.setdefault(activity.stream, []).append(builder.operation(activity, ids[n], waits))
+    remarks += _remarks(activities, contradicted, builder.rounded)
+    names = _stream_names(streams)
+    try:
+        return Trace(
+            version=1,
+            name=_plain(name)[:200] or "imported",
+            device=gpu.name,
+            notes="\n".join(remarks)[: 10**5],
+            streams=tuple(Stream(name=names[key], operations=tuple(ops)) for key, ops in streams.items()),
+        )
+    except ValidationError as error:
+        raise trace_error(error, path) from None
+
+
+class _Builder:
+    """Makes operations; equal launches become one object."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rounded = 0  # kernels whose recorded duration was 0
+        self._launches: dict[tuple[Any, ...], KernelLaunch] = {}
+
+    def operation(self, activity: Activity, id: str, waits: tuple[str, ...]) -> Kernel | Copy:
+        work = activity.work
+        try:
+            if isinstance(work, KernelRun):
+                launch = self._launch(work, activity.duration_us)
+                return Kernel(id=id, kind="kernel", depends_on=waits, kernel=launch)
+            return Copy(
+                id=id,
+                kind="copy",
+                depends_on=waits,
+                direction=work.direction,
+                bytes=work.bytes,
+                duration_us=_microseconds(activity.duration_us),
+            )
+        except ValidationError as error:
+            fault = trace_error(error)
+            name = work.name if isinstance(work, KernelRun) else work.what
+            field_ = fault.place.removeprefix("kernel.").replace("streams", "")
+            raise InputError(self.path, f"{id} ({quote(name)})", f"{field_} {fault.problem}", fault.expected) from None
+
+    def _launch(self, work: KernelRun, duration_us: float) -> KernelLaunch:
+        duration_us = _microseconds(duration_us)
+        if duration_us <= 0.0:
+            duration_us = LEAST_DURATION_US
+            self.rounded += 1
+        key = (
+            work.name,
+            work.grid,
+            work.block,
+            work.registers_per_thread,
+            work.static_shared_memory_bytes,
+            work.dynamic_shared_memory_bytes,
+            duration_us,
+            work.mix,
+        )
+        known = self._launches.get(key)
+        if known is None:
+            known = self._launches[key] = KernelLaunch(
+                name=_plain(work.name)[:LONGEST_NAME] or "unnamed",
+                grid=work.grid,
+                block=work.block,
+                registers_per_thread=work.registers_per_thread,
+                static_shared_memory_bytes=work.static_shared_memory_bytes,
+                dynamic_shared_memory_bytes=work.dynamic_shared_memory_bytes,
+                duration_us=duration_us,
+                mix=work.mix,
+            )
+        return known
+
+
+# ---- values as profilers write them
+
+
+def finite(value: Any) -> float | None:
+    """A value as a finite number; text such as "12.5" too; None for what is none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def whole(value: Any) -> int | None:
+    """A value as a whole number, None for what is none."""
+    number = finite(value)
+    return None if number is None or number != int(number) else int(value) if isinstance(value, int) else int(number)
+
+
+def three(value: Any) -> tuple[int, int, int] | None:
+    """Three extents of at least 1 out of a list or a text such as `[3136,4,1]`; None for what is none."""
+    parts = re.findall(r"\d{1,12}", value) if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or len(parts) != 3:
+        return None
+    numbers = [whole(part) for part in parts]
+    x, y, z = numbers
+    return (x, y, z) if x and y and z and min(x, y, z) > 0 else None
+
+
+_KINDS: tuple[tuple[str, Direction], ...] = (
+    (r"h(?:ost)?\W*to\W*(?:d|a)|htod|htoa", "h2d"),
+    (r"(?:device|array|d|a)\W*to\W*h|dtoh|atoh", "d2h"),
+    (r"p(?:eer)?\W*to\W*p|ptop", "p2p"),
+)
+
+
+def copy_direction(name: str) -> Direction | None:
+    """The direction that the name of a copy tells; None for a copy that no GPU makes (host to host)."""
+    lower = name.lower()
+    if re.search(r"htoh|host\W*to\W*host", lower):
+        return None
+    return next((direction for pattern, direction in _KINDS if re.search(pattern, lower)), "d2d")
+
+
+def _microseconds(value: float) -> float:
+    return round(value, 3)
+
+
+def _plain(text: str) -> str:
+    return one_line(text).strip()
+
+
+# ---- names
+
+
+def _stream_names(keys: Iterable[StreamKey]) -> dict[StreamKey, str]:
+    """A name a stream: `stream7`, with the process, context and green context before it where they differ."""
+    keys = list(keys)
+    parts = {part: len({getattr(key, part) for key in keys}) > 1 for part in ("process", "context", "green_context")}
+    names: dict[StreamKey, str] = {}
+    taken: set[str] = set()
+    for key in keys:
+        before = [
+            f"{title}{_NOT_IN_STREAMS.sub('_', getattr(key, part))}"
+            for part, title in (("process", "process"), ("context", "context"), ("green_context", "green"))
+            if parts[part] and getattr(key, part) not in ("", "0")
+        ]
+        name = "/".join([*before, f"stream{_NOT_IN_STREAMS.sub('_', key.number)}"])[:180]
+        unique, n = name, 1
+        while unique in taken:
+            n += 1
+            unique = f"{name}.{n}"
+        taken.add(unique)
+        names[key] = unique
+    return names
+
+
+def _ids(activities: Sequence[Activity]) -> list[str]:
+    """An id an activity: its label, and a number that no other of the label has."""
+    seen: Counter[str] = Counter()
+    ids = []
+    for activity in activities:
+        work = activity.work
+        plain = "kernel" if isinstance(work, KernelRun) else work.what
+        label = _NOT_IN_IDS.sub("_", activity.label)[:150] or plain
+        ids.append(f"{label}/{seen[label]}")
+        seen[label] += 1
+    return ids
+
+
+# ---- order
+
+
+def _position(activity: Activity) -> tuple[float, int]:
+    return (activity.start_us, activity.order)
+
+
+def _dependencies(timeline: Timeline) -> tuple[dict[int, list[int]], int]:
+    """For an activity that waits for others of other streams their numbers, and how many waits the times contradict.
+
+    The last activity launched on the source before the event was recorded is waited for by the first one that the
+    waiting stream launched after. A host that waits orders what its thread launches after by what it waited for.
+    A wait for what ended later than the waiter started, in the recording, cannot have been one and is left out.
+    """
+    activities = timeline.activities
+    launched: dict[StreamKey, list[tuple[int, int]]] = defaultdict(list)  # order, number of the activity
+    by_thread: dict[tuple[StreamKey, str], list[tuple[int, int]]] = defaultdict(list)
+    for n, activity in enumerate(activities):
+        launched[activity.stream].append((activity.order, n))
+        thread = timeline.threads.get((activity.stream.process, activity.order))
+        if thread is not None:
+            by_thread[activity.stream, thread].append((activity.order, n))
+    for queue in (*launched.values(), *by_thread.values()):
+        queue.sort()
+    found: set[tuple[int, int]] = set()  # waiter, waited for
+    for wait in timeline.waits:
+        if wait.source != wait.stream:
+            found |= _edge(launched.get(wait.stream, []), wait.order, launched.get(wait.source, []), wait.recorded)
+    if len(launched) > 1:
+        for sync in timeline.syncs:
+            for source in launched if sync.stream is None else (sync.stream,):
+                for (stream, thread), queue in by_thread.items():
+                    if thread == sync.thread and stream != source:
+                        found |= _edge(queue, sync.order, launched.get(source, []), sync.order)
+    return _needed(activities, sorted(found))
+
+
+def _edge(
+    queue: list[tuple[int, int]], after: int, source: list[tuple[int, int]], before: int
+) -> set[tuple[int, int]]:
+    """The first of a queue launched after, with the last of the source launched before; none where either is missing."""
+    waiter, waited = bisect_right(queue, (after, len(queue) + 10**9)), bisect_left(source, (before, -1)) - 1
+    return {(queue[waiter][1], source[waited][1])} if waiter < len(queue) and waited >= 0 else set()
+
+
+def _needed(activities: Sequence[Activity], edges: Iterable[tuple[int, int]]) -> tuple[dict[int, list[int]], int]:
+    """Edges less those that the recorded times contradict and those that an earlier edge between the streams implies."""
+    needed: dict[int, list[int]] = defaultdict(list)
+    latest: dict[tuple[StreamKey, StreamKey], int] = {}
+    contradicted = 0
+    for waiter, waited in edges:
+        if waited >= waiter or activities[waited].end_us > activities[waiter].start_us + CLOCK_US:
+            contradicted += 1
+            continue
+        pair = (activities[waiter].stream, activities[waited].stream)
+        if latest.get(pair, -1) < waited:
+            latest[pair] = waited
+            needed[waiter].append(waited)
+    return dict(needed), contradicted
+
+
+# ---- what the notes say
+
+
+def _remarks(activities: Sequence[Activity], contradicted: int, rounded: int) -> list[str]:
+    kernels = [a for a in activities if isinstance(a.work, KernelRun)]
+    unknown = sum(isinstance(a.work, KernelRun) and a.work.mix is None for a in kernels)
+    remarks = []
+    if unknown:
+        remarks.append(
+            f"{unknown} of {len(kernels)} kernels have no counters: what their blocks ask of the GPU is estimated."
+        )
+    beside = _beside_others(kernels)
+    if beside:
+        remarks.append(f"{beside} kernels ran beside kernels of other streams: their durations include that.")
+    if rounded:
+        remarks.append(f"{rounded} kernels were recorded with 0 us and are taken as {LEAST_DURATION_US} us.")
+    if contradicted:
+        remarks.append(f"{contradicted} waits between streams contradict the recorded times and are left out.")
+    remarks.append("Host time and gaps between kernels are left out.")
+    return remarks
+
+
+def _beside_others(kernels: Sequence[Activity]) -> int:
+    """How many kernels overlap with a kernel of another stream by more than the clock is exact."""
+    beside: set[int] = set()
+    running: list[tuple[float, int]] = []  # end, number
+    for n, kernel in enumerate(kernels):
+        while running and running[0][0] <= kernel.start_us + CLOCK_US:
+            heapq.heappop(running)
+        others = [m for _, m in running if kernels[m].stream != kernel.stream]
+        if others and kernel.duration_us > CLOCK_US:
+            beside.update(others)
+            beside.add(n)
+        heapq.heappush(running, (kernel.end_us, n))
+    return len(beside)
+
+
+def with_mixes(timeline: Timeline, mixes: Mapping[int, tuple[Mix | None, float | None]]) -> Timeline:
+    """The timeline with demands, and where given durations (us), for some of its kernels, by number."""
+    activities = list(timeline.activities)
+    for n, (mix, duration_us) in mixes.items():
+        old = activities[n]
+        if isinstance(old.work, KernelRun):
+            work = replace(old.work, mix=mix)
+            activities[n] = replace(old, work=work, duration_us=old.duration_us if duration_us is None else duration_us)
+    return replace(timeline, activities=activities)

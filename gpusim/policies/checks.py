@@ -1,0 +1,225 @@
+"""The border between a policy and the engine: what a policy answers is checked before it acts.
+
+The SMs are advanced by a compiled core that trusts its numbers, so every one that a policy gives is checked here first.
+Nothing is repaired: an answer that cannot be meant is an `InputError` that names the policy.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Container, Mapping
+from math import inf, isclose
+from numbers import Integral, Real
+from pathlib import Path
+from typing import NoReturn, ParamSpec, TypeGuard, TypeVar
+
+from gpusim.errors import InputError, described, quote
+from gpusim.gpu import GPU
+from gpusim.policies.base import Domains, Eviction, Grant, Partition, Policy
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_CHARACTERS = 300  # of an exception
+LEAST_SHARE = 1e-9  # of anything: below, times leave the range in which a replay can tell them apart
+LONGEST_US = 1e15  # thirty years
+LEAST_QUOTA, MOST_QUOTA = 1e-100, 1e100  # only their ratios count
+LARGEST = 2**31 - 1  # number of a queue or of a tenant
+
+
+def name_of(policy: Policy) -> str:
+    """A policy's name, or that of its class where it has none."""
+    return getattr(policy, "name", type(policy).__name__)
+
+
+def named(policy: Policy) -> str:
+    """What messages call a policy."""
+    return f"policy {name_of(policy)}"
+
+
+def shipped(policy: type[Policy]) -> bool:
+    """Whether a policy is of this package, so that an exception in it is a defect of ours."""
+    return policy.__module__.startswith("gpusim.")
+
+
+def ask(policy: Policy, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a method of a policy returns.
+
+    Raises:
+        InputError: a user's own policy raised something; it is the cause (``__cause__``), with its traceback. What a
+            policy of this package raises goes through as it is.
+    """
+    try:
+        return method(*args, **kwargs)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        if shipped(type(policy)):
+            raise
+        raise InputError(None, named(policy), raised(method.__name__, error, type(policy))) from error
+
+
+def raised(where: str, error: BaseException, policy: type[Policy]) -> str:
+    """One line about an exception: what it says, and the last line of the policy's own file that it passed."""
+    try:
+        file = inspect.getsourcefile(policy)
+    except TypeError:  # a class that was made without a file
+        file = None
+    mine = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    at = f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
+    return f"{where} raised {described(error)[:MOST_CHARACTERS]}{at}"
+
+
+def _whole(value: object, most: float = inf) -> TypeGuard[int]:
+    """Whether a value is a whole number from 0; numpy's count."""
+    return (type(value) is int or isinstance(value, Integral)) and 0 <= int(value) <= most
+
+
+def _real(value: object) -> TypeGuard[float]:
+    """Whether a value is a number; numpy's count."""
+    return type(value) is float or isinstance(value, Real)
+
+
+class Border:
+    """The checks of one policy on one GPU.
+
+    Args:
+        policy: the policy; anything that is none is refused.
+        gpu: the GPU that it divides.
+    """
+
+    def __init__(self, policy: Policy, gpu: GPU) -> None:
+        if not isinstance(policy, Policy):
+            raise InputError(None, "policy", f"is {quote(policy)}", "an object of a subclass of Policy, or its name")
+        self._name = named(policy)
+        self._sm_count = gpu.sm_count
+        self._sms = frozenset(range(gpu.sm_count))
+        self._most_blocks = gpu.limits.max_blocks_per_sm
+
+    def shows_sms(self, answer: object) -> bool:
+        """What ``Policy.shows_sms`` returned.
+
+        Raises:
+            InputError: it is neither true nor false.
+        """
+        if not isinstance(answer, bool):
+            self._refuse(f"shows_sms() gives {quote(answer)}", "True or False")
+        return answer
+
+    def memory_domains(self, answer: object) -> Domains:
+        """What ``Policy.memory_domains`` returned.
+
+        Raises:
+            InputError: not every SM is in exactly one domain, or a share is not above 0, or all together exceed 1.
+        """
+        if answer is None:
+            return None
+        if not isinstance(answer, list | tuple):
+            self._refuse(f"memory_domains() gives {quote(answer)}", "a list of (SMs, share), or None")
+        found: list[tuple[frozenset[int], float]] = []
+        for n, domain in enumerate(answer):
+            place = f"memory_domains()[{n}]"
+            if not (isinstance(domain, tuple) and len(domain) == 2):
+                self._refuse(f"{place} is {quote(domain)}", "(SMs, share)")
+            sms, share = domain
+            self._check_sms(place, sms)
+            self._check_share(place, share)
+            found.append((frozenset(map(int, sms)), float(share)))
+        if sorted(sm for sms, _ in found for sm in sms) != sorted(self._sms):
+            self._refuse("memory_domains() do not hold every SM once", f"each of the {self._sm_count} SMs in one")
+        total = sum(share for _, share in found)
+        if total > 1.0 and not isclose(total, 1.0):
+            self._refuse(f"memory_domains() have {total:g} of L2 and DRAM together", "at most 1")
+        return found
+
+    def partition(
+        self, answer: object, kernels: Container[int], now_us: float, before: Mapping[int, Grant]
+    ) -> tuple[Partition, dict[int, Grant]]:
+        """What ``Policy.partition`` returned, and its grants by kernel.
+
+        Args:
+            answer: what it returned.
+            kernels: ids of those that are ready or running.
+            now_us: time.
+            before: grants that were checked when they were given; one that is given again needs no second look.
+
+        Raises:
+            InputError: something that this GPU, these kernels or the time cannot have.
+        """
+        if not isinstance(answer, Partition):
+            self._refuse(f"partition() gives {quote(answer)}", "a Partition")
+        if not isinstance(answer.grants, tuple):
+            self._refuse(f"grants is {quote(answer.grants)}", "a tuple of Grant")
+        grants: dict[int, Grant] = {}
+        for n, grant in enumerate(answer.grants):
+            if not isinstance(grant, Grant):
+                self._refuse(f"grants[{n}] is {quote(grant)}", "a Grant")
+            self._check_kernel(f"grants[{n}]", grant.kernel, kernels)
+            if grant.kernel in grants:
+                self._refuse(f"grants[{n}] is a second one for kernel {grant.kernel}", "one a kernel")
+            if before.get(grant.kernel) is not grant:
+                self._check_grant(f"grants[{n}]", grant)
+            grants[grant.kernel] = grant
+        if not isinstance(answer.evictions, tuple):
+            self._refuse(f"evictions is {quote(answer.evictions)}", "a tuple of Eviction")
+        for n, eviction in enumerate(answer.evictions):
+            self._check_eviction(f"evictions[{n}]", eviction, kernels)
+        if answer.wake_us is not None and not (_real(answer.wake_us) and now_us < answer.wake_us <= LONGEST_US):
+            self._refuse(f"wake_us is {quote(answer.wake_us)} at {now_us:g} us", "a later time, us, or None")
+        return answer, grants
+
+    def _check_grant(self, place: str, grant: Grant) -> None:
+        if grant.blocks_per_sm is not None and not _whole(grant.blocks_per_sm):
+            self._refuse(f"{place}.blocks_per_sm is {quote(grant.blocks_per_sm)}", "a number of blocks, or None")
+        if grant.sms is not None:
+            self._check_sms(f"{place}.sms", grant.sms)
+        if grant.per_sm is not None:
+            self._check_per_sm(f"{place}.per_sm", grant.per_sm)
+        if not _whole(grant.queue, LARGEST):
+            self._refuse(f"{place}.queue is {quote(grant.queue)}", f"a whole number from 0 to {LARGEST}")
+        if grant.tenant is not None and not _whole(grant.tenant, LARGEST):
+            self._refuse(f"{place}.tenant is {quote(grant.tenant)}", f"a whole number from 0 to {LARGEST}, or None")
+        for name in ("issue_share", "memory_share", "dram_share"):
+            share = getattr(grant, name)
+            if share is not None:
+                self._check_share(f"{place}.{name}", share)
+        if grant.quota is not None and not (_real(grant.quota) and LEAST_QUOTA <= grant.quota <= MOST_QUOTA):
+            self._refuse(f"{place}.quota is {quote(grant.quota)}", "above 0 and finite, or None")
+
+    def _check_eviction(self, place: str, eviction: object, kernels: Container[int]) -> None:
+        if not isinstance(eviction, Eviction):
+            self._refuse(f"{place} is {quote(eviction)}", "an Eviction")
+        self._check_kernel(place, eviction.kernel, kernels)
+        if not _whole(eviction.sm, self._sm_count - 1):
+            self._refuse(f"{place}.sm is {quote(eviction.sm)}", f"an SM from 0 to {self._sm_count - 1}")
+        if not _whole(eviction.blocks, self._most_blocks):
+            self._refuse(f"{place}.blocks is {quote(eviction.blocks)}", f"a number from 0 to {self._most_blocks}")
+        if not (_real(eviction.cost_us) and 0.0 <= eviction.cost_us <= LONGEST_US):
+            self._refuse(f"{place}.cost_us is {quote(eviction.cost_us)}", "0 or more, us")
+        if not isinstance(eviction.restart, bool):
+            self._refuse(f"{place}.restart is {quote(eviction.restart)}", "True or False")
+
+    def _check_kernel(self, place: str, kernel: object, kernels: Container[int]) -> None:
+        if not _whole(kernel, LARGEST) or kernel not in kernels:
+            self._refuse(f"{place}.kernel is {quote(kernel)}", "the id of a kernel that is ready or running")
+
+    def _check_sms(self, place: str, sms: object) -> None:
+        if not (isinstance(sms, frozenset) and sms <= self._sms):
+            self._refuse(f"{place} is {quote(sms)}", f"a frozenset of SMs from 0 to {self._sm_count - 1}")
+
+    def _check_per_sm(self, place: str, per_sm: object) -> None:
+        if not isinstance(per_sm, tuple):
+            self._refuse(f"{place} is {quote(per_sm)}", "a tuple of numbers of blocks, one an SM")
+        if len(per_sm) != self._sm_count:
+            self._refuse(f"{place} has {len(per_sm)} numbers", f"{self._sm_count}, one an SM")
+        for sm, blocks in enumerate(per_sm):
+            if not _whole(blocks):
+                self._refuse(f"{place}[{sm}] is {quote(blocks)}", "a number of blocks")
+
+    def _check_share(self, place: str, share: object) -> None:
+        if not (_real(share) and LEAST_SHARE <= share <= 1.0):
+            self._refuse(f"{place} is {quote(share)}", f"a share above 0 ({LEAST_SHARE:g} or more) and at most 1")
+
+    def _refuse(self, problem: str, expected: str) -> NoReturn:
+        raise InputError(None, self._name, problem, expected)
