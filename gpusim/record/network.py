@@ -1,0 +1,94 @@
+"""Recording a network or a list of shapes: every call timed, the chosen ones profiled, a trace made of both."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from gpusim.errors import InputError
+from gpusim.progress import tracked
+from gpusim.record.calls import Call, calls_of
+from gpusim.record.program import PROFILED_TOGETHER, Program
+from gpusim.record.recording import Recording
+from gpusim.record.shapes import subject
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to record.
+
+    Attributes:
+        what: a network, or a file of shapes.
+        batch: samples.
+        training: a training iteration, not the forward pass alone.
+        maths: of convolutions.
+        all_algorithms: also profile convolutions' algorithms that are not the fastest.
+        outcomes: also measure what `gpusim validate` scores.
+    """
+
+    what: str
+    batch: int
+    training: bool
+    maths: tuple[str, ...]
+    all_algorithms: bool
+    outcomes: bool = False
+
+
+def record(order: Order, folder: Path) -> Iterator[str]:
+    """Records what is not there yet; gives a line on each thing done.
+
+    Raises:
+        InputError: nvcc, cuDNN, ncu or a GPU is missing, or fails; the folder is a recording of something else.
+    """
+    wanted = subject(order.what, order.batch, order.training)
+    calls = calls_of(wanted.name, wanted.steps, order.maths)
+    recording = Recording(folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        program = Program(Path(scratch))
+        _describe(recording, {"what": wanted.name, "batch": order.batch}, program)
+        _time(recording, program, calls)
+        supported = sum(len(found) for found in recording.ranked(calls))
+        yield f"{folder}: {len(calls)} calls timed, {len(calls) - supported} not supported"
+        chosen = _to_profile(recording, calls, order.all_algorithms)
+        _profile(recording, program, chosen)
+        yield f"{folder}: {len(chosen) - len(recording.unprofiled(chosen))} of {len(chosen)} calls profiled"
+    if wanted.network is not None:
+        if find_spec("pydantic") is None:
+            yield "no trace is made here, for pydantic is missing; the same command makes it where gpusim is installed"
+            return
+        from gpusim.record.network_trace import write_trace
+
+        yield write_trace(recording, wanted, order)
+
+
+def _describe(recording: Recording, about: dict[str, object], program: Program) -> None:
+    if not (recording.folder / "recording.json").exists():
+        about = about | {"device": program.device()}
+    recording.describe(about)
+
+
+def _time(recording: Recording, program: Program, calls: Sequence[Call]) -> None:
+    untimed = recording.untimed(calls)
+    for call, measured in tracked(program.time(untimed), len(untimed), "timing"):
+        recording.add_timing(call, measured)
+    if untimed:
+        recording.write_calls()
+
+
+def _to_profile(recording: Recording, calls: Sequence[Call], all_algorithms: bool) -> list[Call]:
+    """The fastest call of each work, then where wanted the others."""
+    ranked = recording.ranked(calls)
+    if not ranked:
+        raise InputError(None, "cuDNN", "supports none of the calls", "a GPU and a cuDNN that do")
+    return [found[0] for found in ranked] + [call for found in ranked if all_algorithms for call in found[1:]]
+
+
+def _profile(recording: Recording, program: Program, calls: Sequence[Call]) -> None:
+    unprofiled = recording.unprofiled(calls)
+    runs = -(-len(unprofiled) // PROFILED_TOGETHER)
+    for rows in tracked(program.profile(unprofiled), runs, "profiling"):
+        recording.add_kernels(rows)
+        recording.write_calls()
