@@ -358,7 +358,7 @@ class Host(_Operation):
 
 
 class ConvolutionShape(_Recurring):
-    """The shape of a 2-D convolution, NCHW, one group, no dilation, same padding and stride both ways."""
+    """The shape of a 2-D convolution, NCHW, one group, no dilation, the same stride both ways."""
 
     batch: Annotated[int, _about("images", "batch size", ge=1, le=10**6)]
     in_channels: Annotated[int, _about("channels", "input channels", ge=1, le=10**6)]
@@ -368,6 +368,10 @@ class ConvolutionShape(_Recurring):
     filter_height: Annotated[int, _about("pixels", "filter height", ge=1, le=10**4)]
     filter_width: Annotated[int, _about("pixels", "filter width", ge=1, le=10**4)]
     padding: Annotated[int, _about("pixels", "zero padding on each side", ge=0, le=10**4)]
+    padding_width: Annotated[
+        int | None,
+        _about("pixels", "zero padding left and right, where it is another than above and below", ge=0, le=10**4),
+    ] = None
     stride: Annotated[int, _about("pixels", "step of the filter", ge=1, le=10**4)]
 
     @property
@@ -378,7 +382,8 @@ class ConvolutionShape(_Recurring):
     @property
     def out_width(self) -> int:
         """Output width in pixels."""
-        return (self.in_width + 2 * self.padding - self.filter_width) // self.stride + 1
+        padding = self.padding if self.padding_width is None else self.padding_width
+        return (self.in_width + 2 * padding - self.filter_width) // self.stride + 1
 
     @property
     def flop(self) -> int:

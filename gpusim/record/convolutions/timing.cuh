@@ -94,7 +94,10 @@ class Timer {
         std::vector<double> times;
         while (times.empty() || (int(times.size()) < repeats && (times.size() < 3 || spent_ms < ENOUGH_MS))) {
             gates.hold(stream);
-            if (cold) read_all<<<1056, 256, 0, stream>>>(flushed(), FLUSH_BYTES / sizeof(float4), flushed_out());
+            if (cold)
+                read_all<<<1056, 256, 0, stream>>>(reinterpret_cast<const float4*>(flush_.data()),
+                                                   FLUSH_BYTES / sizeof(float4),
+                                                   flush_.data() + FLUSH_BYTES / sizeof(float));
             CHECK(cudaEventRecord(start_, stream));
             for (int i = 0; i < calls; ++i) work.run(on);
             CHECK(cudaEventRecord(end_, stream));
@@ -110,11 +113,6 @@ class Timer {
   private:
     static constexpr double ENOUGH_MS = 60;
     static constexpr size_t FLUSH_BYTES = size_t(512) << 20;
-    const float4* flushed() {
-        if (!flush_) flush_ = std::make_unique<Buffer>(FLUSH_BYTES / sizeof(float) + 1);
-        return reinterpret_cast<const float4*>(flush_->data());
-    }
-    float* flushed_out() { return flush_->data() + FLUSH_BYTES / sizeof(float); }
-    std::unique_ptr<Buffer> flush_;
+    Buffer flush_{FLUSH_BYTES / sizeof(float) + 1};
     Event start_, end_;
 };
