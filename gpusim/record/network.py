@@ -11,6 +11,7 @@ from pathlib import Path
 from gpusim.errors import InputError
 from gpusim.progress import tracked
 from gpusim.record.calls import Call, calls_of
+from gpusim.record.outcomes import measure_outcomes
 from gpusim.record.program import PROFILED_TOGETHER, Program
 from gpusim.record.recording import Recording
 from gpusim.record.shapes import Subject, subject
@@ -67,6 +68,8 @@ def record(order: Order, folder: Path) -> Iterator[str]:
         chosen = _to_profile(recording, calls, order.all_algorithms)
         _profile(recording, program, chosen)
         yield f"{folder}: {len(chosen) - len(recording.unprofiled(chosen))} of {len(chosen)} calls profiled"
+        if order.outcomes:
+            yield from measure_outcomes(recording, program, wanted, calls)
     if wanted.network is not None:
         yield _write_trace(recording, wanted, order, calls)
 
