@@ -36,8 +36,8 @@ class Work:
     """What a call computes; calls of equal work are the same to a library.
 
     Attributes:
-        kind: CONVOLUTION, or which layer: MAX_POOL, AVERAGE_POOL, RELU, LRN, BATCH_NORM, BATCH_NORM_INFERENCE, BIAS, ADD,
-            CONCAT (a copy into the whole, backward out of it), TO_NHWC, TO_NCHW.
+        kind: CONVOLUTION, or which layer: MAX_POOL, AVERAGE_POOL, RELU, LRN, BATCH_NORM, BATCH_NORM_INFERENCE, BIAS,
+            ADD, CONCAT (a copy into the whole, backward out of it), TO_NHWC, TO_NCHW.
         direction: fwd or bwd; of a convolution's gradients bwd_data or bwd_filter.
         batch: samples.
         channels: of the input; of a concatenation of the part.

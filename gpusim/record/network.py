@@ -102,7 +102,7 @@ def _time(recording: Recording, program: Program, calls: Sequence[Call]) -> None
     untimed = recording.untimed(calls)
     for call, measured in tracked(program.time(untimed), len(untimed), "timing"):
         recording.add_timing(call, measured)
-    if untimed:
+    if recording.has_journal:
         recording.write_calls()
 
 

@@ -26,6 +26,7 @@ T = TypeVar("T")
 MOST = 60  # conditions of an experiment
 QUEUE_MS = 0.5  # that a queue of a pair lasts about
 MOST_IN_QUEUE = 10
+RELEASED_MS = 0.06  # after a's start: see quota in outcomes.cuh
 LIMITS = ("blocks", "registers", "shared_mem", "warps")
 FILES = {
     "sm_curve": "sm_curve.csv",
@@ -137,6 +138,8 @@ def _quotas(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Cal
     for a, b in _independent(steps, fastest):
         kernel_a, kernel_b = _single_kernel(recording, a), _single_kernel(recording, b)
         if kernel_a is None or kernel_b is None:
+            continue
+        if float(recording.timing(a)["ms_single_run1"]) < 2 * RELEASED_MS:
             continue
         limits_a, limits_b = _limits(kernel_a), _limits(kernel_b)
         held = _resident(kernel_a) // 2

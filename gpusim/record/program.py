@@ -22,7 +22,7 @@ SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
 LEAST_CAPABILITY = 7.0  # for the waits at a gate
 NCU = ("ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--cache-control", "none")
 PROFILED_TOGETHER = 40  # calls of one run under ncu
-CRASHES = 3  # one after the other that are taken for the machine's fault, and not the calls'
+CRASHES = 3  # of calls one after the other: taken for the machine's fault, and not theirs
 
 
 class Timed(NamedTuple):
@@ -111,33 +111,38 @@ class Program:
         A run that fails is tried again in halves; a call that fails alone is left out, with a word on standard error.
 
         Raises:
-            InputError: there is no ncu, or it may not read counters, or there is no GPU.
+            InputError: there is no ncu, or it may not read counters, or there is no GPU, or calls fail again and again.
         """
         if calls:
             require_ncu()
-        for begin in range(0, len(calls), PROFILED_TOGETHER):
-            yield from self._profile(calls[begin : begin + PROFILED_TOGETHER])
-
-    def _profile(self, calls: Sequence[Call]) -> Iterator[list[Row]]:
-        try:
-            rows = self._profiled(calls)
-        except InputError as error:
-            if error.place in ("GPU", "ncu"):
-                raise
-            if len(calls) == 1:
-                print(f"{calls[0].op}: not profiled ({error.problem})", file=sys.stderr)
-                return
-            for half in (calls[: len(calls) // 2], calls[len(calls) // 2 :]):
-                yield from self._profile(half)
-        else:
-            yield rows
+        waiting = [calls[begin : begin + PROFILED_TOGETHER] for begin in range(0, len(calls), PROFILED_TOGETHER)][::-1]
+        failures = 0
+        while waiting:
+            group = waiting.pop()
+            try:
+                rows = self._profiled(group)
+            except InputError as error:
+                half = len(group) // 2
+                if half:
+                    waiting += [group[half:], group[:half]]
+                failures += not half
+                if failures == CRASHES or error.place in ("GPU", "ncu"):
+                    raise
+                if not half:
+                    print(f"{group[0].op}: not profiled ({error.problem})", file=sys.stderr)
+            else:
+                failures = 0
+                yield rows
 
     def _profiled(self, calls: Sequence[Call]) -> list[Row]:
         log, streams = self.folder / "ncu.csv", self.folder / "streams.csv"
         command = [*NCU, "--profile-from-start", "off", "--metrics", ",".join(COUNTERS), "--log-file", str(log), "-f"]
         run([*command, str(self.path), "once", str(self._calls_file(calls)), str(streams)], "Nsight Compute")
+        counted = read_text(log)
+        if "ERR_NVGPUCTRPERM" in counted:
+            raise explain(counted, 1, "ncu")
         ran = {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())}
-        return kernel_rows(read_text(log), ran)
+        return kernel_rows(counted, ran)
 
     def _calls_file(self, calls: Iterable[Call]) -> Path:
         path = self.folder / "calls.txt"

@@ -1,7 +1,7 @@
 """A recording of cuDNN calls: a folder in the layout of `gpusim.io.dataset`, filled call by call.
 
-`timings.csv` gets a line for each call as soon as it is timed; `kernels.csv.gz` the counters of calls profiled;
-`convolutions.csv` is made of both. What is there is not recorded again.
+`convolutions.csv` has a row a call, `kernels.csv.gz` a row a kernel. A call that is timed is a line of `timings.csv` at
+once, until `convolutions.csv` is written with it. What is there is not recorded again.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpusim.errors import InputError
 from gpusim.files import atomic_write, is_file, read_bytes, read_text
-from gpusim.networks.steps import CONVOLUTION, Work
+from gpusim.networks.steps import Work
 from gpusim.record.calls import Call
 from gpusim.record.counters import COUNTERS
 
@@ -48,9 +49,10 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._timings = {row["op"]: row for row in _whole_lines(folder / "timings.csv")}
+        self._journal = folder / "timings.csv"
+        self._timings = {row["op"]: row for row in (*_rows(folder / "convolutions.csv"), *_whole_lines(self._journal))}
         self._kernels: dict[str, list[Row]] = {}
-        for row in _zipped_rows(folder / "kernels.csv.gz"):
+        for row in _rows(folder / "kernels.csv"):
             self._kernels.setdefault(row["op"], []).append(row)
 
     def describe(self, about: Mapping[str, Any]) -> None:
@@ -94,9 +96,8 @@ class Recording:
         """Appends what the program printed for a call."""
         row = work_fields(call.work) | dict(measured)
         row |= {"network": call.network, "layer": call.layer, "algorithm": call.algorithm, "math": call.math}
-        path = self.folder / "timings.csv"
-        new = not path.exists()
-        with path.open("a", newline="", encoding="utf-8") as file:
+        new = not self._journal.exists()
+        with self._journal.open("a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, TIMING_COLUMNS, restval="", lineterminator="\n")
             if new:
                 writer.writeheader()
@@ -135,6 +136,11 @@ class Recording:
 
     # ---- the dataset
 
+    @property
+    def has_journal(self) -> bool:
+        """Whether calls are timed that convolutions.csv does not have."""
+        return self._journal.exists()
+
     def write_calls(self) -> None:
         """Writes convolutions.csv."""
         with atomic_write(self.folder / "convolutions.csv") as file:
@@ -142,6 +148,7 @@ class Recording:
             writer.writeheader()
             for op, row in self._timings.items():
                 writer.writerow({**row, **_of_kernels(row, self._kernels.get(op, []))})
+        self._journal.unlink(missing_ok=True)
 
 
 def work_fields(work: Work) -> dict[str, str]:
@@ -183,10 +190,6 @@ def kernel_rows(log: str, streams: Mapping[str, str]) -> list[Row]:
     Raises:
         InputError: no launches, or one that is of no op.
     """
-    if "ERR_NVGPUCTRPERM" in log:
-        from gpusim.record.toolchain import explain
-
-        raise explain(log, 1, "ncu")
     lines = log.splitlines()
     header = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     launches = list(csv.DictReader(lines[header:]))[1:] if header is not None else []
@@ -209,11 +212,6 @@ def kernel_rows(log: str, streams: Mapping[str, str]) -> list[Row]:
     return rows
 
 
-def is_convolution(call: Call) -> bool:
-    """Whether it is a convolution, and no layer between."""
-    return call.work.kind == CONVOLUTION
-
-
 # ---- files
 
 
@@ -229,12 +227,21 @@ def _whole_lines(path: Path) -> Iterator[Row]:
     yield from csv.DictReader(io.StringIO(data[:end].decode("utf-8", "replace"), newline=""))
 
 
-def _zipped_rows(path: Path) -> Iterator[Row]:
-    if is_file(path):
-        try:
-            yield from csv.DictReader(io.StringIO(gzip.decompress(read_bytes(path)).decode("utf-8"), newline=""))
-        except (OSError, EOFError, UnicodeDecodeError) as error:
-            raise InputError(path, "", f"cannot be read ({error})", "what gpusim record wrote") from None
+def _rows(path: Path) -> Iterator[Row]:
+    """The rows of a CSV, plain or with .gz after its name; none where it is not there."""
+    zipped = path.with_name(f"{path.name}.gz")
+    found = path if is_file(path) else zipped
+    if not is_file(found):
+        return
+    try:
+        data = read_bytes(found)
+        text = (gzip.decompress(data) if found == zipped else data).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(found, "", f"cannot be read ({error})", "what gpusim record wrote") from None
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    if "op" not in (rows.fieldnames or ()):
+        raise InputError(found, "header", "lacks op", "what gpusim record wrote")
+    yield from rows
 
 
 def _zipped(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
