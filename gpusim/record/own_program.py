@@ -31,7 +31,8 @@ def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
     """
     require_ncu()
     folder.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(command[-1] if len(command) > 1 else command[0]).stem) or "program"
+    script = next((word for word in command if word.endswith(".py")), command[0])
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(script).stem) or "program"
     profile = folder / f"{name}.ncu.csv"
     metrics = ",".join((*COUNTERS, *DEVICE_COUNTERS))
     with tempfile.TemporaryDirectory(dir=folder) as scratch:

@@ -19,7 +19,9 @@ LAYERS = ("MAX_POOL", "AVERAGE_POOL", "RELU", "LRN", "BATCH_NORM", "BATCH_NORM_I
           "TO_NCHW")  # fmt: skip
 NO_BACKWARD = ("BATCH_NORM_INFERENCE", "ADD", "TO_NHWC", "TO_NCHW")
 NEEDED = ("name", "channels", "height")
-SIZES: dict[str, str | int] = {  # the others, each with the column whose value it takes where it is left out, or a number
+SIZES: dict[
+    str, str | int
+] = {  # the others, each with the column whose value it takes where it is left out, or a number
     "width": "height",
     "out_channels": "channels",
     "filter_height": 1,
