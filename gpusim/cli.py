@@ -86,7 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     _forgive_encoding()
     try:
         chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+        program: list[str] = []
+        if chosen == "record" and "--" in arguments:  # a program of one's own follows
+            at = arguments.index("--")
+            arguments, program = arguments[:at], arguments[at + 1 :]
         args = build_parser(chosen).parse_args(arguments)
+        if program:
+            args.program = program
         status: int = args.run(args)
         sys.stdout.flush()
         return status

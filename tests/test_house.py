@@ -13,6 +13,7 @@ FOLDERS = (  # each imports only from itself and those after it
     "studies",
     "record",
     "io",
+    "networks",
     "calibrate",
     "engine",
     "policies",

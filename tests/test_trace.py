@@ -628,8 +628,10 @@ def maker() -> Any:
 
 def test_the_script_makes_the_shipped_traces(maker: Any, tmp_path: Path) -> None:
     assert maker.main([str(DATASET), "--out", str(tmp_path)]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in SHIPPED)
-    for path in SHIPPED:
+    recordings = {folder.name for folder in (REPOSITORY / "experiments" / "recordings").iterdir()}
+    made_here = [path for path in SHIPPED if path.name.rsplit("_", 1)[0] not in recordings]  # those: gpusim record
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in made_here)
+    for path in made_here:
         assert load_trace(tmp_path / path.name) == load_trace(path)
 
 

@@ -5,19 +5,52 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from gpusim.commands.arguments import whole
+from gpusim.common.errors import InputError
+
+EPILOG = """gpusim record NETWORK|SHAPES --batch N --out DIR   a network or a list of shapes with cuDNN
+gpusim record microbench --out DIR                 the constants of the model
+gpusim record [--out DIR] -- PROGRAM …             a program of one's own under Nsight Compute"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    kinds = parser.add_subparsers(title="what to measure", dest="what", metavar="WHAT", required=True)
-    summary = "the constants of the model: launch latency, issue contention, memory bandwidths"
-    bench = kinds.add_parser("microbench", help=summary, description=f"Measure {summary}. Needs nvcc and a GPU.")
-    bench.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the tables and constants.json")
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "what", nargs="?", metavar="WHAT", help="a network by name, li2016, a .toml or .csv of shapes, or microbench"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="for what is recorded; what is there is kept")
+    calls = parser.add_argument_group("a network or shapes")
+    calls.add_argument("--batch", type=whole(1), metavar="N", help="samples")
+    calls.add_argument("--training", action="store_true", help="a training iteration; default: the forward pass")
+    calls.add_argument("--math", default="FMA,TF32", metavar="LIST", help="FMA, TF32 or both (default)")
+    calls.add_argument(
+        "--algorithms",
+        choices=("all", "fastest"),
+        default="all",
+        help="of which algorithms to record the kernels (default: all); all are timed",
+    )
+    calls.add_argument("--outcomes", action="store_true", help="also measure what `gpusim validate` scores")
+    bench = parser.add_argument_group("microbench")
     bench.add_argument("--counters", action="store_true", help="profile the kernels with Nsight Compute (ncu), too")
     bench.add_argument("--raw", type=Path, metavar="DIR", help="keep the raw logs there")
+    parser.set_defaults(program=[])
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measures, writes the tables and prints the constants."""
+    """Records."""
+    if args.program:
+        if args.what is not None:
+            raise InputError(None, "WHAT", f"{args.what} and a program are given", "one of the two")
+        return _run_program(args)
+    if args.what is None:
+        raise InputError(None, "WHAT", "missing", "a network, shapes, microbench, or -- and a program")
+    if args.out is None:
+        raise InputError(None, "--out", "missing", "a folder for what is recorded")
+    return _run_microbench(args) if args.what == "microbench" else _run_calls(args)
+
+
+def _run_microbench(args: argparse.Namespace) -> int:
     from gpusim.common.tables import Column, print_table
     from gpusim.record.microbench import run_microbenchmarks
 
@@ -25,4 +58,27 @@ def run(args: argparse.Namespace) -> int:
     columns = [Column("constant"), Column("value", right=True), Column("unit"), Column("meaning", narrow="break")]
     constants = result["constants"].items()
     print_table(columns, [(name, f"{c['value']:g}", c["unit"], c["meaning"]) for name, c in constants])
+    return 0
+
+
+def _run_calls(args: argparse.Namespace) -> int:
+    from gpusim.record.calls import MATHS
+    from gpusim.record.network import Order, record
+
+    if args.batch is None:
+        raise InputError(None, "--batch", "missing", "a number of samples")
+    maths = tuple(args.math.split(","))
+    if not set(maths) <= set(MATHS):
+        raise InputError(None, "--math", f"is {args.math}", ",".join(MATHS))
+    order = Order(args.what, args.batch, args.training, maths, args.algorithms == "all", args.outcomes)
+    for line in record(order, args.out):
+        print(line)
+    return 0
+
+
+def _run_program(args: argparse.Namespace) -> int:
+    from gpusim.record.own_program import record_program
+
+    for line in record_program(args.program, args.out or Path("recording")):
+        print(line)
     return 0

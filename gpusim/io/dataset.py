@@ -1,6 +1,6 @@
 """A folder of measurements: cuDNN calls with their kernels' counters, and what a GPU did with them in other conditions.
 
-`convolutions.csv` and `kernels.csv.gz` describe the calls; `sm_curve.csv`, `residency_curve.csv`, `pairs.csv`,
+`convolutions.csv` (or .gz) and `kernels.csv.gz` describe the calls; `sm_curve.csv`, `residency_curve.csv`, `pairs.csv`,
 `quota.csv` and `modules.csv`, of which any may be missing, are outcomes. experiments/h200_validation is one.
 """
 
@@ -206,6 +206,9 @@ class Dataset:
     def _rows(self, name: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
         """The rows of a file, each with its line as a place."""
         path = self.folder / name
+        zipped = path.with_name(f"{name}.gz")
+        if not path.is_file() and zipped.is_file():
+            path = zipped
         if not path.is_file():
             raise InputError(path, "file", "is missing", "a dataset as in experiments/h200_validation")
         try:

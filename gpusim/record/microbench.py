@@ -12,9 +12,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -30,13 +27,16 @@ from gpusim.record.block_log import (
 )
 from gpusim.record.microbench_counters import COUNTERS, MEMORY_COUNTERS, counter_table, memory_counter_table
 from gpusim.record.microbench_tables import constants, summarise
+from gpusim.record.toolchain import build, require_ncu, run
+
+LEAST_CAPABILITY = 8.0  # for asynchronous copies
 
 
 def _profile(program: Path, folder: Path, stage: str, counters: Iterable[str], *options: str) -> str:
     log = folder / f"{stage}.csv"
     command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", *options]
     command += ["--cache-control", "none", "--metrics", ",".join(counters), "--log-file", str(log)]
-    _run([*command, str(program), str(folder), stage], "Nsight Compute")
+    run([*command, str(program), str(folder), stage], "Nsight Compute")
     return log.read_text(encoding="utf-8")
 
 
@@ -47,41 +47,15 @@ def _record_counters(program: Path, folder: Path) -> dict[str, Table]:
     return tables | {"memory_counters": memory_counter_table(memory, load_recording(folder).scalars)}
 
 
-def _compute_capability() -> str:
-    """The first GPU's compute capability, such as "9.0"; the kernels need 8.0 (asynchronous copies)."""
-    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
-    found = ""
-    if shutil.which(command[0]) is not None:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found = done.stdout.split("\n")[0].strip() if done.returncode == 0 else ""
-    if not re.fullmatch(r"\d+\.\d", found) or float(found) < 8.0:
-        problem = f"compute capability {found}" if found else "none found (nvidia-smi lists none)"
-        raise InputError(None, "GPU", problem, "an NVIDIA GPU of compute capability 8.0 or later, with its driver")
-    return found
-
-
-def build(folder: Path) -> Path:
+def build_microbench(folder: Path) -> Path:
     """Compiles microbench.cu for this machine's GPU and returns the program.
 
     Raises:
         InputError: there is no CUDA compiler or no GPU, or the compiler fails.
     """
-    if shutil.which("nvcc") is None:
-        raise InputError(None, "nvcc", "not found on PATH", "the compiler of the CUDA toolkit, 12.5 or later")
-    architecture = "sm_" + _compute_capability().replace(".", "")
     program = folder / "microbench"
-    source = Path(__file__).with_suffix(".cu")
-    _run(["nvcc", "-O3", "-std=c++17", f"-arch={architecture}", "-o", str(program), str(source)], "nvcc")
+    build(Path(__file__).with_suffix(".cu"), program, LEAST_CAPABILITY)
     return program
-
-
-def _run(command: Sequence[str], what: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode == 3:
-        raise InputError(None, "GPU", "no usable NVIDIA GPU", "a CUDA device and its driver on this machine")
-    if done.returncode:
-        last = (done.stdout.strip().splitlines() or ["no output"])[-1]
-        raise InputError(None, what, f"failed with status {done.returncode} ({last})", "a run without errors")
 
 
 def write_csv(path: Path, table: Table) -> None:
@@ -119,14 +93,14 @@ def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path 
     Raises:
         InputError: no CUDA compiler, no GPU, no `ncu` when counters are asked for, or one of them fails.
     """
-    if counters and shutil.which("ncu") is None:
-        raise InputError(None, "ncu", "not found on PATH", "Nsight Compute, or a run without counters")
+    if counters:
+        require_ncu()
     out_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        program = build(Path(scratch))
+        program = build_microbench(Path(scratch))
         raw = Path(scratch) if raw_dir is None else raw_dir
         raw.mkdir(parents=True, exist_ok=True)
-        _run([str(program), str(raw)], "microbench")
+        run([str(program), str(raw)], "microbench")
         recording = load_recording(raw)
         tables = summarise(recording)
         if counters:

@@ -95,7 +95,7 @@ class Kernel(Operation):
 
 
 class ConvolutionShape(Recurring):
-    """The shape of a 2-D convolution, NCHW, one group, no dilation, same padding and stride both ways."""
+    """The shape of a 2-D convolution, NCHW, one group, no dilation, the same stride both ways."""
 
     batch: Annotated[int, measured("images", "batch size", ge=1, le=10**6)]
     in_channels: Annotated[int, measured("channels", "input channels", ge=1, le=10**6)]
@@ -105,6 +105,10 @@ class ConvolutionShape(Recurring):
     filter_height: Annotated[int, measured("pixels", "filter height", ge=1, le=10**4)]
     filter_width: Annotated[int, measured("pixels", "filter width", ge=1, le=10**4)]
     padding: Annotated[int, measured("pixels", "zero padding on each side", ge=0, le=10**4)]
+    padding_width: Annotated[
+        int | None,
+        measured("pixels", "zero padding left and right, where it is another than above and below", ge=0, le=10**4),
+    ] = None
     stride: Annotated[int, measured("pixels", "step of the filter", ge=1, le=10**4)]
 
     @property
@@ -115,7 +119,8 @@ class ConvolutionShape(Recurring):
     @property
     def out_width(self) -> int:
         """Output width in pixels."""
-        return (self.in_width + 2 * self.padding - self.filter_width) // self.stride + 1
+        padding = self.padding if self.padding_width is None else self.padding_width
+        return (self.in_width + 2 * padding - self.filter_width) // self.stride + 1
 
     @property
     def flop(self) -> int:

@@ -1,0 +1,1 @@
+"""Convolutional networks as graphs of layers: their shapes, parameters, work and what waits for what."""

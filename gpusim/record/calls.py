@@ -1,0 +1,69 @@
+"""Calls of cuDNN to record: work with an algorithm and its arithmetic, in the words of `convolutions/calls.cuh`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpusim.networks.steps import CONVOLUTION, Step, Work
+
+MATHS = ("FMA", "TF32")
+ALGORITHMS = {  # of cuDNN's legacy API, by direction
+    "fwd": (
+        "IMPLICIT_GEMM",
+        "IMPLICIT_PRECOMP_GEMM",
+        "GEMM",
+        "DIRECT",
+        "FFT",
+        "FFT_TILING",
+        "WINOGRAD",
+        "WINOGRAD_NONFUSED",
+    ),
+    "bwd_data": ("ALGO_0", "ALGO_1", "FFT", "FFT_TILING", "WINOGRAD", "WINOGRAD_NONFUSED"),
+    "bwd_filter": ("ALGO_0", "ALGO_1", "FFT", "ALGO_3", "WINOGRAD", "WINOGRAD_NONFUSED", "FFT_TILING"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call.
+
+    Attributes:
+        network: where the work was met first.
+        layer: likewise.
+        work: what it computes.
+        algorithm: of a convolution one of `ALGORITHMS`, else the kind of the work.
+        math: FMA or TF32; layers between convolutions have FMA only.
+    """
+
+    network: str
+    layer: str
+    work: Work
+    algorithm: str
+    math: str
+
+    @property
+    def op(self) -> str:
+        """Its name: network/layer/direction/algorithm/math."""
+        return f"{self.network}/{self.layer}/{self.work.direction}/{self.algorithm}/{self.math}"
+
+    @property
+    def line(self) -> str:
+        """As the program reads it."""
+        work = self.work
+        numbers = (work.batch, work.channels, work.height, work.width, work.out_channels, *work.kernel, *work.padding)
+        return " ".join(map(str, (self.op, work.direction, *numbers, work.stride, self.algorithm, self.math)))
+
+
+def calls_of(network: str, steps: Iterable[Step], maths: Sequence[str] = MATHS) -> list[Call]:
+    """The calls to record for steps: equal work once, under the name of the step that has it first."""
+    layers: dict[Work, str] = {}
+    for step in steps:
+        layers.setdefault(step.work, step.layer)
+    calls = []
+    for work, layer in layers.items():
+        if work.kind == CONVOLUTION:
+            calls += [Call(network, layer, work, name, math) for name in ALGORITHMS[work.direction] for math in maths]
+        else:
+            calls.append(Call(network, layer, work, work.kind, "FMA"))
+    return calls

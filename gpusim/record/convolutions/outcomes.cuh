@@ -1,0 +1,344 @@
+// What a GPU does with calls in other conditions than alone, as `gpusim validate` scores it.
+//
+// CONDITIONS has one condition a line, its fields separated by spaces; each is answered by lines of CSV:
+//   sm_curve    op                              op,sms,ms
+//   residency   op block_smem_bytes most        op,blocks_per_sm,reserved_smem_bytes,ms
+//   pairs       a na b nb                       a,na,b,nb,mode,sms_a,sms_b,ms_a,ms_b,ms_makespan
+//   quota       a smem_a kA b smem_b kB         a,kA,b,kB,ms_release,ms_a,ms_b
+//   modules     module selection op … , op …    module,selection,branch,ops,mode,ms_end,ms_makespan
+#pragma once
+#include <functional>
+
+#include "timing.cuh"
+
+// Disjoint sets of SMs (a CUDA green context each): one of `sms`, one of the rest, with a stream on either.
+class Split {
+  public:
+    explicit Split(unsigned sms) {
+        CUdevResource all, first, rest;
+        CUdevice device;
+        unsigned groups = 1;
+        CHECK(cuDeviceGet(&device, 0));
+        CHECK(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+        CHECK(cuDevSmResourceSplitByCount(&first, &groups, &all, &rest, 0, sms));
+        for (CUdevResource* part : {&first, &rest}) {
+            if (part->sm.smCount == 0) continue;
+            CUdevResourceDesc description;
+            CUgreenCtx context;
+            CUstream stream;
+            CHECK(cuDevResourceGenerateDesc(&description, part, 1));
+            CHECK(cuGreenCtxCreate(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+            CHECK(cuGreenCtxStreamCreate(&stream, context, CU_STREAM_NON_BLOCKING, 0));
+            sms_.push_back(part->sm.smCount);
+            streams_.push_back(stream);
+        }
+    }
+    unsigned sms(int part) const { return sms_[part]; }
+    cudaStream_t stream(int part) const { return streams_[part]; }
+    bool both() const { return streams_.size() == 2; }
+
+  private:
+    std::vector<unsigned> sms_;
+    std::vector<cudaStream_t> streams_;
+};
+
+__global__ void hold_memory(volatile unsigned* release, unsigned* holding) {
+    extern __shared__ char reserved[];
+    if (threadIdx.x == 0) {
+        atomicAdd(holding, 1u);
+        while (!*release) __nanosleep(4000);
+    }
+}
+
+// Shared memory held on every SM by a sleeping one-warp block, so that less is left for others.
+class Reservation {
+  public:
+    Reservation() {
+        cudaDeviceProp properties;
+        CHECK(cudaGetDeviceProperties(&properties, 0));
+        sm_count_ = properties.multiProcessorCount;
+        sm_bytes_ = long(properties.sharedMemPerMultiprocessor);
+        block_bytes_ = long(properties.sharedMemPerBlockOptin);
+        system_bytes_ = long(properties.reservedSharedMemPerBlock);
+        CHECK(cudaMalloc(&words_, 2 * sizeof(unsigned)));
+        CHECK(cudaFuncSetAttribute(hold_memory, cudaFuncAttributeMaxDynamicSharedMemorySize, int(block_bytes_)));
+        CHECK(cudaFuncSetAttribute(hold_memory, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
+    }
+    // What to reserve so that `blocks` of `block_bytes` (with the system's share) fit beside it; -1: there is none.
+    long bytes_for(int blocks, long block_bytes) const {
+        const long bytes = sm_bytes_ - system_bytes_ - blocks * block_bytes;
+        return bytes < 0 ? -1 : std::min(bytes, block_bytes_);
+    }
+    void take(long bytes) {
+        unsigned holding = 0;
+        CHECK(cudaMemset(words_, 0, 2 * sizeof(unsigned)));
+        CHECK(cudaDeviceSynchronize());
+        hold_memory<<<sm_count_, 32, bytes, stream_>>>(words_, words_ + 1);
+        CHECK(cudaGetLastError());
+        CHECK(cudaEventRecord(ended, stream_));
+        while (holding < unsigned(sm_count_)) {
+            CHECK(cudaMemcpyAsync(&holding, words_ + 1, sizeof holding, cudaMemcpyDeviceToHost, control_));
+            CHECK(cudaStreamSynchronize(control_));
+        }
+    }
+    void release() { CHECK(cuStreamWriteValue32(control_, CUdeviceptr(words_), 1, 0)); }
+    Event ended;
+
+  private:
+    int sm_count_;
+    long sm_bytes_, block_bytes_, system_bytes_;
+    unsigned* words_;
+    cudaStream_t stream_ = new_stream(), control_ = new_stream();
+};
+
+// Calls in a row on one stream, with the library's state and the events around them.
+struct Queue {
+    explicit Queue(cudaStream_t stream) : stream(stream) {}
+    cudaStream_t stream;
+    std::vector<Work*> works;
+    Event start, end;
+};
+
+class Outcomes {
+  public:
+    explicit Outcomes(const std::vector<Call>& calls) {
+        for (const Call& call : calls) calls_.emplace(call.op, call);
+        CHECK(cudaMalloc(&flag_, sizeof(unsigned)));
+    }
+
+    // Three calls back to back on some of the SMs.
+    void sm_curve(std::istream& fields) {
+        auto work = ready(next(fields));
+        for (const auto& split : splits({8, 16, 24, 32, 48, 64, 72, 80, 96, 104, 112, 120, 128}))
+            printf("%s,%u,%.6f\n", work->call.op.c_str(), split.sms(0), timer_.ms(*work, library(0), split.stream(0), 3, 3));
+        printf("%s,%d,%.6f\n", work->call.op.c_str(), sm_count(), timer_.ms(*work, library(0), stream(0), 5, 3));
+    }
+
+    // One call with room for 1, 2, … blocks on an SM, and last (-1) with all.
+    void residency(std::istream& fields) {
+        const auto op = next(fields);
+        const long block_bytes = number(fields);
+        const int most = int(number(fields));
+        auto work = ready(op);
+        for (int blocks = 1; blocks <= most + 1; ++blocks) {
+            const long bytes = blocks > most ? -1 : reservation_.bytes_for(blocks, block_bytes);
+            std::vector<double> times;
+            for (int repeat = 0; repeat < 6; ++repeat) {
+                if (bytes >= 0) reservation_.take(bytes);
+                const double ms = timer_.ms(*work, library(0), stream(0), 1);
+                if (bytes >= 0) reservation_.release();
+                CHECK(cudaDeviceSynchronize());
+                if (repeat) times.push_back(ms);
+            }
+            printf("%s,%d,%ld,%.6f\n", op.c_str(), blocks, bytes, median(times));
+        }
+    }
+
+    // Two queues: one after the other, in plain streams, and on disjoint SMs.
+    void pairs(std::istream& fields) {
+        const auto a_op = next(fields);
+        const int na = int(number(fields));
+        const auto b_op = next(fields);
+        const int nb = int(number(fields));
+        auto a = ready(a_op), b = ready(b_op);
+        auto print = [&](const char* mode, unsigned sms_a, unsigned sms_b, double ms_a, double ms_b, double makespan) {
+            printf("%s,%d,%s,%d,%s,%u,%u,%.6f,%.6f,%.6f\n", a_op.c_str(), na, b_op.c_str(), nb, mode, sms_a, sms_b, ms_a, ms_b,
+                   makespan);
+        };
+        const double alone_a = na * timer_.ms(*a, library(0), stream(0), 9, na);
+        const double alone_b = nb * timer_.ms(*b, library(1), stream(0), 9, nb);
+        print("alone", sm_count(), sm_count(), alone_a, alone_b, alone_a + alone_b);
+        auto together = [&](const char* mode, cudaStream_t on_a, cudaStream_t on_b, bool b_first, unsigned sms_a,
+                            unsigned sms_b) {
+            std::vector<std::unique_ptr<Queue>> queues;
+            queues.push_back(std::make_unique<Queue>(b_first ? on_b : on_a));
+            queues.push_back(std::make_unique<Queue>(b_first ? on_a : on_b));
+            queues[b_first]->works.assign(na, a.get());
+            queues[!b_first]->works.assign(nb, b.get());
+            const auto ends = released_together(queues, 9);
+            print(mode, sms_a, sms_b, ends[b_first], ends[!b_first], ends.back());
+        };
+        together("streams", stream(0), stream(1), false, sm_count(), sm_count());
+        together("streams_b_first", stream(0), stream(1), true, sm_count(), sm_count());
+        for (const auto& split : splits({16, 32, 48, 64, 72, 80, 96, 112}))
+            if (split.both()) together("green", split.stream(0), split.stream(1), false, split.sms(0), split.sms(1));
+    }
+
+    // One launch of a with room for kA blocks an SM; b, of higher priority, waits for the room that is then released.
+    void quota(std::istream& fields) {
+        const auto a_op = next(fields);
+        const long smem_a = number(fields);
+        const int blocks_a = int(number(fields));
+        const auto b_op = next(fields);
+        number(fields);  // b's shared memory
+        const int blocks_b = int(number(fields));
+        auto a = ready(a_op), b = ready(b_op);
+        int low, high;
+        CHECK(cudaDeviceGetStreamPriorityRange(&low, &high));
+        cudaStream_t stream_a, stream_b;
+        CHECK(cudaStreamCreateWithPriority(&stream_a, cudaStreamNonBlocking, low));
+        CHECK(cudaStreamCreateWithPriority(&stream_b, cudaStreamNonBlocking, high));
+        library(0).on(stream_a);
+        library(1).on(stream_b);
+        std::vector<double> releases, ends_a, ends_b;
+        Event start, end_a, end_b;
+        for (int repeat = 0; repeat < 6; ++repeat) {
+            reservation_.take(std::max(0L, reservation_.bytes_for(blocks_a, smem_a)));
+            timer_.gates.hold(stream_a, 0);
+            CHECK(cudaEventRecord(start, stream_a));
+            a->run(library(0));
+            CHECK(cudaEventRecord(end_a, stream_a));
+            timer_.gates.hold(stream_b, 1);
+            b->run(library(1));
+            CHECK(cudaEventRecord(end_b, stream_b));
+            timer_.gates.open(0);
+            spin_us(40);
+            timer_.gates.open(1);
+            spin_us(15);
+            reservation_.release();
+            CHECK(cudaDeviceSynchronize());
+            if (repeat == 0) continue;
+            releases.push_back(reservation_.ended.since_ms(start));
+            ends_a.push_back(end_a.since_ms(start));
+            ends_b.push_back(end_b.since_ms(start));
+        }
+        printf("%s,%d,%s,%d,%.6f,%.6f,%.6f\n", a_op.c_str(), blocks_a, b_op.c_str(), blocks_b, median(releases),
+               median(ends_a), median(ends_b));
+        CHECK(cudaStreamDestroy(stream_a));
+        CHECK(cudaStreamDestroy(stream_b));
+    }
+
+    // Branches one after the other in one stream, then a stream each.
+    void modules(std::istream& fields) {
+        const auto module = next(fields), selection = next(fields);
+        std::vector<std::unique_ptr<Work>> works;
+        std::vector<std::vector<Work*>> branches(1);
+        std::vector<std::string> names(1);
+        for (std::string field; fields >> field;) {
+            if (field == ",") {
+                branches.emplace_back();
+                names.emplace_back();
+                continue;
+            }
+            works.push_back(ready(field));
+            branches.back().push_back(works.back().get());
+            names.back() += (names.back().empty() ? "" : " ") + field;
+        }
+        for (const bool beside : {false, true}) {
+            std::vector<std::unique_ptr<Queue>> queues;
+            for (size_t i = 0; i < branches.size(); ++i) {
+                queues.push_back(std::make_unique<Queue>(stream(beside ? int(i) : 0)));
+                queues.back()->works = branches[i];
+            }
+            const auto ends = released_together(queues, 10);
+            for (size_t i = 0; i < branches.size(); ++i)
+                printf("%s,%s,%zu,%s,%s,%.6f,%.6f\n", module.c_str(), selection.c_str(), i, names[i].c_str(),
+                       beside ? "streams" : "serial", ends[i], ends.back());
+        }
+    }
+
+  private:
+    static std::string next(std::istream& fields) {
+        std::string field;
+        if (!(fields >> field)) fail("conditions", "a line lacks a field", "", 0);
+        return field;
+    }
+    static long number(std::istream& fields) { return atol(next(fields).c_str()); }
+    static void spin_us(int us) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(us);
+        while (std::chrono::steady_clock::now() < until) continue;
+    }
+    static int sm_count() {
+        int count;
+        CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
+        return count;
+    }
+    std::unique_ptr<Work> ready(const std::string& op) {
+        const auto call = calls_.find(op);
+        if (call == calls_.end()) fail("conditions", "an op is not in the list of calls", op.c_str(), 0);
+        return prepare(call->second, library(0));
+    }
+    const std::vector<Split>& splits(std::initializer_list<unsigned> sizes) {
+        auto& made = splits_[std::vector<unsigned>(sizes)];
+        if (made.empty())
+            for (unsigned sms : sizes)
+                if (int(sms) < sm_count()) made.emplace_back(sms);
+        return made;
+    }
+    cudaStream_t stream(int i) {
+        while (int(streams_.size()) <= i) streams_.push_back(new_stream());
+        return streams_[i];
+    }
+    Library& library(int i) {
+        while (int(libraries_.size()) <= i) libraries_.push_back(std::make_unique<Library>());
+        return *libraries_[i];
+    }
+
+    // Releases queues by one flag, the first enqueued first; ms from the release to each end, then to the last of them.
+    std::vector<double> released_together(std::vector<std::unique_ptr<Queue>>& queues, int repeats) {
+        std::vector<std::vector<double>> ends(queues.size() + 1);
+        for (size_t i = 0; i < queues.size(); ++i) {  // what a library allocates at a first call would wait behind the flag
+            library(int(i)).on(queues[i]->stream);
+            for (Work* work : queues[i]->works) work->run(library(int(i)));
+        }
+        for (int repeat = 0; repeat < repeats; ++repeat) {
+            CHECK(cudaMemset(flag_, 0, sizeof(unsigned)));
+            CHECK(cudaDeviceSynchronize());
+            for (size_t i = 0; i < queues.size(); ++i) {
+                Queue& queue = *queues[i];
+                library(int(i)).on(queue.stream);
+                CHECK(cuStreamWaitValue32(queue.stream, CUdeviceptr(flag_), 1, CU_STREAM_WAIT_VALUE_GEQ));
+                CHECK(cudaEventRecord(queue.start, queue.stream));
+                for (Work* work : queue.works) work->run(library(int(i)));
+                CHECK(cudaEventRecord(queue.end, queue.stream));
+            }
+            CHECK(cuStreamWriteValue32(control_, CUdeviceptr(flag_), 1, 0));
+            CHECK(cudaDeviceSynchronize());
+            if (repeat < 2) continue;
+            double release = 0, last = 0;
+            for (const auto& queue : queues) release = std::min(release, queue->start.since_ms(queues[0]->start));
+            for (size_t i = 0; i < queues.size(); ++i) {
+                ends[i].push_back(queues[i]->end.since_ms(queues[0]->start) - release);
+                last = std::max(last, ends[i].back());
+            }
+            ends.back().push_back(last);
+        }
+        std::vector<double> medians;
+        for (auto& times : ends) medians.push_back(median(times));
+        return medians;
+    }
+
+    std::map<std::string, Call> calls_;
+    std::map<std::vector<unsigned>, std::vector<Split>> splits_;
+    std::vector<cudaStream_t> streams_;
+    std::vector<std::unique_ptr<Library>> libraries_;
+    cudaStream_t control_ = new_stream();
+    unsigned* flag_;
+    Reservation reservation_;
+    Timer timer_;
+};
+
+inline int measure_outcomes(const std::string& experiment, const std::vector<Call>& calls, const char* conditions) {
+    using Measure = void (Outcomes::*)(std::istream&);
+    static const std::map<std::string, std::pair<const char*, Measure>> experiments = {
+        {"sm_curve", {"op,sms,ms", &Outcomes::sm_curve}},
+        {"residency", {"op,blocks_per_sm,reserved_smem_bytes,ms", &Outcomes::residency}},
+        {"pairs", {"a,na,b,nb,mode,sms_a,sms_b,ms_a,ms_b,ms_makespan", &Outcomes::pairs}},
+        {"quota", {"a,kA,b,kB,ms_release,ms_a,ms_b", &Outcomes::quota}},
+        {"modules", {"module,selection,branch,ops,mode,ms_end,ms_makespan", &Outcomes::modules}}};
+    const auto chosen = experiments.find(experiment);
+    std::ifstream file(conditions);
+    if (chosen == experiments.end() || !file) return EXIT_FAILED;
+    puts(chosen->second.first);
+    Outcomes outcomes(calls);
+    for (std::string line; getline(file, line);) {
+        std::istringstream fields(line);
+        try {
+            (outcomes.*chosen->second.second)(fields);
+        } catch (const Unsupported& unsupported) {
+            fprintf(stderr, "%s: %s\n", line.c_str(), unsupported.why.c_str());
+        }
+        fflush(stdout);
+    }
+    return 0;
+}

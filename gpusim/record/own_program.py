@@ -1,0 +1,66 @@
+"""A program of one's own under Nsight Compute, and the trace of what it ran."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from gpusim.common.errors import InputError
+from gpusim.common.files import read_text
+from gpusim.record.counters import COUNTERS
+from gpusim.record.program import NCU
+from gpusim.record.toolchain import explain, require_ncu
+
+DEVICE_COUNTERS = ("device__attribute_display_name", "device__attribute_multiprocessor_count")
+
+
+def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
+    """Runs a command with every kernel profiled; writes ncu's CSV and the trace into a folder.
+
+    What the program prints goes where it always goes. Every kernel runs many times, once for each set of counters, so
+    it takes far longer than without.
+
+    Raises:
+        InputError: no ncu, no right to its counters, a program that fails or runs no kernel.
+    """
+    require_ncu()
+    folder.mkdir(parents=True, exist_ok=True)
+    script = next((word for word in command if word.endswith(".py")), command[0])
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(script).stem) or "program"
+    profile = folder / f"{name}.ncu.csv"
+    metrics = ",".join((*COUNTERS, *DEVICE_COUNTERS))
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        log = Path(scratch) / "ncu.csv"
+        options = ["--target-processes", "all", "--metrics", metrics, "--log-file", str(log)]
+        status = subprocess.run([*NCU, *options, *command], check=False).returncode
+        said = read_text(log) if log.exists() else ""
+        if "ERR_NVGPUCTRPERM" in said:
+            raise explain(said, status, "ncu")
+        if status:
+            last = next((line for line in reversed(said.splitlines()) if line.startswith("==ERROR==")), "see above")
+            raise InputError(
+                None, command[0], f"failed with status {status} under ncu ({last})", "a run without errors"
+            )
+        if '"ID"' not in said:
+            raise InputError(None, command[0], "ran no kernels that ncu saw", "a program that runs kernels on the GPU")
+        os.replace(log, profile)
+    yield f"{profile}: what ncu counted"
+    yield _import(profile, folder / f"{name}.json.gz")
+
+
+def _import(profile: Path, path: Path) -> str:
+    if find_spec("pydantic") is None:
+        return "no trace is made here, where pydantic is missing: gpusim import ncu makes it on a machine that has it"
+    from gpusim.io.importing import import_profile
+
+    imported = import_profile(profile, "ncu")
+    imported.trace.save(path)
+    for remark in imported.remarks:
+        print(remark, file=sys.stderr)
+    return f"{path}: {len(list(imported.trace.operations()))} kernels"

@@ -1,0 +1,84 @@
+"""What recording needs of the machine: a GPU, nvcc, cuDNN, ncu; and clear words where one is missing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpusim.common.errors import InputError
+
+NO_GPU_STATUS = 3  # with which our programs say that they found none
+
+
+def compute_capability(least: float) -> str:
+    """The first GPU's compute capability, such as "9.0".
+
+    Raises:
+        InputError: there is no GPU, or none of at least that capability.
+    """
+    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    found = ""
+    if shutil.which(command[0]) is not None:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = done.stdout.split("\n")[0].strip() if done.returncode == 0 else ""
+    if not re.fullmatch(r"\d+\.\d", found) or float(found) < least:
+        problem = f"compute capability {found}" if found else "none found (nvidia-smi lists none)"
+        expected = f"an NVIDIA GPU of compute capability {least} or later, with its driver"
+        raise InputError(None, "GPU", problem, expected)
+    return found
+
+
+def build(source: Path, program: Path, least_capability: float, *libraries: str) -> None:
+    """Compiles a CUDA program for this machine's GPU.
+
+    Raises:
+        InputError: there is no compiler, no GPU or no library, or the compiler fails.
+    """
+    if shutil.which("nvcc") is None:
+        raise InputError(None, "nvcc", "not found on PATH", "the compiler of the CUDA toolkit, 12.5 or later")
+    architecture = "sm_" + compute_capability(least_capability).replace(".", "")
+    options = ["-O3", "-std=c++17", f"-arch={architecture}"]
+    run(["nvcc", *options, "-o", str(program), str(source), *(f"-l{name}" for name in libraries)], "nvcc")
+
+
+def require_ncu() -> None:
+    """Refuses a machine without Nsight Compute.
+
+    Raises:
+        InputError: there is no `ncu` on PATH.
+    """
+    if shutil.which("ncu") is None:
+        raise InputError(None, "ncu", "not found on PATH", "Nsight Compute, as in the CUDA toolkit's bin")
+
+
+def run(command: Sequence[str], what: str) -> str:
+    """Runs a command to its end and returns what it printed.
+
+    Raises:
+        InputError: it failed; in the words that `explain` finds.
+    """
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise explain(done.stdout, done.returncode, what)
+    return done.stdout
+
+
+def explain(output: str, status: int, what: str) -> InputError:
+    """Why a program of the toolkit, or one of ours, failed."""
+    if status == NO_GPU_STATUS:
+        return InputError(None, "GPU", "no usable NVIDIA GPU", "a CUDA device and its driver on this machine")
+    if "ERR_NVGPUCTRPERM" in output:
+        return InputError(
+            None,
+            "ncu",
+            "may not read the GPU's counters (ERR_NVGPUCTRPERM)",
+            "root, or a driver loaded with NVreg_RestrictProfilingToAdminUsers=0",
+        )
+    if re.search(r"cudnn\w*\.h: No such file|cannot open source file \"cudnn|cannot find -lcudnn", output):
+        expected = "cuDNN 9 with its headers; CPATH and LIBRARY_PATH name folders that nvcc does not look in"
+        return InputError(None, "cuDNN", "not found by nvcc", expected)
+    last = (output.strip().splitlines() or ["no output"])[-1]
+    return InputError(None, what, f"failed with status {status} ({last})", "a run without errors")

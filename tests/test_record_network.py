@@ -1,0 +1,556 @@
+"""Recording networks, without a GPU: what is recorded, that it resumes, what it says, and the traces it makes."""
+
+import csv
+import gzip
+import io
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gpusim.cli import main
+from gpusim.common.errors import InputError
+from gpusim.io.ncu import REQUIRED
+from gpusim.networks import layers
+from gpusim.networks.network import Builder
+from gpusim.networks.steps import CONVOLUTION, forward, training_iteration
+from gpusim.networks.zoo import NETWORKS, network
+from gpusim.record.calls import ALGORITHMS, calls_of
+from gpusim.record.counters import COUNTERS
+from gpusim.record.network_trace import PARAMETERS, placements
+from gpusim.record.outcomes import measure_outcomes
+from gpusim.record.recording import Recording, kernel_rows
+from gpusim.record.shapes import subject
+from gpusim.trace.file import load_trace
+from gpusim.trace.operations import Convolution
+
+ROOT = Path(__file__).parents[1]
+RECORDINGS = ROOT / "experiments" / "recordings"
+NCU_LOG = (Path(__file__).parent / "record" / "torch_ncu.csv").read_text()  # of a matrix product on an H200
+
+SHIPPED = [
+    ("googlenet", 128, True),
+    ("resnet50", 64, True),
+    ("googlenet", 16, False),
+    ("resnet50", 16, False),
+    ("googlenet", 1, False),
+    ("resnet50", 1, False),
+]
+
+
+def tiny():
+    """Two branches that join, one of them an identity."""
+    net = Builder("tiny", layers.Shape(3, 8, 8))
+    first = net.add("a", layers.Convolution(4, (3, 3), 1, (1, 1)))
+    second = net.add("b", layers.Convolution(4, (1, 3), 1, (0, 1), bias=False), first)
+    net.add("sum", layers.Addition(), second, first)
+    net.add("both", layers.Concatenation(), "sum", first)
+    net.add("out", layers.Linear(2))
+    return net.network()
+
+
+# ---- steps
+
+
+def test_forward_steps_wait_for_what_the_graph_says():
+    assert {step.id: step.after for step in forward(tiny(), 2)} == {
+        "a/fwd": (),
+        "a.bias/fwd": ("a/fwd",),
+        "b/fwd": ("a.bias/fwd",),
+        "sum/fwd": ("b/fwd", "a.bias/fwd"),
+        "both.0/fwd": ("sum/fwd",),
+        "both.1/fwd": ("a.bias/fwd",),
+        "out/fwd": ("both.0/fwd", "both.1/fwd"),
+        "out.bias/fwd": ("out/fwd",),
+    }
+
+
+def test_backward_sums_the_gradients_of_all_readers():
+    steps = training_iteration(tiny(), 2)[8:]
+    assert {step.id: step.after for step in steps} == {
+        "out.bias/bwd": ("out.bias/fwd",),
+        "out/bwd_filter": ("out.bias/fwd",),
+        "out/bwd_data": ("out.bias/fwd",),
+        "both.0/bwd": ("out/bwd_data",),
+        "both.1/bwd": ("out/bwd_data",),
+        "b/bwd_filter": ("both.0/bwd",),
+        "b/bwd_data": ("both.0/bwd",),
+        "a.sum0/bwd": ("both.1/bwd", "both.0/bwd"),
+        "a.sum1/bwd": ("a.sum0/bwd", "b/bwd_data"),
+        "a.bias/bwd": ("a.sum1/bwd",),
+        "a/bwd_filter": ("a.sum1/bwd",),  # and no gradient of the network's input
+    }
+    assert [step.id for step in steps if step.of_parameters] == [
+        "out.bias/bwd", "out/bwd_filter", "b/bwd_filter", "a.bias/bwd", "a/bwd_filter",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_step_follows_what_it_waits_for(name):
+    steps = training_iteration(network(name), 4)
+    seen = set()
+    for step in steps:
+        assert set(step.after) <= seen
+        assert step.id not in seen
+        seen.add(step.id)
+    weights = Counter(step.work.direction for step in steps if step.work.kind == CONVOLUTION)
+    assert (
+        weights["fwd"]
+        == weights["bwd_filter"]
+        == weights["bwd_data"] + sum("input" in node.inputs for node in network(name).nodes)
+    )
+
+
+def test_pooling_that_counts_a_partial_window_gets_the_padding_that_gives_as_many():
+    pools = {s.layer: s.work for s in forward(network("googlenet"), 1) if s.work.kind == "MAX_POOL"}
+    assert (pools["pool1"].height, pools["pool1"].padding) == (112, (1, 1))  # 56 windows, not 55
+    assert pools["3a.pool"].padding == (1, 1)
+
+
+# ---- calls
+
+
+def test_equal_work_is_recorded_once_under_the_name_that_has_it_first():
+    steps = forward(network("googlenet"), 128)
+    calls = calls_of("googlenet", steps)
+    assert len({call.op for call in calls}) == len(calls)
+    layers_of_work = Counter(step.work for step in steps)
+    assert len({call.work for call in calls}) == len(layers_of_work) < len(steps)
+    shared = next(call for call in calls if call.layer == "3b.1x1")
+    assert layers_of_work[shared.work] == 2  # 3b.3x3_reduce, too
+    assert not any(call.layer == "3b.3x3_reduce" for call in calls)
+
+
+def test_a_call_names_its_algorithm_and_rectangular_filter():
+    calls = calls_of("inception_v3", training_iteration(network("inception_v3"), 2))
+    lines = {call.op: call.line for call in calls}
+    op = "inception_v3/6b.7x7_1/fwd/FFT_TILING/TF32"
+    assert lines[op] == f"{op} fwd 2 128 17 17 128 1 7 0 3 1 FFT_TILING TF32"
+    of_one = [call for call in calls if call.work == next(c.work for c in calls if c.op == op)]
+    assert len(of_one) == 2 * len(ALGORITHMS["fwd"])  # in both maths
+
+
+def test_the_counters_recorded_are_enough_for_a_trace():
+    assert set(REQUIRED) <= {*COUNTERS, "Kernel Name", "Grid Size", "Block Size"}
+
+
+# ---- shapes
+
+
+def test_shapes_from_csv_and_toml_are_the_same(tmp_path):
+    rows = "name,kind,channels,height,out_channels,filter_height,filter_width,padding_width,stride\n"
+    rows += "c,,8,14,16,1,7,3,1\np,max_pool,8,14,,3,,,2\n"
+    (tmp_path / "s.csv").write_text(rows)
+    (tmp_path / "s.toml").write_text(
+        '[[layer]]\nname = "c"\nchannels = 8\nheight = 14\nout_channels = 16\nfilter_height = 1\nfilter_width = 7\n'
+        'padding_width = 3\n[[layer]]\nname = "p"\nkind = "max_pool"\nchannels = 8\nheight = 14\nfilter_height = 3\n'
+        "stride = 2\n"
+    )
+    first, second = (subject(str(tmp_path / name), 4, True) for name in ("s.csv", "s.toml"))
+    assert first == second
+    assert [step.id for step in first.steps] == ["c/fwd", "c/bwd_data", "c/bwd_filter", "p/fwd", "p/bwd"]
+    assert (first.steps[0].work.kernel, first.steps[0].work.padding) == ((1, 7), (0, 3))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,channels\nc,8\n", "layer 1: lacks height"),
+        ("name,channels,height,colour\nc,8,8,red\n", "layer 1: has the unknown key 'colour'"),
+        ("name,channels,height\nc,8,-1\n", "layer 1.height: is '-1'"),
+        ("name,channels,height\nc d,8,8\n", "layer 1.name: is 'c d'"),
+        ("name,channels,height,kind\nc,8,8,magic\n", "layer 1.kind: is 'MAGIC'"),
+        ("name,channels,height,filter_height\nc,8,8,9\n", "layer 1: has a filter larger than its padded input"),
+        ("name,channels,height\nc,8,8\nc,8,8\n", "layer 2: has the name 'c' again"),
+        ("", "lists no layers"),
+    ],
+)
+def test_a_wrong_list_of_shapes_is_one_line(tmp_path, text, message):
+    (tmp_path / "s.csv").write_text(text)
+    with pytest.raises(InputError) as caught:
+        subject(str(tmp_path / "s.csv"), 1, False)
+    assert message in str(caught.value)
+
+
+def test_an_unknown_network_is_one_line():
+    with pytest.raises(InputError, match=r"unknown network 'lenet'; expected one of alexnet, .*, li2016, or a \.toml"):
+        subject("lenet", 1, False)
+
+
+def test_li2016_has_its_five_convolutions():
+    assert [step.layer for step in subject("li2016", 128, False).steps] == [f"Conv{n}" for n in range(1, 6)]
+
+
+# ---- the program, with fakes of what it needs
+
+FAKE = f"""#!{sys.executable}
+import os, sys
+what, *files = sys.argv[1:]
+if what == "device":
+    print("name NVIDIA H200\\nsm_count 132\\nmemory_bytes 150109880320\\ncudnn 91400")
+    sys.exit()
+log = open(os.environ["FAKE_LOG"], "a")
+left = int(os.environ.get("FAKE_CALLS", "1000000"))
+if what == "time":
+    print("op,supported,why,workspace_bytes,tensor_bytes,flop,ms_single_run1,ms_stream_run1,ms_single_run2,"
+          "ms_stream_run2,ms_warm,ms_cold")
+    for line in open(files[0]):
+        op = line.split()[0]
+        if left == 0 or os.environ.get("FAKE_CRASH", "none") in op:
+            sys.stdout.flush()
+            sys.stderr.write("CUDA: an illegal memory access was encountered\\n")
+            sys.exit(1)
+        left -= 1
+        log.write(op + "\\n")
+        if "FFT" in op:
+            print(f"{{op}},False,unsupported,0,,,,,,,,")
+        else:
+            ms = 0.1 if "PRECOMP" in op else 0.2
+            print(f"{{op}},True,,1024,4096,1000,{{ms}},{{ms}},{{ms}},{{ms}},{{ms}},{{ms}}")
+elif what == "once":
+    with open(files[1], "w") as streams:
+        streams.write("stream,op\\n")
+        for n, line in enumerate(open(files[0])):
+            streams.write(f"{{n + 20}},{{line.split()[0]}}\\n")
+            log.write("once " + line.split()[0] + "\\n")
+"""
+FAKE_NCU = f"""#!{sys.executable}
+import csv, os, subprocess, sys
+given = sys.argv[1:]
+out = open(given[given.index("--log-file") + 1], "w")
+metrics = given[given.index("--metrics") + 1].split(",")
+at = next(n for n, word in enumerate(given) if os.path.basename(word) in ("convolutions", "mine"))
+if "FAKE_DENIED" in os.environ:
+    out.write("==ERROR== ERR_NVGPUCTRPERM - The user has no permission\\n")
+    sys.exit(0)
+if at + 1 < len(given) and os.environ.get("FAKE_UNPROFILED", "none") in open(given[-2]).read():
+    print("ncu gave up")
+    sys.exit(1)
+subprocess.run(given[at:], check=True)
+writer = csv.writer(out, quoting=csv.QUOTE_ALL)
+out.write("==PROF== Connected\\n")
+names = ["ID", "Kernel Name", "Stream", "Block Size", "Grid Size", *metrics]
+writer.writerows([names, ["" for _ in names]])
+kernels = list(csv.DictReader(open(given[-1]))) if given[at + 1:] else [{{"stream": "7"}}]
+known = {{"device__attribute_display_name": "NVIDIA H200", "device__attribute_multiprocessor_count": "132",
+         "gpu__time_duration.sum": "50,000"}}
+for n, kernel in enumerate(kernels):
+    writer.writerow([n, "k", kernel["stream"], "(64, 1, 1)", "(8, 1, 1)", *(known.get(m, "8") for m in metrics)])
+"""
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A PATH with nvcc, nvidia-smi and ncu that pretend, and what the program was asked to do."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "fake").write_text(FAKE)
+    scripts = {
+        "nvcc": '#!/bin/sh\nfor word; do [ "$last" = -o ] && out=$word; last=$word; done\n'
+        f'/bin/cp "{tools / "fake"}" "$out" && /bin/chmod +x "$out"\n',
+        "nvidia-smi": "#!/bin/sh\necho 9.0\n",
+        "ncu": FAKE_NCU,
+    }
+    for name, text in scripts.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    return tools
+
+
+def asked(tmp_path):
+    path = tmp_path / "log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def record(tmp_path, *more):
+    (tmp_path / "s.csv").write_text("name,channels,height\nc,8,14\nd,8,16\n")
+    return main(["record", str(tmp_path / "s.csv"), "--batch", "2", "--out", str(tmp_path / "out"), *more])
+
+
+def rows(path):
+    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_recording_has_the_layout_of_a_dataset(machine, tmp_path, capsys):
+    assert record(tmp_path) == 0
+    calls, kernels = rows(tmp_path / "out" / "convolutions.csv"), rows(tmp_path / "out" / "kernels.csv.gz")
+    assert len(calls) == 2 * 2 * len(ALGORITHMS["fwd"])
+    by_op = {call["op"]: call for call in calls}
+    fast = by_op["s/c/fwd/IMPLICIT_PRECOMP_GEMM/FMA"]
+    assert (fast["batch"], fast["in_channels"], fast["in_size"], fast["filter_size"]) == ("2", "8", "14", "1")
+    assert (fast["supported"], fast["kernel_ms"], fast["gpu_bound"]) == ("True", "0.05", "False")  # 0.1 of 0.05 ms
+    assert by_op["s/d/fwd/FFT/FMA"]["supported"] == "False"
+    assert {kernel["op"] for kernel in kernels} == {op for op, call in by_op.items() if call["supported"] == "True"}
+    assert kernels[0]["op"] == "s/c/fwd/IMPLICIT_PRECOMP_GEMM/FMA"  # the fastest first
+    assert kernels[0]["gpu__time_duration.sum"] == "50000"
+    assert "32 calls timed, 8 not supported" in capsys.readouterr().out
+    assert not (tmp_path / "out" / "timings.csv").exists()
+
+
+def test_only_the_fastest_is_profiled_where_that_is_asked_for(machine, tmp_path):
+    assert record(tmp_path, "--algorithms", "fastest") == 0
+    kernels = rows(tmp_path / "out" / "kernels.csv.gz")
+    assert [kernel["op"] for kernel in kernels] == [f"s/{name}/fwd/IMPLICIT_PRECOMP_GEMM/FMA" for name in "cd"]
+
+
+def test_a_recording_goes_on_where_it_was_cut_off(machine, tmp_path, monkeypatch):
+    assert record(tmp_path) == 0
+    whole, log = (
+        [(tmp_path / "out" / name).read_bytes() for name in ("convolutions.csv", "kernels.csv.gz")],
+        asked(tmp_path),
+    )
+    for path in (tmp_path / "out").iterdir():
+        path.unlink()
+    (tmp_path / "log").unlink()
+    monkeypatch.setenv("FAKE_CALLS", "5")
+    monkeypatch.setenv("FAKE_CRASH", "s/")
+    assert record(tmp_path) == 2  # the machine's fault: nothing goes
+    monkeypatch.delenv("FAKE_CRASH")
+    out = tmp_path / "out"
+    (out / "timings.csv").unlink()
+    monkeypatch.setattr("gpusim.record.program.CRASHES", 1)
+    assert record(tmp_path) == 2
+    assert len(asked(tmp_path)) == 5
+    with (out / "timings.csv").open("a") as file:
+        file.write("s/c/fwd/GEMM/FMA,s,c,fw")  # half a line, as a power cut leaves it
+    monkeypatch.delenv("FAKE_CALLS")
+    assert record(tmp_path) == 0
+    assert asked(tmp_path) == log  # no call twice
+    assert [(out / name).read_bytes() for name in ("convolutions.csv", "kernels.csv.gz")] == whole
+    monkeypatch.setenv("PATH", "")
+    assert record(tmp_path) == 0  # all is there: no compiler is asked for
+    assert asked(tmp_path) == log
+
+
+def test_a_call_that_ends_the_program_is_not_supported_and_the_rest_go_on(machine, tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_CRASH", "s/c/fwd/GEMM/FMA")
+    assert record(tmp_path) == 0
+    calls = {row["op"]: row for row in rows(tmp_path / "out" / "convolutions.csv")}
+    broken = calls["s/c/fwd/GEMM/FMA"]
+    assert (broken["supported"], broken["why"]) == (
+        "False", "failed with status 1 (CUDA: an illegal memory access was encountered)",
+    )  # fmt: skip
+    assert calls["s/c/fwd/GEMM/TF32"]["supported"] == "True"
+
+
+def test_a_folder_is_of_one_recording(machine, tmp_path, capsys):
+    assert record(tmp_path) == 0
+    assert record(tmp_path, "--batch", "3") == 2
+    assert "recording.json: batch: this is a recording of 2; expected 3, or another --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tool", "script", "message"),
+    [
+        ("nvcc", None, "nvcc: not found on PATH; expected the compiler of the CUDA toolkit"),
+        (
+            "nvcc",
+            "echo 'check.cuh:5: fatal error: cudnn.h: No such file or directory'; exit 1",
+            "cuDNN: not found by nvcc",
+        ),
+        ("nvcc", "echo 'ld: cannot find -lcudnn: No such file'; exit 1", "cuDNN: not found by nvcc"),
+        ("nvcc", "echo 'some error'; exit 1", "nvcc: failed with status 1 (some error)"),
+        ("nvidia-smi", None, "GPU: none found"),
+        ("ncu", None, "ncu: not found on PATH; expected Nsight Compute"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_line(machine, tmp_path, capsys, tool, script, message):
+    (machine / tool).unlink()
+    if script is not None:
+        (machine / tool).write_text(f"#!/bin/sh\n{script}\n")
+        (machine / tool).chmod(0o755)
+    assert record(tmp_path) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(message)
+    assert error.count("\n") == 1
+
+
+def test_a_profiler_without_permission_is_one_line(machine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FAKE_DENIED", "1")
+    assert record(tmp_path) == 2
+    assert capsys.readouterr().err.startswith("ncu: may not read the GPU's counters (ERR_NVGPUCTRPERM); expected root")
+    (machine / "mine").write_text("#!/bin/sh\n")
+    assert main(["record", "--out", str(tmp_path / "own"), "--", str(machine / "mine")]) == 2
+    assert capsys.readouterr().err.startswith("ncu: may not read the GPU's counters (ERR_NVGPUCTRPERM); expected root")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["googlenet", "--out", "x"], "--batch: missing"),
+        (["googlenet", "--batch", "1"], "--out: missing"),
+        (["googlenet", "--batch", "1", "--out", "x", "--math", "FP8"], "--math: is FP8; expected FMA,TF32"),
+        (["googlenet", "--", "python"], "WHAT: googlenet and a program are given; expected one of the two"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments, message, capsys):
+    assert main(["record", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(message)
+
+
+# ---- a program of one's own
+
+
+def test_a_call_that_ncu_fails_on_is_left_out_and_the_rest_go_on(machine, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE_UNPROFILED", "s/c/fwd/GEMM/FMA")
+    assert record(tmp_path) == 0
+    said = capsys.readouterr()
+    assert said.err == "s/c/fwd/GEMM/FMA: not profiled (failed with status 1 (ncu gave up))\n"
+    assert "23 of 24 calls profiled" in said.out
+    monkeypatch.setenv("FAKE_UNPROFILED", "s/")
+    (tmp_path / "out" / "kernels.csv.gz").unlink()
+    assert record(tmp_path) == 2  # the machine's fault
+    assert capsys.readouterr().err.endswith(
+        "Nsight Compute: failed with status 1 (ncu gave up); expected a run without errors\n"
+    )
+
+
+def test_a_program_of_ones_own_becomes_a_trace(machine, tmp_path):
+    (machine / "mine").write_text("#!/bin/sh\necho it ran\n")
+    (machine / "mine").chmod(0o755)
+    assert main(["record", "--out", str(tmp_path / "own"), "--", str(machine / "mine")]) == 0
+    trace = load_trace(tmp_path / "own" / "mine.json.gz")
+    assert (trace.device, [len(op.launches()) for op in trace.operations()]) == ("h200", [1])
+    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == ["mine.json.gz", "mine.ncu.csv"]
+
+
+# ---- what ncu prints
+
+
+def test_launches_go_to_the_op_of_their_stream():
+    found = kernel_rows(NCU_LOG, {"7": "n/a/fwd/GEMM/FMA"})
+    assert [(row["op"], row["index_in_op"], row["stream"]) for row in found] == [
+        ("n/a/fwd/GEMM/FMA", str(n), "main") for n in range(3)
+    ]
+    assert found[1]["Kernel Name"].startswith("void cutlass") or "gemm" in found[1]["Kernel Name"]
+    assert all(float(row[counter]) >= 0 for row in found for counter in COUNTERS)
+
+
+def test_a_launch_on_a_stream_of_the_librarys_own_is_of_the_op_before_it():
+    names = ["ID", "Kernel Name", "Stream", "Block Size", "Grid Size"]
+    launches = [("a", "1"), ("b", "9"), ("c", "8"), ("d", "9"), ("e", "1"), ("f", "2"), ("g", "8")]
+    lines = [",".join(f'"{name}"' for name in names), ",".join('""' for _ in names)]
+    lines += [f'"{n}","{kernel}","{stream}","(1, 1, 1)","(1, 1, 1)"' for n, (kernel, stream) in enumerate(launches)]
+    found = kernel_rows("\n".join(lines), {"1": "x", "2": "y"})
+    assert [(row["op"], row["index_in_op"], row["stream"]) for row in found] == [
+        ("x", "0", "main"), ("x", "1", "internal0"), ("x", "2", "internal1"), ("x", "3", "internal0"),
+        ("x", "4", "main"), ("y", "0", "main"), ("y", "1", "internal0"),
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="begins with a launch of no call"):
+        kernel_rows("\n".join(lines), {"2": "y"})
+
+
+# ---- outcomes
+
+
+class Asked:
+    """Notes the conditions that it is given."""
+
+    def __init__(self):
+        self.conditions = {}
+
+    def lines(self, experiment, calls, *conditions):
+        self.conditions[experiment] = conditions
+        return iter(["op,ms\n"])
+
+
+def test_conditions_follow_from_the_network(tmp_path):
+    wanted = subject("resnet50", 64, True)
+    recording = Recording(RECORDINGS / "resnet50_b64")
+    recording.folder = tmp_path
+    asked = Asked()
+    calls = calls_of(wanted.name, wanted.steps)
+    lines = list(measure_outcomes(recording, asked, wanted, calls))
+    assert len(lines) == 5
+    modules = [line.split(" ", 2) for line in asked.conditions["modules"]]
+    assert [name for name, *_ in modules] == ["2a.add", "3a.add", "4a.add", "5a.add"]  # those with a shortcut
+    first = [[op.split("/")[1] for op in branch.split()] for branch in modules[0][2].split(" , ")]
+    assert first == [["2a.reduce", "2a.3x3", "2a.expand"], ["2a.expand"]]  # the shortcut's shape is the expansion's
+    known = {call.op for call in calls}
+    for line in (*asked.conditions["pairs"], *asked.conditions["residency"]):
+        assert {field for field in line.split() if "/" in field} <= known
+
+
+# ---- traces
+
+
+def closure(steps_after):
+    """For each step all that it waits for, directly or not."""
+    found = {}
+    for id, after in steps_after:
+        found[id] = frozenset(after).union(*(found[other] for other in after))
+    return found
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_streams_add_no_order_but_among_gradients_of_parameters(name):
+    steps = training_iteration(network(name), 1)
+    graph = closure((step.id, step.after) for step in steps)
+    tails = {}
+    kept = []
+    for placed in placements(steps):
+        tail = tails.get(placed.stream)
+        if placed.stream == PARAMETERS:
+            assert placed.step.of_parameters
+        elif tail is not None:
+            assert tail in graph[placed.step.id]
+        before = placed.waits if tail is None or placed.stream == PARAMETERS else (*placed.waits, tail)
+        kept.append((placed.step.id, before if placed.stream != PARAMETERS else placed.step.after))
+        tails[placed.stream] = placed.step.id
+    assert closure(kept) == graph  # streams and waits together are the graph, no more and no less
+
+
+@pytest.mark.parametrize(("name", "batch", "training"), SHIPPED)
+def test_shipped_traces_are_the_recordings_with_the_graphs_dependencies(name, batch, training, tmp_path):
+    kind = "training" if training else "forward"
+    source = RECORDINGS / f"{name}_b{batch}"
+    shipped = ROOT / "traces" / f"{name}_b{batch}_{kind}.json.gz"
+    for path in source.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    flags = ["--training"] if training else []
+    arguments = ["record", name, "--batch", str(batch), *flags, "--algorithms", "fastest", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    made = load_trace(tmp_path / shipped.name)
+    assert made == load_trace(shipped)
+    check_dependencies(made, training_iteration(network(name), batch) if training else forward(network(name), batch))
+
+
+def check_dependencies(trace, steps):
+    """Everything that a step waits for in the graph ends before its first operation may start."""
+    before = {}
+    for stream in trace.streams:
+        tail = ()
+        for operation in stream.operations:
+            before[operation.id] = (*operation.depends_on, *tail)
+            tail = (operation.id,)
+    order = []
+    open_ids = dict(before)
+    while open_ids:
+        free = [id for id, after in open_ids.items() if not any(other in open_ids for other in after)]
+        assert free, "a cycle"
+        order += [(id, open_ids.pop(id)) for id in free]
+    ends = closure(order)
+    layers_between = [op for op in trace.operations() if not isinstance(op, Convolution)]
+    assert layers_between
+    for step in steps:
+        assert set(step.after) <= ends[step.id]
+
+
+def test_the_fastest_algorithm_is_selected_and_the_other_profiled_ones_are_alternatives(tmp_path):
+    source = RECORDINGS / "resnet50_b1"
+    for path in source.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    recording = Recording(tmp_path)
+    wanted = subject("resnet50", 1, False)
+    first, second, *_ = recording.ranked(calls_of(wanted.name, wanted.steps))[0]
+    copied = [{**row, "op": second.op} for row in recording.kernels(first)]
+    recording.add_kernels(copied)
+    assert main(["record", "resnet50", "--batch", "1", "--algorithms", "fastest", "--out", str(tmp_path)]) == 0
+    trace = load_trace(tmp_path / "resnet50_b1_forward.json.gz")
+    convolution = next(op for op in trace.operations() if op.id == "conv1/fwd")
+    assert convolution.algorithm == f"{first.algorithm}/{first.math}"
+    assert [other.algorithm for other in convolution.alternatives] == [f"{second.algorithm}/{second.math}"]
