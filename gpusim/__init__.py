@@ -5,6 +5,10 @@
     result = gpusim.replay(trace, gpu, policy="leftover")
 
 Names are imported when first used, so that `import gpusim` is quick.
+
+How sure a statement of these sources is stands behind it: [V] verified, read in the source named; [A] from the published
+abstract only; [M] recalled from memory, not checked; [D] designed here. One without a mark is about this code. What each
+folder holds, and which may import which, is in CONTRIBUTING.md.
 """
 
 from importlib import import_module

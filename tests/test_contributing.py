@@ -81,7 +81,7 @@ from gpusim.results.plots import gantt, operation_labels
 gpu, trace = gpusim.load_gpu("h200"), gpusim.load_trace(sys.argv[1])
 result = gpusim.replay(trace, gpu, policy="leftover")
 for row in result.operations.itertuples():
-    print(row.stream, row.operation, row.kind, row.start_us, row.end_us)
+    print(row.stream, row.operation, row.kind, float(row.start_us), float(row.end_us))
 print(result.makespan_us, [label.text for label in operation_labels(result)], error_band(result, trace, gpu).reason)
 gantt(result, sys.argv[2])
 """
