@@ -6,9 +6,9 @@
 
 Names are imported when first used, so that `import gpusim` is quick.
 
-How sure a statement of these sources is stands behind it: [V] verified, read in the source named; [A] from the published
-abstract only; [M] recalled from memory, not checked; [D] designed here. One without a mark is about this code. What each
-folder holds, and which may import which, is in CONTRIBUTING.md.
+A tag behind a statement in these sources tells how sure it is: [V] verified, read in the source named; [A] from the
+published abstract only; [M] recalled from memory, not checked; [D] designed here. A statement without a tag is about
+this code. CONTRIBUTING.md says what each folder holds and which may import which.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""From a recorded launch to what the engine replays: its blocks, what they ask for, and how long one takes.
+"""From a recorded launch to what the engine replays: its blocks, their demands, and how long one takes.
 
 The recording fixes the scale: the launch is replayed once alone on the GPU that it was recorded on, and the time of
 a block is chosen so that this takes the recorded duration. How strongly old blocks go before young ones, and the seed
@@ -184,7 +184,7 @@ def _dram_bytes(launch: KernelLaunch) -> float:
 
 
 def carveout(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> int:
-    """Shared memory of an SM while this kernel runs: all that there is, whatever the kernel asks for [D].
+    """Shared memory of an SM while this kernel runs: all that there is, whatever the kernel needs [D].
 
     The H200 sets an idle SM to the carve-out of the kernel that comes first and keeps it while blocks run
     (experiments/h200_microbench), but co-runs of cuDNN kernels are predicted better without that rule than with it:

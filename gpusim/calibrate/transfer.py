@@ -17,8 +17,8 @@ from gpusim.trace.kernels import KernelLaunch
 def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: GPU, place: str) -> KernelModel:
     """The kernel on another GPU.
 
-    What its warps ask of an SM is `demand_elsewhere`; memory loads scale with the sustained bandwidth of DRAM and, on
-    another chip and for want of a better number, L2's with it too [D].
+    `demand_elsewhere` says what its warps demand of an SM; memory loads scale with the sustained bandwidth of DRAM and,
+    on another chip and for want of a better number, L2's with it too [D].
 
     Raises:
         InputError: no SM of the target holds a block.

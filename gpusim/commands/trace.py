@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does what was asked."""
+    """Runs the action that the arguments name."""
     from gpusim.common.tables import print_line
     from gpusim.trace.edit import merge, select
     from gpusim.trace.file import load_trace

@@ -152,7 +152,7 @@ class SlowSMs:
         self._place()
         self._set_rates(self.sms)
 
-    # ---- what the engine asks
+    # ---- what the engine calls
 
     @property
     def now(self) -> float:

@@ -60,7 +60,7 @@ class Chain:
     def __init__(self, gpu: GPU) -> None:
         self._sm_count = gpu.sm_count
         self._sms = sm_array(gpu, 1, self._resolve, self._slowdowns)
-        self._model: KernelModel | None = None  # the last one; whoever hands models in keeps them
+        self._model: KernelModel | None = None  # the last one; the caller keeps them alive
         self._rates: dict[tuple[int, int], MixRates] = {}  # by model and resident blocks
         self._known_slowdowns: dict[tuple[int, float, float], dict[int, float]] = {}  # by model and loads
         self.now_us = 0.0

@@ -47,7 +47,7 @@ class Profiled:
         return None if nanoseconds is None else nanoseconds / 1000
 
     def mix(self, path: Path, sm_count: int) -> Mix | None:
-        """What its blocks ask for.
+        """What its blocks demand.
 
         Raises:
             InputError: a counter has a value that cannot be.

@@ -31,7 +31,7 @@ MOST_BUSY = 0.985  # a counter that reads more than the sustained rate is taken 
 
 @dataclass(frozen=True, slots=True)
 class WarpDemand:
-    """What one kernel's warps ask of an SM per instruction; times relative to the recorded time per instruction.
+    """What one kernel's warps demand of an SM per instruction; times relative to the recorded time per instruction.
 
     Attributes:
         warps_per_scheduler: of one block; below 1 a block leaves some schedulers of the SM idle.
@@ -71,7 +71,7 @@ def warp_demand(
     sub_partitions: int,
     constants: ModelConstants,
 ) -> WarpDemand:
-    """What a kernel's warps ask of an SM, from its recorded counters.
+    """What a kernel's warps demand of an SM, from its recorded counters.
 
     Args:
         mix: the recorded counters, or None.
@@ -113,7 +113,7 @@ def demand_elsewhere(
     source: ModelConstants,
     target: ModelConstants,
 ) -> WarpDemand:
-    """What a kernel's warps ask of an SM of another GPU.
+    """What a kernel's warps demand of an SM of another GPU.
 
     Latency keeps its cycles, so it scales with the clock, but is no less than the service demand. That at a pipe keeps
     its operations, so it scales with the clock and the FP32 lanes of an SM [D].
@@ -170,7 +170,7 @@ def capped_time(kernel: WarpDemand, blocks: int, issue_share: float | None, l1_s
     """Least time per instruction, relative to its recording, of a kernel that may use only a share of an SM.
 
     Args:
-        kernel: what its warps ask for.
+        kernel: the demand of its warps.
         blocks: its blocks on the SM.
         issue_share: most of the SM's issue slots that it may take, over 0; None: no limit.
         l1_share: most of the SM's L1 and shared-memory data path, over 0; None: no limit.
@@ -189,8 +189,8 @@ def memory_slowdown(dram: float, l2: float, own: MemoryLoad) -> float:
     Args:
         dram: load of DRAM, demand of all residents over what it sustains.
         l2: load of L2, the same.
-        own: the load that this kernel alone puts on them where it fills the whole device: who hardly asks is
-            hardly slowed.
+        own: the load that this kernel alone puts on them where it fills the whole device: a kernel of little
+            traffic is hardly slowed.
     """
     d = dram * min(dram, own.dram)
     t = l2 * min(l2, own.l2)

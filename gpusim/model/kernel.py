@@ -1,4 +1,4 @@
-"""A kernel launch as it is replayed: its blocks, what they hold and ask for, how long one takes; and mixes of them."""
+"""A kernel launch as it is replayed: its blocks, what they hold and demand, how long one takes; and mixes of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KernelModel:
         blocks_per_sm: most resident blocks of this kernel alone.
         sm_count: SMs of the GPU that it is replayed on.
         carveout_bytes: shared memory that an idle SM is set to for it.
-        demand: what its warps ask of an SM.
+        demand: of its warps on an SM.
         unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
         load: what one such block adds to the load of L2 and DRAM.
         resident_share: mean resident blocks of an SM alone, as recorded, over the most.

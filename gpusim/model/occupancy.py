@@ -110,7 +110,7 @@ def exceeded(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> str | None
 
     Warps, allocated registers, allocated shared memory and slots are each summed over all residents and
     compared with the SM's total. Registers are not split by sub-partition here, so of one kernel alone the
-    sum can admit more blocks than `occupancy`: whoever places blocks also keeps each kernel within its own.
+    sum can admit more blocks than `occupancy`: a scheduler also keeps each kernel within its own occupancy.
 
     Args:
         gpu: the GPU.

@@ -1,4 +1,4 @@
-"""CD-Search: classify kernels by the bandwidth that they ask for off the SM, then search an SM split from there.
+"""CD-Search: classify kernels by their demand for bandwidth off the SM, then search an SM split from there.
 
 Zhao, Wang, Eeckhout, "Classification-driven search for effective SM partitioning in multitasking GPUs", ICS'18:
 classification by an off-SM bandwidth model, a performance and a power mode [A]; the rules below as recalled [M] and
@@ -142,8 +142,8 @@ class CDSearch(Policy):
 
 
 def memory_bound(kernel: KernelView) -> bool:
-    """Whether a kernel at an even split asks for no less off-SM bandwidth than an even share of it [M/D].
+    """Whether a kernel at an even split demands no less off-SM bandwidth than an even share of it [M/D].
 
-    With 1/K of the SMs it asks for 1/K of what it asks for on all of them, so K cancels.
+    With 1/K of the SMs its demand is 1/K of that on all of them, so K cancels.
     """
     return max(kernel.dram_load, kernel.l2_load) >= 1.0

@@ -4,8 +4,8 @@ All of these are set up before the work starts and stay as they are: a part whos
 idle. A green context and a TPC mask belong to a stream, so that kernels which a library launches on streams of its
 own run anywhere (seen on the H200); an MPS client or a MIG instance is a process and holds these too. The parts of
 different streams are different queues for the hardware: nobody waits behind another's line [D]. Where parts overlap,
-room goes to who came first; within one process (TPC masks) to the higher priority, which across processes has no
-effect (Amert et al., RTSS'17 [V]).
+room goes to the kernel that came first; within one process (TPC masks) to the higher priority, which across processes
+has no effect (Amert et al., RTSS'17 [V]).
 
 Which SMs a part is made of is not documented: parts are laid out in device order one after the other [D].
 """
@@ -33,7 +33,7 @@ class Parts(Policy):
     Class attributes:
         holds_internal: whether kernels on streams that a library opened itself are held to the part, too.
         one_process: whether all streams are of one process, so that their priorities count.
-        shown: whether a program asks for the SMs of its part when it asks for those of the GPU.
+        shown: whether a program that queries the SMs of the GPU is told those of its part.
     """
 
     holds_internal: ClassVar[bool] = True
@@ -92,21 +92,21 @@ class GreenContext(Parts):
     )
 
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
-        """Even groups as cuDevSmResourceSplitByCount makes them, or as asked; the last also gets the remainder."""
+        """Even groups as cuDevSmResourceSplitByCount makes them, or as given; the last also gets the remainder."""
         least, multiple = green_sizes(gpu)
         if self.sms is not None:
-            return _in_a_row(self._asked(gpu, streams, least, multiple))
+            return _in_a_row(self._given(gpu, streams, least, multiple))
         groups = min(len(streams), gpu.sm_count // least)
         if groups == 0:
             raise wrong(self.name, f"makes no group of {least} SMs on {gpu.name}", "a larger GPU")
         size = gpu.sm_count // groups // multiple * multiple
         return _in_a_row([size] * (groups - 1) + [gpu.sm_count - size * (groups - 1)])
 
-    def _asked(self, gpu: GPU, streams: Sequence[str], least: int, multiple: int) -> list[int]:
-        asked = sm_counts(self.name, str(self.sms), gpu, streams)
-        sizes = [max(least, -(-count // multiple) * multiple) for count in asked]
+    def _given(self, gpu: GPU, streams: Sequence[str], least: int, multiple: int) -> list[int]:
+        given = sm_counts(self.name, str(self.sms), gpu, streams)
+        sizes = [max(least, -(-count // multiple) * multiple) for count in given]
         rest = gpu.sm_count - sum(sizes[:-1])
-        if rest < asked[-1]:
+        if rest < given[-1]:
             joined = "+".join(map(str, sizes))
             raise wrong(
                 self.name,

@@ -1,4 +1,4 @@
-"""The best static division of each kind, found by replaying all: what to ask for. `gpusim.studies.oracle` searches."""
+"""The best static division of each kind, found by replaying all; `gpusim.studies.oracle` searches."""
 
 from __future__ import annotations
 

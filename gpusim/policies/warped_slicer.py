@@ -267,7 +267,8 @@ def _sampled_curves(view: View, sampling: _Sampling, sample_us: float) -> list[C
 
     Where memory was saturated, an SM with few blocks got less than its even share of the bandwidth while sampling, one
     with many more. What it did counts (1 + phi psi) times, phi the kernel's share of stalls that wait for memory, psi
-    the mean blocks of the sampled SMs over its own, less 1 [M/D]. Where it was not, everyone got what it asked for.
+    the mean blocks of the sampled SMs over its own, less 1 [M/D]. Where it was not, each had what
+    it demanded.
     """
     before = sampling.before or {}
     samples: list[list[tuple[int, float]]] = []

@@ -1,4 +1,4 @@
-"""A replay's result: its rows, the same as DataFrames for whoever wants to compute, and its metrics."""
+"""A replay's result: its rows, the same as DataFrames, and its metrics."""
 
 from __future__ import annotations
 

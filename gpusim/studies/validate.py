@@ -112,7 +112,7 @@ def conditions(dataset: Dataset) -> list[Condition]:
 
 
 def _condition(dataset: Dataset, name: str, row: Row) -> Condition | None:
-    """What a row of an outcome file asks for; None where it is not scored."""
+    """The condition that a row of an outcome file measured; None where it is not scored."""
     if not _scored(dataset, name, _ops(row)):
         return None
     condition = _CONDITION[name](row)

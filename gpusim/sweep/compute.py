@@ -67,7 +67,7 @@ class Task:
 
     Attributes:
         identity: of the point.
-        model: `model_version` of who asks.
+        model: `model_version` of the process that sends the point.
         trace: what was recorded.
         kind: of workload.
         names: which of them (`gpusim.studies.workload`).

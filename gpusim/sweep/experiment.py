@@ -1,4 +1,4 @@
-"""What a sweep is asked for: traces x GPUs x what-ifs x policies x seeds, in a TOML file.
+"""What a sweep computes: traces x GPUs x what-ifs x policies x seeds, in a TOML file.
 
     traces = ["../traces/inception_*.json.gz"]   # relative to this file
     workload = "operation-pairs"                 # or "trace" (the default), "stream-pairs"
@@ -85,7 +85,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What a file asks for, every name in it found.
+    """An experiment as read from its file, every name in it found.
 
     Attributes:
         path: the file.

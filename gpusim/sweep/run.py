@@ -49,7 +49,7 @@ class Swept:
     """A sweep that is done.
 
     Attributes:
-        experiment: what was asked for.
+        experiment: that was run.
         table: its file.
         points: rows, in the order of the table.
         outcomes: of the points, in the same order.
@@ -102,14 +102,14 @@ def sweep(
     """Compute the points of an experiment that a table lacks.
 
     Args:
-        experiment: what is asked for.
+        experiment: to run.
         out: the table, ``.csv`` or ``.parquet``; what it holds from an earlier run is taken over.
         executors: where to compute (`gpusim.sweep.workers`).
         width: points to hand out at a time.
         begun: called with all points and how many of them the table holds, before the first is computed.
 
     Raises:
-        InputError: the experiment asks for what there is not, or the table cannot be read or written. What was
+        InputError: the experiment names what there is not, or the table cannot be read or written. What was
             computed until then is in the table.
     """
     table = Table(Path(out), label_names(experiment))

@@ -1,6 +1,6 @@
 """Where points are computed: processes of this machine, a cluster, or any other executor.
 
-Whoever asks gets the answers as they come. A worker that dies takes the points that were under way with it; they are
+The caller gets the answers as they come. A worker that dies takes the points that were under way with it; they are
 tried again, half as many at a time, and so on, so that only one that kills its worker all alone is given up.
 """
 

@@ -1,4 +1,4 @@
-"""Kernel launches as recorded: grid, block, resources, duration, and what a block asks for."""
+"""Kernel launches as recorded: grid, block, resources, duration, and what a block demands."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WarpStalls(Strict):
 
 
 class Mix(Strict):
-    """What one thread block of a kernel asks of an SM and of the memory behind it; every field may be absent.
+    """What one thread block of a kernel demands of an SM and of the memory behind it; every field may be absent.
 
     Demands are totals per block, averaged over the launch. A demand in SM cycles counts the cycles in which
     the SM's issue slots, a pipe or the L1 data path would be fully busy with that block's work alone:
@@ -173,12 +173,12 @@ class KernelLaunch(Recurring):
 
     @property
     def estimated(self) -> bool:
-        """Whether nothing is known of what its blocks ask for, so that a replay can only assume it."""
+        """Whether nothing is known of what its blocks demand, so that a replay can only assume it."""
         return self.mix is None
 
     @property
     def shared_memory_per_block_bytes(self) -> int:
-        """Shared memory one block asks for, static and dynamic, in bytes."""
+        """Shared memory of one block, static and dynamic, in bytes."""
         return self.static_shared_memory_bytes + self.dynamic_shared_memory_bytes
 
     @field_validator("name")

@@ -68,7 +68,7 @@ class Operation(Strict):
 
     @abstractmethod
     def work(self) -> Work:
-        """What it occupies, and for how long: all that a replay asks of it."""
+        """What it occupies, and for how long: all that a replay needs to know."""
 
     def launches(self) -> tuple[KernelLaunch, ...]:
         """The kernels it launches, in launch order; see `launch_waits` for their order."""

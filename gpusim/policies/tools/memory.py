@@ -6,7 +6,7 @@ stalls", HPCA'18. The schemes are recalled [M]; what they come to where no singl
 * QBMI gives each kernel a quota of memory instructions inversely proportional to the requests that one makes, so
   that the kernels send equally many requests: each gets a max-min fair share of its SM's L1 and shared-memory path.
 * DMIL lowers a kernel's cap on memory instructions in flight as long as requests fail for want of room: outstanding
-  requests over latency is bandwidth, so kernels that together ask for more DRAM bandwidth than there is are held
+  requests over latency is bandwidth, so kernels that together demand more DRAM bandwidth than there is are held
   at their max-min fair share of it, and nobody queues for long.
 """
 
@@ -22,10 +22,10 @@ ENOUGH = 1.0 - 1e-9  # a demand that the fair share covers to rounding needs no 
 
 
 def fair_shares(demands: Sequence[float], supply: float = 1.0) -> list[float]:
-    """Max-min fair shares of a supply: nobody gets more than it asks for, what it leaves goes to the others.
+    """Max-min fair shares of a supply: none gets more than its demand, what it leaves goes to the others.
 
     Args:
-        demands: what each asks for, not negative.
+        demands: of each, not negative.
         supply: what there is.
 
     Returns:
