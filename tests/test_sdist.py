@@ -52,12 +52,19 @@ def files(folder: Path) -> set[str]:
 
 
 def test_it_is_the_repository(unpacked: Path) -> None:
-    """File for file what git tracks; where there is no git, at least what stands in the folders that tests read."""
-    held = {name for name in files(unpacked) - GENERATED if not name.startswith("gpusim.egg-info/")}
+    """All that git tracks, and nothing that git ignores."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
-        pytest.skip("not in a git checkout")
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
-    assert held == {name for name in listed.stdout.decode().splitlines() if (ROOT / name).exists()}
+        pytest.skip("needs a git checkout")
+    held = {name for name in files(unpacked) - GENERATED if not name.startswith("gpusim.egg-info/")}
+    tracked = listed("--cached")
+    assert tracked - held == set()
+    assert held - tracked - listed("--others", "--exclude-standard") == set()
+
+
+def listed(*which: str) -> set[str]:
+    """Files of the checkout as git lists them."""
+    done = subprocess.run(["git", "ls-files", *which], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name for name in done.stdout.splitlines() if (ROOT / name).exists()}
 
 
 def test_nothing_that_a_run_left_behind_is_in_it(unpacked: Path) -> None:
