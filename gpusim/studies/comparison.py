@@ -140,8 +140,9 @@ def compare(
     for i, policy in enumerate(runs):
         step(f"replaying under {policy} ({i + 1} of {len(runs)})")
         results[policy] = replayed(policy, solo=solo, placements=placements or short)
-    step(f"replaying under {BASELINE}")
     known = results.get(BASELINE)
+    if known is None:
+        step(f"replaying under {BASELINE}")
     serial_us = known.makespan_us if known else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
     entries: list[Entry] = []
     for policy in wanted:
