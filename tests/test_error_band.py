@@ -11,7 +11,6 @@ import pytest
 import tiny
 
 from gpusim import GPU, Trace, load_gpu, load_trace, replay
-from gpusim.policies.registry import policies
 from gpusim.results import error_band as module
 from gpusim.results.error_band import (
     STALE,
@@ -240,24 +239,3 @@ def test_what_changes_the_model() -> None:
     gpu = h200()
     other = replace(gpu, model=gpu.model.model_copy(update={"launch_latency_us": 4.5}))
     assert model_identity(gpu) == model_identity(load_gpu("h200")) != model_identity(other)
-
-
-VALIDATED_POLICIES = {
-    "serial": ("serial", 2),
-    "leftover": ("leftover", 3),
-    "inter-sm": ("inter-sm", 2),
-    "green-context": ("green-context:sms=64+64", 2),
-    "even": ("even", 2),
-    "quota": ("quota:blocks=a:1+b:1", 2),
-}
-
-
-def test_every_policy_that_was_validated_is_tested_here() -> None:
-    assert {name for name, policy in policies().items() if policy.validated_as} == VALIDATED_POLICIES.keys()
-
-
-@pytest.mark.parametrize("name", VALIDATED_POLICIES)
-def test_a_policy_does_what_it_says_that_it_was_validated_as(name: str) -> None:
-    policy, streams = VALIDATED_POLICIES[name]
-    result = replay(twins(streams), h200(), policy)
-    assert experiment_of(result) == (policies()[name].validated_as, "")

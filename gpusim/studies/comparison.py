@@ -144,10 +144,10 @@ def compare(
     for i, policy in enumerate(runs):
         step(f"replaying under {policy} ({i + 1} of {len(runs)})")
         results[policy] = replayed(policy, solo=solo, placements=keep)
-    step(f"replaying under {BASELINE}")
     serial = results.get(BASELINE)
-    if serial is None and keep:
-        serial = replayed(BASELINE, solo=solo)
+    if serial is None:
+        step(f"replaying under {BASELINE}")
+        serial = replayed(BASELINE, solo=solo) if keep else None
     serial_us = serial.makespan_us if serial else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
     serial_time = sm_time(serial) if serial else None
     entries: list[Entry] = []
