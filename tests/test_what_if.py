@@ -10,7 +10,7 @@ import pytest
 from gpusim import load_gpu, load_trace, replay
 from gpusim.common.errors import InputError
 from gpusim.hardware.what_if import QUANTITIES, value_of, what_if
-from gpusim.model import occupancy
+from gpusim.model.occupancy import occupancy
 
 H200, K40C, V100 = load_gpu("h200"), load_gpu("k40c"), load_gpu("v100")
 TRACES = Path(__file__).resolve().parent.parent / "traces"
