@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "and fairness; refused where streams depend on one another or have arrivals",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write tables and pictures to this new folder")
+    parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
     json_flag(parser)
 
 
@@ -52,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
     trace = load_trace(args.trace)
     try:
         policies = args.policy or list(DEFAULT_POLICIES)
-        comparison = _compared(trace, _gpu(trace, args.gpu), policies, args.restart, args.out is not None)
+        comparison = _compared(
+            trace, _gpu(trace, args.gpu), policies, args.restart, args.out is not None, not args.no_cache
+        )
     except InputError as error:
         if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
             raise InputError(args.trace, error.place, error.problem, error.expected) from None
@@ -74,13 +77,15 @@ def _gpu(trace: Trace, name: str | None) -> GPU:
     return load_shipped_gpu(trace.device) if name is None else gpu_from(name)
 
 
-def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool, placements: bool) -> Comparison:
+def _compared(trace: Trace, gpu: GPU, policies: list[str], restart: bool, placements: bool, cache: bool) -> Comparison:
+    from gpusim.calibrate.cache import user_fits
     from gpusim.studies.comparison import compare
 
+    fits = user_fits() if cache else None
     if not sys.stderr.isatty():
-        return compare(trace, gpu, policies, restart=restart, placements=placements)
+        return compare(trace, gpu, policies, restart=restart, placements=placements, fits=fits)
     try:
-        return compare(trace, gpu, policies, _show_progress, restart, placements)
+        return compare(trace, gpu, policies, _show_progress, restart, placements, fits)
     finally:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

@@ -10,6 +10,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
+from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import whole_folder
@@ -95,6 +96,7 @@ def compare(
     progress: Callable[[str, int, int], None] | None = None,
     restart: bool = False,
     placements: bool = True,
+    fits: Fits | None = None,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
@@ -105,6 +107,7 @@ def compare(
         progress: called before each replay with the policy, its number from 1, and how many there are.
         restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
         placements: as of `gpusim.replay`; `write_comparison` needs them. Of a short trace they are kept all the same.
+        fits: of earlier runs; None: every kernel is fitted anew.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -113,7 +116,7 @@ def compare(
     for policy in wanted:
         check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
     runs = sorted(wanted, key=lambda policy: policy != BASELINE)
-    kernels = Kernels(recording_gpu(trace, gpu), gpu)
+    kernels = Kernels(recording_gpu(trace, gpu), gpu, fits=fits)
     solo = solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
