@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BENCHMARKS = Path(__file__).resolve().parent / "benchmarks"
+
+os.environ["GPUSIM_NO_CACHE"] = "1"  # no test reads or writes the cache of the user who runs it, unless it asks to
 
 # The same examples on every run and every machine, whatever profile hypothesis itself would choose there.
 settings.register_profile(

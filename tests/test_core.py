@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 from cores import array_of, cores, ends, is_compiled, line, own_pace, plain_core, submit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusim.model.contention import MemoryLoad, memory_slowdown
 
 NEVER = 1e300
 
@@ -15,6 +19,12 @@ NEVER = 1e300
 def core(request: pytest.FixtureRequest) -> ModuleType:
     module: ModuleType = request.param
     return module
+
+
+@given(st.floats(0.0, 1e3), st.floats(0.0, 1e3), st.floats(0.0, 1e3), st.floats(0.0, 1e3))
+def test_its_memory_slowdown_is_that_of_the_model_to_the_bit(dram: float, l2: float, own_dram: float, own_l2: float):
+    expected = memory_slowdown(dram, l2, MemoryLoad(own_dram, own_l2))
+    assert [core.slowdown_at(dram, l2, own_dram, own_l2) for core in cores()] == [expected] * len(cores())
 
 
 # ---- where blocks go ------------------------------------------------------------------------------------------------

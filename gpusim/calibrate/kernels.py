@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.transfer import transferred
 from gpusim.common.errors import InputError, quote
@@ -24,10 +25,14 @@ class Kernels:
         gpu: the GPU to replay them on.
         seed: of the jitter of their blocks; 0: that of the fit to the recording.
         like: kernels recorded on the same device, whose fits are taken over and added to.
+        fits: of earlier runs, to take from and to add to; None: those of this run only.
     """
 
-    def __init__(self, device: GPU, gpu: GPU, seed: int = 0, like: Kernels | None = None) -> None:
+    def __init__(
+        self, device: GPU, gpu: GPU, seed: int = 0, like: Kernels | None = None, fits: Fits | None = None
+    ) -> None:
         self.seed = seed
+        self._fits = fits
         self._device = device
         self._gpu = gpu
         self._anchored: dict[KernelLaunch, KernelModel] = {} if like is None else like._anchored
@@ -49,7 +54,7 @@ class Kernels:
         if model is None:
             model = self._anchored.get(launch)
             if model is None:
-                model = self._anchored[launch] = anchored(launch, self._device, place)
+                model = self._anchored[launch] = self._fitted(launch, place)
             if self._gpu is not self._device:
                 model = transferred(model, launch, self._device, self._gpu, place)
             if self.seed != 0:
@@ -58,10 +63,20 @@ class Kernels:
         self._models[id(launch)] = (launch, model)
         return model
 
+    def _fitted(self, launch: KernelLaunch, place: str) -> KernelModel:
+        """A launch on the GPU that it was recorded on."""
+        if self._fits is None:
+            return anchored(launch, self._device, place)
+        model = self._fits.find(launch, self._device)
+        if model is None:
+            model = anchored(launch, self._device, place)
+            self._fits.keep(launch, self._device, model)
+        return model
+
     def seeded(self, seed: int) -> Kernels:
         """The same kernels with other jitter."""
         if seed not in self._by_seed:
-            other = Kernels(self._device, self._gpu, seed, self)
+            other = Kernels(self._device, self._gpu, seed, self, self._fits)
             other._by_seed = self._by_seed
             self._by_seed[seed] = other
         return self._by_seed[seed]

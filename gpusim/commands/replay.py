@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fastest recorded alternative that it can",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write tables and pictures to this new folder")
+    parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
     json_flag(parser)
 
 
@@ -83,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compared(trace: Trace, args: argparse.Namespace, step: Step) -> Comparison:
+    from gpusim.calibrate.cache import user_fits
     from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.studies.alternatives import fitting, require_fit
     from gpusim.studies.comparison import compare
@@ -95,5 +97,15 @@ def _compared(trace: Trace, args: argparse.Namespace, step: Step) -> Comparison:
         trace, note = fitting(trace, gpu)
     else:
         require_fit(trace, gpu)
-    comparison = compare(trace, gpu, policies, step, args.restart, args.out is not None, args.seed, recorded_on)
+    comparison = compare(
+        trace,
+        gpu,
+        policies,
+        step,
+        args.restart,
+        args.out is not None,
+        args.seed,
+        recorded_on,
+        None if args.no_cache else user_fits(),
+    )
     return comparison.noted(note) if note else comparison

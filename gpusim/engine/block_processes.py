@@ -22,6 +22,7 @@ import simpy
 from gpusim.engine import sm_array
 from gpusim.engine.compiled import plain_core
 from gpusim.engine.core import BINS
+from gpusim.model.contention import MemoryLoad, memory_slowdown
 
 AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended
 FINISHED = 1e-9
@@ -64,6 +65,7 @@ class Launch:
     jitter: float
     seed: int
     demand: tuple[float, float]
+    own: MemoryLoad
     caps: list[int]
     waiting: int
     tenant: int = -1
@@ -89,7 +91,7 @@ class SlowSMs:
         domains: list[int],
         capacity: list[float],
         resolve: Callable[[Mix], tuple[list[list[float]], float, float]],
-        slowdowns: Callable[[int, float, float], dict[int, float]],
+        slowdowns: Callable[[int, float, float], dict[int, float]] | None,
         load_step: float,
     ) -> None:
         self.env = simpy.Environment()
@@ -121,10 +123,16 @@ class SlowSMs:
         issue_demand: float,
         dram_demand: float,
         l2_demand: float,
+        own_dram: float = 0.0,
+        own_l2: float = 0.0,
     ) -> None:
         demand, caps = (dram_demand, l2_demand), [0] * len(self.sms)
-        self.launches[slot] = Launch(blocks, need, carveout, jitter, seed, demand, caps, blocks)
+        own = MemoryLoad(own_dram, own_l2)
+        self.launches[slot] = Launch(blocks, need, carveout, jitter, seed, demand, own, caps, blocks)
         self.stale_rates = True
+
+    def set_slowdowns(self, slowdowns: Callable[[int, float, float], dict[int, float]] | None) -> None:
+        self.slowdowns_of = slowdowns
 
     def set_caps(self, slot: int, caps: list[int]) -> None:
         self.launches[slot].caps = list(caps)
@@ -370,7 +378,7 @@ class SlowSMs:
             moved = any(abs(a - b) > self.load_step for a, b in zip(load, seen, strict=True))
             if self.stale_rates or moved or self._excess(domain) > 1.0 + 1e-9:
                 self.loads[domain] = load
-                self.factors[domain] = self.slowdowns_of(domain, *load)
+                self.factors[domain] = (self.slowdowns_of or self._slowdowns)(domain, *load)
                 excess = max(1.0, self._excess(domain))
                 self.factors[domain] = {slot: factor * excess for slot, factor in self.factors[domain].items()}
                 updated.add(domain)
@@ -378,6 +386,10 @@ class SlowSMs:
         for sm in self.sms:
             if sm in changed or sm.domain in updated:
                 self._set_rates_of(sm)
+
+    def _slowdowns(self, domain: int, dram: float, l2: float) -> dict[int, float]:
+        dram, l2 = max(0.0, dram) / self.capacity[domain], max(0.0, l2) / self.capacity[domain]
+        return {slot: memory_slowdown(dram, l2, launch.own) for slot, launch in self.launches.items()}
 
     def _set_rates_of(self, sm: SM) -> None:
         rates = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from gpusim.engine.core import SMArray
-from gpusim.model.contention import binding
+from gpusim.engine.core import Mix, SMArray
+from gpusim.model.contention import binding_at, mix_times
 from gpusim.model.kernel import KernelModel
 
 
@@ -25,11 +25,16 @@ class Bottlenecks:
         self._domain_share = domain_share
         self._booked_us = 0.0
         self._bound_by: dict[int, str] = {}  # since then
+        self._mix_times: dict[Mix, dict[int, float]] = {}  # of each slot of a mix
         self._times_us: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def look(self, slots: Iterable[int]) -> None:
         """An interval begins, with these slots on the SMs."""
         self._bound_by = {slot: self._binding(slot) for slot in slots}
+
+    def forget_mixes(self) -> None:
+        """A slot has another kernel than before."""
+        self._mix_times.clear()
 
     def book(self) -> None:
         """Time has passed since the last booking, with what was there when it began."""
@@ -49,8 +54,11 @@ class Bottlenecks:
         fullest = self._sms.fullest_sm(slot)
         model = self._model(slot)
         mix = self._sms.mix_of(fullest) if fullest >= 0 else ((slot, model.most_resident),)
+        times = self._mix_times.get(mix)
+        if times is None:
+            found = mix_times([(self._model(other).demand, count) for other, count in mix])
+            times = self._mix_times[mix] = {other: time for (other, _), time in zip(mix, found, strict=True)}
         sm = max(0, fullest)
-        residents = [(self._model(other).demand, count) for other, count in mix]
         dram, l2 = self._sms.load_at(sm)
         share = self._domain_share[self._sms.domain_at(sm)]
-        return binding(residents, [other for other, _ in mix].index(slot), dram / share, l2 / share, model.own_load)
+        return binding_at(model.demand, times[slot], dram / share, l2 / share, model.own_load)

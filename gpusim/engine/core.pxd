@@ -1,5 +1,6 @@
 # C types for core.py: the build reads them, plain Python never does.
 cimport cython
+from libc cimport math
 
 # numbers that core.py sets once (those that other modules read stay Python's, with a copy for C)
 cdef long long RESOURCES, USES, FIRST_MIXES, SKIPPED_WAVES, _BINS
@@ -8,6 +9,9 @@ cdef double FINISHED, SLACK, ROUNDING, _NEVER
 cdef long long below_prime(long long x) noexcept
 @cython.locals(x=cython.longlong)
 cdef double jitter_factor(long long seed, long long block, double jitter)
+
+@cython.locals(d=cython.double, t=cython.double, inner=cython.double)
+cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2)
 
 cdef class SMArray:
     cdef long long sms, width, slots, domain_count, group, groups, order_length, open_count
@@ -23,7 +27,7 @@ cdef class SMArray:
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
     cdef long long[::1] group_first, first_rate, rate_slot, slowed_at, update_of
     cdef double[::1] since, due, issue_now, dram_now, l2_now, group_due, work, rate, jitter
-    cdef double[::1] issue_demand, dram_demand, l2_demand, first_start, dispatched_at, throughput, carried
+    cdef double[::1] issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start, dispatched_at, throughput, carried
     cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
     cdef double[::1] capacity, dram_served, l2_served
     cdef double[::1] mix_dram, mix_l2, rates, slowed_rates, history
@@ -39,7 +43,7 @@ cdef class SMArray:
     cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart=*)
     @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong)
     cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
-                 double issue_demand, double dram_demand, double l2_demand)
+                 double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*)
     @cython.locals(sm=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)
@@ -66,9 +70,11 @@ cdef class SMArray:
     cdef void fold(self) noexcept
     cdef void project(self, long long sm) noexcept
     @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
-                   mix=cython.longlong, due=cython.double, issue=cython.double,
-                   dram=cython.double, l2=cython.double, rate=cython.double, left=cython.double)
+                   mix=cython.longlong, issue=cython.double, dram=cython.double, l2=cython.double,
+                   rate=cython.double)
     cdef void set_rates(self, long long sm) noexcept
+    @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, due=cython.double, left=cython.double)
+    cdef void set_due(self, long long sm) noexcept
     @cython.locals(i=cython.longlong)
     cdef void slow_down(self, long long mix, long long domain) noexcept
     @cython.locals(first=cython.longlong, last=cython.longlong, sm=cython.longlong, earliest=cython.longlong,
@@ -99,7 +105,7 @@ cdef class SMArray:
     cdef settle(self)
     cdef void watch(self, long long domain) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong,
-                   factor=cython.double, excess=cython.double, factors=dict)
+                   first=cython.longlong, factor=cython.double, excess=cython.double)
     cdef update_slowdowns(self, long long domain)
     @cython.locals(sm=cython.longlong)
     cdef void slow_all(self, long long domain) noexcept

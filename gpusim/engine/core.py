@@ -4,10 +4,10 @@
 
 This file is plain Python. Where a C compiler is at hand the build compiles it (``core.pxd`` holds the types) and
 it runs a hundred times faster; the two give the same bits, which a test asserts. It knows resources, residents,
-rates and time; it knows no policy, no contention formula and no trace. Rates come from two functions that the
-caller hands in: one gives the progress of every block of a mix of residents, one the slowdown that the shared
-memory system adds to it. What the two leave undone it does itself: a memory domain that would serve more than it can
-slows all its blocks by as much as that is over.
+rates and time; it knows no policy and no trace. The progress of every block of a mix of residents comes from a
+function that the caller hands in, and so may the slowdown that the shared memory system adds to it; without one that
+is `slowdown_at`. What these leave undone it does itself: a memory domain that would serve more than it can slows all
+its blocks by as much as that is over.
 
 Vocabulary: a *slot* is the number under which a kernel launch is known here while it is active; a *mix* is how many
 blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), its *rate* is work per
@@ -16,6 +16,7 @@ microsecond; a *domain* is a set of SMs that share one L2 and DRAM (all of them,
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -77,6 +78,14 @@ def jitter_factor(seed: int, block: int, jitter: float) -> float:
     return 1.0 + jitter * 3.4641016151377544 * (x / 2147483647.0 - 0.5)
 
 
+def slowdown_at(dram: float, l2: float, own_dram: float, own_l2: float) -> float:
+    """`gpusim.model.contention.memory_slowdown`, to the same bit, for a replay that asks for it at every change."""
+    d = dram * (own_dram if own_dram < dram else dram)
+    t = l2 * (own_l2 if own_l2 < l2 else l2)
+    inner = (1.0 + d) * (1.0 + d)
+    return math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
+
+
 class SMArray:
     """Resident blocks of every SM, their progress, and the clock.
 
@@ -91,7 +100,7 @@ class SMArray:
         resolve: gives, for a mix, the rate (work/us) of the blocks of each slot in order of age, and the load that
             the mix puts on DRAM and L2 when nothing lengthens it (1 = all that the domain can serve).
         slowdowns: gives, for a domain and its DRAM and L2 load, the factor by which the blocks of each slot in use are
-            slowed.
+            slowed; None: `slowdown_at` of each.
         load_step: a domain's slowdown is worked out anew when its load has moved by this much.
     """
 
@@ -105,7 +114,7 @@ class SMArray:
         domains: list[int],
         capacity: list[float],
         resolve: Resolve,
-        slowdowns: Slowdowns,
+        slowdowns: Slowdowns | None,
         load_step: float,
     ) -> None:
         self.sms = sms
@@ -153,6 +162,8 @@ class SMArray:
         self.issue_demand = reals(slots)
         self.dram_demand = reals(slots)
         self.l2_demand = reals(slots)
+        self.own_dram = reals(slots)
+        self.own_l2 = reals(slots)
         self.first_start = array("d", [-1.0] * slots)
         self.dispatched_at = array("d", [-1.0] * slots)
         self.rate_at = zeros(slots)
@@ -284,6 +295,8 @@ class SMArray:
         issue_demand: float,
         dram_demand: float,
         l2_demand: float,
+        own_dram: float = 0.0,
+        own_l2: float = 0.0,
     ) -> None:
         """Make a launch known: its blocks wait until its caps and place in line let them in.
 
@@ -298,6 +311,8 @@ class SMArray:
             issue_demand: SM-microseconds of all issue slots for one block, for the history.
             dram_demand: share of the DRAM bandwidth x us for one block, for the history and what its domain serves.
             l2_demand: the same of L2, for what its domain serves.
+            own_dram: load that it puts on DRAM where it has the whole device, for `slowdown_at`.
+            own_l2: the same of L2.
         """
         self.wanted_carveout[slot] = carveout
         for r in range(RESOURCES):
@@ -311,6 +326,8 @@ class SMArray:
         self.issue_demand[slot] = issue_demand
         self.dram_demand[slot] = dram_demand
         self.l2_demand[slot] = l2_demand
+        self.own_dram[slot] = own_dram
+        self.own_l2[slot] = own_l2
         self.first_start[slot] = -1.0
         self.dispatched_at[slot] = -1.0
         self.carried[slot] = 0.0
@@ -325,6 +342,10 @@ class SMArray:
             self.ran[i] = 0
             self.start_here[i] = -1.0
             self.end_here[i] = -1.0
+
+    def set_slowdowns(self, slowdowns: Slowdowns | None) -> None:
+        """Give another function for ``slowdowns``, or None; it is asked from the next change on."""
+        self.slowdowns_of = slowdowns
 
     def set_caps(self, slot: int, caps: list[int]) -> None:
         """Most resident blocks of a slot on each SM; residents above a lowered cap run to their end."""
@@ -586,16 +607,16 @@ class SMArray:
     def project(self, sm: int) -> None:
         """Set the rates of an SM's residents by its mix, and when the first of them ends."""
         self.set_rates(sm)
+        self.set_due(sm)
         self.note_due(sm // self.group)
 
     def set_rates(self, sm: int) -> None:
-        """What `project` does, but for the SM's group: to be followed by `note_due`."""
+        """Set the rates of an SM's residents, and with them what it uses: to be followed by `set_due`."""
         base = sm * self.width
         n = self.count[sm]
         mix = self.mix[sm] * self.slots
         if self.slowed_at[self.mix[sm]] != self.update_of[self.domain[sm]]:
             self.slow_down(self.mix[sm], self.domain[sm])
-        due = _NEVER
         issue = 0.0
         dram = 0.0
         l2 = 0.0
@@ -610,14 +631,21 @@ class SMArray:
             issue += rate * self.issue_demand[k]
             dram += rate * self.dram_demand[k]
             l2 += rate * self.l2_demand[k]
-            left = self.work[j] / rate
-            if left < due:
-                due = left
         self.dram_served[self.domain[sm]] += dram - self.dram_now[sm]
         self.l2_served[self.domain[sm]] += l2 - self.l2_now[sm]
         self.issue_now[sm] = issue
         self.dram_now[sm] = dram
         self.l2_now[sm] = l2
+
+    def set_due(self, sm: int) -> None:
+        """Work out when the first of an SM's residents ends: to be followed by `note_due`."""
+        due = _NEVER
+        base = sm * self.width
+        n = self.count[sm]
+        for j in range(base, base + n):
+            left = self.work[j] / self.rate[j]
+            if left < due:
+                due = left
         if n > 0:
             due = self.since[sm] + (due if due > 0.0 else 0.0)
         self.due[sm] = due
@@ -843,15 +871,26 @@ class SMArray:
         self.l2_load[domain] = l2
         self.dram_seen[domain] = dram
         self.l2_seen[domain] = l2
-        factors = self.slowdowns_of(domain, dram, l2)
-        for slot, factor in factors.items():
-            self.slowdown[domain * self.slots + slot] = factor
+        first = domain * self.slots
+        if self.slowdowns_of is None:
+            dram = (dram if dram > 0.0 else 0.0) / self.capacity[domain]
+            l2 = (l2 if l2 > 0.0 else 0.0) / self.capacity[domain]
+            for slot in range(self.slots):
+                if self.unfinished[slot] > 0:
+                    self.slowdown[first + slot] = slowdown_at(dram, l2, self.own_dram[slot], self.own_l2[slot])
+        else:
+            for slot, factor in self.slowdowns_of(domain, dram, l2).items():
+                self.slowdown[first + slot] = factor
         self.slow_all(domain)
         excess = self.excess(domain)
         if excess > 1.0:
-            for slot, factor in factors.items():
-                self.slowdown[domain * self.slots + slot] = factor * excess
+            for slot in range(self.slots):
+                if self.unfinished[slot] > 0:
+                    self.slowdown[first + slot] *= excess
             self.slow_all(domain)
+        for sm in range(self.sms):
+            if self.domain[sm] == domain and self.count[sm] > 0:
+                self.set_due(sm)
         self.note_all_due()
 
     def slow_all(self, domain: int) -> None:
@@ -912,6 +951,7 @@ class SMArray:
                 self.record(sm, self.now, end)
                 self.since[sm] = end
                 self.set_rates(sm)
+                self.set_due(sm)
             else:
                 self.since[sm] = end
         self.note_all_due()

@@ -118,7 +118,7 @@ class Device:
         self._domain_share = [share for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._sms = sm_array(
-            gpu, self._slot_count, self._resolve, self._slowdowns, _domain_of_sm(domains, gpu), self._domain_share
+            gpu, self._slot_count, self._resolve, None, _domain_of_sm(domains, gpu), self._domain_share
         )
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
@@ -369,10 +369,12 @@ class Device:
         limits = {_slot(self._launches[grant.kernel]): _limits(grant) for grant in order if _limits(grant) != NO_LIMITS}
         if limits != self._limits:
             self._limits = limits
+            self._sms.set_slowdowns(self._slowdowns if limits else None)
             self._forget_mixes()
 
     def _forget_mixes(self) -> None:
         self._mix_loads.clear()
+        self._bottlenecks.forget_mixes()
         self._sms.forget_mixes()
 
     # ---- what policies see ------------------------------------------------------------------------------------------
@@ -491,8 +493,9 @@ class Device:
         ]
 
     def _slowdowns(self, domain: int, dram: float, l2: float) -> dict[int, float]:
+        """What the SMs ask for while grants limit somebody to a share."""
         share = self._domain_share[domain]
-        held = self._held_back(domain) if self._limits else {}
+        held = self._held_back(domain)
         for asked_dram, asked_l2, factor in held.values():
             dram -= asked_dram * (1.0 - 1.0 / factor)
             l2 -= asked_l2 * (1.0 - 1.0 / factor)

@@ -9,7 +9,7 @@ from gpusim.engine.core import Mix, MixRates
 from gpusim.engine.replay import KernelSource, work_out
 from gpusim.engine.sm_array import sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares, memory_slowdown
+from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -59,10 +59,9 @@ class Chain:
 
     def __init__(self, gpu: GPU) -> None:
         self._sm_count = gpu.sm_count
-        self._sms = sm_array(gpu, 1, self._resolve, self._slowdowns)
+        self._sms = sm_array(gpu, 1, self._resolve)
         self._model: KernelModel | None = None  # the last one; the caller keeps them alive
         self._rates: dict[tuple[int, int], MixRates] = {}  # by model and resident blocks
-        self._known_slowdowns: dict[tuple[int, float, float], dict[int, float]] = {}  # by model and loads
         self.now_us = 0.0
 
     def run(self, model: KernelModel) -> None:
@@ -91,16 +90,6 @@ class Chain:
             rates, dram, l2 = mix_rates([(model, count)])
             known = [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
             self._rates[(id(model), count)] = known
-        return known
-
-    def _slowdowns(self, _domain: int, dram: float, l2: float) -> dict[int, float]:
-        if self._model is None:
-            return {}
-        key = (id(self._model), dram, l2)
-        known = self._known_slowdowns.get(key)
-        if known is None:
-            known = {0: memory_slowdown(max(0.0, dram), max(0.0, l2), self._model.own_load)}
-            self._known_slowdowns[key] = known
         return known
 
 

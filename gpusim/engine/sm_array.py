@@ -8,7 +8,7 @@ from math import fsum
 from gpusim.engine.compiled import tell_if_plain
 from gpusim.engine.core import NEVER, Mix, MixRates, Resolve, Slowdowns, SMArray
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares, memory_slowdown
+from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
 
 LOAD_STEP = 0.02  # of a memory domain, after which its slowdown is worked out anew
@@ -18,7 +18,7 @@ def sm_array(
     gpu: GPU,
     slots: int,
     resolve: Resolve,
-    slowdowns: Slowdowns,
+    slowdowns: Slowdowns | None = None,
     domains: list[int] | None = None,
     capacity: Sequence[float] = (1.0,),
 ) -> SMArray:
@@ -57,6 +57,8 @@ def submit(array: SMArray, slot: int, model: KernelModel) -> None:
         model.issue_us,
         model.dram_share_us,
         model.l2_share_us,
+        model.own_load.dram,
+        model.own_load.l2,
     )
 
 
@@ -73,10 +75,7 @@ def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
         rates, dram, l2 = mix_rates([(model, count)])
         return [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
 
-    def slowdowns(_domain: int, dram: float, l2: float) -> dict[int, float]:
-        return {0: memory_slowdown(dram, l2, model.own_load)}
-
-    array = sm_array(gpu, 1, resolve, slowdowns)
+    array = sm_array(gpu, 1, resolve)
     submit(array, 0, model)
     array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
     array.set_dispatch_order([0], [0])

@@ -224,10 +224,13 @@ def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float
         The largest part of its time: latency, issue, alu, fma, tensor, lsu, l1, l2 or dram; unknown where its demands
         were not counted.
     """
-    kernel = residents[index][0]
+    return binding_at(residents[index][0], mix_times(residents)[index], dram, l2, own)
+
+
+def binding_at(kernel: WarpDemand, time: float, dram: float, l2: float, own: MemoryLoad) -> str:
+    """`binding` of a kernel whose time per instruction in its mix (`mix_times`) is known."""
     if not kernel.counted:
         return UNKNOWN
-    time = mix_times(residents)[index]
     parts = {
         "latency": kernel.latency * kernel.latency - kernel.service_demand * kernel.service_demand,
         kernel.resource: time * time - kernel.latency * kernel.latency + kernel.service_demand * kernel.service_demand,

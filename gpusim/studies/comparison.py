@@ -10,6 +10,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
+from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import whole_folder
@@ -113,6 +114,7 @@ def compare(
     placements: bool = True,
     seed: int = 0,
     recorded_on: GPU | None = None,
+    fits: Fits | None = None,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
@@ -125,6 +127,7 @@ def compare(
         placements: as of `gpusim.replay`; `write_comparison` needs them. Of a short trace they are kept all the same.
         seed: of the jitter of blocks; 0: as fitted to the recording.
         recorded_on: as of `gpusim.replay`.
+        fits: of earlier runs; None: every kernel is fitted anew.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -133,7 +136,7 @@ def compare(
     for policy in wanted:
         check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
     runs = sorted(wanted, key=lambda policy: policy != BASELINE)
-    kernels = Kernels(recorded_on or recording_gpu(trace, gpu), gpu).seeded(seed)
+    kernels = Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits).seeded(seed)
     replayed = partial(replay, trace, gpu, kernels=kernels, recorded_on=recorded_on)
     step("fitting kernels to their recording")
     solo = solo_makespans(trace, gpu, kernels)
