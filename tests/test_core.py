@@ -10,7 +10,9 @@ from cores import array_of, cores, ends, is_compiled, line, own_pace, plain_core
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.engine import sm_array
 from gpusim.model.contention import MemoryLoad, memory_slowdown
+from gpusim.studies import bench
 
 NEVER = 1e300
 
@@ -22,7 +24,7 @@ def core(request: pytest.FixtureRequest) -> ModuleType:
 
 
 @given(st.floats(0.0, 1e3), st.floats(0.0, 1e3), st.floats(0.0, 1e3), st.floats(0.0, 1e3))
-def test_its_memory_slowdown_is_that_of_the_model_to_the_bit(dram: float, l2: float, own_dram: float, own_l2: float):
+def test_the_memory_slowdown_is_that_of_the_model(dram: float, l2: float, own_dram: float, own_l2: float) -> None:
     expected = memory_slowdown(dram, l2, MemoryLoad(own_dram, own_l2))
     assert [core.slowdown_at(dram, l2, own_dram, own_l2) for core in cores()] == [expected] * len(cores())
 
@@ -494,3 +496,12 @@ def test_neighbouring_blocks_are_not_alike() -> None:
 def test_a_compiled_core_is_what_runs_where_one_was_built() -> None:
     folder = [path.suffix for path in __import__("pathlib").Path(plain_core().__file__).parent.glob("core.*")]
     assert is_compiled() == any(suffix in (".so", ".pyd") for suffix in folder)
+
+
+def test_the_benchmark_of_the_plain_core_replays_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[object] = []
+    monkeypatch.setattr(bench, "_timed", lambda *_: ran.append(sm_array.SMArray))
+    monkeypatch.setattr(bench, "plain_core", lambda _: plain_core())
+    bench.time_plain_core(bench.PAIR)
+    assert ran == [plain_core().SMArray]
+    assert sm_array.SMArray is not plain_core().SMArray or not is_compiled()

@@ -17,10 +17,10 @@ from pathlib import Path
 from time import perf_counter
 from unittest.mock import patch
 
-from gpusim.calibrate import fit as anchor
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.errors import InputError
+from gpusim.engine import sm_array
 from gpusim.engine.block_processes import slow_sms
 from gpusim.engine.compiled import plain_core
 from gpusim.engine.replay import work_out
@@ -164,7 +164,7 @@ def time_small_kernels(count: int) -> Measurement:
 def time_plain_core(name: str) -> Measurement:
     """A recorded trace on plain core.py, as where nothing is compiled."""
     trace = load_trace(ROOT / "traces" / name)
-    with patch.object(anchor, "SMArray", plain_core("gpusim_plain_core").SMArray):
+    with patch.object(sm_array, "SMArray", plain_core("gpusim_plain_core").SMArray):
         return _timed("plain core", name.split(".")[0], trace, load_gpu(trace.device))
 
 
