@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tiny import shipped_traces
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
@@ -30,7 +31,7 @@ class Told(Serial):
         return super().partition(view)
 
 
-@pytest.mark.parametrize("path", sorted(TRACES.glob("*.json*")), ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", shipped_traces(TRACES), ids=lambda path: path.name.split(".")[0])
 def test_a_kernel_alone_is_bound_by_what_policies_are_told(path: Path) -> None:
     recorded = load_trace(path)
     gpu = load_gpu(recorded.device)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import mixes, rounded
+from tiny import shipped_traces
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import _shape as shaped
@@ -117,7 +118,7 @@ def test_no_latency_is_below_the_time_that_an_instruction_holds_its_pipe(kernel:
     assert mix_times([(kernel, 1)])[0] >= kernel.service_demand
 
 
-@pytest.mark.parametrize("path", sorted(TRACES.glob("*.json*")), ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", shipped_traces(TRACES), ids=lambda path: path.name.split(".")[0])
 def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
     trace = load_trace(path)
     gpu = load_gpu(trace.device)

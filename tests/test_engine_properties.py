@@ -71,7 +71,7 @@ def test_more_bandwidth_never_slows_a_kernel_alone(launch: KernelLaunch, factor:
     peak, sustained = H200.dram_bandwidth_gb_per_s, H200.model.dram_sustained_gb_per_s
     gpu = faster(H200, dram_bandwidth_gb_per_s=peak * factor, dram_sustained_gb_per_s=sustained * factor)
     model = anchored(launch, H200)
-    assert transferred(model, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-9)
+    assert transferred(model, launch, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-9)
 
 
 @settings(max_examples=400)
@@ -79,7 +79,7 @@ def test_more_bandwidth_never_slows_a_kernel_alone(launch: KernelLaunch, factor:
 def test_a_faster_clock_never_slows_a_kernel_alone(launch: KernelLaunch, factor: float) -> None:
     model = anchored(launch, H200)
     gpu = faster(H200, boost_clock_mhz=H200.boost_clock_mhz * factor)
-    assert transferred(model, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-2)
+    assert transferred(model, launch, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-2)
 
 
 @settings(max_examples=300)
@@ -87,14 +87,16 @@ def test_a_faster_clock_never_slows_a_kernel_alone(launch: KernelLaunch, factor:
 def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int) -> None:
     """Where memory binds, more SMs run its last wave at fewer blocks an SM: that may cost a little."""
     model = anchored(launch, H200)
-    assert transferred(model, H200, faster(H200, sm_count=sms), "").solo_us <= model.solo_us * 1.05
+    assert transferred(model, launch, H200, faster(H200, sm_count=sms), "").solo_us <= model.solo_us * 1.05
 
 
 @settings(max_examples=200)
 @given(launch=kernels())
 def test_a_gpu_of_the_same_numbers_changes_nothing(launch: KernelLaunch) -> None:
     model = anchored(launch, H200)
-    assert transferred(model, H200, replace(H200, name="twin"), "").solo_us == pytest.approx(model.solo_us, rel=1e-6)
+    assert transferred(model, launch, H200, replace(H200, name="twin"), "").solo_us == pytest.approx(
+        model.solo_us, rel=1e-6
+    )
 
 
 # ---- any trace ------------------------------------------------------------------------------------------------------
@@ -224,8 +226,9 @@ def test_another_process_and_hash_seed_give_the_same_bytes() -> None:
 def test_shipped_traces_replay(path: Path) -> None:
     trace = load_trace(path)
     gpu = load_gpu(trace.device)
+    kernels = Kernels(gpu, gpu)
     for policy in ("serial", "leftover"):
-        result = replay(trace, gpu, policy)
+        result = replay(trace, gpu, policy, kernels=kernels)
         assert result.makespan_us > 0.0
     assert any(isinstance(op, Convolution | Kernel) for op in trace.operations())
 

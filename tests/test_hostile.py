@@ -30,7 +30,7 @@ from gpusim.common.tables import Column, json_text, plain_table, print_line
 from gpusim.hardware.gpu import load_gpu, load_shipped_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.policies.registry import policy_from
-from gpusim.results.plots import gantt, occupancy
+from gpusim.results.plots import gantt, occupancy, save_figure
 from gpusim.sweep import run as sweep_run
 from gpusim.sweep.experiment import MAX_COMBINATIONS, load_experiment
 from gpusim.sweep.run import points, sweep
@@ -284,7 +284,7 @@ def test_names_with_mathematics_are_drawn_as_they_are(tmp_path: Path) -> None:
     streams = ({"name": "s", "operations": [operation("a", name=name)]}, {"name": "r", "operations": [operation("b")]})
     result = replay(parse_trace(json.dumps(document(*streams, name=name)).encode()), load_gpu("h200"), "leftover")
     for n, draw in enumerate((gantt, occupancy)):
-        draw(result, tmp_path / f"{n}.png")
+        save_figure(draw(result), tmp_path / f"{n}.png")
         assert matplotlib.image.imread(tmp_path / f"{n}.png").shape[2] == 4
 
 

@@ -101,6 +101,6 @@ def test_the_load_of_a_kernel_alone_follows_the_sms(launch: KernelLaunch, gpu: s
     """It is no less than its resident blocks ask for, however many SMs there are."""
     model = anchored(launch, H200)
     if GPUS[gpu] is not H200:
-        model = transferred(model, H200, GPUS[gpu], "")
+        model = transferred(model, launch, H200, GPUS[gpu], "")
     assert model.own_load.dram >= model.load.dram * model.full_pace * (1.0 - 1e-12)
     assert model.own_load.l2 >= model.load.l2 * model.full_pace * (1.0 - 1e-12)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from gpusim import load_gpu, replay
@@ -94,3 +96,10 @@ def spans(result: Result, operation: str, index: int = 0) -> list[tuple[int, int
     """(SM, blocks, start, end) of one launch."""
     at = result.kernel_runs.index(run_of(result, operation, index))
     return [(p.sm, p.blocks, round(p.start_us, 6), round(p.end_us, 6)) for p in result.placements if p.run == at]
+
+
+def shipped_traces(folder: Path) -> list[Path]:
+    """The traces that ship, but for whole recorded passes of networks: fitting their kernels takes long."""
+    return sorted(
+        path for path in folder.glob("*.json*") if re.search(r"_b\d+_(forward|training)\.", path.name) is None
+    )
