@@ -196,7 +196,8 @@ def test_what_will_run_is_listed_before_it_runs(folders: Folders) -> None:
     assert ran.stderr.splitlines() == [
         f"gpusim sweep: runs the policies in {mine}",
         "runs now",
-        f"{path}: policies mine.py:Mine: cannot be run: no more; expected a Python file with the policy's class",
+        f"{path}: policies mine.py:Mine: cannot be run: RuntimeError: no more; "
+        "expected a Python file with the policy's class",
     ]
 
 
@@ -246,11 +247,11 @@ def test_what_a_policy_prints_is_not_among_what_a_sweep_prints(folders: Folders,
     assert json.loads(capsys.readouterr().out)["failed"] == 0
 
 
-def test_a_policy_that_cannot_be_made_costs_its_points(folders: Folders) -> None:
+def test_a_policy_that_cannot_be_made_is_one_line(folders: Folders) -> None:
     mine = folders.policy(folders.experiments / "mine.py")
     mine.write_text(mine.read_text() + "\n    def __post_init__(self):\n        1 / 0\n")
-    (outcome,) = swept(folders.experiment("mine.py:Mine")).outcomes
-    assert outcome.error == "ZeroDivisionError: division by zero"
+    with pytest.raises(InputError, match=r"making it raised ZeroDivisionError: division by zero \(mine.py, line \d+\)"):
+        swept(folders.experiment("mine.py:Mine"))
 
 
 def test_a_colon_in_the_folders_name(tmp_path: Path) -> None:
