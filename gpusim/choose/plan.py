@@ -37,6 +37,11 @@ class Plan:
         """The same for the same plan."""
         return self.lanes, tuple(sorted(self.algorithms.items())), self.policy, self.waits
 
+    @property
+    def streams(self) -> tuple[object, ...]:
+        """The same for plans with the same streams and waits."""
+        return self.lanes, self.waits
+
     def sm_sets(self) -> tuple[tuple[int, int] | None, ...]:
         """First and last SM of each stream; None where it may use all."""
         if not self.sms:
@@ -82,17 +87,20 @@ class Work:
 
 def planned_trace(work: Work, plan: Plan, notes: str = "") -> Trace:
     """The trace that runs as planned under the plan's policy: `s0`, `s1`, … are its streams."""
-    graph = work.planned(plan).reduced()
+    more: dict[str, list[str]] = {}
+    for later, earlier in plan.waits:
+        more.setdefault(later, []).append(earlier)
     streams = []
     for n, lane in enumerate(plan.lanes):
-        operations = []
-        for at, id in enumerate(lane):
+        operations, passed = [], set[str]()
+        for id in lane:
             op = work.operations[id]
             if isinstance(op, Convolution):
                 algorithm = work.algorithms[id][plan.algorithms[id]]
                 op = op if algorithm is op.selected else with_selected(op, algorithm)
-            waits = tuple(other for other in graph.before[id] if not at or other != lane[at - 1])
-            operations.append(op.model_copy(update={"depends_on": waits}))
+            waits = dict.fromkeys(o for o in (*work.graph.before[id], *more.get(id, ())) if o not in passed)
+            operations.append(op.model_copy(update={"depends_on": tuple(waits)}))
+            passed.add(id)
         streams.append(Stream.model_construct(name=f"s{n}", priority=0, operations=tuple(operations), arrivals=None))
     return work.trace.model_copy(update={"streams": tuple(streams), "notes": notes or work.trace.notes})
 

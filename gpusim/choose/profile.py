@@ -1,4 +1,4 @@
-"""What an operation takes of an SM and of the memory alone, as Table 1 of SPAA'20 shows it; and who complements whom."""
+"""What an operation takes of an SM and of memory alone, as in Table 1 of SPAA'20, and who complements whom."""
 
 from __future__ import annotations
 

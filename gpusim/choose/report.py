@@ -136,8 +136,7 @@ def _candidate_json(one: Candidate) -> dict[str, Any]:
 
 def print_selection(selection: Selection) -> None:
     """Prints the plan, what it gains, why, how far from the bound it is, and the frontier."""
-    best, work = selection.best, selection.work
-    result = replayed(selection)
+    work, result = selection.work, replayed(selection)
     print_line(
         f"{work.trace.name} on {selection.gpu.name} ({selection.gpu.title}): "
         f"{counted(len(work.operations), 'operation')}, {_choices(selection)}"
@@ -166,9 +165,9 @@ def _choices(selection: Selection) -> str:
 def _summary(selection: Selection, result: Result) -> list[str]:
     best, band = selection.best, error_band(result, plan_trace(selection), selection.gpu)
     wrong = f"±{band.band['mape_percent']:.1f} % ({band.band['experiment']})" if band.band else band.reason
-    limit = "no limit" if selection.limit_bytes is None else f"limit {_mib(selection.limit_bytes)} MiB"
+    limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)
-    beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_mib(tensors)} MiB"
+    beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_size(tensors)}"
     searched = "all plans looked at" if selection.complete else f"best of {selection.replays} replays"
     serial = dict(selection.baselines).get("serial, fastest")
     gain = "" if serial is None else f", {serial.makespan_us / best.makespan_us:.3f}x over serial, fastest"
@@ -176,7 +175,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
         f"makespan {number(best.makespan_us)} us{gain}; how wrong: {wrong}",
         f"bound {number(selection.bound.us)} us, by {selection.bound.by}: no plan is faster; this one is at most "
         f"{100 * selection.gap:.1f} % above the best ({searched})",
-        f"memory {_mib(best.memory_bytes)} MiB of workspaces that may be live at once ({limit}){beside}",
+        f"memory {_size(best.memory_bytes)} of workspaces that may be live at once ({limit}){beside}",
         f"sharing: {_sharing(best)}",
     ]
 
@@ -203,13 +202,13 @@ def _plan_table(selection: Selection, result: Result) -> tuple[list[Column], lis
                 "all" if step["sms"] is None else "{}–{}".format(*step["sms"]),
                 number(run.start_us),
                 number(run.end_us),
-                "" if size is None else _mib(size),
+                "" if size is None else _size(size),
                 bound_by.get(run.operation, ""),
                 ", ".join(step["waits_for"]),
             ]
         )
     columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break"), Column("stream"), Column("SMs")]
-    columns += [Column(title, right=True) for title in ("start us", "end", "MiB")]
+    columns += [Column(title, right=True) for title in ("start us", "end", "workspace")]
     columns += [Column("bound by"), Column("waits for", narrow="break")]
     return columns, rows, "The plan, in the order of launch"
 
@@ -229,9 +228,9 @@ def _names(resources: Sequence[str]) -> str:
 
 def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.makespan_us
-    rows = [["this plan", number(best), "1.000x", _mib(selection.best.memory_bytes), _sharing(selection.best)]]
+    rows = [["this plan", number(best), "1.000x", _size(selection.best.memory_bytes), _sharing(selection.best)]]
     rows += [
-        [name, number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _mib(one.memory_bytes), _sharing(one)]
+        [name, number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _size(one.memory_bytes), _sharing(one)]
         for name, one in selection.baselines
     ]
     return _candidate_columns("plan"), rows, "Beside the baselines, under the same limit of memory"
@@ -240,15 +239,15 @@ def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]]
 def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.makespan_us
     rows = [
-        [_mib(one.memory_bytes), number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _sharing(one)]
+        [_size(one.memory_bytes), number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _sharing(one)]
         for one in selection.frontier
     ]
-    columns = [Column(title, right=True) for title in ("MiB", "makespan us", "over this plan")]
+    columns = [Column(title, right=True) for title in ("memory", "makespan us", "over this plan")]
     return [*columns, Column("sharing")], rows, "Memory against time: no plan that was replayed beats these in both"
 
 
 def _candidate_columns(first: str) -> list[Column]:
-    columns = [Column(title, right=True) for title in ("makespan us", "over this plan", "MiB")]
+    columns = [Column(title, right=True) for title in ("makespan us", "over this plan", "memory")]
     return [Column(first), *columns, Column("sharing")]
 
 
@@ -257,8 +256,11 @@ def _print_left_out(count: int, what: str) -> None:
         print_line(f"… and {count} more {what} (--json has all)")
 
 
-def _mib(size: int) -> str:
-    return number(size / MIB)
+def _size(size: int) -> str:
+    """Bytes in words."""
+    if size < MIB // 10:
+        return f"{number(size / 1024, 0)} KiB" if size else "0"
+    return f"{number(size / MIB)} MiB"
 
 
 # ---- as a picture

@@ -74,8 +74,8 @@ SMALL = 12  # operations; larger ones get fewer
 FEWEST_REPLAYS = 40
 SPLIT_REPLAYS = 40  # of them for the best SM split, a baseline
 STARTS = 3  # plans from which a descent begins
-LOWER_LIMITS = (4, 16, 256)  # parts of the memory of the best plan for which good plans are sought, for the frontier
-FRONTIER_REPLAYS = 25  # for each of them
+LOWER_LIMITS = 12  # of memory, below that of the best plan, for which good plans are sought, for the frontier
+FRONTIER_REPLAYS = 8  # for each of them
 JOINED = 8  # plans of a network that are made of those of its blocks, for as many limits of memory
 NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
 Objective = Literal["makespan", "memory"]
@@ -158,6 +158,8 @@ def select(
     bound = bounds.of_any(work)
     whole = Judge(work, gpu, kernels, bounds, memory_bytes, _replays(work))
     judges: list[Judge] = []
+    given: Plan | None = None
+    complete = sharing == "streams"  # blocks of a network are searched for nothing else
     blocks = work.graph.blocks() if streams == "search" else [work.graph.ids]
     if len(blocks) == 1:
         step("searching")
@@ -168,13 +170,16 @@ def select(
             step(f"searching block {n} of {len(blocks)}")
             part = work.part(block)
             judges.append(Judge(part, gpu, kernels, bounds, memory_bytes, _replays(part)))
-            _search(judges[-1], "streams", own_lanes(trace, part), None)
+            complete &= _search(judges[-1], "streams", own_lanes(trace, part), None)[1]
         step("replaying the whole and the baselines")
-        complete = False
         named = _baselines(whole, sharing, own_lanes(trace, work), None)
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
             whole.replayed(plan)
-    front = frontier(whole.seen)
+    front = frontier(one for one in whole.seen if given is None or one.plan.streams == given.streams)
+    if not front:
+        raise InputError(
+            None, "--streams", f"no algorithms keep {memory_bytes:,} bytes in them", "other streams, or more"
+        )
     best = front[-1]
     if objective == "memory":
         best = next(one for one in front if one.makespan_us <= best.makespan_us * (1.0 + NEAR_BEST))
@@ -240,12 +245,13 @@ def _search(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> tuple
     plans = list(islice(_all_plans(judge.work, judge.gpu, sharing), COMPLETE + 1)) if given is None else []
     named = _baselines(judge, sharing, own, given)
     if 0 < len(plans) <= COMPLETE and _complete(judge, plans):
+        _fill_frontier(judge, given)
         return named, True
-    starts = judge.seen if given is None else [one for one in judge.seen if one.plan.lanes == given.lanes]
+    starts = [one for one in judge.seen if given is None or one.plan.streams == given.streams]
     best = sorted(starts, key=lambda one: one.makespan_us)[:STARTS]
     for n, start in enumerate(best):
         _descend(judge, start, sharing, given is None, judge.left // (len(best) - n))
-    _fill_frontier(judge)
+    _fill_frontier(judge, given)
     return named, False
 
 
@@ -277,7 +283,7 @@ def _baselines(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> di
     as_selected = all(name in work.algorithms[id] for id, name in selected.items())
 
     def add(name: str, plan: Plan) -> None:
-        if judge.allows(plan):
+        if judge.allows(plan) and all(plan.key != other.plan.key for other in found.values()):
             found[name] = judge.replayed(plan)
 
     ways = {"serial": Plan(sequential(work.graph), fast), "streams": Plan(own, fast)}
@@ -374,16 +380,25 @@ def _stream_moves(judge: Judge) -> Moves:
     return moves
 
 
-def _fill_frontier(judge: Judge) -> None:
-    """Better plans of less memory: the best ones, changed to keep smaller limits, then other algorithms in them."""
-    ranked = sorted(judge.seen, key=lambda one: one.makespan_us)
-    most, limit = ranked[0].memory_bytes, judge.limit_bytes
-    for part in LOWER_LIMITS:
-        judge.limit_bytes, judge.left = most // part, FRONTIER_REPLAYS
-        for start in ranked[:1] + [one for one in ranked if len(one.plan.lanes) == 1][:1]:
-            plan = within(judge.work, judge.bounds, start.plan, judge.limit_bytes)
-            if plan is not None:
-                _to_better(judge, judge.replayed(plan), _algorithm_moves(judge), 0)
+def _fill_frontier(judge: Judge, given: Plan | None) -> None:
+    """Better plans of less memory: the best one and one stream, changed to keep smaller and smaller limits."""
+    work, bounds, limit = judge.work, judge.bounds, judge.limit_bytes
+    best = min(judge.seen, key=lambda one: (one.makespan_us, one.memory_bytes))
+    least = given or Plan(sequential(work.graph), fastest(work, bounds))
+    sizes = sorted({one.workspace_bytes or 0 for found in work.algorithms.values() for one in found.values()})
+    smaller = [size for size in sizes if size < best.memory_bytes][::-1]
+    for size in smaller[:: max(1, -(-len(smaller) // LOWER_LIMITS))] + smaller[-1:]:
+        judge.limit_bytes, judge.left = size, FRONTIER_REPLAYS
+        known = [one for one in judge.seen if one.memory_bytes <= size]
+        for start in (best.plan, least):
+            plan = within(work, bounds, start, size)
+            if plan is not None and not known:
+                known.append(judge.replayed(plan))
+            elif plan is not None:
+                found = judge.better(plan, min(known, key=lambda one: one.makespan_us))
+                known += [found] if found is not None else []
+        if known:
+            _to_better(judge, min(known, key=lambda one: one.makespan_us), _algorithm_moves(judge), 0)
     judge.limit_bytes = limit
 
 
@@ -430,7 +445,7 @@ def opara_lanes(work: Work, bounds: Bounds, algorithms: Mapping[str, str]) -> La
 
 
 def ios(judge: Judge, algorithms: Mapping[str, str]) -> list[Stage]:
-    """IOS's stages of some work, with the replay of a stage as its latency; an operation's bias and activation go with it.
+    """IOS's stages of some work by the replay of each; a bias or activation goes with its operation.
 
     Raises:
         InputError: more operations side by side than the dynamic programming is for.
