@@ -50,7 +50,7 @@ class Judge:
         self.kernels = kernels
         self.bounds = bounds
         self.limit_bytes = limit_bytes
-        self.left = most
+        self.most = self.left = most
         self._seen: dict[tuple[object, ...], Candidate] = {}
 
     @property
