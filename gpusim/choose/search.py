@@ -480,12 +480,22 @@ def _joined_plans(fronts: Sequence[Sequence[Candidate]]) -> Iterator[Plan]:
     limits = [limit for limit in limits if all(front[0].memory_bytes <= limit for front in fronts)]
     every = max(1, -(-len(limits) // JOINED))
     for limit in (*limits[::every], *limits[-1:]):
-        yield joined([[one.plan for one in front if one.memory_bytes <= limit][-1] for front in fronts])
+        yield joined([[one for one in front if one.memory_bytes <= limit][-1] for front in fronts])
 
 
-def joined(plans: Sequence[Plan]) -> Plan:
-    """Plans of blocks that run one after the other, in plain streams, as one: streams go on from block to block."""
-    widest = max(len(plan.lanes) for plan in plans)
-    lanes = tuple(tuple(id for plan in plans if n < len(plan.lanes) for id in plan.lanes[n]) for n in range(widest))
-    algorithms = {id: name for plan in plans for id, name in plan.algorithms.items()}
-    return Plan(lanes, algorithms)
+def joined(blocks: Sequence[Candidate]) -> Plan:
+    """Plans of blocks that run one after the other, in plain streams, as one.
+
+    Streams go on from block to block. Where all wait for the same operation, the one that has waited longest goes on
+    first in a replay: so the streams of a block go on in those of the blocks before in the order in which they ended.
+    """
+    lanes: list[tuple[str, ...]] = [()] * max(len(block.plan.lanes) for block in blocks)
+    waiting = list(range(len(lanes)))  # the longest first
+    for block in blocks:
+        taken = waiting[: len(block.plan.lanes)]
+        for at, lane in zip(taken, block.plan.lanes, strict=True):
+            lanes[at] += lane
+        by_end = sorted(zip(block.ends_us, range(len(taken)), taken, strict=True))
+        waiting = [*waiting[len(taken) :], *(at for _, _, at in by_end)]
+    algorithms = {id: name for block in blocks for id, name in block.plan.algorithms.items()}
+    return Plan(tuple(lanes), algorithms)
