@@ -110,8 +110,7 @@ class Outcome:
 
 def failed(error: str | BaseException) -> Outcome:
     """The outcome of a point that gave none, for a reason or because something was raised."""
-    theirs = isinstance(error, BaseException) and not isinstance(error, InputError | WorkerDied)
-    text = described(error) if theirs else str(error)
+    text = str(error) if isinstance(error, (str, InputError, WorkerDied)) else described(error)
     return Outcome((), "", one_line(text)[:MOST_CHARACTERS])
 
 
