@@ -75,6 +75,10 @@ POLICIES = {
         "warped-slicer:mitigation=qbmi",
         "warped-slicer:mitigation=dmil",
         "maestro",
+        "time-slicing",
+        "right-size",
+        "tpc-stealing",
+        "interference-aware",
     ),
 }
 POLICIES["k40c"] = tuple(name for name in POLICIES["h200"] if name not in ("green-context", "mig"))
@@ -91,8 +95,14 @@ IN_MODULES = (
     "warped-slicer:curve=profiled",
     "warped-slicer:mitigation=dmil",
     "maestro",
+    "right-size",
+    "tpc-stealing",
+    "interference-aware",
 )
-INFERENCE = ("serial", "leftover", "inter-sm", "even", "smk", "warped-slicer", "orion", "reef")
+INFERENCE = (
+    *("serial", "time-slicing", "time-slicing:preempt=true", "leftover", "inter-sm", "latency-target", "tpc-stealing"),
+    *("even", "smk", "warped-slicer", "orion", "reef"),
+)
 
 
 @dataclass(frozen=True)
