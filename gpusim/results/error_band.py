@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import ceil, floor, fsum, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
@@ -23,13 +23,6 @@ from gpusim.results.result import Result
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch
 from gpusim.trace.operations import Launches
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    Reals = NDArray[np.float64]
 
 VALIDATED = Path(__file__).with_name("validated.json")
 COMMAND = "python experiments/h200_validation/run.py --bands"
@@ -52,6 +45,8 @@ MOST_STREAMS = 4  # at once that were measured: the branches of an inception mod
 SHARED_US = 1e-6  # shorter than that two streams are not side by side
 HANDOVER = 0.01  # of the SMs' time: a split in which streams meet on an SM for no longer is one all the same [D]
 STALE = "not validated for this version"
+
+_Span = tuple[str, float, float]  # of a launch: its stream, from when until when (us)
 
 SHARING = {  # experiment: how its kernels have the GPU
     "modules_serial": "in streams",
@@ -236,56 +231,45 @@ def experiment_of(result: Result) -> tuple[str, str]:
 
 def streams_at_once(result: Result) -> int:
     """How many streams had blocks on the GPU at once, at most."""
-    import numpy as np
-
-    begun, ended = (np.array([getattr(run, at) for run in result.kernel_runs]) for at in ("start_us", "end_us"))
-    return _most(*_at_once(_stream_numbers(result), begun, ended))
+    spans = ((run.stream, run.start_us, run.end_us) for run in result.kernel_runs)
+    return _most(_at_once(spans))
 
 
 def streams_on_an_sm(result: Result) -> int:
     """How many streams had blocks on one SM at once, at most; 1 where those were handovers (`HANDOVER`)."""
-    import numpy as np
-
-    stream = _stream_numbers(result)
-    columns = [
-        (np.full(len(sms), stream[run]), np.asarray(sms), np.asarray(starts), np.asarray(ends))
-        for run, (sms, _, starts, ends) in result.placements.launches
-    ]
-    stream, sm, begun, ended = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    by_sm = np.argsort(sm, kind="stable")
+    by_sm: dict[int, list[_Span]] = {}
+    for row, (sms, _, starts, ends) in result.placements.launches:
+        stream = result.kernel_runs[row].stream
+        for sm, start, end in zip(sms, starts, ends, strict=True):
+            by_sm.setdefault(sm, []).append((stream, start, end))
     most, mixed_us, busy_us = 1, 0.0, 0.0
-    for rows in np.split(by_sm, np.flatnonzero(np.diff(sm[by_sm])) + 1):
-        spans_us, streams = _at_once(stream[rows], begun[rows], ended[rows])
-        most = max(most, _most(spans_us, streams))
-        mixed_us += float(spans_us[streams > 1].sum())
-        busy_us += float(spans_us[streams > 0].sum())
+    for spans in by_sm.values():
+        pieces = list(_at_once(spans))
+        most = max(most, _most(pieces))
+        mixed_us += fsum(us for us, streams in pieces if streams > 1)
+        busy_us += fsum(us for us, streams in pieces if streams > 0)
     return most if mixed_us > HANDOVER * busy_us else 1
 
 
-def _stream_numbers(result: Result) -> Ints:
-    """The stream of each kernel, by its position among the streams."""
-    import numpy as np
-
-    number = {run.stream: i for i, run in enumerate(result.stream_runs)}
-    return np.array([number[run.stream] for run in result.kernel_runs], dtype=np.int64)
-
-
-def _at_once(stream: Ints, starts: Reals, ends: Reals) -> tuple[Reals, Ints]:
-    """How many streams have a span from ``starts`` to ``ends`` at once: pieces of time (us), and the number in each."""
-    import numpy as np
-
-    times = np.unique(np.concatenate((starts, ends)))
-    first, last = np.searchsorted(times, starts), np.searchsorted(times, ends)
-    count = np.zeros(max(0, len(times) - 1), dtype=np.int64)
-    for one in np.unique(stream):
-        mine = stream == one
-        change = np.bincount(first[mine], minlength=len(times)) - np.bincount(last[mine], minlength=len(times))
-        count += np.cumsum(change)[:-1] > 0
-    return np.diff(times), count
+def _at_once(spans: Iterable[_Span]) -> Iterator[tuple[float, int]]:
+    """How many streams have a span at once: pieces of time (us), and the number in each."""
+    changes: list[tuple[float, int, str]] = []
+    for stream, start, end in spans:
+        changes += (start, 1, stream), (end, -1, stream)
+    changes.sort()
+    held: dict[str, int] = {}
+    count, before = 0, 0.0
+    for time, change, stream in changes:
+        if time > before:
+            yield time - before, count
+            before = time
+        had = held.get(stream, 0)
+        held[stream] = has = had + change
+        count += (has > 0) - (had > 0)
 
 
-def _most(spans_us: Reals, counts: Ints) -> int:
-    return int(counts[spans_us > SHARED_US].max(initial=0))
+def _most(pieces: Iterable[tuple[float, int]]) -> int:
+    return max((streams for us, streams in pieces if us > SHARED_US), default=0)
 
 
 def _unlike_any_recording(trace: Trace, gpu: GPU, measured: Mapping[str, Any] | None, recorded_on: GPU | None) -> str:
