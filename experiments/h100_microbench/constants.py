@@ -1,7 +1,7 @@
 """An H100 beside an H200: `python experiments/h100_microbench/constants.py`.
 
-Writes the table of README.md from the constants.json of both GPUs, and with it the section [model] of gpus/h100-sxm.toml.
-A constant of the model that a microbenchmark measures on both GPUs is the H200's times the ratio of the two
+Writes the table of README.md from the constants.json of both GPUs, and the section [model] of gpus/h100-sxm.toml. A
+constant of the model that a microbenchmark measures on both GPUs is the H200's times the ratio of the two
 measurements; the others are properties of an SM, which both have alike, or of the driver, and are carried over.
 """
 
@@ -54,10 +54,8 @@ def readme() -> str:
     rows = ["| constant | unit | H200 | H100 | ratio | |", "| --- | --- | --: | --: | --: | --- |"]
     there = measured(H200)
     for name, one in measured(HERE).items():
-        known = there[name]["value"]
-        rows.append(
-            f"| `{name}` | {one['unit']} | {known:g} | {one['value']:g} | {one['value'] / known:.3f} | {one['meaning']} |"
-        )
+        known, here = there[name]["value"], one["value"]
+        rows.append(f"| `{name}` | {one['unit']} | {known:g} | {here:g} | {here / known:.3f} | {one['meaning']} |")
     text = (HERE / "README.md").read_text(encoding="utf-8")
     return TABLE.sub(lambda place: place[1] + "\n" + "\n".join(rows) + "\n\n" + place[2], text)
 

@@ -43,7 +43,8 @@ from gpusim.common.files import atomic_write
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.results.error_band import VALIDATED, Work, bands, model_identity, work_of
-from gpusim.studies.validate import Condition, Scored, Summary, conditions, measurements, summaries
+from gpusim.studies.scores import Scored, Summary, summaries
+from gpusim.studies.validate import Condition, conditions, measurements
 
 STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
 PARTS = os.cpu_count() or 1

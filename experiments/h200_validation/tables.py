@@ -14,7 +14,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write
 from gpusim.hardware.gpu import ModelConstants, load_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.studies.validate import EXPERIMENTS, Scored, residency_ratios
+from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios
 
 DOCUMENTS = (HERE / "README.md", ROOT / "docs" / "model.md")
 PLACE = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)

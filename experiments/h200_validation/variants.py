@@ -24,7 +24,8 @@ from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Grant, Partition, View
 from gpusim.results.error_band import model_identity
 from gpusim.studies import validate
-from gpusim.studies.validate import Condition, Predictor, Scored, measurements
+from gpusim.studies.scores import Scored
+from gpusim.studies.validate import Condition, Predictor, measurements
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

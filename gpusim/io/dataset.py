@@ -278,7 +278,8 @@ class Dataset(Recordings):
 
     def scored(self, name: str) -> bool:
         """Whether predictions of an op are scored: the GPU bounds it here and where it was recorded."""
-        return self.gpu_bound(name) and self.recordings.gpu_bound(name)
+        known = name in self.recordings.calls
+        return known and self.gpu_bound(name) and self.recordings.gpu_bound(name)
 
     def _read_outcome(self, name: str) -> list[Row]:
         path = self.folder / name
