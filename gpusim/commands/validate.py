@@ -58,13 +58,13 @@ def run(args: argparse.Namespace) -> int:
     if args.rows is not None:
         write_rows(rows, args.rows)
     if args.json:
-        every = [asdict(one) for one in (*found, *([chosen] if chosen else []))]
+        scores = [asdict(one) for one in found] + ([asdict(chosen)] if chosen else [])
         content: dict[str, Any] = {"dataset": str(args.dataset), "gpu": args.gpu}
         if case.recordings:
             content |= {"recordings": case.recordings, "recorded_on": case.recorded_on}
         if case.scaling:
             content |= {"scaling": case.scaling, "without_scaling": [asdict(one) for one in without]}
-        print_json(content | {"experiments": [dict.fromkeys(SUMMARY_FIELDS) | one for one in every]})
+        print_json(content | {"experiments": [dict.fromkeys(SUMMARY_FIELDS) | one for one in scores]})
         return 0
     _print_scores(found, chosen)
     if without:
