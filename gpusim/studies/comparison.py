@@ -279,7 +279,7 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 number(entry.result.makespan_us),
                 number(entry.speedup_vs_serial, 3) + "x",
                 *("" if value is None else number(value, 3) for value in found),
-                _band_text(entry.how_wrong, comparison.gpu.name),
+                _band_text(entry.how_wrong, comparison),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
@@ -295,9 +295,13 @@ def _gain_table(entries: Sequence[Entry]) -> tuple[list[Column], list[list[str]]
     return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, us"
 
 
-def _band_text(how_wrong: HowWrong, gpu: str) -> str:
-    band = how_wrong.band
-    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
+def _band_text(how_wrong: HowWrong, comparison: Comparison) -> str:
+    band, gpu, recorded_on = how_wrong.band, comparison.gpu.name, comparison.recorded_on
+    if band is None:
+        return how_wrong.reason
+    source = comparison.trace.device if recorded_on is None else recorded_on.name
+    where = f"on {gpu}" if source == gpu else f"from {source} on {gpu}"
+    return f"±{band['mape_percent']:.1f} % ({band['experiment']} {where})"
 
 
 def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
