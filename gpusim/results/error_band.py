@@ -22,7 +22,6 @@ from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch
-from gpusim.trace.operations import Launches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -297,9 +296,11 @@ def _unlike_any_recording(trace: Trace, gpu: GPU, measured: Mapping[str, Any] | 
     if (trace.device != gpu.name) if recorded_on is None else (recorded_on != gpu):
         return f"recorded on {trace.device if recorded_on is None else recorded_on.name}"
     operations = list(trace.operations())
-    others = sorted({op.kind for op in operations if not isinstance(op.work(), Launches)})
+    others = sorted({op.kind for op in operations if not op.launches()})
     if others:
         return f"operations of kind {' and '.join(others)}"
+    if any(stream.gpu > 0 for stream in trace.streams):
+        return "several GPUs"
     if not all(launch.counts(ALL_COUNTERS) for op in operations for launch in op.launches()):
         return "kernels without counters"
     return ""

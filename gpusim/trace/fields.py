@@ -28,6 +28,7 @@ MAX_REQUESTS = 10**6
 LEAST_RATE_PER_S = 1e-3  # of requests: a mean gap of MAX_DURATION_US
 MAX_STREAMS = 4096  # 32 times the kernels that run at once on any GPU
 MAX_ALTERNATIVES = 1000
+MAX_GPUS = 16  # of one host
 MAX_LAUNCHES = 10**7  # of one replay, every request counted
 ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
 STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
