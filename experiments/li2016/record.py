@@ -1,7 +1,7 @@
 """Records what Li et al. sweep, on this machine's GPU: `python experiments/li2016/record.py FOLDER`.
 
-Every algorithm of cuDNN in all three directions, FP32, timed around the paper's basic configuration; that configuration's
-kernels profiled with Nsight Compute. Needs what `gpusim record` needs.
+Every algorithm of cuDNN in all three directions, FP32, timed around the paper's basic configuration; the kernels
+of that configuration profiled with Nsight Compute. Needs what `gpusim record` needs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main(folder: Path) -> None:
             writer.writerows(rows)
         with open(folder / "sweeps.csv", "w", encoding="utf-8", newline="") as file:
             table: csv.DictWriter[str] | None = None
-            for call, row in program.time([call for shape in shapes.values() for call in calls_of(shape)]):
+            for _, row in program.time([call for shape in shapes.values() for call in calls_of(shape)]):
                 if table is None:
                     table = csv.DictWriter(file, row, restval="", lineterminator="\n")
                     table.writeheader()

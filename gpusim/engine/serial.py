@@ -16,7 +16,7 @@ from gpusim.trace.kernels import KernelLaunch
 
 
 def is_chain(trace: Trace) -> bool:
-    """Whether serial runs one kernel at a time and nothing else: no copies, host work, arrivals, inner streams or second GPU."""
+    """Whether serial runs one kernel at a time and nothing else: no copies, arrivals, inner streams or second GPU."""
     return all(stream.arrivals is None and stream.gpu == 0 for stream in trace.streams) and all(
         op.launches() and all(launch.stream == "main" for launch in op.launches()) for op in trace.operations()
     )

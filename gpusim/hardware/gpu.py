@@ -31,6 +31,7 @@ from gpusim.hardware.host_costs import HostCosts, HostService
 FP32_OPERATIONS_PER_LANE_AND_CYCLE = 2  # a fused multiply-add counts as two
 
 _PEAK_TOLERANCE = 0.02
+_NOTHING_MEASURED = HostCosts()
 
 # Share of its DRAM peak that the H200 sustains: 4600 of 4800 GB/s. Stands in where no one measured.
 _H200_SUSTAINED_SHARE = 4600 / 4800
@@ -216,7 +217,9 @@ class GPUFile(Strict):
         description="constants of the contention model",
         json_schema_extra=_list_keys(ModelConstants),
     )
-    host: HostCosts = Field(default=HostCosts(), description="what the host pays for allocations, copies and launches")
+    host: HostCosts = Field(
+        default=_NOTHING_MEASURED, description="what the host pays for allocations, copies and launches"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -291,7 +294,7 @@ class GPU:
     limits: SMLimits
     model: ModelConstants
     unverified: tuple[str, ...]
-    host: HostCosts = HostCosts()
+    host: HostCosts = _NOTHING_MEASURED
 
     @property
     def fp32_peak_tflops(self) -> float:

@@ -1,10 +1,10 @@
 """The trace format, version 1: what ran on a GPU, ready to be replayed.
 
-A trace is a list of streams; a stream is a list of operations in launch order; an operation is a kernel
-launch, a convolution (one library call that launches several kernels), a memory copy, host work or a rank's part in
-communication. Operations of different streams wait for one another through `depends_on`, and ranks in collectives. Every number has a unit, is finite, not
-negative and bounded; unknown fields are refused. What a source cannot know is left out: the field is then
-None here, and the contention model says what it assumes instead.
+A trace is a list of streams; a stream is a list of operations in launch order; an operation is a kernel launch, a
+convolution (one library call that launches several kernels), a memory copy, host work or a rank's part in
+communication. Operations of different streams wait for one another through `depends_on`, and ranks in collectives.
+Every number has a unit, is finite, not negative and bounded; unknown fields are refused. What a source cannot know is
+left out: the field is then None here, and the contention model says what it assumes instead.
 
 `gpusim.trace.file` reads one, `Trace.save` writes one, `trace_schema` is the JSON Schema.
 """
