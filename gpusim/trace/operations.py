@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args
 from pydantic import (
     FailFast,
     Field,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -348,9 +350,17 @@ class Stream(Strict):
 
     name: Annotated[str, described("unique in the trace", pattern=NAME_PATTERN, max_length=200)]
     priority: Annotated[int, described("0 is the lowest", ge=0, le=1000)] = 0
-    gpu: Annotated[int, described("which of several equal GPUs it runs on, from 0", ge=0, lt=MAX_GPUS)] = 0
+    gpu: Annotated[int, measured("GPUs", "number of its GPU among several equal ones, from 0", ge=0, lt=MAX_GPUS)] = 0
     operations: Annotated[tuple[_AnyOperation, ...], FailFast(), described("operations in launch order")]
     arrivals: Annotated[Arrivals | None, described("when requests arrive; absent: once, at time 0")] = None
+
+    @model_serializer(mode="wrap")
+    def _brief(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The first GPU goes without saying."""
+        content: dict[str, Any] = written(self)
+        if not self.gpu:
+            content.pop("gpu", None)
+        return content
 
 
 def kinds(field: str) -> dict[str, type[Strict]]:
