@@ -1,7 +1,7 @@
 """Records what Li et al. sweep, on this machine's GPU: `python experiments/li2016/record.py FOLDER`.
 
-Every algorithm of cuDNN in all three directions, FP32, timed around the paper's basic configuration; the kernels
-of that configuration profiled with Nsight Compute. Needs what `gpusim record` needs.
+Every algorithm of cuDNN in all three directions, FP32, timed around the paper's basic configuration. Needs what
+`gpusim record` needs but Nsight Compute.
 """
 
 from __future__ import annotations
@@ -44,17 +44,11 @@ def calls_of(shape: dict[str, int]) -> list[Call]:
 
 
 def main(folder: Path) -> None:
-    """Times and profiles."""
+    """Times."""
     folder.mkdir(parents=True, exist_ok=True)
     shapes = {name(BASIC | {what: value}): BASIC | {what: value} for what, values in SWEEPS.items() for value in values}
     with tempfile.TemporaryDirectory() as scratch:
         program = Program(Path(scratch))
-        with open(folder / "kernels.csv", "w", encoding="utf-8", newline="") as file:
-            wanted = calls_of(BASIC)
-            rows = [row for group in program.profile(wanted) for row in group]
-            writer = csv.DictWriter(file, list(rows[0]), restval="", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
         with open(folder / "sweeps.csv", "w", encoding="utf-8", newline="") as file:
             table: csv.DictWriter[str] | None = None
             for _, row in program.time([call for shape in shapes.values() for call in calls_of(shape)]):

@@ -219,7 +219,11 @@ class Copy(Operation):
     ] = None
 
     def occupies(self, gpu: GPU) -> Occupied:
-        """The copy engine of its direction, which takes one copy at a time."""
+        """The copy engine of its direction, which takes one copy at a time; with pageable memory time alone.
+
+        From pageable memory the host copies into a pinned buffer first, some six times slower than the engine: that is
+        what such a copy waits for, and other processes' copies do not [D] (experiments/geisler).
+        """
         services: dict[str, HostService] = {
             "h2d": "h2d_pinned" if self.memory == "pinned" else "h2d_pageable",
             "d2h": "d2h_pinned" if self.memory == "pinned" else "d2h_pageable",
@@ -227,7 +231,8 @@ class Copy(Operation):
             "p2p": "p2p",
         }
         duration_us = _on_host(self.duration_us, gpu, self.id, services[self.direction], self.bytes)
-        return Occupied(duration_us, f"copy engine {self.direction}")
+        pageable = self.memory == "pageable" and self.direction in ("h2d", "d2h")
+        return Occupied(duration_us, "" if pageable else f"copy engine {self.direction}")
 
 
 class Host(Operation):
