@@ -91,6 +91,7 @@ class Device:
         unready: as ``View.unready``.
         keep_spans: note where the blocks of each launch ran.
         operations: as ``View.operations``.
+        gpus: how many GPUs ``gpu`` is, of equal parts of its SMs (`gpusim.engine.several_gpus`).
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Device:
         unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
         keep_spans: bool = True,
         operations: Callable[[], Sequence[OperationView]] = tuple,
+        gpus: int = 1,
     ) -> None:
         self._env = env
         self._keep_spans = keep_spans
@@ -115,7 +117,8 @@ class Device:
         ask(policy, policy.prepare, gpu, streams)
         self._shows_sms = border.shows_sms(ask(policy, policy.shows_sms))
         domains = border.memory_domains(ask(policy, policy.memory_domains, gpu, streams))
-        self._domain_share = [share for _, share in domains] if domains else [1.0]
+        self._gpus = gpus
+        self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._sms = sm_array(
             gpu, self._slot_count, self._resolve, None, _domain_of_sm(domains, gpu), self._domain_share
@@ -142,7 +145,9 @@ class Device:
         self._wake_us = NEVER
         self._bottlenecks = Bottlenecks(self._sms, self._model, self._domain_share)
         self.finished: list[Launch] = []
-        self.limits: set[str] = {"memory slices"} if domains else set()  # of `gpusim.results.runs.LIMITS`, met so far
+        self.limits: set[str] = (
+            {"memory slices"} if domains and len(domains) > gpus else set()
+        )  # of `gpusim.results.runs.LIMITS`, met so far
         env.process(self._run())
 
     def launch(
@@ -175,7 +180,7 @@ class Device:
             limits.max_warps_per_sm,
             limits.max_blocks_per_sm,
             1.0,
-            1.0 / self._gpu.sm_count,
+            self._gpus / self._gpu.sm_count,
         )
         bins = min(BINS, int(self._sms.now / width) + 1)
         return Usage(width, Shares(self._gpu.sm_count, bins, BINS, flat, tuple(1.0 / (width * most) for most in full)))

@@ -23,7 +23,6 @@ from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch
-from gpusim.trace.operations import Launches
 
 VALIDATED = Path(__file__).with_name("validated.json")
 COMMAND = "python experiments/h200_validation/run.py --bands"
@@ -298,9 +297,11 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
     if name not in by_recording or not (recorded_on is None or _ships(recorded_on)):
         return None, f"recorded on {name}"
     operations = list(trace.operations())
-    others = sorted({op.kind for op in operations if not isinstance(op.work(), Launches)})
+    others = sorted({op.kind for op in operations if not op.launches()})
     if others:
         return None, f"operations of kind {' and '.join(others)}"
+    if any(stream.gpu > 0 for stream in trace.streams):
+        return None, "several GPUs"
     if not all(launch.counts(ALL_COUNTERS) for op in operations for launch in op.launches()):
         return None, "kernels without counters"
     return load_gpu(name), ""

@@ -30,6 +30,7 @@ MAX_STREAMS = 4096  # 32 times the kernels that run at once on any GPU
 MAX_ALTERNATIVES = 1000
 MAX_SCALING_POINTS = 2  # times on other numbers of SMs: what a second of recording gives
 MAX_SCALING_SMS = 4096
+MAX_GPUS = 16  # of one host
 MAX_LAUNCHES = 10**7  # of one replay, every request counted
 ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
 STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
