@@ -16,7 +16,16 @@ from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import whole_folder
 from gpusim.common.progress import Step, no_step
 from gpusim.common.spreadsheet import csv_text
-from gpusim.common.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
+from gpusim.common.tables import (
+    Column,
+    columns_that_fit,
+    json_text,
+    number,
+    print_line,
+    print_table,
+    short_name,
+    shortened,
+)
 from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
@@ -346,14 +355,6 @@ def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
     return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}, us"
 
 
-def short_name(kernel: str) -> str:
-    """A kernel's name without return type, namespaces and template arguments; those where the name says nothing."""
-    text = re.sub(r"\(anonymous namespace\)::|^void ", "", kernel)
-    base, _, arguments = text.split("(", 1)[0].partition("<")
-    base = base.split("::")[-1]
-    return arguments.rpartition(">")[0] or base if base in ("Kernel", "Kernel2") else base
-
-
 def _print_left_out(count: int, what: str) -> None:
     if count > 0:
         print(f"… and {count} more {what}: all of them, for every policy, with --out DIR")
@@ -419,8 +420,7 @@ def _usage_rows(result: Result) -> Iterable[list[object]]:
     usage = result.usage
     sms = len(usage.shares)
     bins = len(usage.shares[0]) if sms else 0
-    for b in range(bins):
-        means = [fsum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
+    for b, means in enumerate(zip(*(usage.of_device(use) for use in USES), strict=True)):
         yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
     for sm in range(sms):
         for b in range(bins):

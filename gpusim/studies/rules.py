@@ -30,6 +30,7 @@ def replay_rule(
     seed: int | None = None,
     restart: bool = False,
     placements: bool = True,
+    residents: bool = False,
     recorded_on: GPU | None = None,
 ) -> Result:
     """As `gpusim.replay`, of a policy that is no oracle.
@@ -55,6 +56,7 @@ def replay_rule(
         notes=_recording_notes(trace, device, gpu),
         restart=restart,
         placements=placements,
+        residents=residents,
     )
     return replace(result, notes=(*result.notes, *notes_of(chosen)))
 

@@ -110,10 +110,11 @@ class Mix(Strict):
 
 ISSUE_COUNTERS = ("issue_cycles",)  # of a mix: without them its use of issue slots is an estimate, or unknown
 DRAM_COUNTERS = ("dram_read_bytes", "dram_write_bytes")  # without them its use of DRAM is unknown
+L2_COUNTERS = ("l2_bytes", "l2_read_bytes", "l2_write_bytes", "l2_busy_us")  # the same of L2
 ALL_COUNTERS = (  # without one of them what binds it is a guess, and how far off the model is was never measured
     *ISSUE_COUNTERS,
     *("alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles"),
-    *("l2_bytes", "l2_read_bytes", "l2_write_bytes", "l2_busy_us"),
+    *L2_COUNTERS,
     *DRAM_COUNTERS,
     *("achieved_warps_per_sm", "active_cycles_avg", "active_cycles_max", "stalls"),
 )
