@@ -42,6 +42,7 @@ COMMANDS = (
     Command("trace", "gpusim.commands.trace", "what is in a trace; select, merge, convert and check traces"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
     Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
+    Command("plot", "gpusim.commands.plot", "draw a trace, its replays, or measurements beside predictions"),
     Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),
     Command("completion", "gpusim.commands.completion", "a script that completes commands in bash, zsh or fish"),
 )

@@ -403,7 +403,7 @@ def test_out_writes_the_same_bytes_again(tmp_path: Path, capsys: Capture) -> Non
     for name in ("one", "two"):
         argv = ["replay", TABLE_1, "--policy", "leftover", "--policy", "serial", "--out", str(tmp_path / name)]
         assert cli.main(argv) == 0
-    files = ["gantt.png", "kernels.csv", "occupancy.png", "streams.csv", "usage.csv"]
+    files = ["gantt.png", "kernels.csv", "streams.csv", "usage.csv", "usage.png"]
     wanted = sorted(["results.json", *(f"{policy}/{file}" for policy in ("leftover", "serial") for file in files)])
     for name in ("one", "two"):
         root = tmp_path / name

@@ -43,7 +43,7 @@ from gpusim.results.metrics import (
     speedup,
     utilisation,
 )
-from gpusim.results.plots import gantt, occupancy, save_figure
+from gpusim.results.plots import gantt, save_figure, usage
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
 from gpusim.studies.replay import check, replay
@@ -406,7 +406,7 @@ def _write_result(result: Result, folder: Path) -> None:
     _write_csv(folder / "streams.csv", stream_columns, rows)
     _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
     save_figure(gantt(result), folder / "gantt.png")
-    save_figure(occupancy(result), folder / "occupancy.png")
+    save_figure(usage(result), folder / "usage.png")
 
 
 def _write_restarted(result: Result, path: Path) -> None:
