@@ -91,6 +91,18 @@ def positive(text: str) -> float:
     return value
 
 
+SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def memory_size(text: str) -> int:
+    """Bytes from text such as ``512MiB``, as the `type` of an argument."""
+    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text.strip())
+    unit = SIZES.get(found[2].upper()) if found else None
+    if found is None or unit is None:
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected bytes, 0 or more, such as 512MiB, 1.5GB or 0")
+    return int(float(found[1]) * unit)
+
+
 def json_flag(parser: argparse.ArgumentParser) -> None:
     """Adds ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
