@@ -153,7 +153,7 @@ def select(
     """
     work = work_of(trace, gpu, memory_bytes)
     kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
-    bounds = Bounds(work, kernels)
+    bounds = Bounds(work, gpu, kernels)
     step("fitting kernels to their recording")
     bound = bounds.of_any(work)
     whole = Judge(work, gpu, kernels, bounds, memory_bytes, _replays(work))

@@ -154,7 +154,7 @@ def _slices(run: KernelRun | OperationRun) -> list[Slice]:
     if isinstance(run, OperationRun):
         return [Slice(start, end, one_line(run.operation), {"kind": run.kind, "request": run.request})]
     name = one_line(short_name(run.kernel))
-    details = {
+    details: dict[str, str | int | float] = {
         "operation": one_line(run.operation),
         "kernel": one_line(run.kernel),
         "request": run.request,
@@ -191,8 +191,8 @@ def _lanes(name: str, groups: Iterable[Sequence[Slice]]) -> Iterator[Track]:
             lanes.append([])
         lanes[lane] += group
         heappush(free, (group[-1].end_ns, lane))
-    for number, lane in enumerate(lanes, 1):
-        yield Track(name if number == 1 else f"{name} ({number})", tuple(lane))
+    for number, slices in enumerate(lanes, 1):
+        yield Track(name if number == 1 else f"{name} ({number})", tuple(slices))
 
 
 def _counter(result: Replayed, use: str) -> Counter:
