@@ -135,7 +135,7 @@ def savings() -> list[Saving]:
     for name, change in WHAT_IFS.items():
         least, most = (step_us(change(trace), GUESS) / 1e3 for trace in ends)
         found.append(Saving(name, least, most))
-    for name, policy in (("one GPU, its processes in turns", "serial"), ("one GPU, under MPS", "mps")):
+    for name, policy in (("one GPU, in turns", "serial"), ("one GPU, under MPS", "mps")):
         least, most = (step_us(on_one_gpu(on_device(trace)), GUESS, policy) / 1e3 for trace in ends)
         found.append(Saving(f"data stay, {name}", least, most))
     return found
@@ -440,6 +440,10 @@ def draw(savings_rows: Sequence[Saving], rows: Sequence[Prediction], path: Path)
         h200.plot(ends, ends, color="black", linewidth=0.8)
         h200.set_xscale("log")
         h200.set_yscale("log")
+        for axis in (h200.xaxis, h200.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:,g}")
+            axis.set_minor_formatter(lambda value, _: "")
+        figure.subplots_adjust(left=0.24, right=0.98, bottom=0.13, top=0.92, wspace=0.2)
         h200.set_xlabel("us of a step, measured")
         h200.set_ylabel("predicted")
         h200.set_title("An H200, every variant", loc="left", fontsize=10)
