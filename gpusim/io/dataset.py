@@ -87,12 +87,18 @@ class Dataset:
         """One recorded call.
 
         Raises:
-            InputError: cuDNN does not support it, so it has no times and kernels.
+            InputError: cuDNN does not support it, so it has no times and kernels; or it was timed, and not profiled.
         """
-        if self.supported(name):
+        if name in self._ops:
             return self._ops[name]
+        if self.supported(name):
+            raise self._without_kernels(name)
         path = self.folder / "convolutions.csv"
         raise InputError(path, name, "is not supported by cuDNN, so it has no times", "a supported op")
+
+    def _without_kernels(self, name: str) -> InputError:
+        path = self.folder / "kernels.csv.gz"
+        return InputError(path, name, "has no kernels", "a row for each kernel of a call that is predicted")
 
     def supported(self, name: str) -> bool:
         """Whether cuDNN has the call at all: else it has neither times nor kernels."""
@@ -146,9 +152,10 @@ class Dataset:
             found[op][index] = row
         for op in self.calls:
             missing = set(range(max(found.get(op, {0: 0})) + 1)) - set(found.get(op, ()))
-            if self.supported(op) and missing:
-                problem = f"lacks kernel {min(missing)}" if op in found else "has no kernels"
-                raise InputError(path, op, problem, "a row for each kernel, counted from 0")
+            if op in found and self.supported(op) and missing:
+                raise InputError(path, op, f"lacks kernel {min(missing)}", "a row for each kernel, counted from 0")
+            if op not in found and self.gpu_bound(op):
+                raise self._without_kernels(op)
         return {op: [rows[i] for i in sorted(rows)] for op, rows in found.items() if self.supported(op)}
 
     def _known(self, op: str, path: Path, place: str) -> str:
@@ -189,6 +196,8 @@ class Dataset:
                 raise InputError(path, place, f"measures the same as {seen[key]}: {'|'.join(key)}", "each once")
             seen[key] = place
             if all(self.supported(op) for op in ops):
+                for op in ops:
+                    self.op(op)
                 for column in outcome:
                     time_in(row, column, path, "|".join(key))
                 if name == "quota.csv":
