@@ -433,7 +433,7 @@ def test_out_holds_everything(tmp_path: Path, capsys: Capture) -> None:
     kernels = (tmp_path / "out" / "leftover" / "kernels.csv").read_text().splitlines()
     assert kernels[0].startswith("stream,operation,request,kernel,") and len(kernels) == 3
     usage = (tmp_path / "out" / "leftover" / "usage.csv").read_text().splitlines()
-    assert usage[0] == "sm,start_us,end_us,registers,shared_memory,threads,block_slots,issue_slots,dram"
+    assert usage[0] == "sm,start_us,end_us,registers,shared_memory,threads,block_slots,issue_slots,dram,l2"
     rows = [line.split(",") for line in usage[1:]]
     assert len(rows) % 16 == 0 and {row[0] for row in rows} == {"device", *map(str, range(15))}
     assert all(0.0 <= float(share) <= 1.0 + 1e-6 for row in rows for share in row[3:7])

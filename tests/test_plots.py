@@ -55,7 +55,7 @@ def made(runs: list[KernelRun], placements: list[Placement], sms: int = 2, makes
         request_runs=(),
         stream_runs=tuple(StreamRun(stream, 0, 0.0, 0.0, makespan_us, makespan_us) for stream in streams),
         placements=tuple(placements),
-        usage=Usage(5.0, (((0.5,) * 6, (1.0,) * 6),) * sms),
+        usage=Usage(5.0, (((0.5,) * 7, (1.0,) * 7),) * sms),
     )
 
 

@@ -66,6 +66,7 @@ USE_TITLES = {
     "block_slots": "block slots",
     "issue_slots": "issue slots",
     "dram": "DRAM bandwidth",
+    "l2": "L2 bandwidth",
 }
 
 
@@ -384,7 +385,7 @@ def use_of_sms(result: Result, use: str, axes: Axes) -> None:
         return
     percent = _of_use(result, use)
     edges = _edges(result, percent.shape[1])
-    of_sm = use != "dram"
+    of_sm = use not in ("dram", "l2")
     top = 100.0 if of_sm else max(100.0, float(percent.max()))
     axes.set_ylabel("SM", fontsize=8.5)
     picture = axes.imshow(percent, cmap="viridis", vmin=0.0, vmax=top, aspect="auto", interpolation="nearest",

@@ -65,17 +65,18 @@ def _unfit(trace: Trace, gpu: GPU) -> Iterator[tuple[str, Convolution]]:
     """Place and convolution, of each that cannot run as selected."""
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
-            if isinstance(operation, Convolution) and not _fits(operation.selected, gpu):
+            if isinstance(operation, Convolution) and not fits(operation.selected, gpu):
                 yield f"streams[{s}].operations[{o}]", operation
 
 
 def _alternative(convolution: Convolution, gpu: GPU) -> ConvolutionAlgorithm | None:
     """The alternative that fits and took least time when recorded, the first listed of equals; None: none fits."""
-    able = [algorithm for algorithm in convolution.alternatives if _fits(algorithm, gpu)]
+    able = [algorithm for algorithm in convolution.alternatives if fits(algorithm, gpu)]
     return min(able, key=lambda algorithm: fsum(kernel.duration_us for kernel in algorithm.kernels), default=None)
 
 
-def _fits(algorithm: ConvolutionAlgorithm, gpu: GPU) -> bool:
+def fits(algorithm: ConvolutionAlgorithm, gpu: GPU) -> bool:
+    """Whether an SM of a GPU holds a block of every kernel of an algorithm."""
     return not any(_limiter(launch, gpu) for launch in algorithm.kernels)
 
 

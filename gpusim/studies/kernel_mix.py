@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from gpusim.common.tables import short_name
 from gpusim.hardware.gpu import GPU
-from gpusim.studies.comparison import short_name
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix
 
