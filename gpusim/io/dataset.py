@@ -98,12 +98,18 @@ class Recordings:
         """One recorded call.
 
         Raises:
-            InputError: cuDNN does not support it, so it has no times and kernels.
+            InputError: cuDNN does not support it, so it has no times and kernels; or it was timed, and not profiled.
         """
-        if self.supported(name):
+        if name in self._ops:
             return self._ops[name]
+        if self.supported(name):
+            raise self._without_kernels(name)
         path = self.folder / "convolutions.csv"
         raise InputError(path, name, "is not supported by cuDNN, so it has no times", "a supported op")
+
+    def _without_kernels(self, name: str) -> InputError:
+        path = self.folder / "kernels.csv.gz"
+        return InputError(path, name, "has no kernels", "a row for each kernel of a call that is predicted")
 
     def supported(self, name: str) -> bool:
         """Whether cuDNN has the call at all: else it has neither times nor kernels."""
@@ -159,9 +165,10 @@ class Recordings:
             found[op][index] = row
         for op in self.calls:
             missing = set(range(max(found.get(op, {0: 0})) + 1)) - set(found.get(op, ()))
-            if self.supported(op) and missing:
-                problem = f"lacks kernel {min(missing)}" if op in found else "has no kernels"
-                raise InputError(path, op, problem, "a row for each kernel, counted from 0")
+            if op in found and self.supported(op) and missing:
+                raise InputError(path, op, f"lacks kernel {min(missing)}", "a row for each kernel, counted from 0")
+            if op not in found and self.gpu_bound(op):
+                raise self._without_kernels(op)
         return {op: [rows[i] for i in sorted(rows)] for op, rows in found.items() if self.supported(op)}
 
     def _known(self, op: str, path: Path, place: str) -> str:
@@ -313,6 +320,8 @@ class Dataset(Recordings):
         if op not in self.recordings.calls:
             problem = f"measures {op}, which {self.recordings.folder} does not record"
             raise InputError(path, place, problem, "recordings of the ops of the outcomes")
+        if self.supported(op) and self.recordings.supported(op):
+            self.recordings.op(op)  # refuses one without kernels
 
     def _check_quota(self, row: Row, path: Path, place: str) -> None:
         time_in(row, "ms_release", path, place)
