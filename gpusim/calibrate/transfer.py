@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpusim.calibrate.fit import carveout
-from gpusim.common.errors import InputError
+from gpusim.calibrate.launchable import fitting_occupancy
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import MemoryLoad, demand_elsewhere
 from gpusim.model.kernel import KernelModel
-from gpusim.model.occupancy import footprint, occupancy
+from gpusim.model.occupancy import footprint
 from gpusim.trace.kernels import KernelLaunch
 
 
@@ -30,21 +30,10 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     Raises:
         InputError: no SM of the target holds a block.
     """
-    shared = launch.shared_memory_per_block_bytes
-    fit = occupancy(
-        target,
-        threads_per_block=launch.threads_per_block,
-        registers_per_thread=launch.registers_per_thread,
-        shared_memory_per_block=shared,
+    fit = fitting_occupancy(launch, target, place)
+    foot = footprint(
+        target, launch.threads_per_block, launch.registers_per_thread, launch.shared_memory_per_block_bytes
     )
-    if fit.blocks_per_sm == 0:
-        raise InputError(
-            None,
-            place,
-            f"a block of it fits no SM of {target.name} ({fit.limiter})",
-            "a kernel that this GPU can launch",
-        )
-    foot = footprint(target, launch.threads_per_block, launch.registers_per_thread, shared)
     clock = source.boost_clock_mhz / target.boost_clock_mhz
     lanes = clock * source.fp32_lanes_per_sm / target.fp32_lanes_per_sm
     bandwidth = source.model.dram_sustained_gb_per_s / target.model.dram_sustained_gb_per_s

@@ -608,10 +608,11 @@ def _limits(grant: Grant) -> _Limits:
 
 def _limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
     """Which of `gpusim.results.runs.LIMITS` a grant holds its kernel to; one that may place nothing only waits."""
-    if not any(caps):
+    different = set(caps)
+    if different == {0}:
         return set()
-    found = {"SMs"} if not all(caps) else set()
-    if any(0 < cap < blocks_per_sm for cap in caps):
+    found = {"SMs"} if 0 in different else set()
+    if any(0 < cap < blocks_per_sm for cap in different):
         found.add("blocks")
     if _limits(grant) != NO_LIMITS:
         found.add("shares")
