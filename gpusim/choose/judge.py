@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.bound import Bounds
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
+from gpusim.engine.replay import stream_ends
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
-from gpusim.studies.rules import makespan_us
 
 SAME = 1e-9  # relative: makespans this near are equal
 
@@ -23,11 +23,13 @@ class Candidate:
         plan: what.
         makespan_us: of its replay.
         memory_bytes: the most that its workspaces can hold at once.
+        ends_us: when each of its streams ended.
     """
 
     plan: Plan
     makespan_us: float
     memory_bytes: int
+    ends_us: tuple[float, ...]
 
 
 class Judge:
@@ -50,7 +52,7 @@ class Judge:
         self.kernels = kernels
         self.bounds = bounds
         self.limit_bytes = limit_bytes
-        self.left = most
+        self.most = self.left = most
         self._seen: dict[tuple[object, ...], Candidate] = {}
 
     @property
@@ -67,9 +69,9 @@ class Judge:
         known = self._seen.get(plan.key)
         if known is None:
             self.left -= 1
-            trace = planned_trace(self.work, plan)
-            us = makespan_us(trace, self.gpu, policy_from(plan.policy), self.kernels)
-            known = self._seen[plan.key] = Candidate(plan, us, memory_bytes(self.work, plan))
+            trace, policy = planned_trace(self.work, plan), policy_from(plan.policy)
+            ends = tuple(stream_ends(trace, self.gpu, policy, self.kernels).values())
+            known = self._seen[plan.key] = Candidate(plan, max(ends), memory_bytes(self.work, plan), ends)
         return known
 
     def better(self, plan: Plan, than: Candidate) -> Candidate | None:

@@ -98,7 +98,9 @@ def planned_trace(work: Work, plan: Plan, notes: str = "") -> Trace:
             if isinstance(op, Convolution):
                 algorithm = work.algorithms[id][plan.algorithms[id]]
                 op = op if algorithm is op.selected else with_selected(op, algorithm)
-            waits = dict.fromkeys(o for o in (*work.graph.before[id], *more.get(id, ())) if o not in passed)
+            own = [other for other in op.depends_on if other in work.operations]  # a replay breaks ties by them
+            new = [other for other in (*work.graph.before[id], *more.get(id, ())) if other not in passed]
+            waits = dict.fromkeys((*own, *new))
             operations.append(op.model_copy(update={"depends_on": tuple(waits)}))
             passed.add(id)
         streams.append(Stream.model_construct(name=f"s{n}", priority=0, operations=tuple(operations), arrivals=None))

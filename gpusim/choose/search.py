@@ -69,14 +69,13 @@ WAYS = ("sequential", "branches", "nimble", "opara", "ios")  # to make streams o
 MOST_UNITS = 16  # operations of a block that IOS's dynamic programming is asked for
 COMPLETE = 2000  # plans of a block that are all looked at, if so many replays are not needed
 FEW = 5  # operations, above which a block has more
-REPLAYS = 200  # of the search of one block of
-SMALL = 12  # operations; larger ones get fewer
+REPLAYS = 200  # of the search, and half as many for the frontier; of one of several blocks half of both; with
+SMALL = 12  # operations, larger ones get fewer
 FEWEST_REPLAYS = 40
 SPLIT_REPLAYS = 40  # of them for the best SM split, a baseline
 STARTS = 3  # plans from which a descent begins
 LOWER_LIMITS = 12  # of memory, below that of the best plan, for which good plans are sought, for the frontier
-FRONTIER_REPLAYS = 8  # for each of them
-JOINED = 8  # plans of a network that are made of those of its blocks, for as many limits of memory
+JOINED = 12  # plans of a network that are made of those of its blocks, for as many limits of memory
 NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
 Objective = Literal["makespan", "memory"]
 Moves = Callable[[Plan], Iterable[Plan]]  # the plans one step away from one
@@ -169,7 +168,7 @@ def select(
         for n, block in enumerate(blocks, 1):
             step(f"searching block {n} of {len(blocks)}")
             part = work.part(block)
-            judges.append(Judge(part, gpu, kernels, bounds, memory_bytes, _replays(part)))
+            judges.append(Judge(part, gpu, kernels, bounds, memory_bytes, _replays(part) // 2))
             complete &= _search(judges[-1], "streams", own_lanes(trace, part), None)[1]
         step("replaying the whole and the baselines")
         named = _baselines(whole, sharing, own_lanes(trace, work), None)
@@ -177,9 +176,8 @@ def select(
             whole.replayed(plan)
     front = frontier(one for one in whole.seen if given is None or one.plan.streams == given.streams)
     if not front:
-        raise InputError(
-            None, "--streams", f"no algorithms keep {memory_bytes:,} bytes in them", "other streams, or more"
-        )
+        problem = f"need more workspace than {memory_bytes:,} bytes by any algorithms"
+        raise InputError(None, "--streams", problem, "other streams, or more memory")
     best = front[-1]
     if objective == "memory":
         best = next(one for one in front if one.makespan_us <= best.makespan_us * (1.0 + NEAR_BEST))
@@ -387,8 +385,9 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
     least = given or Plan(sequential(work.graph), fastest(work, bounds))
     sizes = sorted({one.workspace_bytes or 0 for found in work.algorithms.values() for one in found.values()})
     smaller = [size for size in sizes if size < best.memory_bytes][::-1]
+    most = max(1, judge.most // (2 * LOWER_LIMITS))
     for size in smaller[:: max(1, -(-len(smaller) // LOWER_LIMITS))] + smaller[-1:]:
-        judge.limit_bytes, judge.left = size, FRONTIER_REPLAYS
+        judge.limit_bytes, judge.left = size, most
         known = [one for one in judge.seen if one.memory_bytes <= size]
         for start in (best.plan, least):
             plan = within(work, bounds, start, size)
@@ -481,12 +480,22 @@ def _joined_plans(fronts: Sequence[Sequence[Candidate]]) -> Iterator[Plan]:
     limits = [limit for limit in limits if all(front[0].memory_bytes <= limit for front in fronts)]
     every = max(1, -(-len(limits) // JOINED))
     for limit in (*limits[::every], *limits[-1:]):
-        yield joined([[one.plan for one in front if one.memory_bytes <= limit][-1] for front in fronts])
+        yield joined([[one for one in front if one.memory_bytes <= limit][-1] for front in fronts])
 
 
-def joined(plans: Sequence[Plan]) -> Plan:
-    """Plans of blocks that run one after the other, in plain streams, as one: streams go on from block to block."""
-    widest = max(len(plan.lanes) for plan in plans)
-    lanes = tuple(tuple(id for plan in plans if n < len(plan.lanes) for id in plan.lanes[n]) for n in range(widest))
-    algorithms = {id: name for plan in plans for id, name in plan.algorithms.items()}
-    return Plan(lanes, algorithms)
+def joined(blocks: Sequence[Candidate]) -> Plan:
+    """Plans of blocks that run one after the other, in plain streams, as one.
+
+    Streams go on from block to block. Where all wait for the same operation, the one that has waited longest goes on
+    first in a replay: so the streams of a block go on in those of the blocks before in the order in which they ended.
+    """
+    lanes: list[tuple[str, ...]] = [()] * max(len(block.plan.lanes) for block in blocks)
+    waiting = list(range(len(lanes)))  # the longest first
+    for block in blocks:
+        taken = waiting[: len(block.plan.lanes)]
+        for at, lane in zip(taken, block.plan.lanes, strict=True):
+            lanes[at] += lane
+        by_end = sorted(zip(block.ends_us, range(len(taken)), taken, strict=True))
+        waiting = [*waiting[len(taken) :], *(at for _, _, at in by_end)]
+    algorithms = {id: name for block in blocks for id, name in block.plan.algorithms.items()}
+    return Plan(tuple(lanes), algorithms)
