@@ -26,7 +26,12 @@ from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, KernelLaunch, launch_waits
 from gpusim.trace.operations import Launches, Occupied, Operation, Stream
 
-MOST_TURNS = 32  # in which a stream that restarts is to end once: a turn is what all streams take one after the other
+TURNS_PER_SM = 2.0
+"""Turns for each SM of the GPU in which a stream that restarts is to end once.
+
+A turn is what all streams take one after the other. A stream that has one SM of n and no more ends within about n times
+what it takes alone; this is twice that.
+"""
 
 
 class Starved(InputError):
@@ -71,9 +76,10 @@ def replay(
 
     Raises:
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
-        Starved: a stream that restarts had not ended once after `MOST_TURNS` turns of all of them.
+        Starved: a stream that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
     """
-    run = _Replay(trace, gpu, policy, kernels, MOST_TURNS * fsum(solo.values()) if restart else None, placements)
+    limit_us = TURNS_PER_SM * gpu.sm_count * fsum(solo.values()) if restart else None
+    run = _Replay(trace, gpu, policy, kernels, limit_us, placements)
     run.run()
     return run.result(solo, name or name_of(policy), notes)
 
