@@ -99,11 +99,15 @@ def _changed(model: KernelModel, load: float, turn: float, gpu: GPU) -> KernelMo
         model,
         load=MemoryLoad(model.load.dram * load, model.load.l2 * load),
         demand=_with_turns(model.demand, turn, residents),
+        dram_share_us=0.0,  # the slowdown that comes with the load is all that holds it back alone
+        l2_share_us=0.0,
     )
     recorded, now = model.solo_us - model.latency_us, run_alone(changed, gpu)[0]
     changed = replace(changed, unit_us=changed.unit_us * recorded / now)
     most = changed.most_share_us
-    return replace(changed, dram_share_us=min(most, model.dram_share_us), l2_share_us=min(most, model.l2_share_us))
+    return replace(
+        changed, dram_share_us=min(most, model.dram_share_us), l2_share_us=min(most, model.l2_share_us * load)
+    )
 
 
 def _with_turns(demand: WarpDemand, factor: float, residents: float) -> WarpDemand:

@@ -43,7 +43,7 @@ OPS = ("op", "a", "b")  # columns that name one op
 NOT_KEYS = ("ops", "ms_release")  # columns of a condition that do not tell two rows apart
 DRAM_PERCENT = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"  # a column that may be missing
 DRAM_BYTES = (TOTALS["dram_read_bytes"], TOTALS["dram_write_bytes"])
-TELLING_PERCENT = 15.0  # of DRAM's peak from which on bytes tell it: within 1 % on an H200 and an H100
+TELLING_PERCENT = 1.0  # of DRAM's peak from which on bytes tell it: within 2 % on an H200 and an H100
 PEAK_TOLERANCE = 0.05
 MOST_MS = MAX_DURATION_US / 1e3
 
