@@ -75,9 +75,8 @@ def replay(
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
         Starved: a stream that restarts had not ended once after `MOST_TURNS` turns of all of them.
     """
-    run = _Replay(
-        trace, gpu, policy, kernels, MOST_TURNS * fsum(solo.values()) if restart else None, placements, residents
-    )
+    limit_us = MOST_TURNS * fsum(solo.values()) if restart else None
+    run = _Replay(trace, gpu, policy, kernels, limit_us, placements, residents)
     run.run()
     return run.result(solo, name or name_of(policy), notes)
 
