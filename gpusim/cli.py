@@ -31,6 +31,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("replay", "gpusim.commands.replay", "replay a trace under policies and compare them"),
+    Command("report", "gpusim.commands.report", "a page that compares policies, to open in a browser"),
     Command(
         "occupancy", "gpusim.commands.occupancy", "how many blocks of a kernel fit on one SM, and what stops the next"
     ),

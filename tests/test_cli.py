@@ -18,7 +18,7 @@ from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
 from gpusim.common import tables
 from gpusim.common.errors import InputError
-from gpusim.common.tables import Column, number, plain_table, shortened
+from gpusim.common.tables import Column, number, plain_table, short_name, shortened
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.policies.registry import policies, policy_from
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
@@ -688,10 +688,11 @@ def test_numbers_and_short_texts() -> None:
         ("void (anonymous namespace)::elementwise(int)", "elementwise"),
         ("implicit_convolve_sgemm", "implicit_convolve_sgemm"),
         ("Kernel2", "Kernel2"),
+        ("<unnamed>(int)", "<unnamed>(int)"),
     ],
 )
 def test_short_names(name: str, short: str) -> None:
-    assert report.short_name(name) == short
+    assert short_name(name) == short
 
 
 def test_errors_name_the_option_for_a_gpu() -> None:
