@@ -31,6 +31,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("replay", "gpusim.commands.replay", "replay a trace under policies and compare them"),
+    Command("report", "gpusim.commands.report", "a page that compares policies, to open in a browser"),
     Command(
         "occupancy", "gpusim.commands.occupancy", "how many blocks of a kernel fit on one SM, and what stops the next"
     ),
@@ -44,6 +45,7 @@ COMMANDS = (
     Command("pairs", "gpusim.commands.pairs", "convolutions and algorithms that complement one another"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
     Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
+    Command("plot", "gpusim.commands.plot", "draw a trace, its replays, or measurements beside predictions"),
     Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),
     Command("completion", "gpusim.commands.completion", "a script that completes commands in bash, zsh or fish"),
 )

@@ -216,7 +216,7 @@ def test_the_search_equals_brute_force(made: Trace, limit: int | None) -> None:
 def test_no_replay_beats_the_bound(made: Trace, data: st.DataObject) -> None:
     kernels = Kernels(GPU, GPU)
     work = work_of(made, GPU)
-    bounds = Bounds(work, kernels)
+    bounds = Bounds(work, GPU, kernels)
     plan = data.draw(st.sampled_from(every_plan(work, "all")[:500]))
     us = replayed(work, plan, kernels)
     assert bounds.of_any(work).us <= bounds.of_plan(work, plan) + 1e-9

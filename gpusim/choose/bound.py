@@ -21,9 +21,9 @@ from math import fsum, sqrt
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.graph import Graph
 from gpusim.choose.plan import Plan, Work
+from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.kernels import KernelLaunch, launch_waits
-from gpusim.trace.operations import Occupied
 
 PARTS = ("critical path", "SMs", "DRAM", "L2")
 STEPS = 8  # of a weight from 0 to 1
@@ -87,11 +87,13 @@ class Bounds:
 
     Args:
         work: the operations.
-        kernels: as replayed on the GPU.
+        gpu: where.
+        kernels: as replayed there.
     """
 
-    def __init__(self, work: Work, kernels: Kernels) -> None:
+    def __init__(self, work: Work, gpu: GPU, kernels: Kernels) -> None:
         self._work = work
+        self._gpu = gpu
         self._kernels = kernels
         self._known: dict[tuple[str, str], Least] = {}
 
@@ -108,12 +110,11 @@ class Bounds:
         key = id, algorithm
         if key not in self._known:
             launches = self.launches(id, algorithm)
-            models = self.models(id, algorithm)
-            work = self._work.operations[id].work()
-            if isinstance(work, Occupied):
-                self._known[key] = Least(work.duration_us, (0.0, 0.0, 0.0))
+            if launches:
+                self._known[key] = least_of_launches(launches, self.models(id, algorithm))
             else:
-                self._known[key] = least_of_launches(launches, models)
+                occupied = self._work.operations[id].occupies(self._gpu)
+                self._known[key] = Least(occupied.duration_us, (0.0, 0.0, 0.0))
         return self._known[key]
 
     def alone_us(self, id: str, algorithm: str = "") -> float:

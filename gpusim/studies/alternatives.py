@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import fsum
 
-from gpusim.common.errors import InputError
+from gpusim.calibrate.launchable import fits_no_sm, launch_occupancy
 from gpusim.hardware.gpu import GPU
-from gpusim.model.occupancy import occupancy
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
 
 OPTION = "--alternatives fitting"
@@ -55,10 +53,10 @@ def require_fit(trace: Trace, gpu: GPU) -> None:
     for place, convolution in _unfit(trace, gpu):
         found = _alternative(convolution, gpu)
         if found is not None:
-            limiter = next(limit for launch in convolution.launches() if (limit := _limiter(launch, gpu)))
-            problem = f"a block of {convolution.algorithm} fits no SM of {gpu.name} ({limiter})"
-            expected = f"a kernel that this GPU can launch: {found.algorithm} could, {OPTION} takes it"
-            raise InputError(None, f"{place} ({convolution.id})", problem, expected)
+            fits_of_all = (launch_occupancy(launch, gpu) for launch in convolution.launches())
+            unfit = next(fit for fit in fits_of_all if fit.blocks_per_sm == 0)
+            instead = f"{found.algorithm} could, {OPTION} takes it"
+            raise fits_no_sm(f"{place} ({convolution.id})", convolution.algorithm, gpu, unfit, instead)
 
 
 def _unfit(trace: Trace, gpu: GPU) -> Iterator[tuple[str, Convolution]]:
@@ -77,15 +75,4 @@ def _alternative(convolution: Convolution, gpu: GPU) -> ConvolutionAlgorithm | N
 
 def fits(algorithm: ConvolutionAlgorithm, gpu: GPU) -> bool:
     """Whether an SM of a GPU holds a block of every kernel of an algorithm."""
-    return not any(_limiter(launch, gpu) for launch in algorithm.kernels)
-
-
-def _limiter(launch: KernelLaunch, gpu: GPU) -> str:
-    """What keeps every block of a launch off the SMs; empty where one fits."""
-    fit = occupancy(
-        gpu,
-        threads_per_block=launch.threads_per_block,
-        registers_per_thread=launch.registers_per_thread,
-        shared_memory_per_block=launch.shared_memory_per_block_bytes,
-    )
-    return "" if fit.blocks_per_sm else fit.limiter
+    return all(launch_occupancy(launch, gpu).blocks_per_sm > 0 for launch in algorithm.kernels)
