@@ -1,9 +1,9 @@
 """Do streams rank as IOS's paper ranks them? `python experiments/ios_ranking/run.py [--ios FOLDER]`.
 
-Ding et al. (MLSys'21, table of latencies) rank one stream, greedy stages and their own stages on four networks at batch
-1 on a V100. This replays recorded forward passes of GoogLeNet in the same three ways, in the trace's own streams, and as
-Nimble and Opara would. It writes result.csv beside itself; the README says what came out and what cannot be ranked. With
-the folder of the authors' schedules it prints what these hold.
+Ding et al. (MLSys'21) rank one stream, greedy stages and their own stages on four networks at batch 1 on a V100. This
+replays recorded forward passes of GoogLeNet in the same three ways, in the trace's own streams, and as Nimble and Opara
+would. It writes result.csv beside itself; the README says what came out and what cannot be ranked. With the folder of
+the authors' schedules it prints what these hold.
 """
 
 from __future__ import annotations
@@ -23,12 +23,6 @@ from gpusim.trace.file import load_trace
 
 HERE = Path(__file__).resolve().parent
 TRACES = ("googlenet_b1_forward", "googlenet_b16_forward", "googlenet_forward")
-PUBLISHED_MS = {  # V100, batch 1: sequential, greedy, IOS [V]
-    "Inception-v3": (6.51, 4.62, 4.03),
-    "RandWire": (8.49, 6.27, 6.02),
-    "NasNet": (22.95, 16.78, 16.04),
-    "SqueezeNet": (0.86, 0.98, 0.73),
-}
 
 
 def ranking() -> list[dict[str, str]]:
@@ -47,8 +41,8 @@ def published(folder: Path) -> None:
     """Prints what the authors' schedules hold."""
     for path in sorted(folder.glob("*.json.gz")):
         schedule = load_schedule(path)
-        widest = max(map(len, schedule.stages))
-        print(f"{path.name}: {len(schedule.operators)} operators, {len(schedule.stages)} stages, {widest} groups at most")
+        counts = len(schedule.operators), len(schedule.stages), max(map(len, schedule.stages))
+        print("{}: {} operators, {} stages, {} groups at most".format(path.name, *counts))
 
 
 def main() -> int:
