@@ -298,7 +298,7 @@ class _Replay:
             usage=replace(self.device.usage(), unknown=self._unknown_uses()),
             notes=notes,
             limits=frozenset(self.device.limits),
-            residents=self.device.residents(run_of),
+            residents=None if self.device.residents is None else self.device.residents.held(run_of),
             passes=passes,
         )
 
