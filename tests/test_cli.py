@@ -79,6 +79,17 @@ def test_help_imports_nothing_heavy(argv: list[str]) -> None:
     assert done.stderr.strip() == "[]"
 
 
+def test_a_replay_of_streams_imports_only_what_reads_and_replays_a_trace() -> None:
+    trace = str(REPOSITORY / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz")
+    program = (
+        "import sys\nfrom gpusim.cli import main\n"
+        f"assert main(['replay', {trace!r}, '--policy', 'leftover']) == 0\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "['pydantic', 'simpy']"
+
+
 def test_help_lists_every_command(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["--help"])
@@ -403,7 +414,7 @@ def test_out_writes_the_same_bytes_again(tmp_path: Path, capsys: Capture) -> Non
     for name in ("one", "two"):
         argv = ["replay", TABLE_1, "--policy", "leftover", "--policy", "serial", "--out", str(tmp_path / name)]
         assert cli.main(argv) == 0
-    files = ["gantt.png", "kernels.csv", "occupancy.png", "streams.csv", "usage.csv"]
+    files = ["gantt.png", "kernels.csv", "streams.csv", "usage.csv", "usage.png"]
     inside = [f"{policy}/{file}" for policy in ("leftover", "serial") for file in files]
     wanted = sorted(["report.json", "results.json", *inside])
     for name in ("one", "two"):

@@ -23,7 +23,7 @@ from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Domains, Grant, KernelView, OperationView, Policy, View
-from gpusim.results.runs import Placements, Shares, Spans, Usage
+from gpusim.results.runs import Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
@@ -91,6 +91,7 @@ class Device:
         unready: as ``View.unready``.
         keep_spans: note where the blocks of each launch ran.
         operations: as ``View.operations``.
+        gpus: how many GPUs ``gpu`` is, of equal parts of its SMs (`gpusim.engine.several_gpus`).
         keep_residents: note what each SM holds whenever that changes.
     """
 
@@ -104,6 +105,7 @@ class Device:
         unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
         keep_spans: bool = True,
         operations: Callable[[], Sequence[OperationView]] = tuple,
+        gpus: int = 1,
         keep_residents: bool = False,
     ) -> None:
         self._env = env
@@ -117,7 +119,8 @@ class Device:
         ask(policy, policy.prepare, gpu, streams)
         self._shows_sms = border.shows_sms(ask(policy, policy.shows_sms))
         domains = border.memory_domains(ask(policy, policy.memory_domains, gpu, streams))
-        self._domain_share = [share for _, share in domains] if domains else [1.0]
+        self._gpus = gpus
+        self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._sms = sm_array(
             gpu, self._slot_count, self._resolve, None, _domain_of_sm(domains, gpu), self._domain_share
@@ -145,7 +148,9 @@ class Device:
         self._wake_us = NEVER
         self._bottlenecks = Bottlenecks(self._sms, self._model, self._domain_share)
         self.finished: list[Launch] = []
-        self.limits: set[str] = {"memory slices"} if domains else set()  # of `gpusim.results.runs.LIMITS`, met so far
+        self.limits: set[str] = (
+            {"memory slices"} if domains and len(domains) > gpus else set()
+        )  # of `gpusim.results.runs.LIMITS`, met so far
         env.process(self._run())
 
     def launch(
@@ -178,8 +183,8 @@ class Device:
             limits.max_warps_per_sm,
             limits.max_blocks_per_sm,
             1.0,
-            1.0 / self._gpu.sm_count,
-            1.0 / self._gpu.sm_count,
+            self._gpus / self._gpu.sm_count,
+            self._gpus / self._gpu.sm_count,
         )
         bins = min(BINS, int(self._sms.now / width) + 1)
         return Usage(width, Shares(self._gpu.sm_count, bins, BINS, flat, tuple(1.0 / (width * most) for most in full)))
@@ -335,16 +340,12 @@ class Device:
 
     def _slot_for(self, model: KernelModel) -> int:
         """A free slot, the one that held the same kernel last if there is one: what is known of its mixes stays."""
-        for slot in self._free_slots:
-            if self._last_model[slot] is model:
-                self._free_slots.remove(slot)
-                self._free_slots.sort()
-                return slot
-        for slot in self._free_slots:
-            if self._last_model[slot] is None:
-                self._free_slots.remove(slot)
-                self._free_slots.sort()
-                return slot
+        for last in (model, None):
+            for slot in self._free_slots:
+                if self._last_model[slot] is last:
+                    self._free_slots.remove(slot)
+                    self._free_slots.sort()
+                    return slot
         return heappop(self._free_slots)
 
     def _place(self) -> None:
@@ -555,11 +556,6 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
     }
 
 
-def placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:
-    """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
-    return Placements((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None)
-
-
 def _slot(launch: Launch) -> int:
     assert launch.slot is not None
     return launch.slot
@@ -580,10 +576,11 @@ def _limits(grant: Grant) -> _Limits:
 
 def _limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
     """Which of `gpusim.results.runs.LIMITS` a grant holds its kernel to; one that may place nothing only waits."""
-    if not any(caps):
+    different = set(caps)
+    if different == {0}:
         return set()
-    found = {"SMs"} if not all(caps) else set()
-    if any(0 < cap < blocks_per_sm for cap in caps):
+    found = {"SMs"} if 0 in different else set()
+    if any(0 < cap < blocks_per_sm for cap in different):
         found.add("blocks")
     if _limits(grant) != NO_LIMITS:
         found.add("shares")

@@ -44,7 +44,7 @@ from gpusim.results.metrics import (
     speedup,
     utilisation,
 )
-from gpusim.results.plots import gantt, occupancy, save_figure
+from gpusim.results.plots import gantt, save_figure, usage
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
 from gpusim.studies.replay import check, replay
@@ -291,7 +291,7 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 number(entry.result.makespan_us),
                 number(entry.speedup_vs_serial, 3) + "x",
                 *("" if value is None else number(value, 3) for value in found),
-                band_text(entry.how_wrong, comparison.gpu.name),
+                band_text(entry.how_wrong, comparison),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
@@ -307,10 +307,14 @@ def _gain_table(entries: Sequence[Entry]) -> tuple[list[Column], list[list[str]]
     return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, us"
 
 
-def band_text(how_wrong: HowWrong, gpu: str) -> str:
+def band_text(how_wrong: HowWrong, comparison: Comparison) -> str:
     """How wrong an answer may be, in words."""
-    band = how_wrong.band
-    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
+    band, gpu, recorded_on = how_wrong.band, comparison.gpu.name, comparison.recorded_on
+    if band is None:
+        return how_wrong.reason
+    source = comparison.trace.device if recorded_on is None else recorded_on.name
+    where = f"on {gpu}" if source == gpu else f"from {source} on {gpu}"
+    return f"±{band['mape_percent']:.1f} % ({band['experiment']} {where})"
 
 
 def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
@@ -416,7 +420,7 @@ def _write_result(result: Result, folder: Path) -> None:
     _write_csv(folder / "streams.csv", stream_columns, rows)
     _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
     save_figure(gantt(result), folder / "gantt.png")
-    save_figure(occupancy(result), folder / "occupancy.png")
+    save_figure(usage(result), folder / "usage.png")
 
 
 def _write_restarted(result: Result, path: Path) -> None:

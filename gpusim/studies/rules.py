@@ -14,6 +14,7 @@ from gpusim.policies.checks import name_of, notes_of
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
 from gpusim.policies.registry import policy_from
+from gpusim.results.error_band import was_measured
 from gpusim.results.result import Result
 from gpusim.studies.workload import require_independent
 from gpusim.trace.format import Trace
@@ -62,9 +63,13 @@ def replay_rule(
 
 def _recording_notes(trace: Trace, device: GPU, gpu: GPU) -> tuple[str, ...]:
     """What a reader should know of the GPU that the kernels were fitted on."""
-    told = f"taken as recorded on {device.name}; the trace says {trace.device}"
-    moved = f"recorded on {device.name}, replayed on {gpu.name}: not validated"
-    return (*((told,) if device.name != trace.device else ()), *((moved,) if device != gpu else ()))
+    notes = []
+    if device.name != trace.device:
+        notes.append(f"taken as recorded on {device.name}; the trace says {trace.device}")
+    if device != gpu:
+        doubt = "" if was_measured(device, gpu) else ": not validated"
+        notes.append(f"recorded on {device.name}, replayed on {gpu.name}{doubt}")
+    return tuple(notes)
 
 
 def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:

@@ -208,7 +208,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         title=in_words(result.policy),
         makespan_us=_short(result.makespan_us),
         speedup=entry.speedup_vs_serial,
-        how_wrong=band_text(entry.how_wrong, comparison.gpu.name),
+        how_wrong=band_text(entry.how_wrong, comparison),
         error_percent=None if band is None else band["mape_percent"],
         sharing={name: value for name, value in entry.sharing.items() if value is not None},
         gain_us=None if entry.gain_us is None else {part: entry.gain_us[part] for part in PARTS},
