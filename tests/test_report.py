@@ -215,7 +215,7 @@ def test_its_tables_say_what_the_comparison_says(opened: chromium.Browser, compa
             f"{entry.result.makespan_us:.1f}",
             "",
             f"{entry.speedup_vs_serial:.3f}x",
-            band_text(entry.how_wrong, "h200"),
+            band_text(entry.how_wrong, comparison),
         ]
         for entry in comparison.entries
     ]
