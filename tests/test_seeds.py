@@ -82,7 +82,7 @@ def test_li2016_by_hand() -> None:
         "25.0",
         "25.0",
         "0.0",
-    ]  # 3 blocks of 16 KiB; 16 warps; 1,024 threads
+    ]  # by shared memory, then registers
     assert rooms["Theano-fft"] == ["31.2", "62.5", "100.0", "100.0", "100.0"]  # 10 blocks of 4.5 KiB
 
 
