@@ -40,8 +40,10 @@ COMMANDS = (
     Command("validate", "gpusim.commands.validate", "predict what a real GPU did, and print the error"),
     Command("import", "gpusim.commands.import_", "make a trace of a profile: ncu, PyTorch, nsys, nvprof"),
     Command("trace", "gpusim.commands.trace", "what is in a trace; select, merge, convert and check traces"),
+    Command("select", "gpusim.commands.select", "choose algorithms, streams and SMs within a limit of memory"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
     Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
+    Command("plot", "gpusim.commands.plot", "draw a trace, its replays, or measurements beside predictions"),
     Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),
     Command("completion", "gpusim.commands.completion", "a script that completes commands in bash, zsh or fish"),
 )

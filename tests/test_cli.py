@@ -403,7 +403,7 @@ def test_out_writes_the_same_bytes_again(tmp_path: Path, capsys: Capture) -> Non
     for name in ("one", "two"):
         argv = ["replay", TABLE_1, "--policy", "leftover", "--policy", "serial", "--out", str(tmp_path / name)]
         assert cli.main(argv) == 0
-    files = ["gantt.png", "kernels.csv", "occupancy.png", "streams.csv", "usage.csv"]
+    files = ["gantt.png", "kernels.csv", "streams.csv", "usage.csv", "usage.png"]
     wanted = sorted(["results.json", *(f"{policy}/{file}" for policy in ("leftover", "serial") for file in files)])
     for name in ("one", "two"):
         root = tmp_path / name
@@ -433,7 +433,7 @@ def test_out_holds_everything(tmp_path: Path, capsys: Capture) -> None:
     kernels = (tmp_path / "out" / "leftover" / "kernels.csv").read_text().splitlines()
     assert kernels[0].startswith("stream,operation,request,kernel,") and len(kernels) == 3
     usage = (tmp_path / "out" / "leftover" / "usage.csv").read_text().splitlines()
-    assert usage[0] == "sm,start_us,end_us,registers,shared_memory,threads,block_slots,issue_slots,dram"
+    assert usage[0] == "sm,start_us,end_us,registers,shared_memory,threads,block_slots,issue_slots,dram,l2"
     rows = [line.split(",") for line in usage[1:]]
     assert len(rows) % 16 == 0 and {row[0] for row in rows} == {"device", *map(str, range(15))}
     assert all(0.0 <= float(share) <= 1.0 + 1e-6 for row in rows for share in row[3:7])

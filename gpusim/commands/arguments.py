@@ -32,6 +32,20 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
     return read
 
 
+def whole_numbers(most: int) -> Callable[[str], tuple[int, ...]]:
+    """One to ``most`` different whole numbers above 0, separated by commas: `type` of an argument."""
+
+    def read(text: str) -> tuple[int, ...]:
+        parts = text.split(",")
+        values = tuple(int(part) for part in parts if re.fullmatch(r"[0-9]{1,9}", part) and int(part) > 0)
+        if len(values) < len(parts) or len(set(values)) < len(parts) or len(parts) > most:
+            expected = f"one to {most} different whole numbers above 0, as 32,72"
+            raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
+        return values
+
+    return read
+
+
 def gpu_from(name_or_path: str, option: str = "--gpu") -> GPU:
     """The GPU that an option names.
 
@@ -75,6 +89,18 @@ def positive(text: str) -> float:
     if not (value > 0.0 and math.isfinite(value)):
         raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a number above 0")
     return value
+
+
+SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def memory_size(text: str) -> int:
+    """Bytes from text such as ``512MiB``, as the `type` of an argument."""
+    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text.strip())
+    unit = SIZES.get(found[2].upper()) if found else None
+    if found is None or unit is None:
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected bytes, 0 or more, such as 512MiB, 1.5GB or 0")
+    return int(float(found[1]) * unit)
 
 
 def json_flag(parser: argparse.ArgumentParser) -> None:

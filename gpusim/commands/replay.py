@@ -52,6 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fastest recorded alternative that it can",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write tables and pictures to this new folder")
+    parser.add_argument(
+        "--timeline",
+        type=Path,
+        metavar="FILE",
+        help="write a timeline of streams and SMs for a viewer such as ui.perfetto.dev: .pftrace for Perfetto's own "
+        "format, .json for Chrome's",
+    )
     parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
     json_flag(parser)
 
@@ -61,10 +68,13 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.common.files import require_new_folder
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
+    from gpusim.io.viewer import save_timeline, timeline_format
     from gpusim.studies.comparison import as_json, print_comparison, write_comparison
 
     if args.out is not None:
         require_new_folder(args.out)
+    if args.timeline is not None:
+        timeline_format(args.timeline)
     with named_steps() as step:
         step(f"reading {' and '.join(args.traces)}")
         trace = trace_from(args.traces)
@@ -74,6 +84,9 @@ def run(args: argparse.Namespace) -> int:
             if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
                 raise InputError(" + ".join(args.traces), error.place, error.problem, error.expected) from None
             raise
+        if args.timeline is not None:
+            step(f"writing {args.timeline}")
+            save_timeline(args.timeline, comparison.trace, *(entry.result for entry in comparison.entries))
         if args.out is not None:
             write_comparison(comparison, args.out, step)
     if args.json:
@@ -103,7 +116,7 @@ def _compared(trace: Trace, args: argparse.Namespace, step: Step) -> Comparison:
         policies,
         step,
         args.restart,
-        args.out is not None,
+        args.out is not None or args.timeline is not None,
         args.seed,
         recorded_on,
         None if args.no_cache else user_fits(),

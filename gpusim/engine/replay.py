@@ -24,10 +24,15 @@ from gpusim.policies.interface import OperationView, Policy
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, RequestRun, StreamRun
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, KernelLaunch, launch_waits
+from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, L2_COUNTERS, KernelLaunch, launch_waits
 from gpusim.trace.operations import Occupied, Operation, Stream
 
-MOST_TURNS = 32  # in which a stream that restarts is to end once: a turn is what all streams take one after the other
+TURNS_PER_SM = 2.0
+"""Turns for each SM of the GPU in which a stream that restarts is to end once.
+
+A turn is what all streams take one after the other. A stream that has one SM of n and no more ends within about n times
+what it takes alone; this is twice that.
+"""
 
 
 class Starved(InputError):
@@ -56,6 +61,7 @@ def replay(
     notes: tuple[str, ...] = (),
     restart: bool = False,
     placements: bool = True,
+    residents: bool = False,
 ) -> Result:
     """Replay a trace.
 
@@ -69,12 +75,14 @@ def replay(
         notes: what a reader of the result should know.
         restart: every stream starts again when it ends, until each has ended once (`Result.passes`).
         placements: keep where the blocks of each launch ran, which is most of the memory that a long replay takes.
+        residents: keep what each SM held over time.
 
     Raises:
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
-        Starved: a stream that restarts had not ended once after `MOST_TURNS` turns of all of them.
+        Starved: a stream that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
     """
-    run = _Replay(trace, gpu, policy, kernels, MOST_TURNS * fsum(solo.values()) if restart else None, placements)
+    limit_us = TURNS_PER_SM * gpu.sm_count * fsum(solo.values()) if restart else None
+    run = _Replay(trace, gpu, policy, kernels, limit_us, placements, residents)
     run.run()
     return run.result(solo, name or name_of(policy), notes)
 
@@ -132,6 +140,7 @@ class _Replay:
         kernels: KernelSource,
         limit_us: float | None = None,
         keep_placements: bool = False,
+        keep_residents: bool = False,
     ) -> None:
         self.trace = trace
         self.gpu = gpu
@@ -152,6 +161,7 @@ class _Replay:
             keep_placements,
             self._operation_views,
             gpus,
+            keep_residents,
         )
         self.passes: dict[int, Pass] = {}  # under way, by the position of their stream
         self.resources: dict[str, simpy.Resource] = {}
@@ -307,12 +317,13 @@ class _Replay:
             usage=replace(self.device.usage(), unknown=self._unknown_uses()),
             notes=notes,
             limits=frozenset(self.device.limits),
+            residents=self.device.residents(run_of),
             passes=passes,
         )
 
     def _unknown_uses(self) -> frozenset[str]:
         launches = [launch for op in self.trace.operations() for launch in op.launches()]
-        needed = {"issue_slots": ISSUE_COUNTERS, "dram": DRAM_COUNTERS}
+        needed = {"issue_slots": ISSUE_COUNTERS, "dram": DRAM_COUNTERS, "l2": L2_COUNTERS}
         return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
     def _passes(self) -> dict[str, float]:

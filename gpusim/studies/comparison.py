@@ -16,7 +16,16 @@ from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import whole_folder
 from gpusim.common.progress import Step, no_step
 from gpusim.common.spreadsheet import csv_text
-from gpusim.common.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
+from gpusim.common.tables import (
+    Column,
+    columns_that_fit,
+    json_text,
+    number,
+    print_line,
+    print_table,
+    short_name,
+    shortened,
+)
 from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
@@ -34,7 +43,7 @@ from gpusim.results.metrics import (
     speedup,
     utilisation,
 )
-from gpusim.results.plots import gantt, occupancy, save_figure
+from gpusim.results.plots import gantt, save_figure, usage
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
 from gpusim.studies.replay import check, replay
@@ -279,7 +288,7 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 number(entry.result.makespan_us),
                 number(entry.speedup_vs_serial, 3) + "x",
                 *("" if value is None else number(value, 3) for value in found),
-                _band_text(entry.how_wrong, comparison.gpu.name),
+                _band_text(entry.how_wrong, comparison),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
@@ -295,9 +304,13 @@ def _gain_table(entries: Sequence[Entry]) -> tuple[list[Column], list[list[str]]
     return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, us"
 
 
-def _band_text(how_wrong: HowWrong, gpu: str) -> str:
-    band = how_wrong.band
-    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
+def _band_text(how_wrong: HowWrong, comparison: Comparison) -> str:
+    band, gpu, recorded_on = how_wrong.band, comparison.gpu.name, comparison.recorded_on
+    if band is None:
+        return how_wrong.reason
+    source = comparison.trace.device if recorded_on is None else recorded_on.name
+    where = f"on {gpu}" if source == gpu else f"from {source} on {gpu}"
+    return f"±{band['mape_percent']:.1f} % ({band['experiment']} {where})"
 
 
 def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
@@ -340,14 +353,6 @@ def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
     numbers = (Column(title, right=True) for title in ("start", "end", "alone", "waited", "sharing"))
     columns = [Column("operation", narrow="break"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
     return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}, us"
-
-
-def short_name(kernel: str) -> str:
-    """A kernel's name without return type, namespaces and template arguments; those where the name says nothing."""
-    text = re.sub(r"\(anonymous namespace\)::|^void ", "", kernel)
-    base, _, arguments = text.split("(", 1)[0].partition("<")
-    base = base.split("::")[-1]
-    return arguments.rpartition(">")[0] or base if base in ("Kernel", "Kernel2") else base
 
 
 def _print_left_out(count: int, what: str) -> None:
@@ -401,7 +406,7 @@ def _write_result(result: Result, folder: Path) -> None:
     _write_csv(folder / "streams.csv", stream_columns, rows)
     _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
     save_figure(gantt(result), folder / "gantt.png")
-    save_figure(occupancy(result), folder / "occupancy.png")
+    save_figure(usage(result), folder / "usage.png")
 
 
 def _write_restarted(result: Result, path: Path) -> None:
@@ -415,8 +420,7 @@ def _usage_rows(result: Result) -> Iterable[list[object]]:
     usage = result.usage
     sms = len(usage.shares)
     bins = len(usage.shares[0]) if sms else 0
-    for b in range(bins):
-        means = [fsum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
+    for b, means in enumerate(zip(*(usage.of_device(use) for use in USES), strict=True)):
         yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
     for sm in range(sms):
         for b in range(bins):
