@@ -18,7 +18,7 @@ from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
 from gpusim.common import tables
 from gpusim.common.errors import InputError
-from gpusim.common.tables import Column, number, plain_table, shortened
+from gpusim.common.tables import Column, number, plain_table, short_name, shortened
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.policies.registry import policies, policy_from
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
@@ -77,6 +77,17 @@ def test_help_imports_nothing_heavy(argv: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("usage: gpusim")
     assert done.stderr.strip() == "[]"
+
+
+def test_a_replay_of_streams_imports_only_what_reads_and_replays_a_trace() -> None:
+    trace = str(REPOSITORY / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz")
+    program = (
+        "import sys\nfrom gpusim.cli import main\n"
+        f"assert main(['replay', {trace!r}, '--policy', 'leftover']) == 0\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "['pydantic', 'simpy']"
 
 
 def test_help_lists_every_command(capsys: Capture) -> None:
@@ -688,10 +699,11 @@ def test_numbers_and_short_texts() -> None:
         ("void (anonymous namespace)::elementwise(int)", "elementwise"),
         ("implicit_convolve_sgemm", "implicit_convolve_sgemm"),
         ("Kernel2", "Kernel2"),
+        ("<unnamed>(int)", "<unnamed>(int)"),
     ],
 )
 def test_short_names(name: str, short: str) -> None:
-    assert report.short_name(name) == short
+    assert short_name(name) == short
 
 
 def test_errors_name_the_option_for_a_gpu() -> None:

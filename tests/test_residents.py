@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def require_sound(result: Result, block_slots: int) -> None:
     seen: dict[tuple[int, int], tuple[float, float]] = {}
     block_us = 0.0
     for sm, changes in enumerate(result.residents):
-        for (at, mix), (until, _) in zip(changes, changes[1:], strict=False):
+        for (at, mix), (until, _) in pairwise(changes):
             assert until > at
             for run, blocks in mix:
                 first = seen.get((sm, run), (at, until))[0]

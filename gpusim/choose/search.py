@@ -97,6 +97,7 @@ class Selection:
         frontier: plans that no other beats in both memory and makespan, by ascending memory.
         complete: whether all plans were looked at, so that none of those that can be told is better.
         replays: that it took, those of blocks counted like others.
+        seen: all plans of the whole that were replayed, best first.
         limit_bytes: of the workspaces; None: none.
     """
 
@@ -111,6 +112,7 @@ class Selection:
     frontier: tuple[Candidate, ...]
     complete: bool
     replays: int
+    seen: tuple[Candidate, ...]
     limit_bytes: int | None
 
     @property
@@ -183,8 +185,21 @@ def select(
         best = next(one for one in front if one.makespan_us <= best.makespan_us * (1.0 + NEAR_BEST))
     baselines = tuple(sorted(named.items(), key=lambda found: found[1].makespan_us))
     replays = sum(len(judge.seen) for judge in (whole, *judges))
+    seen = tuple(sorted(whole.seen, key=lambda found: found.makespan_us))
     return Selection(
-        work, gpu, kernels, bounds, objective, best, bound, baselines, tuple(front), complete, replays, memory_bytes
+        work,
+        gpu,
+        kernels,
+        bounds,
+        objective,
+        best,
+        bound,
+        baselines,
+        tuple(front),
+        complete,
+        replays,
+        seen,
+        memory_bytes,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,37 @@ def trace_from(paths: Sequence[str]) -> Trace:
     traces = [load_trace(path) for path in paths]
     names = [_plain_name(path) for path in paths]
     return traces[0] if len(traces) == 1 else merge(traces, names, "+".join(names)[:200])
+
+
+def gpu_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say which GPU, of what recording, and whether fits are kept."""
+    parser.add_argument(
+        "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the trace's own"
+    )
+    parser.add_argument(
+        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where the trace's own does not ship"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
+
+
+@contextmanager
+def choosing_input(args: argparse.Namespace) -> Iterator[tuple[Trace, GPU, GPU | None]]:
+    """The trace, the GPU to replay it on and that of the recording, of arguments with `gpu_arguments`.
+
+    What is found wrong with the trace meanwhile is told with its file.
+    """
+    from gpusim.hardware.gpu import load_shipped_gpu
+    from gpusim.trace.file import load_trace
+
+    trace = load_trace(args.trace)
+    recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
+    gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
+    try:
+        yield trace, gpu, recorded_on
+    except InputError as error:
+        if error.path is None and error.place.startswith(("streams[", "device")):
+            raise InputError(args.trace, error.place, error.problem, error.expected) from None
+        raise
 
 
 def _plain_name(path: str) -> str:

@@ -5,19 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gpusim.commands.arguments import gpu_from, json_flag, memory_size
+from gpusim.commands.arguments import choosing_input, gpu_arguments, json_flag, memory_size
 from gpusim.common.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument("trace", metavar="TRACE", help="a trace whose convolutions list their alternatives")
-    parser.add_argument(
-        "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the trace's"
-    )
-    parser.add_argument(
-        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where the trace's own does not ship"
-    )
+    gpu_arguments(parser)
     parser.add_argument(
         "--memory",
         type=memory_size,
@@ -46,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="write the plan as a trace (.json, .json.gz)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw memory against time (.png, .svg, .pdf)")
-    parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
     json_flag(parser)
 
 
@@ -57,21 +51,15 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.choose.search import select
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json, print_line
-    from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.results.plots import picture_format, save_figure
-    from gpusim.trace.file import load_trace
 
     if args.plot is not None:
         picture_format(args.plot)
     with named_steps() as step:
-        step(f"reading {args.trace}")
-        trace = load_trace(args.trace)
-        recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
-        gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
-        if args.memory is not None and args.memory > gpu.memory_bytes:
-            problem = f"{args.memory:,} bytes are more than {gpu.name} has"
-            raise InputError(None, "--memory", problem, f"at most {gpu.memory_bytes:,}")
-        try:
+        with choosing_input(args) as (trace, gpu, recorded_on):
+            if args.memory is not None and args.memory > gpu.memory_bytes:
+                problem = f"{args.memory:,} bytes are more than {gpu.name} has"
+                raise InputError(None, "--memory", problem, f"at most {gpu.memory_bytes:,}")
             selection = select(
                 trace,
                 gpu,
@@ -83,10 +71,6 @@ def run(args: argparse.Namespace) -> int:
                 fits=None if args.no_cache else user_fits(),
                 step=step,
             )
-        except InputError as error:
-            if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
-                raise InputError(args.trace, error.place, error.problem, error.expected) from None
-            raise
         if args.out is not None:
             plan_trace(selection).save(args.out)
         if args.plot is not None:

@@ -102,7 +102,7 @@ def short_name(kernel: str) -> str:
     text = re.sub(r"\(anonymous namespace\)::|^void ", "", kernel)
     base, _, arguments = text.split("(", 1)[0].partition("<")
     base = base.split("::")[-1]
-    return arguments.rpartition(">")[0] or base if base in ("Kernel", "Kernel2") else base
+    return (arguments.rpartition(">")[0] if base in ("Kernel", "Kernel2") else "") or base or kernel
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:

@@ -31,6 +31,9 @@ FORMATS = (".pftrace", ".json")
 DECIMALS = 3  # of the times and percentages that slices and counters tell
 
 
+Details = dict[str, str | int | float]
+
+
 class Slice(NamedTuple):
     """Something that took time on a track.
 
@@ -44,7 +47,7 @@ class Slice(NamedTuple):
     start_ns: int
     end_ns: int
     name: str
-    details: dict[str, str | int | float]
+    details: Details
     leads_to: tuple[int, ...] = ()
     follows: tuple[int, ...] = ()
 
@@ -154,7 +157,7 @@ def _slices(run: KernelRun | OperationRun) -> list[Slice]:
     if isinstance(run, OperationRun):
         return [Slice(start, end, one_line(run.operation), {"kind": run.kind, "request": run.request})]
     name = one_line(short_name(run.kernel))
-    details: dict[str, str | int | float] = {
+    details: Details = {
         "operation": one_line(run.operation),
         "kernel": one_line(run.kernel),
         "request": run.request,
@@ -175,7 +178,8 @@ def _on_sms(result: Replayed) -> list[list[list[Slice]]]:
         run = result.kernel_runs[row]
         name, operation = one_line(short_name(run.kernel)), one_line(run.operation)
         for sm, count, start, end in zip(sms, blocks, starts, ends, strict=True):
-            found[sm].append([Slice(_ns(start), _ns(end), name, {"operation": operation, "blocks": count})])
+            details: Details = {"operation": operation, "blocks": count}
+            found[sm].append([Slice(_ns(start), _ns(end), name, details)])
     return found
 
 
@@ -185,7 +189,7 @@ def _lanes(name: str, groups: Iterable[Sequence[Slice]]) -> Iterator[Track]:
     free: list[tuple[int, int]] = [(0, 0)]  # until when each lane is taken
     for group in sorted(groups, key=lambda group: (group[0].start_ns, group[-1].end_ns)):
         if free[0][0] <= group[0].start_ns:
-            lane = heappop(free)[1]
+            _, lane = heappop(free)
         else:
             lane = len(lanes)
             lanes.append([])

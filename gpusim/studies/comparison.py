@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from math import fsum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gpusim.calibrate.cache import Fits
@@ -124,6 +125,7 @@ def compare(
     seed: int = 0,
     recorded_on: GPU | None = None,
     fits: Fits | None = None,
+    residents: bool = False,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
@@ -137,6 +139,7 @@ def compare(
         seed: of the jitter of blocks; 0: as fitted to the recording.
         recorded_on: as of `gpusim.replay`.
         fits: of earlier runs; None: every kernel is fitted anew.
+        residents: as of `gpusim.replay`, for a report.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -155,7 +158,7 @@ def compare(
     results: dict[str, Result] = {}
     for i, policy in enumerate(runs):
         step(f"replaying under {policy} ({i + 1} of {len(runs)})")
-        results[policy] = replayed(policy, solo=solo, placements=keep)
+        results[policy] = replayed(policy, solo=solo, placements=keep, residents=residents)
     serial = results.get(BASELINE)
     if serial is None:
         step(f"replaying under {BASELINE}")
@@ -230,7 +233,7 @@ def print_comparison(comparison: Comparison) -> None:
         f"{_count(len(trace.streams), 'stream')}, {_count(len(best.operation_runs), 'operation')}, "
         f"{_count(len(best.kernel_runs), 'kernel')}"
     )
-    for note in _notes(comparison):
+    for note in notes_told(comparison):
         print_line(f"note: {note}")
     print()
     print_table(*_policy_table(comparison))
@@ -264,8 +267,8 @@ def _print_by_policy(columns: Sequence[Column], rows: Sequence[Sequence[str]], t
         first = last
 
 
-def _notes(comparison: Comparison) -> list[str]:
-    """Each note once; one that is not every policy's begins with the policies."""
+def notes_told(comparison: Comparison) -> list[str]:
+    """What a reader should know: each note once; one that is not every policy's begins with the policies."""
     owners: dict[str, list[str]] = {}
     for entry in comparison.entries:
         for note in entry.notes:
@@ -288,7 +291,7 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 number(entry.result.makespan_us),
                 number(entry.speedup_vs_serial, 3) + "x",
                 *("" if value is None else number(value, 3) for value in found),
-                _band_text(entry.how_wrong, comparison),
+                band_text(entry.how_wrong, comparison),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
@@ -304,7 +307,8 @@ def _gain_table(entries: Sequence[Entry]) -> tuple[list[Column], list[list[str]]
     return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, us"
 
 
-def _band_text(how_wrong: HowWrong, comparison: Comparison) -> str:
+def band_text(how_wrong: HowWrong, comparison: Comparison) -> str:
+    """How wrong an answer may be, in words."""
     band, gpu, recorded_on = how_wrong.band, comparison.gpu.name, comparison.recorded_on
     if band is None:
         return how_wrong.reason
@@ -367,8 +371,16 @@ def _count(count: int, what: str) -> str:
 # ---- in a folder
 
 
-def write_comparison(comparison: Comparison, folder: str | Path, step: Step = no_step) -> None:
+def write_comparison(
+    comparison: Comparison, folder: str | Path, step: Step = no_step, more: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Writes results.json, and a folder a policy with its tables (CSV) and pictures (PNG); all of it or nothing.
+
+    Args:
+        comparison: with placements.
+        folder: a new one.
+        step: told the name of each step before it.
+        more: texts of other files beside results.json, by name.
 
     Raises:
         InputError: the folder exists and is not empty, or cannot be written.
@@ -384,6 +396,8 @@ def write_comparison(comparison: Comparison, folder: str | Path, step: Step = no
                 _write_restarted(entry.restarted, root / name / "restart.csv")
             row |= {"folder": name, "metrics": metrics(entry.result)}
             del row["kernels"]  # a table of their own
+        for name, text in more.items():
+            (root / name).write_text(text, encoding="utf-8")
         (root / "results.json").write_text(json_text(content) + "\n", encoding="utf-8")
 
 
