@@ -1,9 +1,9 @@
 """Do streams rank as IOS's paper ranks them? `python experiments/ios_ranking/run.py [--ios FOLDER]`.
 
-Ding et al. (MLSys'21, table of latencies) rank one stream, greedy stages and their own stages on four networks at batch
-1 on a V100. This replays recorded forward passes of GoogLeNet in the same three ways, in the trace's own streams, and as
-Nimble and Opara would. It writes result.csv beside itself; the README says what came out and what cannot be ranked. With
-the folder of the authors' schedules it prints what these hold.
+Ding et al. (MLSys'21, table of latencies) rank one stream, greedy stages and their own stages on four networks at
+batch 1 on a V100. This replays recorded forward passes of GoogLeNet in the same three ways, in the trace's own streams,
+and as Nimble and Opara would. It writes result.csv beside itself; the README says what came out and what cannot be
+ranked. With the folder of the authors' schedules it prints what these hold.
 """
 
 from __future__ import annotations

@@ -507,7 +507,7 @@ def in_streams(
     """
     work = work_of(trace, gpu)
     kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
-    judge = Judge(work, gpu, kernels, Bounds(work, kernels), None, 1)
+    judge = Judge(work, gpu, kernels, Bounds(work, gpu, kernels), None, 1)
     return judge.replayed(_given(judge, streams, no_step))
 
 
