@@ -41,6 +41,7 @@ COMMANDS = (
     Command("import", "gpusim.commands.import_", "make a trace of a profile: ncu, PyTorch, nsys, nvprof"),
     Command("trace", "gpusim.commands.trace", "what is in a trace; select, merge, convert and check traces"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
+    Command("parallel", "gpusim.commands.parallel", "what training a network on many GPUs costs, by strategy"),
     Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
     Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),
     Command("completion", "gpusim.commands.completion", "a script that completes commands in bash, zsh or fish"),
