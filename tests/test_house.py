@@ -12,6 +12,7 @@ FOLDERS = (  # each imports only from itself and those after it
     "sweep",
     "studies",
     "record",
+    "parallel",
     "io",
     "networks",
     "calibrate",

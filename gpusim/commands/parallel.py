@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", default="h200", metavar="NAME|FILE", help="h200 (default), h100, abci, or a cluster file"
     )
     parser.add_argument(
-        "--layers", metavar="FILE", help="times of layers: a CSV, or a recorded training trace; default: those that ship"
+        "--layers",
+        metavar="FILE",
+        help="times of layers: a CSV, or a recorded training trace; default: those that ship",
     )
     parser.add_argument(
         "--scaling",
@@ -52,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     if args.scaling:
         counts = [2**n for n in range(args.ranks.bit_length()) if 2**n <= args.ranks]
         points = [(ranks, args.batch * (ranks if args.scaling == "weak" else 1)) for ranks in counts]
-    found = [(ranks, batch, _projected(oracle, args.strategy, ranks, batch, bool(args.scaling))) for ranks, batch in points]
+    found = [
+        (ranks, batch, _projected(oracle, args.strategy, ranks, batch, bool(args.scaling))) for ranks, batch in points
+    ]
     if args.json:
         print_json(
             {

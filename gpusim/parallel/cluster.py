@@ -30,7 +30,9 @@ class Rate(_Strict):
     gb_per_s: Annotated[float, Field(gt=0, le=1e6, description="bandwidth of one direction, 1e9 bytes a second")]
     source: Annotated[str, Field(min_length=1, description="where they are from")]
     measured: tuple[Annotated[tuple[Positive, Positive], Field(strict=False)], ...] = Field(
-        default=(), strict=False, description="[bytes, us] of a message, ascending; taken instead of the two where given"
+        default=(),
+        strict=False,
+        description="[bytes, us] of a message, ascending; where given, instead of the two",
     )
 
     @property

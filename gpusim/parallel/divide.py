@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpusim.networks.layers import Addition, BatchNormalisation, Concatenation, Convolution, Layer, Linear, Pooling, ReLU
+from gpusim.networks.layers import (
+    Addition,
+    BatchNormalisation,
+    Concatenation,
+    Convolution,
+    Layer,
+    Linear,
+    Pooling,
+    ReLU,
+)
 from gpusim.networks.network import INPUT, Network, Node
 
 WHOLE, FILTER, CHANNEL, ROWS = "whole", "filter", "channel", "rows"  # what a layer is divided into

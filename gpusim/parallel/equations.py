@@ -80,8 +80,8 @@ def send_receive_us(bytes: Sizes, links: Links) -> float:
 def computation_us(divided_us: float, whole_us: float, update_us: float) -> float:
     """T_comp = sum over divided layers of (FW + BW) / p + sum over the others of FW + BW + sum of WU.
 
-    With all layers divided and times that go with the samples this is (B/p) sum (FW + BW) + sum WU, as table III has it;
-    layers that run whole on every rank are the paper's code's [V].
+    With all layers divided and times that go with the samples this is (B/p) sum (FW + BW) + sum WU, as table III has
+    it; layers that run whole on every rank are the paper's code's [V].
 
     Args:
         divided_us: FW + BW of a rank's part of the divided layers.

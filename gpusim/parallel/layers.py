@@ -1,4 +1,4 @@
-"""What the oracle knows of a network's layers: their sizes, from the graph, and their times, from a table or a trace."""
+"""What the oracle knows of layers: their sizes, from the network's graph, and their times, from a table or a trace."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from gpusim.common.errors import InputError, quote
 from gpusim.common.files import decompressed, read_bytes, utf8
 from gpusim.networks.network import Network
 from gpusim.parallel.divide import CHANNEL, FILTER, ROWS, WHOLE
-from gpusim.trace.operations import Convolution as RecordedConvolution
 from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution as RecordedConvolution
 
 MEASURED = Path(__file__).with_name("layers")  # one table a GPU
 COLUMNS = ("network", "layer", "divided", "parts", "batch", "forward_us", "backward_us")
-BESIDE = ("loss", "update")  # rows of a table that are no layers
-SAME_BATCH = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,7 @@ def sizes(network: Network) -> dict[str, Sizes]:
     found = {}
     for node in network.nodes:
         given, made = network.inputs(node), network.shapes[node.name]
-        found[node.name] = Sizes(
-            sum(shape.elements for shape in given), made.elements, node.layer.parameters(given)
-        )
+        found[node.name] = Sizes(sum(shape.elements for shape in given), made.elements, node.layer.parameters(given))
     empty = [name for name, size in found.items() if size.x <= 0 or size.y <= 0]
     if empty or not found:
         place = f"{network.name}: layer {empty[0]}" if empty else network.name
@@ -75,25 +71,33 @@ class LayerTimes:
     def curve(self, layers: Collection[str], divided: str, parts: int) -> Curve:
         """The sum over some layers by batch, of each rank's part.
 
-        Where those parts were not measured: the time of the nearest fewer parts, over how many more there are.
+        Where those parts were not measured: the time of the nearest fewer parts, over how many more there are; of the
+        whole layers, in the end, as the report has it.
 
         Raises:
             InputError: a layer has no time at any batch.
         """
-        fewer = [n for how, n in self._times if how == divided and n <= parts]
-        measured = max(fewer, default=0)
-        tables = self._times[(divided, measured)] if measured else self._times.get((WHOLE, 1), {})
-        share = max(measured, 1) / parts
-        whole = {batch: table for batch, table in tables.items() if all(layer in table for layer in layers)}
-        if not whole:
-            known = {layer for table in tables.values() for layer in table}
+        fewer = sorted((n for how, n in self._times if how == divided and n <= parts), reverse=True)
+        for source in [*((divided, n) for n in fewer), (WHOLE, 1)]:
+            tables = self._times.get(source, {})
+            whole = {batch: table for batch, table in tables.items() if all(layer in table for layer in layers)}
+            if whole:
+                break
+        else:
+            known = {layer for table in self._times.get((WHOLE, 1), {}).values() for layer in table}
             missing = next((layer for layer in layers if layer not in known), next(iter(layers), ""))
             raise InputError(None, f"layer {missing}", "has no times at a batch that all others have", "a row for it")
+        share = source[1] / parts
         batches = sorted(whole)
-        sums = [
-            [share * sum(whole[batch][layer][way] for layer in layers) for batch in batches] for way in (0, 1)
-        ]
+        sums = [[share * sum(whole[batch][layer][way] for layer in layers) for batch in batches] for way in (0, 1)]
         return Curve(batches, sums[0], sums[1])
+
+    def of_whole_layers(self) -> LayerTimes:
+        """Those of layers that are not divided: a part of p takes a p-th of them then."""
+        kept = [(WHOLE, 1, batch, table) for batch, table in self._times.get((WHOLE, 1), {}).items()]
+        return LayerTimes(
+            self.gpu, [(layer, how, 1, batch, *us) for how, _, batch, table in kept for layer, us in table.items()]
+        )
 
     def update_us(self, parameters: int) -> float:
         """Time to update all of a network's parameters; where no table says, 3 x 4 bytes each at 4 TB/s [D]."""
@@ -185,7 +189,9 @@ def _prefixes(name: str) -> Iterable[str]:
 
 
 def _rows(path: str | Path, network: str) -> list[tuple[str, str, int, int, float, float]]:
-    reader = csv.DictReader(io.StringIO(utf8(decompressed(read_bytes(path), path), path)))
+    data = read_bytes(path)
+    text = utf8(decompressed(data, path) if str(path).endswith(".gz") else data, path)
+    reader = csv.DictReader(io.StringIO(text))
     missing = set(COLUMNS) - set(reader.fieldnames or ())
     if missing:
         raise InputError(path, "line 1", f"has no column {quote(min(missing))}", f"columns {','.join(COLUMNS)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import ceil
 
 import numpy as np
@@ -103,7 +104,8 @@ class Oracle:
             InputError: there is no such strategy.
         """
         if strategy not in STRATEGIES:
-            raise InputError(None, "--strategy", f"unknown strategy {quote(strategy)}", expected_one_of(STRATEGIES, strategy))
+            expected = expected_one_of(STRATEGIES, strategy)
+            raise InputError(None, "--strategy", f"unknown strategy {quote(strategy)}", expected)
         if strategy == "pipeline":
             return self._pipeline(ranks, batch)
         width = self._width(strategy, ranks)
@@ -169,9 +171,9 @@ class Oracle:
             cost, gathered = (filter_us, y) if how == FILTER else (channel_us, x)
             return cost(p, B, y, x, links), 2 * B * DELTA * float(gathered.sum()) * (1 + 1 / p)
         if how == ROWS:
-            halos, gathered, touched = self._halos(p)
-            copied = 2 * B * DELTA * (2 * touched / p + sum(gathered) * (1 + 1 / p)) + 2 * W * DELTA
-            return spatial_us(p, B, W, halos, gathered, links), copied
+            halos, last, touched = self._halos(p)
+            copied = 2 * B * DELTA * (2 * touched / p + sum(last) * (1 + 1 / p)) + 2 * W * DELTA
+            return spatial_us(p, B, W, halos, last, links), copied
         return 0.0, 0.0
 
     def _messages(self, how: str) -> tuple[Array, Array]:
@@ -263,8 +265,8 @@ class Oracle:
             raise Impossible(None, "pipeline", f"{p} ranks for {most} segments of layers", f"at most {most}")
         names = [node.name for node in self.network.nodes]
         edges = [0, *where, len(names)]
-        segments = [names[a:b] for a, b in zip(edges, edges[1:], strict=False)]
-        took = [[sum(way) for way in zip(*(self._layer_us(samples)[name] for name in part), strict=True)] for part in segments]
+        segments = [names[a:b] for a, b in pairwise(edges)]
+        took = [_sums(self._layer_us(samples)[name] for name in part) for part in segments]
         parameters = [sum(self.sizes[name].w for name in part) for part in segments]
         update_us = self.times.update_us(self.parameters) * max(parameters) / self.parameters
         held = [
@@ -301,3 +303,9 @@ class Oracle:
     def parameters(self) -> int:
         """W of the whole network."""
         return sum(size.w for size in self.sizes.values())
+
+
+def _sums(times: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Forward and backward of several layers."""
+    forward, backward = zip(*times, strict=True)
+    return sum(forward), sum(backward)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -47,7 +48,7 @@ def called_us(work: Work, repeats: int) -> float:
         work()
         event.record()
     torch.cuda.synchronize()
-    return median(1e3 * a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False))
+    return median(1e3 * float(a.elapsed_time(b)) for a, b in pairwise(events))
 
 
 def _host_us(work: Work) -> float:
@@ -66,9 +67,9 @@ def cleared() -> None:
 
 def held_bytes() -> int:
     """The memory that tensors have now."""
-    return torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
+    return int(torch.cuda.memory_allocated()) if torch.cuda.is_available() else 0
 
 
 def peak_bytes() -> int:
     """The most memory that tensors had since `cleared`."""
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0

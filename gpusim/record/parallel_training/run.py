@@ -12,7 +12,9 @@ import argparse
 import csv
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from gpusim.networks.layers import Convolution, Linear
+from gpusim.networks.layers import Convolution, Linear, Pooling
 from gpusim.networks.network import Network, Node
 from gpusim.networks.zoo import network
 from gpusim.parallel.divide import CHANNEL, FILTER, ROWS, WHOLE, Halo, by_channel, by_filter, by_rows
@@ -112,7 +114,7 @@ def _blocks(device: Any) -> Iterator[Row]:
         group = _group(blocks)
         for size in (2**22, 25 * 2**20, 2**27, 2**29):
             whole = torch.rand(size // 4, device=device)
-            took = replayed_us(lambda whole=whole, group=group: dist.all_reduce(whole, group=group), 4, 9)
+            took = replayed_us(partial(dist.all_reduce, whole, group=group), 4, 9)
             yield blocks, dist.get_world_size(), size, round(_slowest(took, device), 3)
 
 
@@ -169,8 +171,10 @@ def _layers(args: argparse.Namespace, device: Any) -> Iterator[Row]:
 
 def _layer_rows(net: Network, how: str, parts: int, batch: int, device: Any) -> Iterator[Row]:
     """Rows of all layers that are divided so; equal layers are measured once."""
-    halos = by_rows(net, parts) if how == ROWS else {}
-    among = {WHOLE: {n.name for n in net.nodes}, FILTER: by_filter(net), CHANNEL: by_channel(net), ROWS: set(halos)}[how]
+    halos: Mapping[str, Halo] = by_rows(net, parts) if how == ROWS else {}
+    names: dict[str, Iterable[str]] = {FILTER: by_filter(net), CHANNEL: by_channel(net), ROWS: halos}
+    names[WHOLE] = [node.name for node in net.nodes]
+    among = set(names[how])
     model = Model(net, WHOLE, None, device)
     known: dict[object, tuple[float, float]] = {}
     for node in net.nodes:
@@ -188,7 +192,7 @@ def _layer_rows(net: Network, how: str, parts: int, batch: int, device: Any) -> 
 
 
 def _input_shape(
-    net: Network, node: Node, n: int, how: str, parts: int, batch: int, halos: dict[str, Halo]
+    net: Network, node: Node, n: int, how: str, parts: int, batch: int, halos: Mapping[str, Halo]
 ) -> tuple[int, ...]:
     shape = net.inputs(node)[n]
     channels, rows = shape.channels, shape.height
@@ -209,8 +213,8 @@ def _layer_us(
         tensor.detach().clone().requires_grad_() for tensor in _divided(model.parameters[node.name], node, how, parts)
     ]
     layer = node.layer
-    if how == ROWS and isinstance(layer, Convolution) and layer.padding[0]:  # halo rows are in the input already
-        node = Node(node.name, Convolution(layer.out_channels, layer.kernel, layer.stride, (0, layer.padding[1]), layer.bias), node.inputs)
+    if how == ROWS and isinstance(layer, Convolution | Pooling):  # halo rows are in the input already
+        node = replace(node, layer=replace(layer, padding=(0, layer.padding[1])))
 
     def forward() -> Any:
         return model.layer(node, inputs, parameters)
@@ -278,11 +282,11 @@ def _trainings(
         elif strategy == "pipeline":
             places = _cuts(args.out / "layers.csv", net, batch, ranks)
             if places is not None:
-                yield strategy, ranks, lambda places=places: Pipeline(net, batch, MICRO, places, device)
+                yield strategy, ranks, partial(Pipeline, net, batch, MICRO, places, device)
         else:
             for width in _widths(strategy, ranks):
                 if strategy.removeprefix("data+") != "spatial" or by_rows(net, width):
-                    yield strategy, width, lambda s=strategy, w=width: Training(net, s, batch, w, device)
+                    yield strategy, width, partial(Training, net, strategy, batch, width, device)
 
 
 def _widths(strategy: str, ranks: int) -> list[int]:
@@ -294,15 +298,21 @@ def _widths(strategy: str, ranks: int) -> list[int]:
 
 def _overlapped(net: Network, batch: int, device: Any) -> Iterator[tuple[str, int, Callable[[], Any]]]:
     """Data parallelism with overlap: as NCCL has it, at a higher priority, and with few to many thread blocks."""
-    yield "overlapped", 1, lambda: Overlapped(net, batch, device, None)
+    yield "overlapped", 1, partial(Overlapped, net, batch, device, None)
     if device.type == "cuda":
-        yield "overlapped:priority", 1, lambda: Overlapped(net, batch, device, _group(high_priority=True))
+        yield "overlapped:priority", 1, partial(_overlapped_by, net, batch, device, None, True)
         if batch == sorted(_usual(net.name))[-2]:
             for blocks in CHANNELS:
-                yield f"overlapped:blocks={blocks}", 1, lambda n=blocks: Overlapped(net, batch, device, _group(n))
+                yield f"overlapped:blocks={blocks}", 1, partial(_overlapped_by, net, batch, device, blocks)
 
 
-def _group(blocks: int | None = None, high_priority: bool = False) -> Any:
+def _overlapped_by(
+    net: Network, batch: int, device: Any, blocks: int | None, high_priority: bool = False
+) -> Overlapped:
+    return Overlapped(net, batch, device, _group(blocks, high_priority))
+
+
+def _group(blocks: int | None, high_priority: bool = False) -> Any:
     options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=high_priority)
     if blocks is not None:
         options.config.min_ctas = options.config.max_ctas = blocks
@@ -390,9 +400,7 @@ def _alone(net: Network, batch: int, device: Any) -> dict[str, list[Any]]:
     model = Model(net, WHOLE, None, device)
     samples, labels = data(net, batch, device)
     F.cross_entropy(model.forward(samples), labels).backward()
-    return {
-        name: [(leaf - RATE * leaf.grad).detach() for leaf in leaves] for name, leaves in model.parameters.items()
-    }
+    return {name: [(leaf - RATE * leaf.grad).detach() for leaf in leaves] for name, leaves in model.parameters.items()}
 
 
 def _mine(whole: Any, mine: Any, training: Any) -> Any:
@@ -400,4 +408,3 @@ def _mine(whole: Any, mine: Any, training: Any) -> Any:
         return whole
     dim = next(d for d in range(whole.dim()) if whole.shape[d] != mine.shape[d])
     return whole.chunk(whole.shape[dim] // mine.shape[dim], dim)[dist.get_rank(training.groups[0])]
-
