@@ -93,6 +93,9 @@ class Oracle:
         self._curves: dict[tuple[str, int], tuple[Curve | None, Curve | None]] = {}
         self._balancers: dict[float, Callable[[int], list[int] | None]] = {}
         self._rows: dict[int, dict[str, Halo]] = {}
+        self._names: dict[tuple[str, int], frozenset[str]] = {}
+        self._elements: dict[tuple[str, int], tuple[float, float]] = {}
+        self._divisible: dict[str, list[tuple[str, int]]] = {}
         self._exchanged: dict[str, tuple[Array, Array]] = {}
         self._each: dict[float, dict[str, tuple[float, float]]] = {}
 
@@ -140,19 +143,15 @@ class Oracle:
     def _divided(self, strategy: str, ranks: int, width: int, batch: int, samples: int) -> Projection:
         how = {"filter": FILTER, "channel": CHANNEL, "spatial": ROWS}.get(strategy.removeprefix("data+"), WHOLE)
         self._require_divisible(strategy, how, width)
-        named = self._named(how, width)
         divided, whole = self._pair(how, width)
         divided_us = sum(divided.at(samples)) if divided else 0.0
         whole_us = sum(whole.at(samples)) if whole else 0.0
-        W = sum(self.sizes[name].w for name in named)
+        W, elements = self._sums(how, width)
         local = self.parameters - W + (W / width if how in (FILTER, CHANNEL) else W)
         update_us = self.times.update_us(self.parameters) * local / self.parameters
         within_us, copied = self._within(how, width, samples, W)
         across_us = data_us(ranks // width, local, self.cluster.links(ranks))
         copied += 2 * local * DELTA * (ranks > width)
-        activations = samples * sum(
-            (size.x + size.y) / (width if how == ROWS and name in named else 1) for name, size in self.sizes.items()
-        )
         return Projection(
             strategy,
             ranks,
@@ -160,7 +159,7 @@ class Oracle:
             batch,
             computation_us(divided_us, whole_us, update_us) + copied * self.us_per_byte,
             within_us + across_us,
-            memory_bytes(activations, local, self.gamma),
+            memory_bytes(samples * elements, local, self.gamma),
         )
 
     def _within(self, how: str, p: int, B: float, W: float) -> tuple[float, float]:
@@ -201,16 +200,30 @@ class Oracle:
         read |= {self.network.nodes[-1].name} & set(halos)
         return sent, [self.sizes[name].y for name in sorted(read)], touched
 
+    def _sums(self, how: str, width: int) -> tuple[float, float]:
+        """Parameters of the divided layers, and elements of a sample's inputs and outputs that a rank has."""
+        if (how, width) not in self._elements:
+            named = self._named(how, width)
+            held = sum(
+                (size.x + size.y) / (width if how == ROWS and name in named else 1) for name, size in self.sizes.items()
+            )
+            self._elements[(how, width)] = (sum(self.sizes[name].w for name in named), held)
+        return self._elements[(how, width)]
+
     def _named(self, how: str, width: int) -> frozenset[str]:
         """Layers that are divided."""
-        match how:
-            case "filter":
-                return by_filter(self.network)
-            case "channel":
-                return by_channel(self.network)
-            case "rows":
-                return frozenset(self._named_rows(width))
-        return frozenset()
+        key = (how, width if how == ROWS else 0)
+        if key not in self._names:
+            match how:
+                case "filter":
+                    self._names[key] = by_filter(self.network)
+                case "channel":
+                    self._names[key] = by_channel(self.network)
+                case "rows":
+                    self._names[key] = frozenset(self._named_rows(width))
+                case _:
+                    self._names[key] = frozenset()
+        return self._names[key]
 
     def _named_rows(self, width: int) -> dict[str, Halo]:
         if width not in self._rows:
@@ -236,13 +249,18 @@ class Oracle:
             (shape, *_) = self.network.inputs(self.network.nodes[0])
             problem = f"{width} ranks cannot divide the {shape.height} rows of layer {self.network.nodes[0].name}"
             raise Impossible(None, strategy, problem, "ranks that divide its rows in and out")
-        for node in self.network.nodes if how in (FILTER, CHANNEL) else ():
-            if node.name in self._named(how, width):
-                count = self._count(node, how)
-                if count % width:
-                    what = "filters" if how == FILTER else "channels"
-                    problem = f"{width} ranks cannot divide the {count} {what} of layer {node.name}"
-                    raise Impossible(None, strategy, problem, f"a number that divides them, at most {count}")
+        for name, count in self._counts(how) if how in (FILTER, CHANNEL) else ():
+            if count % width:
+                what = "filters" if how == FILTER else "channels"
+                problem = f"{width} ranks cannot divide the {count} {what} of layer {name}"
+                raise Impossible(None, strategy, problem, f"a number that divides them, at most {count}")
+
+    def _counts(self, how: str) -> list[tuple[str, int]]:
+        """Filters or channels of the divided layers."""
+        if how not in self._divisible:
+            nodes = [node for node in self.network.nodes if node.name in self._named(how, 0)]
+            self._divisible[how] = [(node.name, self._count(node, how)) for node in nodes]
+        return self._divisible[how]
 
     def _count(self, node: Node, how: str) -> int:
         given = self.network.inputs(node)[0]
@@ -261,12 +279,12 @@ class Oracle:
         samples = batch / S
         where = self._balancer(samples)(p)
         if where is None:
-            most = len(cuts(self.network)) + 1
+            most = len(self._cuts) + 1
             raise Impossible(None, "pipeline", f"{p} ranks for {most} segments of layers", f"at most {most}")
         names = [node.name for node in self.network.nodes]
         edges = [0, *where, len(names)]
         segments = [names[a:b] for a, b in pairwise(edges)]
-        took = [_sums(self._layer_us(samples)[name] for name in part) for part in segments]
+        took = [_ways(self._layer_us(samples)[name] for name in part) for part in segments]
         parameters = [sum(self.sizes[name].w for name in part) for part in segments]
         update_us = self.times.update_us(self.parameters) * max(parameters) / self.parameters
         held = [
@@ -296,8 +314,12 @@ class Oracle:
     def _balancer(self, samples: float) -> Callable[[int], list[int] | None]:
         if samples not in self._balancers:
             costs = [sum(self._layer_us(samples)[node.name]) for node in self.network.nodes]
-            self._balancers[samples] = balancer(costs, cuts(self.network))
+            self._balancers[samples] = balancer(costs, self._cuts)
         return self._balancers[samples]
+
+    @cached_property
+    def _cuts(self) -> list[int]:
+        return cuts(self.network)
 
     @cached_property
     def parameters(self) -> int:
@@ -305,7 +327,7 @@ class Oracle:
         return sum(size.w for size in self.sizes.values())
 
 
-def _sums(times: Iterable[tuple[float, float]]) -> tuple[float, float]:
+def _ways(times: Iterable[tuple[float, float]]) -> tuple[float, float]:
     """Forward and backward of several layers."""
     forward, backward = zip(*times, strict=True)
     return sum(forward), sum(backward)
