@@ -1,4 +1,4 @@
-"""Put into documents what the commands print that they quote: `python docs/refresh.py FILE…` (default: all of them).
+"""Put into documents what the commands print and draw that they quote: `python docs/refresh.py FILE…` (default: all).
 
 A document marks such a place with a comment and a block, which this rewrites:
 
@@ -6,6 +6,11 @@ A document marks such a place with a comment and a block, which this rewrites:
     ```text
     …
     ```
+
+or with a picture that the command draws:
+
+    <!-- gpusim plot stalls traces/inception_3a.json.gz -o docs/pictures/stalls.png -->
+    ![…](pictures/stalls.png)
 """
 
 from __future__ import annotations
@@ -18,8 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "experiments/README.md")
+DOCUMENTS = ("README.md", "experiments/README.md", "docs/pictures.md")
 PLACE = re.compile(r"(<!-- gpusim (?P<arguments>[^\n]*?) -->\n+```text\n).*?(```)", re.DOTALL)
+PICTURE = re.compile(
+    r"<!-- gpusim (?P<arguments>plot [^\n]*? -o (?P<file>[^\n ]+)) -->\n+!\[[^\n]*\]\((?P<link>[^\n]+)\)"
+)
 
 
 def refreshed(text: str) -> str:
@@ -37,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Rewrites the documents."""
     for name in (sys.argv[1:] if argv is None else argv) or DOCUMENTS:
         path = ROOT / name
-        path.write_text(refreshed(path.read_text(encoding="utf-8")), encoding="utf-8")
+        text = refreshed(path.read_text(encoding="utf-8"))
+        path.write_text(text, encoding="utf-8")
+        for picture in PICTURE.finditer(text):
+            printed(picture["arguments"])
     return 0
 
 

@@ -1,7 +1,7 @@
-"""Make the shipped traces: `python experiments/make_traces.py DATASET --out traces`.
+"""Make the shipped traces: `python experiments/make_traces.py DATASET… --out traces`.
 
-DATASET is a folder as `gpusim validate` reads, such as experiments/h200_validation/data. The same dataset gives the
-same traces. What each trace is: traces/README.md.
+Each DATASET is a folder as `gpusim validate` reads, such as experiments/h200_validation/data and the folder small in it:
+the traces that can be made of it are. The same dataset gives the same traces. What each trace is: traces/README.md.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ INCEPTION_BRANCHES = {
     "5x5": ("5x5_reduce", "5x5"),
     "pool_proj": ("pool_proj",),
 }
+SMALL_INCEPTIONS = ("3a", "3b", "4a", "4c", "4e", "5a", "5b")  # recorded at batch 16, too
 RESNET_BLOCKS = ("2a", "3a", "4a", "5a")
 RESNET_BRANCHES = {"main": ("reduce", "3x3", "expand"), "shortcut": ("shortcut",)}
 TRUNK = ("conv1.7x7", "conv2.1x1", "conv2.3x3")
@@ -185,7 +186,12 @@ def module_trace(
         name=f"{title}_{module}",
         device=DEVICE,
         notes=MODULE_NOTES.format(
-            source=SOURCE, batch=batch, network=network, module=module, fastest=FASTEST, counters=COUNTERS
+            source=SOURCE,
+            batch=batch,
+            network=network.removesuffix("16"),
+            module=module,
+            fastest=FASTEST,
+            counters=COUNTERS,
         ),
         streams=tuple(
             Stream(
@@ -399,6 +405,22 @@ def spaa20_trace(recorded: Recorded) -> Trace:
 
 def all_traces(recorded: Recorded) -> Iterator[tuple[str, Trace]]:
     """File names and traces."""
+    if any(layer.startswith("googlenet16/") for layer in recorded.calls):
+        yield from small_traces(recorded)
+    else:
+        yield from large_traces(recorded)
+
+
+def small_traces(recorded: Recorded) -> Iterator[tuple[str, Trace]]:
+    """Inception modules at batch 16."""
+    for module in SMALL_INCEPTIONS:
+        trace = module_trace(recorded, "googlenet16", "inception", module, INCEPTION_BRANCHES)
+        trace = trace.model_copy(update={"name": f"{trace.name}_b16"})
+        yield f"{trace.name}.json.gz", trace
+
+
+def large_traces(recorded: Recorded) -> Iterator[tuple[str, Trace]]:
+    """Modules at batch 128 and 64, whole GoogLeNet's convolutions, and the pair of the paper's table."""
     for module in INCEPTIONS:
         trace = module_trace(recorded, "googlenet", "inception", module, INCEPTION_BRANCHES)
         yield f"{trace.name}.json.gz", trace
@@ -413,11 +435,11 @@ def all_traces(recorded: Recorded) -> Iterator[tuple[str, Trace]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write every trace; returns the exit code."""
     parser = argparse.ArgumentParser(description="Make the shipped traces from a recorded dataset.")
-    parser.add_argument("dataset", type=Path, help="folder with convolutions.csv and kernels.csv.gz")
+    parser.add_argument("dataset", type=Path, nargs="+", help="folder with convolutions.csv and kernels.csv.gz")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the traces to")
     options = parser.parse_args(arguments)
     try:
-        traces = list(all_traces(read_dataset(options.dataset)))
+        traces = [made for folder in options.dataset for made in all_traces(read_dataset(folder))]
         options.out.mkdir(parents=True, exist_ok=True)
         for name, trace in traces:
             trace.save(options.out / name)

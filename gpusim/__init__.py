@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpusim.common.errors import InputError as InputError
     from gpusim.hardware.gpu import GPU as GPU
     from gpusim.hardware.gpu import load_gpu as load_gpu
+    from gpusim.io.viewer import save_timeline as save_timeline
     from gpusim.model.occupancy import occupancy as occupancy
     from gpusim.studies.replay import replay as replay
     from gpusim.trace.file import load_trace as load_trace
@@ -33,9 +34,10 @@ _HOME = {
     "load_trace": "gpusim.trace.file",
     "occupancy": "gpusim.model.occupancy",
     "replay": "gpusim.studies.replay",
+    "save_timeline": "gpusim.io.viewer",
 }
 
-__all__ = ["GPU", "InputError", "Trace", "load_gpu", "load_trace", "occupancy", "replay"]
+__all__ = ["GPU", "InputError", "Trace", "load_gpu", "load_trace", "occupancy", "replay", "save_timeline"]
 
 
 def __getattr__(name: str) -> Any:

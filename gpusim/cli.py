@@ -31,6 +31,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("replay", "gpusim.commands.replay", "replay a trace under policies and compare them"),
+    Command("report", "gpusim.commands.report", "a page that compares policies, to open in a browser"),
     Command(
         "occupancy", "gpusim.commands.occupancy", "how many blocks of a kernel fit on one SM, and what stops the next"
     ),
@@ -40,9 +41,12 @@ COMMANDS = (
     Command("validate", "gpusim.commands.validate", "predict what a real GPU did, and print the error"),
     Command("import", "gpusim.commands.import_", "make a trace of a profile: ncu, PyTorch, nsys, nvprof"),
     Command("trace", "gpusim.commands.trace", "what is in a trace; select, merge, convert and check traces"),
+    Command("select", "gpusim.commands.select", "choose algorithms, streams and SMs within a limit of memory"),
+    Command("pairs", "gpusim.commands.pairs", "convolutions and algorithms that complement one another"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
     Command("parallel", "gpusim.commands.parallel", "what training a network on many GPUs costs, by strategy"),
     Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
+    Command("plot", "gpusim.commands.plot", "draw a trace, its replays, or measurements beside predictions"),
     Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),
     Command("completion", "gpusim.commands.completion", "a script that completes commands in bash, zsh or fish"),
 )

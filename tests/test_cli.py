@@ -18,7 +18,7 @@ from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
 from gpusim.common import tables
 from gpusim.common.errors import InputError
-from gpusim.common.tables import Column, number, plain_table, shortened
+from gpusim.common.tables import Column, number, plain_table, short_name, shortened
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.policies.registry import policies, policy_from
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
@@ -77,6 +77,17 @@ def test_help_imports_nothing_heavy(argv: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("usage: gpusim")
     assert done.stderr.strip() == "[]"
+
+
+def test_a_replay_of_streams_imports_only_what_reads_and_replays_a_trace() -> None:
+    trace = str(REPOSITORY / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz")
+    program = (
+        "import sys\nfrom gpusim.cli import main\n"
+        f"assert main(['replay', {trace!r}, '--policy', 'leftover']) == 0\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "['pydantic', 'simpy']"
 
 
 def test_help_lists_every_command(capsys: Capture) -> None:
@@ -403,7 +414,7 @@ def test_out_writes_the_same_bytes_again(tmp_path: Path, capsys: Capture) -> Non
     for name in ("one", "two"):
         argv = ["replay", TABLE_1, "--policy", "leftover", "--policy", "serial", "--out", str(tmp_path / name)]
         assert cli.main(argv) == 0
-    files = ["gantt.png", "kernels.csv", "occupancy.png", "streams.csv", "usage.csv"]
+    files = ["gantt.png", "kernels.csv", "streams.csv", "usage.csv", "usage.png"]
     wanted = sorted(["results.json", *(f"{policy}/{file}" for policy in ("leftover", "serial") for file in files)])
     for name in ("one", "two"):
         root = tmp_path / name
@@ -433,7 +444,7 @@ def test_out_holds_everything(tmp_path: Path, capsys: Capture) -> None:
     kernels = (tmp_path / "out" / "leftover" / "kernels.csv").read_text().splitlines()
     assert kernels[0].startswith("stream,operation,request,kernel,") and len(kernels) == 3
     usage = (tmp_path / "out" / "leftover" / "usage.csv").read_text().splitlines()
-    assert usage[0] == "sm,start_us,end_us,registers,shared_memory,threads,block_slots,issue_slots,dram"
+    assert usage[0] == "sm,start_us,end_us,registers,shared_memory,threads,block_slots,issue_slots,dram,l2"
     rows = [line.split(",") for line in usage[1:]]
     assert len(rows) % 16 == 0 and {row[0] for row in rows} == {"device", *map(str, range(15))}
     assert all(0.0 <= float(share) <= 1.0 + 1e-6 for row in rows for share in row[3:7])
@@ -688,10 +699,11 @@ def test_numbers_and_short_texts() -> None:
         ("void (anonymous namespace)::elementwise(int)", "elementwise"),
         ("implicit_convolve_sgemm", "implicit_convolve_sgemm"),
         ("Kernel2", "Kernel2"),
+        ("<unnamed>(int)", "<unnamed>(int)"),
     ],
 )
 def test_short_names(name: str, short: str) -> None:
-    assert report.short_name(name) == short
+    assert short_name(name) == short
 
 
 def test_errors_name_the_option_for_a_gpu() -> None:

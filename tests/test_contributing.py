@@ -63,7 +63,7 @@ def test_files_that_it_names_exist() -> None:
 # ---- an operation
 
 
-def operation(id: str, kind: str = "collective") -> dict[str, object]:
+def operation(id: str, kind: str = "reading") -> dict[str, object]:
     return {"id": id, "kind": kind, "bytes": 1024, "duration_us": 20.0}
 
 
@@ -88,27 +88,27 @@ save_figure(gantt(result), sys.argv[2])
 
 
 def test_a_kind_of_operation_is_one_class(tmp_path: Path) -> None:
-    """Two collectives of 20 us at once: the links carry one after the other; both are in rows and picture."""
-    package = changed("collective", tmp_path / "copy")
-    trace = hand_typed(tmp_path / "two.json", operation("all_reduce"), operation("all_gather"))
+    """Two readings of 20 us at once: the disk serves one after the other; both are in rows and picture."""
+    package = changed("reading", tmp_path / "copy")
+    trace = hand_typed(tmp_path / "two.json", operation("images"), operation("labels"))
     picture = tmp_path / "gantt.png"
     rows = python(package, "-c", USE, str(trace), str(picture)).splitlines()
     assert rows == [
-        "s0 all_reduce collective 0.0 20.0",
-        "s1 all_gather collective 0.0 40.0",
-        "40.0 ['all_reduce', 'all_gather'] never validated: operations of kind collective",
+        "s0 images reading 0.0 20.0",
+        "s1 labels reading 0.0 40.0",
+        "40.0 ['images', 'labels'] never validated: operations of kind reading",
     ]
     assert picture.stat().st_size > 0
 
 
 def test_a_new_kind_is_in_the_schema_and_in_errors(tmp_path: Path) -> None:
-    package = changed("collective", tmp_path / "copy")
+    package = changed("reading", tmp_path / "copy")
     schema = json.loads(python(package, "-m", "gpusim", "schema", "trace"))
-    assert "Collective" in schema["$defs"]
+    assert "Reading" in schema["$defs"]
     wrong = hand_typed(tmp_path / "wrong.json", operation("x", "broadcast"))
     line = python(package, "-m", "gpusim", "replay", str(wrong), status=2)
-    assert "one of kernel, convolution, copy, host, collective" in line
-    lacking = hand_typed(tmp_path / "lacking.json", {"id": "x", "kind": "collective", "bytes": 1})
+    assert "one of kernel, convolution, copy, host, collective, reading" in line
+    lacking = hand_typed(tmp_path / "lacking.json", {"id": "x", "kind": "reading", "bytes": 1})
     line = python(package, "-m", "gpusim", "replay", str(lacking), status=2)
     assert "streams[0].operations[0].duration_us: missing; expected recorded duration, alone (us)" in line
 

@@ -439,11 +439,11 @@ def test_usage_is_what_residents_hold(core: ModuleType) -> None:
     line(array, 0)
     assert ends(array) == [(0, 4.0)]
     width, flat = array.usage()
-    uses = [[flat[(sm * 128 + b) * 6 + i] for i in range(6)] for sm in range(2) for b in range(128)]
-    busy = [[width * x for x in (50, 100, 16, 1, 0.125, 0.25)]] * 4
+    uses = [[flat[(sm * 128 + b) * 7 + i] for i in range(7)] for sm in range(2) for b in range(128)]
+    busy = [[width * x for x in (50, 100, 16, 1, 0.125, 0.25, 0.0)]] * 4
     assert width == 1.0
-    assert uses[:5] == [*busy, [0.0] * 6]
-    assert uses[128:133] == [*busy[:2], *[[0.0] * 6] * 3]
+    assert uses[:5] == [*busy, [0.0] * 7]
+    assert uses[128:133] == [*busy[:2], *[[0.0] * 7] * 3]
 
 
 def test_usage_folds_and_keeps_its_sum(core: ModuleType) -> None:
@@ -453,7 +453,7 @@ def test_usage_folds_and_keeps_its_sum(core: ModuleType) -> None:
     assert ends(array) == [(0, pytest.approx(3000.0))]
     width, flat = array.usage()
     assert width == 32.0
-    assert sum(flat[3::6]) == pytest.approx(5000.0)
+    assert sum(flat[3::7]) == pytest.approx(5000.0)
 
 
 def test_short_blocks_end_late_in_a_long_replay(core: ModuleType) -> None:

@@ -265,3 +265,35 @@ def test_any_outcome_file_may_be_missing(name: str, folder: Path) -> None:
     dataset = Dataset(folder, load_gpu("h200"))
     assert name not in dataset.outcomes
     assert {(row.experiment) for row in conditions(dataset)}
+
+
+def _unprofiled(folder: Path, op: str, bound: str) -> None:
+    """Takes the kernels of an op away."""
+    sample.edit(folder / "convolutions.csv", lambda row: row.update(gpu_bound=bound) if row["op"] == op else None)
+    rows = [row for row in sample.read(folder / "kernels.csv.gz") if row["op"] != op]
+    sample.write(folder / "kernels.csv.gz", rows)
+
+
+def test_a_call_that_was_timed_and_not_profiled_is_no_fault_where_nothing_needs_it(folder: Path) -> None:
+    """As `gpusim record --algorithms fastest` writes it."""
+    (folder / "residency_curve.csv").unlink()
+    _unprofiled(folder, sample.RESIDENCY, "False")
+    dataset = Dataset(folder, load_gpu("h200"))
+    assert conditions(dataset)
+    with pytest.raises(InputError, match=f"{sample.RESIDENCY}: has no kernels"):
+        dataset.op(sample.RESIDENCY)
+
+
+@pytest.mark.parametrize("bound", ["True", "False"])
+def test_an_outcome_of_a_call_without_kernels_is_refused(bound: str, folder: Path) -> None:
+    _unprofiled(folder, sample.RESIDENCY, bound)
+    with pytest.raises(InputError, match=r"kernels\.csv\.gz: .*has no kernels"):
+        Dataset(folder, load_gpu("h200"))
+
+
+def test_what_was_recorded_with_outcomes_is_read() -> None:
+    recorded = sample.RECORDED.parents[1] / "recordings" / "googlenet_b16"
+    dataset = Dataset(recorded, load_gpu("h200"))
+    assert {"sm_curve.csv", "residency_curve.csv", "pairs.csv", "modules.csv"} == dataset.outcomes.keys()
+    kinds = {condition.experiment for condition in conditions(dataset)}
+    assert {"modules_serial", "modules_streams", "green", "residency_curve"} <= kinds

@@ -19,6 +19,7 @@ from gpusim.results.error_band import (
     error_band,
     experiment_of,
     kind_of,
+    measured_errors,
     model_identity,
     streams_at_once,
     streams_on_an_sm,
@@ -66,7 +67,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, objec
             "mixed on an SM": ["FP32"],
         },
     }
-    path.write_text(json.dumps({"h200": content}))
+    path.write_text(json.dumps({"h200": {"h200": content}}))
     monkeypatch.setattr(module, "VALIDATED", path)
     return content
 
@@ -196,9 +197,51 @@ def test_calls_outside_what_was_measured(measured: dict[str, object]) -> None:
 
 def test_another_model_was_not_validated(measured: dict[str, object]) -> None:
     measured["model"] = "another"
-    module.VALIDATED.write_text(json.dumps({"h200": measured}))
+    module.VALIDATED.write_text(json.dumps({"h200": {"h200": measured}}))
     assert said(twins(2), "leftover") == STALE
     assert said(twins(2), "mig") == "never validated: memory slices"
+
+
+# ---- two GPUs
+
+
+def test_an_error_belongs_to_a_pair_of_gpus(measured: dict[str, object]) -> None:
+    """Measured from h200 to h100-sxm: the other way round, each by itself and any other GPU have none."""
+    h100 = load_gpu("h100-sxm")
+    moved = {**measured, "model": model_identity(h100, h200())}
+    module.VALIDATED.write_text(json.dumps({"h100-sxm": {"h200": moved}}))
+    assert said(twins(2), "leftover", h100) == "streams"
+    assert said(twins(2), "leftover") == "never validated: nothing measured on h200"
+    assert said(twins(2, device="h100-sxm"), "leftover", h100) == "never validated: recorded on h100-sxm"
+    assert said(twins(2, device="a100-40"), "leftover", h100) == "never validated: recorded on a100-40"
+    assert said(twins(2), "leftover", load_gpu("h100-pcie")) == "never validated: nothing measured on h100-pcie"
+    for changed in (replace(h200(), l2_bytes=h200().l2_bytes // 2), replace(h200(), name="mine")):
+        found = error_band(replay(twins(2), h100, "leftover", recorded_on=changed), twins(2), h100, changed)
+        assert found.reason == f"never validated: recorded on {changed.name}"
+
+
+def test_the_model_of_a_pair_is_of_both_gpus(measured: dict[str, object]) -> None:
+    """An error that was found with other constants of either GPU, or for the GPU by itself, is none of the pair's."""
+    h100 = load_gpu("h100-sxm")
+    other = replace(h200(), l2_bytes=1)
+    identities = [model_identity(*pair) for pair in ((h100, h200()), (h100, other), (h100,), (h200(), h100))]
+    assert len(set(identities)) == 4 and model_identity(h100, h100) == model_identity(h100)
+    for identity in identities[1:]:
+        module.VALIDATED.write_text(json.dumps({"h100-sxm": {"h200": {**measured, "model": identity}}}))
+        assert said(twins(2), "leftover", h100) == STALE
+
+
+def test_a_pair_that_was_measured_is_not_called_unvalidated(measured: dict[str, object]) -> None:
+    module.VALIDATED.write_text(json.dumps({"h100-sxm": {"h200": measured}}))
+    notes = {gpu: replay(twins(2), load_gpu(gpu), "serial").notes for gpu in ("h100-sxm", "h100-pcie")}
+    assert notes["h100-sxm"] == ("recorded on h200, replayed on h100-sxm",)
+    assert notes["h100-pcie"] == ("recorded on h200, replayed on h100-pcie: not validated",)
+
+
+def test_errors_of_a_policy_name_the_pair(measured: dict[str, object]) -> None:
+    moved = {**measured, "model": model_identity(load_gpu("h100-sxm"), h200())}
+    module.VALIDATED.write_text(json.dumps({"h200": {"h200": measured}, "h100-sxm": {"h200": moved}}))
+    assert measured_errors("streams") == {"h200": (2.0, 2.0), "h100-sxm from h200": (2.0, 2.0)}
 
 
 # ---- what is written
@@ -224,7 +267,7 @@ def test_bands_by_hand() -> None:
 def test_tf32_is_told_apart(measured: dict[str, object]) -> None:
     assert isinstance(measured["bands"], list)
     measured["bands"].append({**measured["bands"][1], "tf32": True, "mape_percent": 9.0})
-    module.VALIDATED.write_text(json.dumps({"h200": measured}))
+    module.VALIDATED.write_text(json.dumps({"h200": {"h200": measured}}))
     assert fp32().mix is not None
     tf32 = fp32().model_copy(update={"mix": fp32().mix.model_copy(update={"tensor_cycles": 1e9})})
     for launch, expected in ((fp32(), 2.0), (tf32, 9.0)):

@@ -88,6 +88,6 @@ def test_a_second_run_fits_nothing(
     def refuse(*_: object) -> None:
         raise AssertionError("fitted again")
 
-    monkeypatch.setattr(kernels, "anchored", refuse)
+    monkeypatch.setattr(kernels, "fitted", refuse)
     assert main(command) == 0
     assert capsys.readouterr().out == first

@@ -44,7 +44,7 @@ def made(makespan_us: float, sms: int, *held: Held, dispatched: dict[str, float]
         (at, ([sm for sm, *_ in rows[n]], [1] * len(rows[n]), [s for _, s, _ in rows[n]], [e for *_, e in rows[n]]))
         for at, n in enumerate(names)
     ]
-    usage = Usage(makespan_us, (((0.0,) * 6,),) * sms)
+    usage = Usage(makespan_us, (((0.0,) * 7,),) * sms)
     return Result("t", "g", "p", makespan_us, tuple(runs), (), (), (), Placements(spans), usage)  # type: ignore[arg-type]
 
 

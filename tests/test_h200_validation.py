@@ -45,10 +45,13 @@ def test_documents_hold_the_tables(study: dict[str, ModuleType]) -> None:
 
 def test_what_replays_quote_is_of_these_sources_and_data(study: dict[str, ModuleType]) -> None:
     """Which other sources predict is another model: nobody knows yet how wrong it is."""
-    quoted = json.loads(VALIDATED.read_text(encoding="utf-8"))
-    assert set(quoted) == {"h200"}
-    now = {"model": model_identity(load_gpu("h200")), "data": study["variants"].data_digest(study["variants"].DATASETS)}
-    assert {name: quoted["h200"][name] for name in now} == now, f"sources or data changed: run `{COMMAND}`"
+    quoted, variants = json.loads(VALIDATED.read_text(encoding="utf-8")), study["variants"]
+    pairs = {(gpu, source) for gpu, by_recording in quoted.items() for source in by_recording}
+    assert pairs == set(variants.QUOTED), f"run `{COMMAND}`"
+    for (gpu, source), cases in variants.QUOTED.items():
+        now = {"model": model_identity(load_gpu(gpu), load_gpu(source)), "data": variants.data_digest(cases)}
+        known = {name: quoted[gpu][source][name] for name in now}
+        assert known == now, f"sources or data changed: run `{COMMAND}`"
 
 
 def test_a_patch_of_nothing_is_refused(study: dict[str, ModuleType]) -> None:

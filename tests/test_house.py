@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "gpusim"
 FOLDERS = (  # each imports only from itself and those after it
     "commands",
     "sweep",
+    "choose",
     "studies",
     "record",
     "parallel",

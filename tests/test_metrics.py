@@ -106,8 +106,8 @@ def test_geometric_mean() -> None:
 
 def test_utilisation_is_the_mean_over_sms_and_makespan() -> None:
     """Two SMs, two bins of 5 us, makespan 8 us: shares of a bin are of its 5 us, so the mean is sum x 5 / (2 x 8)."""
-    full, idle = (1.0,) * 6, (0.0,) * 6
-    part = (0.5, 0.25, 0.0, 0.0, 0.0, 0.6)
+    full, idle = (1.0,) * 7, (0.0,) * 7
+    part = (0.5, 0.25, 0.0, 0.0, 0.0, 0.6, 0.0)
     run = result((stream("a", end_us=8.0, solo_us=8.0),), usage=Usage(5.0, ((full, part), (full, idle))))
     found = utilisation(run)
     assert tuple(found) == USES
@@ -120,9 +120,9 @@ def test_utilisation_is_the_mean_over_sms_and_makespan() -> None:
 
 def test_nothing_used_without_time() -> None:
     assert utilisation(result(())) == dict.fromkeys(USES, 0.0)
-    short = result((stream("a", end_us=1e-4, solo_us=1e-4),), usage=Usage(1e-4, (((1.0,) * 6,),)))
+    short = result((stream("a", end_us=1e-4, solo_us=1e-4),), usage=Usage(1e-4, (((1.0,) * 7,),)))
     assert utilisation(short) == dict.fromkeys(USES, 1.0)
-    assert utilisation(result((), usage=Usage(1.0, (((1.0,) * 6,),)))) == dict.fromkeys(USES, 0.0)
+    assert utilisation(result((), usage=Usage(1.0, (((1.0,) * 7,),)))) == dict.fromkeys(USES, 0.0)
 
 
 def test_latencies_of_streams_with_arrivals() -> None:

@@ -30,8 +30,10 @@ from gpusim.results.plots import (
     sms_over_time,
     stream_colour,
     streams_over_time,
+    usage,
     use_of_sms,
     use_over_time,
+    warps_held,
 )
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, Placement, StreamRun, Usage
@@ -53,7 +55,7 @@ def made(runs: list[KernelRun], placements: list[Placement], sms: int = 2, makes
         request_runs=(),
         stream_runs=tuple(StreamRun(stream, 0, 0.0, 0.0, makespan_us, makespan_us) for stream in streams),
         placements=tuple(placements),
-        usage=Usage(5.0, (((0.5,) * 6, (1.0,) * 6),) * sms),
+        usage=Usage(5.0, (((0.5,) * 7, (1.0,) * 7),) * sms),
     )
 
 
@@ -104,11 +106,11 @@ def test_an_operation_without_kernels_is_named_in_its_bar() -> None:
     assert labels == [("a", 2.5, True), ("b", 6.25, True), ("up", 7.0, False)]
 
 
-BOTH = pytest.mark.parametrize("draw", [gantt, occupancy], ids=["gantt", "occupancy"])
+EACH = pytest.mark.parametrize("draw", [gantt, occupancy, usage])
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("ending", list(FORMATS))
 def test_the_same_bytes_whatever_the_users_settings(
     draw: Callable[[Result], Figure], ending: str, tmp_path: Path
@@ -123,7 +125,7 @@ def test_the_same_bytes_whatever_the_users_settings(
         assert what not in content  # no software, no date
 
 
-@BOTH
+@EACH
 def test_the_same_bytes_from_another_process(draw: Callable[[Result], Figure], tmp_path: Path) -> None:
     """Ids of an SVG's parts are hashes: neither they nor the order of a set may depend on the process."""
     program = (
@@ -180,7 +182,7 @@ def test_few_streams_can_be_told_apart_in_grey() -> None:
     assert min(after - before for before, after in pairwise(greys)) > 20.0
 
 
-@BOTH
+@EACH
 def test_a_result_without_anything_is_drawn(draw: Callable[[Result], Figure], tmp_path: Path) -> None:
     save_figure(draw(made([], [], sms=0, makespan_us=0.0)), tmp_path / "empty.png")
     assert (tmp_path / "empty.png").stat().st_size > 0
@@ -198,9 +200,30 @@ def test_colours_of_few_streams_are_the_fixed_ones() -> None:
 
 
 def test_a_use_that_nobody_counted_is_not_drawn_as_none() -> None:
-    drawn = occupancy(replace(TWO, usage=replace(TWO.usage, unknown=frozenset({"dram"}))))
+    drawn = usage(replace(TWO, usage=replace(TWO.usage, unknown=frozenset({"dram"}))))
     panels = {axes.get_ylabel().split("\n")[0]: axes for axes in drawn.axes if "% of the device" in axes.get_ylabel()}
     said = {name: " ".join(text.get_text() for text in axes.texts) for name, axes in panels.items()}
     assert said.pop("DRAM bandwidth").startswith("unknown") and set(said.values()) == {""}
     assert panels["DRAM bandwidth"].get_title(loc="right") == ""
     assert panels["registers"].get_title(loc="right") == "mean 75 %"
+
+
+def test_warps_are_a_streams_where_it_is_alone_on_an_sm_and_else_nobodys() -> None:
+    """SM 0: a to 2.5, both to 5.0, b to 7.5, then idle; half of its warps in the first bin, all in the second."""
+    held = warps_held(TWO)
+    assert held.shape == (3, 2, 2)
+    assert held[:, 0, :].tolist() == [[25.0, 0.0], [0.0, 100.0], [25.0, 0.0]]
+    assert held.sum(axis=0).tolist() == [[50.0, 100.0], [50.0, 100.0]]
+
+
+def test_occupancy_is_stacked_by_stream_over_time_and_by_sm() -> None:
+    figure = occupancy(TWO)
+    over_time, of_sms = figure.axes
+    patches = {patch.get_label(): patch for patch in over_time.patches}
+    assert list(patches) == ["a", "b", "several streams on an SM"]
+    assert len({patch.get_hatch() for patch in patches.values()}) == 3
+    tops = [patch.get_data().values.tolist() for patch in over_time.patches]
+    assert tops == [[12.5, 0.0], [37.5, 100.0], [50.0, 100.0]]
+    assert [patch.get_data().values.tolist() for patch in of_sms.patches][-1] == [75.0, 75.0]
+    assert (over_time.get_xlabel(), of_sms.get_xlabel()) == ("time, us", "SM")
+    assert "%" in over_time.get_ylabel() and "%" in of_sms.get_ylabel()

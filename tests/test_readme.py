@@ -5,20 +5,31 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from gpusim.cli import build_parser
+from gpusim.commands.plot import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def the_refresher() -> Any:
+    spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+refresh = the_refresher()
+
+
 @pytest.mark.parametrize("document", ["README.md", "experiments/README.md"])
 def test_outputs_are_what_the_commands_print(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When this fails after a change of the model or of a table: python docs/refresh.py."""
-    spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
-    assert spec is not None and spec.loader is not None
-    refresh = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(refresh)
     assert document in refresh.DOCUMENTS
     printed = refresh.printed
 
@@ -33,6 +44,20 @@ def test_outputs_are_what_the_commands_print(document: str, tmp_path: Path, monk
     text = (ROOT / document).read_text(encoding="utf-8")
     assert len(refresh.PLACE.findall(text)) >= 3
     assert refresh.refreshed(text) == text
+
+
+@pytest.mark.parametrize("document", refresh.DOCUMENTS)
+def test_every_picture_is_one_that_a_command_draws(document: str) -> None:
+    path = ROOT / document
+    text = path.read_text(encoding="utf-8")
+    drawn = list(refresh.PICTURE.finditer(text))
+    for picture in drawn:
+        assert (path.parent / picture["link"]).resolve() == ROOT / picture["file"]
+        assert (ROOT / picture["file"]).is_file()
+        arguments = build_parser("plot").parse_args(picture["arguments"].split())
+        assert arguments.kind in KINDS and (ROOT / arguments.source).exists()
+    own = [link for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text) if "pictures/" in link]
+    assert [picture["link"] for picture in drawn] == own
 
 
 def test_the_two_commands_that_set_up() -> None:

@@ -519,6 +519,17 @@ def test_shipped_traces_are_the_recordings_with_the_graphs_dependencies(name, ba
     check_dependencies(made, training_iteration(network(name), batch) if training else forward(network(name), batch))
 
 
+@pytest.mark.parametrize("name", ["googlenet_b128_training", "googlenet_b16_forward", "googlenet_b1_forward"])
+def test_concatenations_are_copies_as_fast_as_the_other_layers(name):
+    trace = load_trace(ROOT / "traces" / f"{name}.json.gz")
+    copies = [op.kernel for op in trace.operations() if ".concat." in op.id and not isinstance(op, Convolution)]
+    copies = [launch for launch in copies if "copy" in launch.name or "ranspose" in launch.name]
+    assert copies and all("copy_rows<float4>" in launch.name for launch in copies)
+    if name == "googlenet_b128_training":  # at least half of what ReLU moves
+        busiest = max(copies, key=lambda launch: launch.duration_us)
+        assert 2 * 4 * 4 * busiest.threads_per_block * busiest.blocks / busiest.duration_us / 1e6 > 1.35  # TB/s
+
+
 def check_dependencies(trace, steps):
     """Everything that a step waits for in the graph ends before its first operation may start."""
     before = {}

@@ -227,8 +227,16 @@ class OnlyA(Policy):
 
 def test_a_stream_that_starves_is_told() -> None:
     streams = (stream("a", kernel("a", 4, 5.0)), stream("b", kernel("b", 4, 5.0)))
-    with pytest.raises(Starved, match=r"^streams b: did not end once in 320 us while the others restarted; expected"):
+    with pytest.raises(Starved, match=r"^streams b: did not end once in 80 us while the others restarted; expected"):
         restarted(OnlyA(), *streams)
+
+
+def test_a_stream_with_one_sm_of_many_does_not_starve() -> None:
+    """a has one SM of 64: 1 us of launch latency, then its blocks of 4 us one after another."""
+    gpu = tiny(sm_count=64)
+    streams = (stream("a", kernel("a", 64, 5.0)), stream("b", kernel("b", 64, 5.0)))
+    result = replay(trace(*streams), gpu, "inter-sm:sms=1+63", restart=True)
+    assert result.makespan_us == pytest.approx(1.0 + 64 * 4.0)
 
 
 # ---- on the command line

@@ -11,13 +11,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from executors import Here
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from gpusim import cli, load_gpu, load_trace
 from gpusim import replay as replayed
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import original
-from gpusim.hardware.what_if import what_if
+from gpusim.hardware.what_if import QUANTITIES, what_if
 from gpusim.sweep import compute, picture, run, summary
 from gpusim.sweep.experiment import load_experiment
 from gpusim.sweep.run import Swept, label_names, points, sweep
@@ -635,6 +637,34 @@ def test_a_panel_without_points_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     ))  # fmt: skip
     picture.draw(done, tmp_path / "p.png")
     assert texts == ["no point has the other numbers\nas the GPU has them"] * 2
+
+
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> list[Axes]:
+    """The axes of the picture of a small sweep."""
+    axes: list[Axes] = []
+    monkeypatch.setattr(picture, "save_figure", lambda figure, path: axes.extend(figure.axes))
+    picture.draw(swept(small(tmp_path, more)), tmp_path / "p.png")
+    return axes
+
+
+def test_a_picture_names_quantities_and_policies_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = drawn(
+        tmp_path, monkeypatch, "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"
+    )
+    assert [axis.get_title() for axis in axes] == ["SMs", "DRAM bandwidth, GB/s"]
+    assert set(picture.QUANTITIES) == set(QUANTITIES)
+
+
+def test_policies_at_one_place_are_rings_about_one_another() -> None:
+    labels = {"gpu": "g", "trace": "t", "seed": 0}
+    figures = {"speedup_vs_serial": 1.25, "largest_slowdown": 1.5}
+    same = [summary.Row({**labels, "policy": f"p:a_us={n}"}, figures, "") for n in range(3)]
+    axis = Figure().subplots()
+    picture._draw_merits(axis, same, "g", [str(row.labels["policy"]) for row in same], restart=False)
+    means = [dots for dots in axis.collections if dots.get_label() in ("p, a 0 us", "p, a 1 us", "p, a 2 us")]
+    sizes = [float(dots.get_sizes()[0]) for dots in means]
+    assert sizes == sorted(set(sizes)) and len(sizes) == 3
+    assert [len(dots.get_facecolor()) for dots in means] == [1, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from gpusim.trace.operations import ConvolutionShape
 
 REPOSITORY = Path(__file__).parent.parent
 DATASET = REPOSITORY / "experiments" / "h200_validation" / "data"
+SMALL_DATASET = DATASET / "small"
 SHIPPED = sorted([*REPOSITORY.glob("traces/*.json"), *REPOSITORY.glob("traces/*.json.gz")])
 
 QUICK = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -627,7 +628,7 @@ def maker() -> Any:
 
 
 def test_the_script_makes_the_shipped_traces(maker: Any, tmp_path: Path) -> None:
-    assert maker.main([str(DATASET), "--out", str(tmp_path)]) == 0
+    assert maker.main([str(DATASET), str(SMALL_DATASET), "--out", str(tmp_path)]) == 0
     recordings = {folder.name for folder in (REPOSITORY / "experiments" / "recordings").iterdir()}
     made_here = [path for path in SHIPPED if path.name.rsplit("_", 1)[0] not in recordings]  # those: gpusim record
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in made_here)

@@ -19,7 +19,8 @@ from variants import CACHE, DATA, GPU_NAME, HERE, cached, gpu_of, keep, kept, sc
 from gpusim.common.files import atomic_write
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.studies.validate import Condition, conditions, measurements, summaries
+from gpusim.studies.scores import summaries
+from gpusim.studies.validate import Condition, conditions, measurements
 
 CONSTANTS: Mapping[str, tuple[float, ...]] = {
     "launch_latency_us": (2.0, 3.0, 4.0, 5.0),

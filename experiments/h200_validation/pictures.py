@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpusim.results.plots import COLOURS, new_figure, save_figure
-from gpusim.studies.validate import Scored, Summary, residency_ratios
+from gpusim.studies.scores import Scored, Summary, residency_ratios
 
 BAND = 0.1  # of the grey band about the diagonal
 STAIRCASES = (

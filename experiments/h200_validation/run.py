@@ -1,7 +1,9 @@
 """How far off the model is on a real H200: `python experiments/h200_validation/run.py [--all]`.
 
 Without flags: predicts data/ and writes accuracy.csv, misses.csv and the pictures; then does what `--bands` does
-alone: predicts data/ and the datasets in it and writes gpusim/results/validated.json, which `gpusim replay` quotes.
+alone: predicts data/ and the datasets in it, those of the H100 from its own recordings and from the H200's, and writes
+gpusim/results/validated.json, which `gpusim replay` quotes, and datasets.csv. `--scaling` predicts data/ with two
+scaling points and writes scaling.csv.
 `--ablation` scores the model with one mechanism after the other switched off (ablation.csv), `--cross-validation`
 fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
 `--all` does everything. Every run then writes the tables into README.md and docs/model.md. What was predicted is kept
@@ -15,7 +17,7 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -26,24 +28,25 @@ from tables import documents, misses, write_csv
 from variants import (
     ABLATION,
     CACHE,
-    DATA,
-    DATASETS,
     DESIGNS,
-    GPU_NAME,
     HERE,
+    OWN,
+    QUOTED,
+    SCALING,
     Task,
     Variant,
     cached,
     data_digest,
+    identity,
     kept,
     run_variant,
 )
 
 from gpusim.common.files import atomic_write
-from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.results.error_band import VALIDATED, Work, bands, model_identity, work_of
-from gpusim.studies.validate import Condition, Scored, Summary, conditions, measurements, summaries
+from gpusim.results.error_band import VALIDATED, Work, bands, work_of
+from gpusim.studies.scores import SUMMARY_FIELDS, Scored, Summary, choice, summaries
+from gpusim.studies.validate import Case, Condition, conditions, measurements
 
 STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
 PARTS = os.cpu_count() or 1
@@ -56,15 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ablation", action="store_true", help="the model without one mechanism after the other")
     parser.add_argument("--cross-validation", action="store_true", help="constants fitted on one part of the networks")
     parser.add_argument("--bands", action="store_true", help="only what replays quote: gpusim/results/validated.json")
-    parser.add_argument("--all", action="store_true", help="accuracy, ablation and cross-validation")
+    parser.add_argument("--scaling", action="store_true", help="what two scaling points buy: scaling.csv")
+    parser.add_argument("--all", action="store_true", help="all of these")
     parser.add_argument("--documents", action="store_true", help="only put the tables at hand into the documents")
     args = parser.parse_args(argv)
     CACHE.mkdir(exist_ok=True)
-    plain = not (args.ablation or args.cross_validation or args.documents or args.bands)
+    plain = not (args.ablation or args.cross_validation or args.documents or args.bands or args.scaling)
     if plain or args.all:
         accuracy()
     if plain or args.all or args.bands:
         write_bands()
+    if args.scaling or args.all:
+        scaling()
     if args.ablation or args.all:
         ablation()
     if args.cross_validation or args.all:
@@ -78,8 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def accuracy() -> None:
     """Predict data/; write the table, what is missed most and the pictures."""
-    rows = everything(DATA)
-    dataset = Dataset(DATA, load_gpu(GPU_NAME))
+    rows, dataset = everything(OWN), OWN.load()
     found = summaries(rows, measurements(dataset))
     write_csv(HERE / "accuracy.csv", [field.name for field in fields(Summary)], [asdict(one) for one in found])
     misses(dataset, rows)
@@ -88,16 +93,37 @@ def accuracy() -> None:
 
 
 def write_bands() -> None:
-    """Predict all datasets; write what replays quote."""
-    points = [point for folder in DATASETS for point in scored_work(folder)]
-    known = {"model": model_identity(load_gpu(GPU_NAME)), "data": data_digest(DATASETS), **bands(points)}
+    """Predict all datasets; write what replays quote, and the table of all of them."""
+    content: dict[str, dict[str, object]] = {}
+    for (gpu, source), cases in QUOTED.items():
+        points = [point for case in cases for point in scored_work(case)]
+        known = {"model": identity(gpu, source), "data": data_digest(cases), **bands(points)}
+        content.setdefault(gpu, {})[source] = known
     with atomic_write(VALIDATED) as file:
-        file.write(json.dumps({GPU_NAME: known}, indent=1) + "\n")
+        file.write(json.dumps(content, indent=1) + "\n")
+    write_scores(HERE / "datasets.csv", [case for cases in QUOTED.values() for case in cases])
 
 
-def scored_work(folder: Path) -> list[tuple[str, Work, float]]:
-    """Experiment, work and absolute error in percent of everything scored in a dataset."""
-    dataset = Dataset(folder, load_gpu(GPU_NAME))
+def scaling() -> None:
+    """Predict data/ with scaling points and without; write the table of what they buy."""
+    write_scores(HERE / "scaling.csv", [OWN, SCALING], {(row.experiment, row.key) for row in everything(SCALING)})
+
+
+def write_scores(path: Path, cases: Sequence[Case], keys: Collection[tuple[str, str]] | None = None) -> None:
+    """A line for each experiment of each case, of all rows or of those with some keys."""
+    lines = []
+    for case in cases:
+        rows = [row for row in everything(case) if keys is None or (row.experiment, row.key) in keys]
+        made = [*summaries(rows, measurements(case.load())), *filter(None, [choice(rows)])]
+        about = {"dataset": Path(case.folder).name, "gpu": case.gpu, "recorded_on": case.recorded_on or case.gpu}
+        about["scaling"] = " ".join(map(str, case.scaling))
+        lines += [about | dict.fromkeys(SUMMARY_FIELDS) | asdict(one) for one in made]
+    write_csv(path, list(lines[0]), lines)
+
+
+def scored_work(case: Case) -> list[tuple[str, Work, float]]:
+    """Experiment, work and absolute error in percent of everything scored in a case."""
+    dataset = case.load()
     work = {name: work_in(dataset, condition) for condition in conditions(dataset) for name in row_names(condition)}
     return [
         (
@@ -105,23 +131,24 @@ def scored_work(folder: Path) -> list[tuple[str, Work, float]]:
             work[row.experiment, row.key],
             100.0 * abs(row.predicted_ms / row.measured_ms - 1.0),
         )
-        for row in everything(folder)
+        for row in everything(case)
     ]
 
 
 def work_in(dataset: Dataset, condition: Condition) -> Work:
-    """The calls of a condition."""
+    """The calls of a condition, as recorded."""
     calls = condition.calls if len(condition.calls) == len(condition.ops) else (1,) * len(condition.ops)
-    made = [(dataset.op(op).kernels, n) for ops, n in zip(condition.ops, calls, strict=True) for op in ops]
-    return work_of(made, dataset.gpu.sm_count)
+    recordings = dataset.recordings
+    made = [(recordings.op(op).kernels, n) for ops, n in zip(condition.ops, calls, strict=True) for op in ops]
+    return work_of(made, recordings.gpu.sm_count)
 
 
-def everything(folder: Path) -> list[Scored]:
-    """Rows of the model on all conditions of a dataset, one part of the ops a process."""
-    wanted = conditions(Dataset(folder, load_gpu(GPU_NAME)))
+def everything(case: Case) -> list[Scored]:
+    """Rows of the model on all conditions of a case, one part of the ops a process."""
+    wanted = conditions(case.load())
     parts = {f"all{i}of{PARTS}": part for i, part in enumerate(by_op(wanted, PARTS)) if part}
-    paths = {name: cached("model", name, folder) for name in parts}
-    run_all([("model", paths[name], part, folder) for name, part in parts.items()])
+    paths = {name: cached("model", name, case) for name in parts}
+    run_all([("model", paths[name], part, case) for name, part in parts.items()])
     rows = {(row.experiment, row.key): row for path in paths.values() for row in kept(path)}
     return [rows[name] for condition in wanted for name in row_names(condition)]
 
@@ -177,11 +204,11 @@ def sample(wanted: Sequence[Condition]) -> list[Condition]:
 
 def ablation() -> None:
     """Score every variant on the sample."""
-    dataset = Dataset(DATA, load_gpu(GPU_NAME))
+    dataset = OWN.load()
     wanted = sample(conditions(dataset))
     variants = (*ABLATION, *DESIGNS)
     paths = [(variant, cached(variant.name, f"sample{len(wanted)}")) for variant in variants]
-    run_all([(variant.name, path, wanted, DATA) for variant, path in paths])
+    run_all([(variant.name, path, wanted, OWN) for variant, path in paths])
     measured = measurements(dataset)
     lines = [line for variant, path in paths for line in variant_lines(variant, kept(path), measured)]
     write_csv(HERE / "ablation.csv", list(lines[0]), lines)

@@ -14,7 +14,8 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write
 from gpusim.hardware.gpu import ModelConstants, load_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.studies.validate import EXPERIMENTS, Scored, residency_ratios
+from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios
+from gpusim.studies.validate import SCALED
 
 DOCUMENTS = (HERE / "README.md", ROOT / "docs" / "model.md")
 PLACE = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
@@ -215,6 +216,33 @@ def fitted_table() -> str:
     return markdown(titles, [(f"`{line['constant']}`", *(line[by] for by in columns)) for line in lines])
 
 
+def datasets_table() -> str:
+    """MAPE on every dataset, an experiment a column; of green and choice the regret."""
+    cases: dict[tuple[str, str, str], dict[str, Line]] = {}
+    for line in read_csv(HERE / "datasets.csv"):
+        key = (line["dataset"], line["gpu"], line["recorded_on"])
+        cases.setdefault(key, {})[line["experiment"]] = line
+    rows = []
+    for (dataset, gpu, source), of in cases.items():
+        errors = [_number(of[name]["mape_percent"], 2) if name in of else "" for name in ("solo", *SHORT)]
+        regrets = [_number(of[name]["regret_percent"], 2) if name in of else "" for name in ("green", "choice")]
+        rows.append((f"`{dataset}/`", gpu if gpu == source else f"{gpu} from {source}", *errors, *regrets))
+    return markdown(("dataset", "GPU", "solo", *SHORT.values(), "regret", "choice"), rows, left=2)
+
+
+def scaling_table() -> str:
+    """MAPE without and with scaling points, on the same rows."""
+    of: dict[str, dict[str, Line]] = {}
+    for line in read_csv(HERE / "scaling.csv"):
+        if line["experiment"] in SCALED:
+            of.setdefault(line["experiment"], {})["with" if line["scaling"] else "without"] = line
+    rows = [
+        (name, by["with"]["points"], *(_number(by[which]["mape_percent"], 2) for which in ("without", "with")))
+        for name, by in of.items()
+    ]
+    return markdown(("experiment", "points", "without", "with"), rows)
+
+
 def constants_table() -> str:
     """The constants of the model, from their definitions and the GPU's file."""
     import tomllib
@@ -257,4 +285,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "cross-validation": cross_validation_table,
     "fitted": fitted_table,
     "constants": constants_table,
+    "datasets": datasets_table,
+    "scaling": scaling_table,
 }

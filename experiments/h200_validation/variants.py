@@ -24,14 +24,24 @@ from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Grant, Partition, View
 from gpusim.results.error_band import model_identity
 from gpusim.studies import validate
-from gpusim.studies.validate import Condition, Predictor, Scored, measurements
+from gpusim.studies.scores import Scored
+from gpusim.studies.validate import Case, Condition, Predictor, measurements
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DATA = HERE / "data"
-DATASETS = (DATA, *(DATA / name for name in ("networks", "small", "layers", "choices")))
 CACHE = HERE / ".cache"
 GPU_NAME = "h200"
+OTHER_GPU = "h100-sxm"
+OWN = Case(str(DATA), GPU_NAME)
+OTHER = str(DATA / "h100")
+DATASETS = (OWN, *(Case(str(DATA / name), GPU_NAME) for name in ("networks", "small", "layers", "choices")))
+QUOTED = {  # the GPU and that of the recordings: what is scored
+    (GPU_NAME, GPU_NAME): DATASETS,
+    (OTHER_GPU, OTHER_GPU): (Case(OTHER, OTHER_GPU),),
+    (OTHER_GPU, GPU_NAME): (Case(OTHER, OTHER_GPU, str(DATA), GPU_NAME),),
+}
+SCALING = Case(str(DATA), GPU_NAME, scaling=(32, 72))
 UNLIMITED = 1e6  # GB/s
 FIXED_POINT_ROUNDS = 60
 
@@ -270,26 +280,32 @@ DESIGNS = (
 VARIANTS = {variant.name: variant for variant in (*ABLATION, *DESIGNS)}
 
 
-Task = tuple[str, Path, list[Condition], Path]  # variant, file of rows, conditions, dataset
+Task = tuple[str, Path, list[Condition], Case]  # variant, file of rows, conditions, what from
 
 
 # ---- predicting ------------------------------------------------------------------------------------------------------
 
 
 @cache
-def sources(folder: Path = DATA) -> str:
-    """A hash of all that every prediction on a dataset depends on."""
-    files = fingerprint.files([*_files_of(folder), HERE / "variants.py"])
-    return fingerprint.data([model_identity(load_gpu(GPU_NAME)), files])[:12]
+def sources(case: Case = OWN) -> str:
+    """A hash of all that every prediction of a case depends on."""
+    files = fingerprint.files([*_files_of(case), HERE / "variants.py"])
+    return fingerprint.data([identity(case.gpu, case.recorded_on or case.gpu), files, case.scaling])[:12]
 
 
-def data_digest(folders: Sequence[Path]) -> str:
-    """A hash of the files of some datasets."""
-    return fingerprint.files(path for folder in folders for path in _files_of(folder))[:16]
+def identity(gpu: str, recorded_on: str) -> str:
+    """That of the model on a GPU with recordings of another or the same."""
+    return model_identity(load_gpu(gpu), load_gpu(recorded_on))
 
 
-def _files_of(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if path.is_file()]
+def data_digest(cases: Sequence[Case]) -> str:
+    """A hash of the files of some cases."""
+    return fingerprint.files(path for case in cases for path in _files_of(case))[:16]
+
+
+def _files_of(case: Case) -> list[Path]:
+    folders = [Path(folder) for folder in (case.folder, case.recordings) if folder]
+    return [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
 
 
 def gpu_of(constants: Mapping[str, float]) -> GPU:
@@ -299,11 +315,11 @@ def gpu_of(constants: Mapping[str, float]) -> GPU:
     return replace(gpu, model=model)
 
 
-def predicted(variant: Variant, wanted: Sequence[Condition], folder: Path) -> list[Scored]:
+def predicted(variant: Variant, wanted: Sequence[Condition], case: Case) -> list[Scored]:
     """What a variant predicts; patches this process for good, so call it in one that does nothing else after."""
     if variant.patch is not None:
         variant.patch()
-    return scored(Dataset(folder, gpu_of(variant.constants)), wanted)
+    return scored(Dataset(case.folder, gpu_of(variant.constants)) if variant.constants else case.load(), wanted)
 
 
 def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
@@ -317,9 +333,9 @@ def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
     return rows
 
 
-def cached(name: str, part: str, folder: Path = DATA) -> Path:
-    """Where the rows of a variant on a part of a dataset's conditions are kept."""
-    return CACHE / f"{name}-{folder.name}-{part}-{sources(folder)}.csv"
+def cached(name: str, part: str, case: Case = OWN) -> Path:
+    """Where the rows of a variant on a part of a case's conditions are kept."""
+    return CACHE / f"{name}-{Path(case.folder).name}-{part}-{sources(case)}.csv"
 
 
 def keep(rows: Sequence[Scored], path: Path) -> None:
@@ -339,6 +355,6 @@ def kept(path: Path) -> list[Scored]:
 
 def run_variant(task: Task) -> str:
     """In a process of its own: predict with a variant and keep the rows."""
-    name, path, wanted, folder = task
-    keep(predicted(VARIANTS[name], wanted, folder), path)
+    name, path, wanted, case = task
+    keep(predicted(VARIANTS[name], wanted, case), path)
     return name

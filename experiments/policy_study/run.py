@@ -5,23 +5,20 @@ as the papers run them: jobs that restart until the longest has ended (STP, ANTT
 (makespan). The branches of recorded network modules, once. And latency-critical requests beside a best-effort job. It
 writes README.md, result.csv, modules.csv, inference.csv and stp.png beside itself (or to DIR).
 
-A run that was cut off goes on where it was: rows wait in *.part.csv, under a fingerprint of the sources that they come
-from.
+A run that was cut off goes on where it was: rows wait in *.part.jsonl, each under a hash of what it comes from.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from math import fsum
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import report
 from workloads import (
@@ -41,13 +38,15 @@ from workloads import (
 
 import gpusim
 from gpusim.calibrate.solo import solo_makespans
+from gpusim.common import fingerprint
 from gpusim.common.files import atomic_write
 from gpusim.results.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
+from gpusim.sweep.resume import resumed
+from gpusim.sweep.workers import local
 from gpusim.trace.file import load_trace
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 
 ORACLES = {
     "h200": ("oracle-inter-sm:step=6", "oracle-intra-sm"),
@@ -76,6 +75,10 @@ POLICIES = {
         "warped-slicer:mitigation=qbmi",
         "warped-slicer:mitigation=dmil",
         "maestro",
+        "time-slicing",
+        "right-size",
+        "tpc-stealing",
+        "interference-aware",
     ),
 }
 POLICIES["k40c"] = tuple(name for name in POLICIES["h200"] if name not in ("green-context", "mig"))
@@ -92,8 +95,14 @@ IN_MODULES = (
     "warped-slicer:curve=profiled",
     "warped-slicer:mitigation=dmil",
     "maestro",
+    "right-size",
+    "tpc-stealing",
+    "interference-aware",
 )
-INFERENCE = ("serial", "leftover", "inter-sm", "even", "smk", "warped-slicer", "orion", "reef")
+INFERENCE = (
+    *("serial", "time-slicing", "time-slicing:preempt=true", "leftover", "inter-sm", "latency-target", "tpc-stealing"),
+    *("even", "smk", "warped-slicer", "orion", "reef"),
+)
 
 
 @dataclass(frozen=True)
@@ -229,18 +238,16 @@ def passes(result: Result, stream: str, until_us: float) -> float:
 # ---- rows on disk ----------------------------------------------------------------------------------------------------
 
 
-def fingerprint() -> str:
-    """A hash of everything that the rows come from."""
-    files = [*sorted((ROOT / "gpusim").rglob("*.py")), *sorted((ROOT / "gpus").glob("*.toml"))]
-    files += [TRACES / name for name in sorted({kernel.trace for kernel in KERNELS} | set(MODULES))]
-    digest = hashlib.sha256()
-    for path in (*files, HERE / "workloads.py", HERE / "run.py"):
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
 AnyRow = TypeVar("AnyRow", Row, Module, Latency)
-Item = TypeVar("Item")
+Item = TypeVar("Item", Pair, str)
+
+
+def identity(item: Any) -> str:
+    """A hash of everything that the rows of a pair or of a module come from."""
+    traces = sorted({kernel.trace for kernel in KERNELS} | set(MODULES))
+    gpus = [fingerprint.data(gpu_of(name)) for name in POLICIES]
+    ours = fingerprint.files([HERE / "run.py", HERE / "workloads.py", *(TRACES / name for name in traces)])
+    return fingerprint.data([fingerprint.model_sources(), *gpus, ours, str(item)])
 
 
 def table_csv(kind: type[AnyRow], rows: Iterable[AnyRow]) -> str:
@@ -253,48 +260,23 @@ def table_csv(kind: type[AnyRow], rows: Iterable[AnyRow]) -> str:
     return text.getvalue()
 
 
-def read_rows(kind: type[AnyRow], text: str) -> list[AnyRow]:
-    """What `table_csv` wrote."""
-    convert = {"float": float, "int": int, "str": str}
-    columns = {column.name: convert[str(column.type)] for column in fields(kind)}
-    return [
-        kind(**{name: columns[name](value) for name, value in row.items()}) for row in csv.DictReader(io.StringIO(text))
-    ]
+def pair_answer(pair: Pair) -> list[list[Any]]:
+    """`rows_of` as plain data."""
+    return [list(astuple(row)) for row in rows_of(pair)]
 
 
-def resumed(
-    part: Path,
-    kind: type[AnyRow],
-    items: Mapping[str, Item],
-    work: Callable[[Item], list[AnyRow]],
-    place: Callable[[AnyRow], str],
-    workers: int,
+def module_answer(file: str) -> list[list[Any]]:
+    """`module_rows` as plain data."""
+    return [list(astuple(row)) for row in module_rows(file)]
+
+
+def all_rows(
+    kind: type[AnyRow], items: Iterable[Item], answer: Callable[[Item], list[list[Any]]], out: Path, jobs: int
 ) -> list[AnyRow]:
-    """Rows of all items in their order, those that an earlier run of the same sources left in a file taken over.
-
-    Args:
-        part: that file; written anew after each item.
-        kind: of rows.
-        items: what to work on, by name.
-        work: gives the rows of an item.
-        place: tells the name of the item that a row is of.
-        workers: processes.
-    """
-    key = fingerprint()
-    done: dict[str, list[AnyRow]] = {}
-    if part.is_file():
-        head, _, text = part.read_text().partition("\n")
-        for row in read_rows(kind, text) if head == key else []:
-            done.setdefault(place(row), []).append(row)
-    missing = [name for name in items if name not in done]
-    with ProcessPoolExecutor(workers) as pool:
-        found = pool.map(work, [items[name] for name in missing])
-        for n, (name, rows) in enumerate(zip(missing, found, strict=True), 1):
-            done[name] = read_rows(kind, table_csv(kind, rows))
-            with atomic_write(part, "w") as file:
-                file.write(f"{key}\n{table_csv(kind, (row for rows in done.values() for row in rows))}")
-            print(f"{n} of {len(missing)}: {name}", flush=True)
-    return [row for name in items for row in done[name]]
+    """Rows of all items in their order, those that an interrupted run left in a journal taken over."""
+    wanted = {identity(item): item for item in items}
+    found = resumed(out / f"{kind.__name__.lower()}.part.jsonl", wanted, answer, *local(jobs))
+    return [kind(*row) for rows in found.values() for row in rows]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -304,11 +286,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    parts = [options.out / f"{name}.part.csv" for name in ("result", "modules")]
-    wanted = {f"{pair.gpu}: {pair.name}": pair for gpu in POLICIES for pair in pairs(gpu)}
-    rows = resumed(parts[0], Row, wanted, rows_of, lambda row: f"{row.gpu}: {row.pair}", options.jobs)
-    files = {file.split(".")[0]: file for file in MODULES}
-    modules = resumed(parts[1], Module, files, module_rows, lambda row: row.module, options.jobs)
+    rows = all_rows(Row, [pair for gpu in POLICIES for pair in pairs(gpu)], pair_answer, options.out, options.jobs)
+    modules = all_rows(Module, MODULES, module_answer, options.out, options.jobs)
     waits = [row for load in LOADS for row in latencies(load)]
     for name, text in (
         ("result.csv", table_csv(Row, rows)),
@@ -319,8 +298,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with atomic_write(options.out / name, "w") as file:
             file.write(text)
     report.draw(rows, options.out / "stp.png")
-    for part in parts:
-        part.unlink(missing_ok=True)
+    for part in options.out.glob("*.part.jsonl"):
+        part.unlink()
 
 
 if __name__ == "__main__":

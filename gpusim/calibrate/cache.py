@@ -90,7 +90,7 @@ class Fits:
 
     def _file(self, launch: KernelLaunch, gpu: GPU) -> Path:
         if gpu not in self._gpus:
-            self._gpus[gpu] = fingerprint.data(gpu) + fingerprint.sources("gpusim.calibrate.fit")
+            self._gpus[gpu] = fingerprint.data(gpu) + fingerprint.sources("gpusim.calibrate.scaling")
         key = sha256((self._gpus[gpu] + launch.model_dump_json()).encode()).hexdigest()
         return self._folder / f"{key}.json"
 

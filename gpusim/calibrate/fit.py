@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpusim.common.errors import InputError
+from gpusim.calibrate.launchable import fitting_occupancy
 from gpusim.engine.core import NEVER
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
@@ -23,7 +23,7 @@ from gpusim.model.contention import (
     warp_demand,
 )
 from gpusim.model.kernel import KernelModel
-from gpusim.model.occupancy import Footprint, footprint, occupancy
+from gpusim.model.occupancy import Footprint, footprint
 from gpusim.trace.kernels import KernelLaunch, Mix
 
 AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -80,21 +80,8 @@ def is_persistent(launch: KernelLaunch, blocks_per_sm: int, sm_count: int) -> bo
 
 
 def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
-    shared = launch.shared_memory_per_block_bytes
-    fit = occupancy(
-        gpu,
-        threads_per_block=launch.threads_per_block,
-        registers_per_thread=launch.registers_per_thread,
-        shared_memory_per_block=shared,
-    )
-    if fit.blocks_per_sm == 0:
-        raise InputError(
-            None,
-            place or f"kernel {launch.name[:60]}",
-            f"a block of it fits no SM of {gpu.name} ({fit.limiter})",
-            "a kernel that this GPU can launch",
-        )
-    foot = footprint(gpu, launch.threads_per_block, launch.registers_per_thread, shared)
+    fit = fitting_occupancy(launch, gpu, place)
+    foot = footprint(gpu, launch.threads_per_block, launch.registers_per_thread, launch.shared_memory_per_block_bytes)
     residents = _recorded_residents(launch, foot, fit.blocks_per_sm, gpu)
     kernel = warp_demand(
         launch.mix,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpusim.calibrate.cache import Fits
-from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.scaling import fitted
 from gpusim.calibrate.transfer import transferred
 from gpusim.common.errors import InputError, quote
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
@@ -66,10 +66,10 @@ class Kernels:
     def _fitted(self, launch: KernelLaunch, place: str) -> KernelModel:
         """A launch on the GPU that it was recorded on."""
         if self._fits is None:
-            return anchored(launch, self._device, place)
+            return fitted(launch, self._device, place)
         model = self._fits.find(launch, self._device)
         if model is None:
-            model = anchored(launch, self._device, place)
+            model = fitted(launch, self._device, place)
             self._fits.keep(launch, self._device, model)
         return model
 

@@ -10,7 +10,7 @@ from gpusim.engine.replay import stream_ends, work_out
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Leftover
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Occupied, Operation, Stream
+from gpusim.trace.operations import Operation, Stream
 
 
 def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
@@ -37,15 +37,17 @@ def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> 
 
 def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Kernels) -> float:
     """How long an operation takes on an idle GPU: of kernels one after the other, each its own time alone."""
-    work = op.work()
-    if isinstance(work, Occupied):
-        return work.duration_us
-    models = [kernels.model(launch, op.id) for launch in work.launches]
-    if all(launch.stream == "main" for launch in work.launches):
+    launches = op.launches()
+    if not launches:
+        return op.occupies(gpu).duration_us
+    models = [kernels.model(launch, op.id) for launch in launches]
+    if all(launch.stream == "main" for launch in launches):
         return fsum(model.solo_us for model in models)
-    key = tuple((id(model), launch.stream) for model, launch in zip(models, work.launches, strict=True))
+    key = tuple((id(model), launch.stream) for model, launch in zip(models, launches, strict=True))
     if key not in kernels.alone_us:
-        one = stream.model_copy(update={"operations": (op.model_copy(update={"depends_on": ()}),), "arrivals": None})
+        one = stream.model_copy(
+            update={"operations": (op.model_copy(update={"depends_on": ()}),), "arrivals": None, "gpu": 0}
+        )
         ends = stream_ends(trace.model_copy(update={"streams": (one,)}), gpu, Leftover(), kernels)
         kernels.alone_us[key] = ends[stream.name]
     return kernels.alone_us[key]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,20 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
             limit = f"of at least {least}" if most is None else f"from {least} to {most}"
             raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a whole number {limit}")
         return value
+
+    return read
+
+
+def whole_numbers(most: int) -> Callable[[str], tuple[int, ...]]:
+    """One to ``most`` different whole numbers above 0, separated by commas: `type` of an argument."""
+
+    def read(text: str) -> tuple[int, ...]:
+        parts = text.split(",")
+        values = tuple(int(part) for part in parts if re.fullmatch(r"[0-9]{1,9}", part) and int(part) > 0)
+        if len(values) < len(parts) or len(set(values)) < len(parts) or len(parts) > most:
+            expected = f"one to {most} different whole numbers above 0, as 32,72"
+            raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
+        return values
 
     return read
 
@@ -60,6 +75,37 @@ def trace_from(paths: Sequence[str]) -> Trace:
     return traces[0] if len(traces) == 1 else merge(traces, names, "+".join(names)[:200])
 
 
+def gpu_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say which GPU, of what recording, and whether fits are kept."""
+    parser.add_argument(
+        "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the trace's own"
+    )
+    parser.add_argument(
+        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where the trace's own does not ship"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
+
+
+@contextmanager
+def choosing_input(args: argparse.Namespace) -> Iterator[tuple[Trace, GPU, GPU | None]]:
+    """The trace, the GPU to replay it on and that of the recording, of arguments with `gpu_arguments`.
+
+    What is found wrong with the trace meanwhile is told with its file.
+    """
+    from gpusim.hardware.gpu import load_shipped_gpu
+    from gpusim.trace.file import load_trace
+
+    trace = load_trace(args.trace)
+    recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
+    gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
+    try:
+        yield trace, gpu, recorded_on
+    except InputError as error:
+        if error.path is None and error.place.startswith(("streams[", "device")):
+            raise InputError(args.trace, error.place, error.problem, error.expected) from None
+        raise
+
+
 def _plain_name(path: str) -> str:
     """A file's name as a stream's may be: no endings, no strange characters."""
     name = re.sub(r"(\.json)?(\.gz)?$", "", Path(path).name)
@@ -75,6 +121,18 @@ def positive(text: str) -> float:
     if not (value > 0.0 and math.isfinite(value)):
         raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a number above 0")
     return value
+
+
+SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def memory_size(text: str) -> int:
+    """Bytes from text such as ``512MiB``, as the `type` of an argument."""
+    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text.strip())
+    unit = SIZES.get(found[2].upper()) if found else None
+    if found is None or unit is None:
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected bytes, 0 or more, such as 512MiB, 1.5GB or 0")
+    return int(float(found[1]) * unit)
 
 
 def json_flag(parser: argparse.ArgumentParser) -> None:

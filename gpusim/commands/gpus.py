@@ -21,12 +21,13 @@ def run(args: argparse.Namespace) -> int:
 
     gpus = [load_gpu(name) for name in gpu_names()]
     if args.json:
-        plain = [column.name for column in fields(GPU) if column.name not in ("limits", "model", "unverified")]
+        parts = ("limits", "model", "host")
+        plain = [column.name for column in fields(GPU) if column.name not in (*parts, "unverified")]
         print_json(
             [
                 {name: getattr(gpu, name) for name in plain}
                 | {"fp32_peak_tflops": gpu.fp32_peak_tflops}
-                | {"limits": gpu.limits.model_dump(mode="json"), "model": gpu.model.model_dump(mode="json")}
+                | {part: getattr(gpu, part).model_dump(mode="json") for part in parts}
                 | {"unverified": list(gpu.unverified)}
                 for gpu in gpus
             ]

@@ -10,6 +10,7 @@ from gpusim.common.errors import InputError
 
 EPILOG = """gpusim record NETWORK|SHAPES --batch N --out DIR   a network or a list of shapes with cuDNN
 gpusim record microbench --out DIR                 the constants of the model
+gpusim record host --out DIR                       what the host pays for allocations, copies and launches
 gpusim record [--out DIR] -- PROGRAM …             a program of one's own under Nsight Compute"""
 
 
@@ -17,7 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "what", nargs="?", metavar="WHAT", help="a network by name, li2016, a .toml or .csv of shapes, or microbench"
+        "what",
+        nargs="?",
+        metavar="WHAT",
+        help="a network by name, li2016, a .toml or .csv of shapes, microbench or host",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="for what is recorded; what is there is kept")
     calls = parser.add_argument_group("a network or shapes")
@@ -44,9 +48,11 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(None, "WHAT", f"{args.what} and a program are given", "one of the two")
         return _run_program(args)
     if args.what is None:
-        raise InputError(None, "WHAT", "missing", "a network, shapes, microbench, or -- and a program")
+        raise InputError(None, "WHAT", "missing", "a network, shapes, microbench, host, or -- and a program")
     if args.out is None:
         raise InputError(None, "--out", "missing", "a folder for what is recorded")
+    if args.what == "host":
+        return _run_host(args)
     return _run_microbench(args) if args.what == "microbench" else _run_calls(args)
 
 
@@ -58,6 +64,14 @@ def _run_microbench(args: argparse.Namespace) -> int:
     columns = [Column("constant"), Column("value", right=True), Column("unit"), Column("meaning", narrow="break")]
     constants = result["constants"].items()
     print_table(columns, [(name, f"{c['value']:g}", c["unit"], c["meaning"]) for name, c in constants])
+    return 0
+
+
+def _run_host(args: argparse.Namespace) -> int:
+    from gpusim.record.host import record_host
+
+    for line in record_host(args.out):
+        print(line)
     return 0
 
 

@@ -19,9 +19,28 @@ DEFAULT_POLICIES = ("serial", "leftover", "inter-sm", "even", "warped-slicer")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
+    add_replay_arguments(parser, "a trace (.json, .json.gz); streams of several start together")
     parser.add_argument(
-        "traces", nargs="+", metavar="TRACE", help="a trace (.json, .json.gz); streams of several start together"
+        "--out", type=Path, metavar="DIR", help="write tables, pictures and what a report needs to this new folder"
     )
+    parser.add_argument(
+        "--timeline",
+        type=Path,
+        metavar="FILE",
+        help="write a timeline of streams and SMs for a viewer such as ui.perfetto.dev: .pftrace for Perfetto's own "
+        "format, .json for Chrome's",
+    )
+    json_flag(parser)
+
+
+def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
+    """Declares what is replayed, on what and how; `compared` does it.
+
+    Args:
+        parser: of a command.
+        traces: help of the positional argument.
+    """
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help=traces)
     parser.add_argument(
         "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the trace's own"
     )
@@ -51,9 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the algorithm of each convolution: the selected one, the default, or, where the GPU cannot run that, the "
         "fastest recorded alternative that it can",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write tables and pictures to this new folder")
     parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
-    json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,21 +78,22 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.common.files import require_new_folder
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
+    from gpusim.io.viewer import save_timeline, timeline_format
     from gpusim.studies.comparison import as_json, print_comparison, write_comparison
+    from gpusim.studies.report.content import FILE, content_of, content_text
 
     if args.out is not None:
         require_new_folder(args.out)
+    if args.timeline is not None:
+        timeline_format(args.timeline)
     with named_steps() as step:
-        step(f"reading {' and '.join(args.traces)}")
-        trace = trace_from(args.traces)
-        try:
-            comparison = _compared(trace, args, step)
-        except InputError as error:
-            if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
-                raise InputError(" + ".join(args.traces), error.place, error.problem, error.expected) from None
-            raise
+        placements = args.out is not None or args.timeline is not None
+        comparison = compared(args, step, placements, residents=args.out is not None)
+        if args.timeline is not None:
+            step(f"writing {args.timeline}")
+            save_timeline(args.timeline, comparison.trace, *(entry.result for entry in comparison.entries))
         if args.out is not None:
-            write_comparison(comparison, args.out, step)
+            write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison))})
     if args.json:
         print_json(as_json(comparison))
     else:
@@ -83,11 +101,34 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compared(trace: Trace, args: argparse.Namespace, step: Step) -> Comparison:
+def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:
+    """Reads and replays what the arguments of `add_replay_arguments` say.
+
+    Args:
+        args: the arguments.
+        step: told the name of each step before it.
+        placements: keep where blocks ran.
+        residents: keep what each SM held, unless the trace is too large for that to be shown.
+
+    Raises:
+        InputError: something in the arguments or in what they name is wrong.
+    """
+    step(f"reading {' and '.join(args.traces)}")
+    trace = trace_from(args.traces)
+    try:
+        return _compared(trace, args, step, placements, residents)
+    except InputError as error:
+        if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
+            raise InputError(" + ".join(args.traces), error.place, error.problem, error.expected) from None
+        raise
+
+
+def _compared(trace: Trace, args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:
     from gpusim.calibrate.cache import user_fits
     from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.studies.alternatives import fitting, require_fit
     from gpusim.studies.comparison import compare
+    from gpusim.studies.report.content import residents_shown
 
     recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
     gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
@@ -103,9 +144,10 @@ def _compared(trace: Trace, args: argparse.Namespace, step: Step) -> Comparison:
         policies,
         step,
         args.restart,
-        args.out is not None,
+        placements,
         args.seed,
         recorded_on,
         None if args.no_cache else user_fits(),
+        residents and residents_shown(trace),
     )
     return comparison.noted(note) if note else comparison

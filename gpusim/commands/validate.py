@@ -4,14 +4,40 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import json_flag
+from gpusim.commands.arguments import json_flag, whole_numbers
+from gpusim.common.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpusim.studies.scores import Choice, Summary
+    from gpusim.studies.validate import Case
+
+MOST_SCALING_POINTS = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument("dataset", type=Path, metavar="DATASET", help="a folder as experiments/h200_validation/data")
-    parser.add_argument("--gpu", default="h200", metavar="NAME|PATH", help="the GPU it was recorded on; default: h200")
+    parser.add_argument("--gpu", default="h200", metavar="NAME|PATH", help="the GPU it was measured on; default: h200")
+    parser.add_argument(
+        "--recordings",
+        type=Path,
+        metavar="FOLDER",
+        help="predict from these recordings of the same ops on another GPU, not from those of DATASET; their times "
+        "alone are predicted, too: experiment solo",
+    )
+    parser.add_argument("--recorded-on", metavar="NAME|PATH", help="the GPU of --recordings")
+    parser.add_argument(
+        "--scaling",
+        type=whole_numbers(MOST_SCALING_POINTS),
+        default=(),
+        metavar="SMS[,SMS]",
+        help="let predictions use the recorded times of sm_curve.csv on so many SMs, as 32,72; those rows are not "
+        "scored, and a second table shows what they buy",
+    )
     parser.add_argument("--rows", type=Path, metavar="FILE.csv", help="write every prediction beside its measurement")
     json_flag(parser)
 
@@ -20,38 +46,78 @@ def run(args: argparse.Namespace) -> int:
     """Predicts, scores, prints and, when asked, writes."""
     from dataclasses import asdict
 
-    from gpusim.common.tables import Column, number, print_json, print_table
-    from gpusim.hardware.gpu import load_gpu
-    from gpusim.io.dataset import Dataset
-    from gpusim.studies.validate import measurements, score, summaries, write_rows
+    from gpusim.common.tables import print_json
+    from gpusim.studies.scores import SUMMARY_FIELDS, choice, summaries, write_rows
+    from gpusim.studies.validate import measurements, score, score_without_scaling
 
-    dataset = Dataset(args.dataset, load_gpu(args.gpu))
-    rows = score(dataset, args.gpu)
-    found = summaries(rows, measurements(dataset))
+    case = _case(args)
+    measured = measurements(case.load())
+    rows = score(case)
+    found, chosen = summaries(rows, measured), choice(rows)
+    without = summaries(score_without_scaling(case, rows), measured) if case.scaling else []
     if args.rows is not None:
         write_rows(rows, args.rows)
     if args.json:
-        print_json({"dataset": str(args.dataset), "gpu": args.gpu, "experiments": [asdict(one) for one in found]})
+        scores = [asdict(one) for one in found] + ([asdict(chosen)] if chosen else [])
+        content: dict[str, Any] = {"dataset": str(args.dataset), "gpu": args.gpu}
+        if case.recordings:
+            content |= {"recordings": case.recordings, "recorded_on": case.recorded_on}
+        if case.scaling:
+            content |= {"scaling": case.scaling, "without_scaling": [asdict(one) for one in without]}
+        print_json(content | {"experiments": [dict.fromkeys(SUMMARY_FIELDS) | one for one in scores]})
         return 0
-    columns = [Column("experiment"), *(Column(title, right=True) for title in _NUMBERS)]
-    print_table(
-        columns,
-        [
-            (
-                one.experiment,
-                str(one.points),
-                number(one.mape_percent, 2),
-                number(one.median_percent, 2),
-                number(one.p95_percent, 1),
-                f"{one.bias_percent:+.2f}",
-                number(one.nothing_percent, 1),
-                _known(one.rank_correlation),
-                _known(one.regret_percent),
-            )
-            for one in found
-        ],
-    )
+    _print_scores(found, chosen)
+    if without:
+        _print_scaling(case.scaling, found, without)
     return 0
+
+
+def _case(args: argparse.Namespace) -> Case:
+    from gpusim.studies.validate import Case
+
+    for one, other in (("recordings", "recorded_on"), ("recorded_on", "recordings")):
+        if getattr(args, one) is not None and getattr(args, other) is None:
+            option, missing = (f"--{name.replace('_', '-')}" for name in (one, other))
+            raise InputError(
+                None, option, f"is given without {missing}", f"both: {missing} says what {option} leaves open"
+            )
+    recordings = "" if args.recordings is None else str(args.recordings)
+    return Case(str(args.dataset), args.gpu, recordings, args.recorded_on or "", tuple(args.scaling))
+
+
+def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:
+    from gpusim.common.tables import Column, number, print_table
+
+    columns = [Column("experiment"), *(Column(title, right=True) for title in _NUMBERS)]
+    rows = [
+        [
+            one.experiment,
+            str(one.points),
+            number(one.mape_percent, 2),
+            number(one.median_percent, 2),
+            number(one.p95_percent, 1),
+            f"{one.bias_percent:+.2f}",
+            number(one.nothing_percent, 1),
+            _known(one.rank_correlation),
+            _known(one.regret_percent),
+        ]
+        for one in found
+    ]
+    if chosen is not None:
+        rows.append([chosen.experiment, str(chosen.points), *[""] * 6, _known(chosen.regret_percent)])
+    print_table(columns, rows)
+
+
+def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequence[Summary]) -> None:
+    from gpusim.common.tables import Column, number, print_table
+
+    print(f"\nWith recorded times on {' and '.join(map(str, sms))} SMs, and without, on the same rows: MAPE %")
+    known = {one.experiment: one for one in found}
+    rows = [
+        [one.experiment, str(one.points), number(one.mape_percent, 2), number(known[one.experiment].mape_percent, 2)]
+        for one in without
+    ]
+    print_table([Column("experiment"), *(Column(title, right=True) for title in ("points", "without", "with"))], rows)
 
 
 def _known(value: float | None) -> str:

@@ -48,10 +48,14 @@ def sources(*modules: str) -> str:
     asked = [name for module in modules for name in _with_modules_inside(module)]
     packages = {module.partition(".")[0] for module in modules}
     found: dict[str, bytes] = {}
+    seen: set[str] = set()
     while asked:
         name = asked.pop()
+        if name in seen:
+            continue
+        seen.add(name)
         file = module_file(name)
-        if name in found or file is None:
+        if file is None:
             continue
         found[name] = _text(file)
         if file.suffix == ".py":

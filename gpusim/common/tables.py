@@ -97,6 +97,14 @@ def shortened(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
+def short_name(kernel: str) -> str:
+    """A kernel's name without return type, namespaces and template arguments; those where the name says nothing."""
+    text = re.sub(r"\(anonymous namespace\)::|^void ", "", kernel)
+    base, _, arguments = text.split("(", 1)[0].partition("<")
+    base = base.split("::")[-1]
+    return (arguments.rpartition(">")[0] if base in ("Kernel", "Kernel2") else "") or base or kernel
+
+
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
     cells = [
         cell.rjust(width) if column.right else cell.ljust(width)

@@ -26,7 +26,7 @@ from gpusim.model.contention import MemoryLoad, memory_slowdown
 
 AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended
 FINISHED = 1e-9
-USES = 6
+USES = 7
 
 Mix = tuple[tuple[int, int], ...]
 

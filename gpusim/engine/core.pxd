@@ -16,11 +16,11 @@ cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2)
 cdef class SMArray:
     cdef long long sms, width, slots, domain_count, group, groups, order_length, open_count
     cdef long long stable, residents, rates_used, updates
-    cdef bint reopen, stale_rates
+    cdef bint reopen, stale_rates, noting
     cdef public double now
     cdef double load_step, bin_width
     cdef object resolve, slowdowns_of
-    cdef list mixes, saved, done
+    cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
@@ -64,11 +64,12 @@ cdef class SMArray:
     @cython.locals(passed=cython.double, base=cython.longlong, n=cython.longlong, j=cython.longlong)
     cdef void charge(self, long long sm, double t) noexcept
     @cython.locals(u=cython.longlong, b=cython.longlong, h=cython.longlong, issue=cython.double,
-                   dram=cython.double, edge=cython.double, part=cython.double)
+                   dram=cython.double, l2=cython.double, edge=cython.double, part=cython.double)
     cdef void record(self, long long sm, double start, double end) noexcept
     @cython.locals(sm=cython.longlong, b=cython.longlong, h=cython.longlong, low=cython.longlong, i=cython.longlong)
     cdef void fold(self) noexcept
-    cdef void project(self, long long sm) noexcept
+    cdef project(self, long long sm)
+    cdef note_mix(self, long long sm)
     @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
                    mix=cython.longlong, issue=cython.double, dram=cython.double, l2=cython.double,
                    rate=cython.double)

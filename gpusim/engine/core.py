@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 RESOURCES = 4  # registers, shared memory, warps, block slots: in this order wherever four numbers stand together
-USES = 6  # the four resources, issue slots, DRAM: what the usage history holds
+USES = 7  # the four resources, issue slots, DRAM, L2: what the usage history holds
 BINS = 128  # bins of the usage history; their width doubles when the history outgrows them
 FIRST_MIXES = 64  # mixes that the tables hold before they grow
 SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by is then within 0.5 % of the whole
@@ -202,6 +202,10 @@ class SMArray:
         # usage history
         self.bin_width = 1.0
         self.history = reals(sms * _BINS * USES)
+        # what each SM held when, noted only where that is asked for
+        self.noting = False
+        self.noted: list[tuple[float, int, Mix]] = []
+        self.last_noted: list[Mix] = [()] * sms
         self.forget_mixes()
 
     # ---- mixes -------------------------------------------------------------------------------------------------
@@ -310,7 +314,7 @@ class SMArray:
             seed: of the jitter.
             issue_demand: SM-microseconds of all issue slots for one block, for the history.
             dram_demand: share of the DRAM bandwidth x us for one block, for the history and what its domain serves.
-            l2_demand: the same of L2, for what its domain serves.
+            l2_demand: the same of L2.
             own_dram: load that it puts on DRAM where it has the whole device, for `slowdown_at`.
             own_l2: the same of L2.
         """
@@ -383,6 +387,10 @@ class SMArray:
             j -= 1
         self.project(sm)
         self.reopen = True
+
+    def note_residents(self) -> None:
+        """From now on note what each SM holds whenever that changes, for `take_noted`."""
+        self.noting = True
 
     def dispatch(self) -> None:
         """Place all that may be placed now."""
@@ -539,8 +547,13 @@ class SMArray:
                 found.append((sm, self.ran[i], self.start_here[i], self.end_here[i]))
         return found
 
+    def take_noted(self) -> list[tuple[float, int, Mix]]:
+        """What was noted since the last call: from when (us) which SM held which mix, in the order of time."""
+        noted, self.noted = self.noted, []
+        return noted
+
     def usage(self) -> tuple[float, array[float]]:
-        """Bin width (us) and, SM by SM and bin by bin, the six uses integrated over time (unit x us)."""
+        """Bin width (us) and, SM by SM and bin by bin, the uses integrated over time (unit x us)."""
         for sm in range(self.sms):
             self.charge(sm, self.now)
         return self.bin_width, joined(self.history, reals(0))
@@ -576,6 +589,7 @@ class SMArray:
         u = sm * RESOURCES
         issue = self.issue_now[sm]
         dram = self.dram_now[sm]
+        l2 = self.l2_now[sm]
         b = int(start / self.bin_width)
         while start < end:
             edge = (b + 1) * self.bin_width
@@ -588,6 +602,7 @@ class SMArray:
                 self.history[h + 3] += part * self.used[u + 3]
                 self.history[h + 4] += part * issue
                 self.history[h + 5] += part * dram
+                self.history[h + 6] += part * l2
             start = edge
             b += 1
 
@@ -609,6 +624,15 @@ class SMArray:
         self.set_rates(sm)
         self.set_due(sm)
         self.note_due(sm // self.group)
+        if self.noting:
+            self.note_mix(sm)
+
+    def note_mix(self, sm: int) -> None:
+        """Note what an SM holds now, where it is not what it held."""
+        mix = self.mixes[self.mix[sm]]
+        if mix != self.last_noted[sm]:
+            self.last_noted[sm] = mix
+            self.noted.append((self.now, sm, mix))
 
     def set_rates(self, sm: int) -> None:
         """Set the rates of an SM's residents, and with them what it uses: to be followed by `set_due`."""

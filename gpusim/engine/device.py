@@ -22,7 +22,7 @@ from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Domains, Grant, KernelView, OperationView, Policy, View
-from gpusim.results.runs import Placements, Shares, Spans, Usage
+from gpusim.results.runs import Held, Placements, Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
@@ -91,6 +91,8 @@ class Device:
         unready: as ``View.unready``.
         keep_spans: note where the blocks of each launch ran.
         operations: as ``View.operations``.
+        gpus: how many GPUs ``gpu`` is, of equal parts of its SMs (`gpusim.engine.several_gpus`).
+        keep_residents: note what each SM holds whenever that changes.
     """
 
     def __init__(
@@ -103,6 +105,8 @@ class Device:
         unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
         keep_spans: bool = True,
         operations: Callable[[], Sequence[OperationView]] = tuple,
+        gpus: int = 1,
+        keep_residents: bool = False,
     ) -> None:
         self._env = env
         self._keep_spans = keep_spans
@@ -115,11 +119,16 @@ class Device:
         ask(policy, policy.prepare, gpu, streams)
         self._shows_sms = border.shows_sms(ask(policy, policy.shows_sms))
         domains = border.memory_domains(ask(policy, policy.memory_domains, gpu, streams))
-        self._domain_share = [share for _, share in domains] if domains else [1.0]
+        self._gpus = gpus
+        self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._sms = sm_array(
             gpu, self._slot_count, self._resolve, None, _domain_of_sm(domains, gpu), self._domain_share
         )
+        self._held: list[list[tuple[float, Mix]]] | None = None  # of each SM, mixes of launch ids
+        if keep_residents:
+            self._held = [[] for _ in range(gpu.sm_count)]
+            self._sms.note_residents()
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
@@ -142,7 +151,9 @@ class Device:
         self._wake_us = NEVER
         self._bottlenecks = Bottlenecks(self._sms, self._model, self._domain_share)
         self.finished: list[Launch] = []
-        self.limits: set[str] = {"memory slices"} if domains else set()  # of `gpusim.results.runs.LIMITS`, met so far
+        self.limits: set[str] = (
+            {"memory slices"} if domains and len(domains) > gpus else set()
+        )  # of `gpusim.results.runs.LIMITS`, met so far
         env.process(self._run())
 
     def launch(
@@ -175,10 +186,30 @@ class Device:
             limits.max_warps_per_sm,
             limits.max_blocks_per_sm,
             1.0,
-            1.0 / self._gpu.sm_count,
+            self._gpus / self._gpu.sm_count,
+            self._gpus / self._gpu.sm_count,
         )
         bins = min(BINS, int(self._sms.now / width) + 1)
         return Usage(width, Shares(self._gpu.sm_count, bins, BINS, flat, tuple(1.0 / (width * most) for most in full)))
+
+    def residents(self, run_of: Mapping[int, int]) -> tuple[Held, ...] | None:
+        """What each SM held so far, of launches that have a row; ``run_of`` maps a launch id to it."""
+        if self._held is None:
+            return None
+        self._take_noted(self._held)
+        return tuple(
+            tuple(
+                (at, tuple((run_of[launch], blocks) for launch, blocks in mix if launch in run_of)) for at, mix in held
+            )
+            for held in self._held
+        )
+
+    def _take_noted(self, held: list[list[tuple[float, Mix]]]) -> None:
+        """Take over what the SMs noted while the slots belonged to those who have them now; of an instant its end."""
+        for at, sm, mix in self._sms.take_noted():
+            if held[sm] and held[sm][-1][0] == at:
+                held[sm].pop()
+            held[sm].append((at, tuple((self._slots[slot].id, blocks) for slot, blocks in mix)))
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
@@ -216,6 +247,8 @@ class Device:
 
     def _end(self, slot: int) -> None:
         self._bottlenecks.book()
+        if self._held is not None:
+            self._take_noted(self._held)
         launch = self._slots.pop(slot)
         launch.bound_by = self._bottlenecks.ended(slot)
         launch.start_us = self._sms.started_at(slot)
@@ -575,10 +608,11 @@ def _limits(grant: Grant) -> _Limits:
 
 def _limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
     """Which of `gpusim.results.runs.LIMITS` a grant holds its kernel to; one that may place nothing only waits."""
-    if not any(caps):
+    different = set(caps)
+    if different == {0}:
         return set()
-    found = {"SMs"} if not all(caps) else set()
-    if any(0 < cap < blocks_per_sm for cap in caps):
+    found = {"SMs"} if 0 in different else set()
+    if any(0 < cap < blocks_per_sm for cap in different):
         found.add("blocks")
     if _limits(grant) != NO_LIMITS:
         found.add("shares")

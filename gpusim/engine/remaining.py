@@ -9,7 +9,7 @@ from math import fsum
 from gpusim.engine.device import Launch
 from gpusim.policies.interface import OperationView
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Occupied, Operation, Stream
+from gpusim.trace.operations import Operation, Stream
 
 
 @dataclass(slots=True)
@@ -77,6 +77,6 @@ def _views_of(
 
 def _done_us(op: Operation, at: Pass, now_us: float, work_done: Callable[[Launch], float]) -> float:
     """What is done of the operation under way."""
-    if isinstance(op.work(), Occupied):
+    if not op.launches():
         return now_us - at.began_us if at.began_us is not None else 0.0
     return fsum(launch.model.solo_us * work_done(launch) for launch in at.launches)

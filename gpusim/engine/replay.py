@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from math import fsum
-from typing import Protocol, assert_never
+from typing import Protocol
 
 import simpy
 
@@ -16,6 +16,7 @@ from gpusim.common.errors import InputError
 from gpusim.engine.device import Device, Launch, placements
 from gpusim.engine.host import host_queues, release_times, unready
 from gpusim.engine.remaining import Pass, operation_views
+from gpusim.engine.several_gpus import EachGPU, together
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import name_of, named
@@ -23,10 +24,15 @@ from gpusim.policies.interface import OperationView, Policy
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, RequestRun, StreamRun
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, KernelLaunch, launch_waits
-from gpusim.trace.operations import Launches, Occupied, Operation, Stream
+from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, L2_COUNTERS, KernelLaunch, launch_waits
+from gpusim.trace.operations import Occupied, Operation, Stream
 
-MOST_TURNS = 32  # in which a stream that restarts is to end once: a turn is what all streams take one after the other
+TURNS_PER_SM = 2.0
+"""Turns for each SM of the GPU in which a stream that restarts is to end once.
+
+A turn is what all streams take one after the other. A stream that has one SM of n and no more ends within about n times
+what it takes alone; this is twice that.
+"""
 
 
 class Starved(InputError):
@@ -55,6 +61,7 @@ def replay(
     notes: tuple[str, ...] = (),
     restart: bool = False,
     placements: bool = True,
+    residents: bool = False,
 ) -> Result:
     """Replay a trace.
 
@@ -68,12 +75,14 @@ def replay(
         notes: what a reader of the result should know.
         restart: every stream starts again when it ends, until each has ended once (`Result.passes`).
         placements: keep where the blocks of each launch ran, which is most of the memory that a long replay takes.
+        residents: keep what each SM held over time.
 
     Raises:
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
-        Starved: a stream that restarts had not ended once after `MOST_TURNS` turns of all of them.
+        Starved: a stream that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
     """
-    run = _Replay(trace, gpu, policy, kernels, MOST_TURNS * fsum(solo.values()) if restart else None, placements)
+    limit_us = TURNS_PER_SM * gpu.sm_count * fsum(solo.values()) if restart else None
+    run = _Replay(trace, gpu, policy, kernels, limit_us, placements, residents)
     run.run()
     return run.result(solo, name or name_of(policy), notes)
 
@@ -131,6 +140,7 @@ class _Replay:
         kernels: KernelSource,
         limit_us: float | None = None,
         keep_placements: bool = False,
+        keep_residents: bool = False,
     ) -> None:
         self.trace = trace
         self.gpu = gpu
@@ -140,18 +150,24 @@ class _Replay:
         self.busy = {stream.name: len(stream.operations) > 0 for stream in trace.streams}
         names = [stream.name for stream in trace.streams]
         self.queues = host_queues(trace)
+        gpus = 1 + max(stream.gpu for stream in trace.streams)
         self.device = Device(
             self.env,
-            gpu,
-            policy,
+            together(gpu, gpus),
+            EachGPU(policy, gpu, [stream.gpu for stream in trace.streams]) if gpus > 1 else policy,
             names,
             lambda: tuple(name for name in names if self.busy[name]),
             lambda: unready(self.queues, self.env.now),
             keep_placements,
             self._operation_views,
+            gpus,
+            keep_residents,
         )
         self.passes: dict[int, Pass] = {}  # under way, by the position of their stream
         self.resources: dict[str, simpy.Resource] = {}
+        idle = [op.occupies(gpu) for op in trace.operations() if not op.launches()]
+        self.missing = Counter(work.meeting for work in idle if work.meeting)
+        self.meetings: dict[str, simpy.Event] = {}
         self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
         self.limit_us = limit_us
         self.unended = {stream.name for stream in trace.streams}
@@ -210,24 +226,32 @@ class _Replay:
         if waits:
             yield self.env.all_of(waits)
         start = self.env.now
-        work = op.work()
-        if isinstance(work, Launches):
-            yield from self._launches(index, stream, op.id, work.launches, request)
-        elif isinstance(work, Occupied):
-            yield from self._occupied(index, stream, work, request)
+        if launches := op.launches():
+            yield from self._launches(index, stream, op.id, launches, request)
         else:
-            assert_never(work)
+            yield from self._occupied(index, stream, op.occupies(self.gpu), request)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
         if not self.ended[op.id].triggered:
             self.ended[op.id].succeed()
 
     def _occupied(self, index: int, stream: Stream, work: Occupied, request: int) -> simpy.events.ProcessGenerator:
-        with self.resource(work.resource).request() if work.resource else nullcontext() as granted:
+        if work.meeting:
+            yield self._all_here(work.meeting)
+        resource = f"gpu {stream.gpu} {work.resource}"
+        with self.resource(resource).request() if work.resource else nullcontext() as granted:
             if granted is not None:
                 yield granted
             self.timed.append(_Timed(stream.name, request, self.env.now, work.duration_us))
             self.passes[index].began_us = self.env.now
             yield self.env.timeout(work.duration_us)
+
+    def _all_here(self, meeting: str) -> simpy.Event:
+        """One more is there; the event is that the last of them is."""
+        self.missing[meeting] -= 1
+        everybody = self.meetings.setdefault(meeting, self.env.event())
+        if not self.missing[meeting]:
+            everybody.succeed()
+        return everybody
 
     def resource(self, name: str) -> simpy.Resource:
         """What operations take one at a time, such as a copy engine."""
@@ -293,12 +317,13 @@ class _Replay:
             usage=replace(self.device.usage(), unknown=self._unknown_uses()),
             notes=notes,
             limits=frozenset(self.device.limits),
+            residents=self.device.residents(run_of),
             passes=passes,
         )
 
     def _unknown_uses(self) -> frozenset[str]:
         launches = [launch for op in self.trace.operations() for launch in op.launches()]
-        needed = {"issue_slots": ISSUE_COUNTERS, "dram": DRAM_COUNTERS}
+        needed = {"issue_slots": ISSUE_COUNTERS, "dram": DRAM_COUNTERS, "l2": L2_COUNTERS}
         return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
     def _passes(self) -> dict[str, float]:
@@ -319,10 +344,9 @@ class _Replay:
         return fsum(self._work_us(op) for op in stream.operations)
 
     def _work_us(self, op: Operation) -> float:
-        work = op.work()
-        if isinstance(work, Occupied):
-            return work.duration_us
-        return fsum(self.kernels.model(launch, op.id).solo_us for launch in work.launches)
+        if launches := op.launches():
+            return fsum(self.kernels.model(launch, op.id).solo_us for launch in launches)
+        return op.occupies(self.gpu).duration_us
 
     def _operation_views(self) -> Sequence[OperationView]:
         return operation_views(self.trace, self.passes, self.env.now, self._work_us, self.device.work_done)

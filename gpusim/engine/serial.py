@@ -13,14 +13,12 @@ from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
-from gpusim.trace.operations import Launches
 
 
 def is_chain(trace: Trace) -> bool:
-    """Whether serial runs one kernel at a time and nothing else: no copies, host work, arrivals or inner streams."""
-    return all(stream.arrivals is None for stream in trace.streams) and all(
-        isinstance(op.work(), Launches) and all(launch.stream == "main" for launch in op.launches())
-        for op in trace.operations()
+    """Whether serial runs one kernel at a time and nothing else: no copies, arrivals, inner streams or second GPU."""
+    return all(stream.arrivals is None and stream.gpu == 0 for stream in trace.streams) and all(
+        op.launches() and all(launch.stream == "main" for launch in op.launches()) for op in trace.operations()
     )
 
 

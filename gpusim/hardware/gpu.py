@@ -26,10 +26,12 @@ from gpusim.hardware.compute_capability import (
     require_known,
     unverified_limits,
 )
+from gpusim.hardware.host_costs import HostCosts, HostService
 
 FP32_OPERATIONS_PER_LANE_AND_CYCLE = 2  # a fused multiply-add counts as two
 
 _PEAK_TOLERANCE = 0.02
+_NOTHING_MEASURED = HostCosts()
 
 # Share of its DRAM peak that the H200 sustains: 4600 of 4800 GB/s. Stands in where no one measured.
 _H200_SUSTAINED_SHARE = 4600 / 4800
@@ -215,6 +217,9 @@ class GPUFile(Strict):
         description="constants of the contention model",
         json_schema_extra=_list_keys(ModelConstants),
     )
+    host: HostCosts = Field(
+        default=_NOTHING_MEASURED, description="what the host pays for allocations, copies and launches"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -268,6 +273,7 @@ class GPU:
         memory_bytes: device memory.
         limits: what an SM can hold.
         model: constants of the contention model.
+        host: what the host pays for its services, as far as that was measured.
         unverified: names of the values that nobody verified, such as "l2_bytes" or "model.launch_gap_us".
     """
 
@@ -288,11 +294,24 @@ class GPU:
     limits: SMLimits
     model: ModelConstants
     unverified: tuple[str, ...]
+    host: HostCosts = _NOTHING_MEASURED
 
     @property
     def fp32_peak_tflops(self) -> float:
         """FP32 peak at the boost clock, TFLOP/s."""
         return fp32_peak_tflops(self.sm_count, self.fp32_lanes_per_sm, self.boost_clock_mhz)
+
+    def host_us(self, service: HostService, size_bytes: int, place: str) -> float:
+        """What a service takes for so many bytes, us.
+
+        Raises:
+            InputError: that was not measured on this GPU; ``place`` says what asks for it.
+        """
+        costs = self.host.of(service)
+        if costs is None:
+            expected = f"a duration, or a GPU whose file gives host.{service} (`gpusim record host`)"
+            raise InputError(None, place, f"gives no duration_us, nor does {self.name} say what it takes", expected)
+        return costs.us_of(size_bytes)
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -379,6 +398,7 @@ def _build(name: str, file: GPUFile) -> GPU:
         limits=limits,
         model=model,
         unverified=_unverified(file),
+        host=file.host,
     )
 
 

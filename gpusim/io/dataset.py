@@ -11,13 +11,13 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpusim.common.errors import InputError, from_pydantic, quote
 from gpusim.common.files import decompressed, read_bytes, utf8
 from gpusim.hardware.gpu import GPU
-from gpusim.io.ncu import REQUIRED, launch_from_counters
+from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
 from gpusim.model.occupancy import occupancy
 from gpusim.trace.fields import MAX_DURATION_US
 from gpusim.trace.kernels import KernelLaunch
@@ -41,6 +41,10 @@ COUNTS = {"sms": 1, "blocks_per_sm": 1, "reserved_smem_bytes": -1, "na": 1, "nb"
 """The least that a column of whole numbers may hold."""
 OPS = ("op", "a", "b")  # columns that name one op
 NOT_KEYS = ("ops", "ms_release")  # columns of a condition that do not tell two rows apart
+DRAM_PERCENT = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"  # a column that may be missing
+DRAM_BYTES = (TOTALS["dram_read_bytes"], TOTALS["dram_write_bytes"])
+TELLING_PERCENT = 1.0  # of DRAM's peak from which on bytes tell it: within 2 % on an H200 and an H100
+PEAK_TOLERANCE = 0.05
 MOST_MS = MAX_DURATION_US / 1e3
 
 
@@ -53,46 +57,59 @@ class Op:
         ms: of one of many calls back to back.
         gpu_bound: whether the GPU, and not the host, bounds it.
         kernels: in launch order.
+        scaling_ms: what a call takes on other numbers of SMs, where a prediction may use it.
     """
 
     name: str
     ms: float
     gpu_bound: bool
     kernels: tuple[KernelLaunch, ...]
+    scaling_ms: Mapping[int, float] = field(default_factory=dict)
 
 
-class Dataset:
-    """A folder of recordings, read and checked.
+class Recordings:
+    """The calls of a folder with their kernels, read and checked: all that a prediction may use.
+
+    Args:
+        folder: where.
+        gpu: that they were recorded on.
+        scaling: numbers of SMs at which predictions may use the times of sm_curve.csv.
 
     Attributes:
         calls: rows of convolutions.csv by op.
-        outcomes: rows of each outcome file that there is.
 
     Raises:
         InputError: a missing or empty file, a missing column, an op that is not in convolutions.csv or is there twice,
-            a kernel or an outcome given twice, a mode or a truth value that is none, a number that is none or cannot
-            be (of ops that cuDNN supports), kernels recorded on another GPU than ``gpu``.
+            a kernel given twice, a truth value that is none, a number that is none or cannot be (of ops that cuDNN
+            supports), kernels recorded on another GPU than ``gpu``, scaling at more or other numbers of SMs than
+            sm_curve.csv has.
     """
 
-    def __init__(self, folder: str | Path, gpu: GPU) -> None:
+    def __init__(self, folder: str | Path, gpu: GPU, scaling: Sequence[int] = ()) -> None:
         self.folder = Path(folder)
         self.gpu = gpu
+        self.scaling = tuple(scaling)
         self.calls = self._read_calls()
-        self._ops = {name: self._build(name, rows) for name, rows in self._read_kernels().items()}
-        self.outcomes = {name: self._read_outcome(name) for name in OUTCOMES if (self.folder / name).is_file()}
-        if not self.outcomes:
-            raise InputError(self.folder, "folder", "holds no outcome file", f"one of {', '.join(OUTCOMES)}")
+        kernels = self._read_kernels()
+        points = self._read_scaling() if scaling else {}
+        self._ops = {name: self._build(name, rows, points.get(name, {})) for name, rows in kernels.items()}
 
     def op(self, name: str) -> Op:
         """One recorded call.
 
         Raises:
-            InputError: cuDNN does not support it, so it has no times and kernels.
+            InputError: cuDNN does not support it, so it has no times and kernels; or it was timed, and not profiled.
         """
-        if self.supported(name):
+        if name in self._ops:
             return self._ops[name]
+        if self.supported(name):
+            raise self._without_kernels(name)
         path = self.folder / "convolutions.csv"
         raise InputError(path, name, "is not supported by cuDNN, so it has no times", "a supported op")
+
+    def _without_kernels(self, name: str) -> InputError:
+        path = self.folder / "kernels.csv.gz"
+        return InputError(path, name, "has no kernels", "a row for each kernel of a call that is predicted")
 
     def supported(self, name: str) -> bool:
         """Whether cuDNN has the call at all: else it has neither times nor kernels."""
@@ -102,7 +119,7 @@ class Dataset:
         """Whether the GPU, and not the host, bounds the call: accuracy is scored on these only."""
         return self.calls[name]["gpu_bound"] == "True"
 
-    def _build(self, name: str, rows: Sequence[Row]) -> Op:
+    def _build(self, name: str, rows: Sequence[Row], scaling_ms: Mapping[int, float]) -> Op:
         path = self.folder / "kernels.csv.gz"
         kernels = []
         for i, row in enumerate(rows):
@@ -111,13 +128,15 @@ class Dataset:
             except (ValueError, KeyError, ArithmeticError) as error:
                 place, problem = f"{name} kernel {i}", f"has a value that cannot be: {_why(error)}"
                 raise InputError(path, place, problem, "Nsight Compute counters in base units") from error
-        self._check_gpu(name, rows[0], kernels[0])
+        self._check_waves(name, rows[0], kernels[0])
+        for row in rows:
+            self._check_bandwidth(name, row)
         call = self.calls[name]
         times = [
             time_in(call, column, self.folder / "convolutions.csv", name)
             for column in ("ms_stream_run1", "ms_stream_run2")
         ]
-        return Op(name, sum(times) / len(times), self.gpu_bound(name), tuple(kernels))
+        return Op(name, sum(times) / len(times), self.gpu_bound(name), tuple(kernels), scaling_ms)
 
     def _read_calls(self) -> dict[str, Row]:
         path = self.folder / "convolutions.csv"
@@ -146,9 +165,10 @@ class Dataset:
             found[op][index] = row
         for op in self.calls:
             missing = set(range(max(found.get(op, {0: 0})) + 1)) - set(found.get(op, ()))
-            if self.supported(op) and missing:
-                problem = f"lacks kernel {min(missing)}" if op in found else "has no kernels"
-                raise InputError(path, op, problem, "a row for each kernel, counted from 0")
+            if op in found and self.supported(op) and missing:
+                raise InputError(path, op, f"lacks kernel {min(missing)}", "a row for each kernel, counted from 0")
+            if op not in found and self.gpu_bound(op):
+                raise self._without_kernels(op)
         return {op: [rows[i] for i in sorted(rows)] for op, rows in found.items() if self.supported(op)}
 
     def _known(self, op: str, path: Path, place: str) -> str:
@@ -156,7 +176,7 @@ class Dataset:
             raise InputError(path, place, f"{op or 'an empty op'} is unknown", "an op of convolutions.csv")
         return op
 
-    def _check_gpu(self, op: str, row: Row, launch: KernelLaunch) -> None:
+    def _check_waves(self, op: str, row: Row, launch: KernelLaunch) -> None:
         """The waves that the profiler counted are grid / (SMs x resident blocks): they tell the GPU."""
         path = self.folder / "kernels.csv.gz"
         waves = number_in(row, "launch__waves_per_multiprocessor", path, op)
@@ -170,38 +190,41 @@ class Dataset:
                 "the GPU that the dataset was recorded on",
             )
 
-    def _read_outcome(self, name: str) -> list[Row]:
-        path = self.folder / name
-        condition, outcome = OUTCOMES[name]
-        seen: dict[tuple[str, ...], str] = {}
-        rows = []
-        for place, row in self._rows(name, (*condition, *outcome)):
-            ops = row["ops"].split() or [""] if "ops" in condition else [row[c] for c in OPS if c in condition]
-            for op in ops:
-                self._known(op, path, place)
-            for column in (column for column in condition if column in COUNTS):
-                count_in(row, column, COUNTS[column], path, place)
-            if "mode" in condition and row["mode"] not in MODES[name]:
-                problem = f"mode is {row['mode'] or 'empty'}"
-                raise InputError(path, place, problem, f"one of {', '.join(MODES[name])}")
-            key = tuple(row[column] for column in condition if column not in NOT_KEYS)
-            if key in seen:
-                raise InputError(path, place, f"measures the same as {seen[key]}: {'|'.join(key)}", "each once")
-            seen[key] = place
-            if all(self.supported(op) for op in ops):
-                for column in outcome:
-                    time_in(row, column, path, "|".join(key))
-                if name == "quota.csv":
-                    self._check_quota(row, path, "|".join(key))
-            rows.append(row)
-        return rows
+    def _check_bandwidth(self, op: str, row: Row) -> None:
+        """Bytes over the share of DRAM's peak that they were: that tells GPUs with the same SMs apart."""
+        path = self.folder / "kernels.csv.gz"
+        if DRAM_PERCENT not in row:
+            return
+        percent, ns = (number_in(row, column, path, op) for column in (DRAM_PERCENT, DURATION))
+        if percent < TELLING_PERCENT or ns <= 0.0:
+            return
+        peak = sum(number_in(row, column, path, op) for column in DRAM_BYTES) / ns / percent * 100.0
+        known = self.gpu.dram_bandwidth_gb_per_s
+        if abs(peak / known - 1.0) > PEAK_TOLERANCE:
+            raise InputError(
+                path,
+                op,
+                f"was recorded with a DRAM peak of {peak:.0f} GB/s, {self.gpu.name} has {known:g}",
+                "the GPU that the dataset was recorded on",
+            )
 
-    def _check_quota(self, row: Row, path: Path, place: str) -> None:
-        time_in(row, "ms_release", path, place)
-        for op, column in ((row["a"], "kA"), (row["b"], "kB")):
-            most = blocks_per_sm(self._ops[op].kernels[0], self.gpu)
-            if int(row[column]) > most:
-                raise InputError(path, place, f"{column} is {row[column]}", f"at most {most}, what fits on an SM")
+    def _read_scaling(self) -> dict[str, dict[int, float]]:
+        """Times (ms) of each op at the numbers of SMs that predictions may use."""
+        path = self.folder / "sm_curve.csv"
+        whole = [sms for sms in self.scaling if sms >= self.gpu.sm_count]
+        if whole:
+            raise InputError(
+                path, "sms", f"{whole[0]} SMs are no part of {self.gpu.name}", "scaling points on fewer SMs"
+            )
+        points: dict[str, dict[int, float]] = {}
+        for place, row in self._rows(path.name, ("op", "sms", "ms")):
+            sms = count_in(row, "sms", 1, path, place)
+            if sms in self.scaling and self.supported(self._known(row["op"], path, place)):
+                points.setdefault(row["op"], {})[sms] = time_in(row, "ms", path, f"{row['op']}|{sms}")
+        missing = [sms for sms in self.scaling if not any(sms in found for found in points.values())]
+        if missing:
+            raise InputError(path, "sms", f"has no row of {missing[0]} SMs", "scaling points that are in the file")
+        return points
 
     def _rows(self, name: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
         """The rows of a file, each with its line as a place."""
@@ -226,6 +249,86 @@ class Dataset:
                 raise InputError(path, "file", "has no rows below its header", "at least one row")
         except csv.Error as error:
             raise InputError(path, "file", f"cannot be read: {_first_line(error)}", "a CSV file") from error
+
+
+class Dataset(Recordings):
+    """A folder of recordings and of what the GPU did with them, read and checked.
+
+    Args:
+        folder: where.
+        gpu: that it was measured on.
+        recordings: of the same ops on another GPU, from which they are to be predicted; None: its own.
+        scaling: as of `Recordings`; those rows of sm_curve.csv are no outcomes then. Of ``recordings`` it is theirs.
+
+    Attributes:
+        outcomes: rows of each outcome file that there is.
+        recordings: what predictions may use.
+
+    Raises:
+        InputError: as `Recordings`; no outcome file, an outcome given twice, or of an op that ``recordings`` lack, a
+            mode that is none.
+    """
+
+    def __init__(
+        self, folder: str | Path, gpu: GPU, recordings: Recordings | None = None, scaling: Sequence[int] = ()
+    ) -> None:
+        super().__init__(folder, gpu, scaling)
+        self.recordings: Recordings = recordings or self
+        self.outcomes = {name: self._read_outcome(name) for name in OUTCOMES if (self.folder / name).is_file()}
+        if not self.outcomes:
+            raise InputError(self.folder, "folder", "holds no outcome file", f"one of {', '.join(OUTCOMES)}")
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is predicted from recordings of another folder."""
+        return self.recordings is not self
+
+    def scored(self, name: str) -> bool:
+        """Whether predictions of an op are scored: the GPU bounds it here and where it was recorded."""
+        known = name in self.recordings.calls
+        return known and self.gpu_bound(name) and self.recordings.gpu_bound(name)
+
+    def _read_outcome(self, name: str) -> list[Row]:
+        path = self.folder / name
+        condition, outcome = OUTCOMES[name]
+        seen: dict[tuple[str, ...], str] = {}
+        rows = []
+        for place, row in self._rows(name, (*condition, *outcome)):
+            ops = row["ops"].split() or [""] if "ops" in condition else [row[c] for c in OPS if c in condition]
+            for op in ops:
+                self._known(op, path, place)
+                self._recorded(op, path, place)
+            for column in (column for column in condition if column in COUNTS):
+                count_in(row, column, COUNTS[column], path, place)
+            if "mode" in condition and row["mode"] not in MODES[name]:
+                problem = f"mode is {row['mode'] or 'empty'}"
+                raise InputError(path, place, problem, f"one of {', '.join(MODES[name])}")
+            key = tuple(row[column] for column in condition if column not in NOT_KEYS)
+            if key in seen:
+                raise InputError(path, place, f"measures the same as {seen[key]}: {'|'.join(key)}", "each once")
+            seen[key] = place
+            if all(self.supported(op) for op in ops):
+                for column in outcome:
+                    time_in(row, column, path, "|".join(key))
+                if name == "quota.csv":
+                    self._check_quota(row, path, "|".join(key))
+            if name != "sm_curve.csv" or int(row["sms"]) not in self.scaling:
+                rows.append(row)
+        return rows
+
+    def _recorded(self, op: str, path: Path, place: str) -> None:
+        if op not in self.recordings.calls:
+            problem = f"measures {op}, which {self.recordings.folder} does not record"
+            raise InputError(path, place, problem, "recordings of the ops of the outcomes")
+        if self.supported(op) and self.recordings.supported(op):
+            self.recordings.op(op)  # refuses one without kernels
+
+    def _check_quota(self, row: Row, path: Path, place: str) -> None:
+        time_in(row, "ms_release", path, place)
+        for op, column in ((row["a"], "kA"), (row["b"], "kB")):
+            most = blocks_per_sm(self._ops[op].kernels[0], self.gpu)
+            if int(row[column]) > most:
+                raise InputError(path, place, f"{column} is {row[column]}", f"at most {most}, what fits on an SM")
 
 
 def blocks_per_sm(launch: KernelLaunch, gpu: GPU) -> int:

@@ -27,7 +27,7 @@ from gpusim.networks.layers import (
 )
 from gpusim.networks.network import INPUT, Network, Node
 
-CONVOLUTION = "CONVOLUTION"
+CONVOLUTION, CONCATENATION = "CONVOLUTION", "CONCAT"
 Direction = Literal["fwd", "bwd", "bwd_data", "bwd_filter"]
 
 
@@ -205,7 +205,7 @@ class _Pass:
 
     def _part(self, node: Node, part: Shape, direction: Direction) -> Work:
         whole = self.network.shapes[node.name]
-        return Work("CONCAT", direction, self.batch, part.channels, part.height, part.width, whole.channels)
+        return Work(CONCATENATION, direction, self.batch, part.channels, part.height, part.width, whole.channels)
 
 
 def _has_bias(layer: Layer) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
+from gpusim.networks.steps import CONCATENATION
 from gpusim.record.calls import Call, calls_of
 from gpusim.record.outcomes import measure_outcomes
 from gpusim.record.program import PROFILED_TOGETHER, Program
@@ -27,6 +28,7 @@ Each convolution runs the algorithm that was fastest with cold caches; the fully
 pixel. Calls of equal shape were recorded once.
 Counters: Nsight Compute, one kernel at a time, caches not flushed.
 Left out: loss, dropout, the update of the parameters, the input's copy, host time."""
+COPIED = "The parts of a concatenation are copied by a kernel of the recorder's own, copy_rows."
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ def _write_trace(recording: Recording, wanted: Subject, order: Order, calls: Seq
     notes = NOTES.format(
         network=wanted.name, batch=order.batch, what=PASSES[passes], gpu=device["name"], cudnn=device["cudnn"]
     )
+    if any(step.work.kind == CONCATENATION for step in wanted.steps):
+        notes += f"\n{COPIED}"
     path = recording.folder / f"{name}.json.gz"
     trace = network_trace(recording, name, wanted.steps, calls, notes)
     trace.save(path)

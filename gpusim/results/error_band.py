@@ -1,35 +1,28 @@
 """How wrong an answer may be: the error that was found where a real GPU shared as a replay did.
 
-`gpusim/validated.json` holds, for each GPU, the mean absolute error of the model on measured co-runs, by the kind of
-experiment and by how long its calls take, and the identity of the model that had it. A replay is given such an error
-only if it did what was measured: shared the GPU in that way, with kernels whose counters were recorded on that GPU, of
-a size and kind that were among those measured. `python experiments/h200_validation/run.py --bands` writes the file.
+`gpusim/results/validated.json` holds, for each GPU and each GPU whose recordings were used, the mean absolute error of
+the model on measured co-runs, by the kind of experiment and by how long its calls take, and the identity of the model
+that had it. A replay is given such an error only if it did what was measured: shared that GPU in that way, with kernels
+whose counters were recorded on that other (or the same) GPU, of a size and kind that were among those measured.
+`python experiments/h200_validation/run.py --bands` writes the file.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import ceil, floor, fsum, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch
-from gpusim.trace.operations import Launches
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    Reals = NDArray[np.float64]
 
 VALIDATED = Path(__file__).with_name("validated.json")
 COMMAND = "python experiments/h200_validation/run.py --bands"
@@ -52,6 +45,8 @@ MOST_STREAMS = 4  # at once that were measured: the branches of an inception mod
 SHARED_US = 1e-6  # shorter than that two streams are not side by side
 HANDOVER = 0.01  # of the SMs' time: a split in which streams meet on an SM for no longer is one all the same [D]
 STALE = "not validated for this version"
+
+_Span = tuple[str, float, float]  # of a launch: its stream, from when until when (us)
 
 SHARING = {  # experiment: how its kernels have the GPU
     "modules_serial": "in streams",
@@ -122,9 +117,10 @@ def kind_of(launch: KernelLaunch, sm_count: int) -> str:
 # ---- what was measured -----------------------------------------------------------------------------------------------
 
 
-def model_identity(gpu: GPU) -> str:
-    """A hash of the sources and of the GPU's values that can change a prediction."""
-    return fingerprint.data([fingerprint.modules(*SOURCES), gpu])[:16]
+def model_identity(gpu: GPU, recorded_on: GPU | None = None) -> str:
+    """A hash of the sources and of the values of the GPU, and of that which recorded, that can change a prediction."""
+    moved = [] if recorded_on in (None, gpu) else [recorded_on]
+    return fingerprint.data([fingerprint.modules(*SOURCES), gpu, *moved])[:16]
 
 
 def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
@@ -163,14 +159,27 @@ def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
 def measured_errors(experiment: str) -> dict[str, tuple[float, float]]:
     """The least and most mean absolute error (%) of an experiment over its classes of size, by GPU.
 
-    A GPU whose errors are those of another version of the model is left out.
+    Of recordings of another GPU the name is as ``h100-sxm from h200``. Errors of another version of the model are left
+    out.
     """
     found = {}
-    for name, measured in json.loads(VALIDATED.read_text(encoding="utf-8")).items():
-        errors = [band["mape_percent"] for band in measured["bands"] if band["experiment"] == experiment]
-        if errors and measured["model"] == model_identity(load_gpu(name)):
-            found[name] = (min(errors), max(errors))
+    for name, by_recording in _validated().items():
+        for source, measured in by_recording.items():
+            errors = [band["mape_percent"] for band in measured["bands"] if band["experiment"] == experiment]
+            if errors and measured["model"] == model_identity(load_gpu(name), load_gpu(source)):
+                found[name if source == name else f"{name} from {source}"] = (min(errors), max(errors))
     return found
+
+
+def was_measured(recorded_on: GPU, gpu: GPU) -> bool:
+    """Whether co-runs on a GPU were predicted from recordings of another, and scored."""
+    return all(map(_ships, (recorded_on, gpu))) and recorded_on.name in _validated().get(gpu.name, {})
+
+
+def _validated() -> dict[str, dict[str, dict[str, Any]]]:
+    """What was measured, by GPU and by the GPU of the recordings."""
+    content: dict[str, dict[str, dict[str, Any]]] = json.loads(VALIDATED.read_text(encoding="utf-8"))
+    return content
 
 
 # ---- what a replay did -----------------------------------------------------------------------------------------------
@@ -185,14 +194,14 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         gpu: where.
         recorded_on: the GPU of the recording, where it is not the one that the trace names.
     """
-    measured = json.loads(VALIDATED.read_text(encoding="utf-8")).get(gpu.name)
-    never = _unlike_any_recording(trace, gpu, measured, recorded_on)
-    if measured is None or never:
+    source, never = _source(trace, gpu, recorded_on)
+    if source is None:
         return _never(never)
+    measured = _validated()[gpu.name][source.name]
     experiment, never = experiment_of(result)
     if never:
         return _never(never)
-    work = _work(result, trace, gpu)
+    work = _work(result, trace, source)
     unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
     if unmeasured:
         return _never(f"{' and '.join(unmeasured)} {SHARING[experiment]}")
@@ -202,7 +211,7 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
     if not fitting:
         short = not mine or work.call_us < mine[-1]["to_us"]
         return _never(f"calls this {'short' if short else 'long'}")
-    if measured["model"] != model_identity(gpu):
+    if measured["model"] != model_identity(gpu, source):
         return HowWrong(None, STALE)
     return HowWrong({"experiment": experiment, "mape_percent": fitting[-1]["mape_percent"]}, "")
 
@@ -236,78 +245,75 @@ def experiment_of(result: Result) -> tuple[str, str]:
 
 def streams_at_once(result: Result) -> int:
     """How many streams had blocks on the GPU at once, at most."""
-    import numpy as np
-
-    begun, ended = (np.array([getattr(run, at) for run in result.kernel_runs]) for at in ("start_us", "end_us"))
-    return _most(*_at_once(_stream_numbers(result), begun, ended))
+    spans = ((run.stream, run.start_us, run.end_us) for run in result.kernel_runs)
+    return _most(_at_once(spans))
 
 
 def streams_on_an_sm(result: Result) -> int:
     """How many streams had blocks on one SM at once, at most; 1 where those were handovers (`HANDOVER`)."""
-    import numpy as np
-
-    stream = _stream_numbers(result)
-    columns = [
-        (np.full(len(sms), stream[run]), np.asarray(sms), np.asarray(starts), np.asarray(ends))
-        for run, (sms, _, starts, ends) in result.placements.launches
-    ]
-    stream, sm, begun, ended = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    by_sm = np.argsort(sm, kind="stable")
+    by_sm: dict[int, list[_Span]] = {}
+    for row, (sms, _, starts, ends) in result.placements.launches:
+        stream = result.kernel_runs[row].stream
+        for sm, start, end in zip(sms, starts, ends, strict=True):
+            by_sm.setdefault(sm, []).append((stream, start, end))
     most, mixed_us, busy_us = 1, 0.0, 0.0
-    for rows in np.split(by_sm, np.flatnonzero(np.diff(sm[by_sm])) + 1):
-        spans_us, streams = _at_once(stream[rows], begun[rows], ended[rows])
-        most = max(most, _most(spans_us, streams))
-        mixed_us += float(spans_us[streams > 1].sum())
-        busy_us += float(spans_us[streams > 0].sum())
+    for spans in by_sm.values():
+        pieces = list(_at_once(spans))
+        most = max(most, _most(pieces))
+        mixed_us += fsum(us for us, streams in pieces if streams > 1)
+        busy_us += fsum(us for us, streams in pieces if streams > 0)
     return most if mixed_us > HANDOVER * busy_us else 1
 
 
-def _stream_numbers(result: Result) -> Ints:
-    """The stream of each kernel, by its position among the streams."""
-    import numpy as np
-
-    number = {run.stream: i for i, run in enumerate(result.stream_runs)}
-    return np.array([number[run.stream] for run in result.kernel_runs], dtype=np.int64)
-
-
-def _at_once(stream: Ints, starts: Reals, ends: Reals) -> tuple[Reals, Ints]:
-    """How many streams have a span from ``starts`` to ``ends`` at once: pieces of time (us), and the number in each."""
-    import numpy as np
-
-    times = np.unique(np.concatenate((starts, ends)))
-    first, last = np.searchsorted(times, starts), np.searchsorted(times, ends)
-    count = np.zeros(max(0, len(times) - 1), dtype=np.int64)
-    for one in np.unique(stream):
-        mine = stream == one
-        change = np.bincount(first[mine], minlength=len(times)) - np.bincount(last[mine], minlength=len(times))
-        count += np.cumsum(change)[:-1] > 0
-    return np.diff(times), count
+def _at_once(spans: Iterable[_Span]) -> Iterator[tuple[float, int]]:
+    """How many streams have a span at once: pieces of time (us), and the number in each."""
+    changes: list[tuple[float, int, str]] = []
+    for stream, start, end in spans:
+        changes += (start, 1, stream), (end, -1, stream)
+    changes.sort()
+    held: dict[str, int] = {}
+    count, before = 0, 0.0
+    for time, change, stream in changes:
+        if time > before:
+            yield time - before, count
+            before = time
+        had = held.get(stream, 0)
+        held[stream] = has = had + change
+        count += (has > 0) - (had > 0)
 
 
-def _most(spans_us: Reals, counts: Ints) -> int:
-    return int(counts[spans_us > SHARED_US].max(initial=0))
+def _most(pieces: Iterable[tuple[float, int]]) -> int:
+    return max((streams for us, streams in pieces if us > SHARED_US), default=0)
 
 
-def _unlike_any_recording(trace: Trace, gpu: GPU, measured: Mapping[str, Any] | None, recorded_on: GPU | None) -> str:
-    """What of the trace or the GPU was never measured; empty: nothing."""
-    if measured is None:
-        return f"nothing measured on {gpu.name}"
-    if gpu.name not in gpu_names() or load_gpu(gpu.name) != gpu:
-        return f"not {gpu.name} as it ships"
-    if (trace.device != gpu.name) if recorded_on is None else (recorded_on != gpu):
-        return f"recorded on {trace.device if recorded_on is None else recorded_on.name}"
+def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None, str]:
+    """The GPU of the recording, where the like of it was measured on ``gpu``; else None, and what never was."""
+    by_recording = _validated().get(gpu.name)
+    if by_recording is None:
+        return None, f"nothing measured on {gpu.name}"
+    if not _ships(gpu):
+        return None, f"not {gpu.name} as it ships"
+    name = trace.device if recorded_on is None else recorded_on.name
+    if name not in by_recording or not (recorded_on is None or _ships(recorded_on)):
+        return None, f"recorded on {name}"
     operations = list(trace.operations())
-    others = sorted({op.kind for op in operations if not isinstance(op.work(), Launches)})
+    others = sorted({op.kind for op in operations if not op.launches()})
     if others:
-        return f"operations of kind {' and '.join(others)}"
+        return None, f"operations of kind {' and '.join(others)}"
+    if any(stream.gpu > 0 for stream in trace.streams):
+        return None, "several GPUs"
     if not all(launch.counts(ALL_COUNTERS) for op in operations for launch in op.launches()):
-        return "kernels without counters"
-    return ""
+        return None, "kernels without counters"
+    return load_gpu(name), ""
 
 
-def _work(result: Result, trace: Trace, gpu: GPU) -> Work:
+def _ships(gpu: GPU) -> bool:
+    return gpu.name in gpu_names() and load_gpu(gpu.name) == gpu
+
+
+def _work(result: Result, trace: Trace, recorded_on: GPU) -> Work:
     times = Counter(run.operation for run in result.operation_runs)
-    return work_of(((op.launches(), times[op.id]) for op in trace.operations()), gpu.sm_count)
+    return work_of(((op.launches(), times[op.id]) for op in trace.operations()), recorded_on.sm_count)
 
 
 def _never(why: str) -> HowWrong:

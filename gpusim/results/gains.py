@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, inf
 
 from gpusim.results.runs import Replayed
 
@@ -78,7 +78,7 @@ def sm_time(result: Replayed) -> SMTime | None:
     if result.kernel_runs and not result.placements:
         return None
     keys = [(run.stream, run.operation, run.request, run.index) for run in result.kernel_runs]
-    spans: tuple[list[tuple[float, float, LaunchKey]], ...] = tuple([] for _ in result.usage.shares)
+    spans: tuple[list[tuple[float, float, LaunchKey]], ...] = tuple([] for _ in range(len(result.usage.shares)))
     for row, (sms, _, starts, ends) in result.placements.launches:
         for sm, start, end in zip(sms, starts, ends, strict=True):
             spans[sm].append((start, end, keys[row]))
@@ -101,9 +101,8 @@ def overlapping(spans: Iterable[tuple[float, float, LaunchKey]]) -> set[LaunchKe
     found: set[LaunchKey] = set()
     present: list[tuple[float, LaunchKey]] = []  # until when
     for start, end, key in spans:
-        present = [(until, other) for until, other in present if until > start]
-        others = {other for _, other in present if other != key}
-        if others and end > start:
+        present = [span for span in present if span[0] > start]
+        if present and end > start and (others := {other for _, other in present if other != key}):
             found |= others | {key}
         present.append((end, key))
     return found
@@ -112,11 +111,16 @@ def overlapping(spans: Iterable[tuple[float, float, LaunchKey]]) -> set[LaunchKe
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """The time that at least one of some intervals covers, as disjoint intervals in ascending order."""
     found: list[Interval] = []
+    first = last = -inf
     for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        elif end > start:
-            found.append((start, end))
+        if start > last:
+            if last > first:
+                found.append((first, last))
+            first, last = start, end
+        elif end > last:
+            last = end
+    if last > first:
+        found.append((first, last))
     return found
 
 
@@ -125,13 +129,16 @@ def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
     found: list[Interval] = []
     i = j = 0
     while i < len(some) and j < len(others):
-        start, end = max(some[i][0], others[j][0]), min(some[i][1], others[j][1])
-        if end > start:
-            found.append((start, end))
-        if some[i][1] <= others[j][1]:
+        (start, end), (other_start, other_end) = some[i], others[j]
+        if end <= other_end:
             i += 1
         else:
             j += 1
+            end = other_end
+        if other_start > start:
+            start = other_start
+        if end > start:
+            found.append((start, end))
     return found
 
 

@@ -32,7 +32,20 @@ FORMATS: dict[str, dict[str, Any]] = {  # what of each format's metadata would d
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+HATCHES = (
+    "",
+    "////",
+    "....",
+    "\\\\\\\\",
+    "++",
+    "oo",
+    "---",
+    "|||",
+    "**",
+    "OO",
+)  # beside colours, for who reads in grey
 IDLE = "#F2F2F2"
+SEVERAL = "#FFFFFF"
 GRID = "#D8D8D8"
 LEGEND_CHARACTERS = 80  # that fit beside the title; where names are longer the rows' own names must do
 LABEL_CHARACTERS = 15  # of a stream's name beside its row
@@ -40,6 +53,8 @@ TALL_ROWS = 40  # rows of streams up to which the picture grows
 MOST_ROWS = 80  # streams whose rows have names
 SM_PANEL_INCHES = 6.0
 TIME_STEPS = 1600  # columns of the picture of the SMs
+LEAST_SHOWN_PERCENT = 0.2  # of a stack: less cannot be seen
+STEPS_OF_BIN = 8  # into which a bin of use is cut to tell whose warps are on an SM
 MOST_LANES = 12  # rows of that picture for one SM: 1, 2, 3, 4, 6 or 12 streams on it get equal parts
 CHARACTER_SHARE = 0.0075  # of the picture's width that a character of a label takes
 MILLISECONDS_FROM_US = 10_000.0
@@ -51,6 +66,7 @@ USE_TITLES = {
     "block_slots": "block slots",
     "issue_slots": "issue slots",
     "dram": "DRAM bandwidth",
+    "l2": "L2 bandwidth",
 }
 
 
@@ -95,7 +111,7 @@ def gantt(result: Result) -> Figure:
         return figure
 
 
-def occupancy(result: Result) -> Figure:
+def usage(result: Result) -> Figure:
     """How much of each resource is used over time: left the device's mean, right every SM.
 
     Args:
@@ -117,6 +133,28 @@ def occupancy(result: Result) -> Figure:
                     axes.set_xlabel("")
         figure.axes[0].set_title(_title(result), loc="left", fontsize=11, fontweight="bold")
         figure.axes[1].set_title("every SM", loc="left", fontsize=10)
+        return figure
+
+
+def occupancy(result: Result) -> Figure:
+    """Which streams' warps fill the SMs: over time, mean over the SMs, and below SM by SM, mean over time.
+
+    Args:
+        result: of `gpusim.replay`; without placements nobody's warps can be told apart.
+
+    Returns:
+        A figure for `save_figure`, or to go on with.
+    """
+    with new_figure(13.0, 7.6) as figure:
+        margins = _margins(figure, left=0.85, right=0.2, bottom=0.6, top=0.85)
+        upper, lower = figure.subplots(2, 1, gridspec_kw={"hspace": 0.3, **margins})
+        held = warps_held(result)
+        occupancy_over_time(result, held, upper)
+        occupancy_of_sms(result, held, lower)
+        upper.set_title(_title(result), loc="left", fontsize=11, fontweight="bold", pad=28)
+        handles, labels = upper.get_legend_handles_labels()
+        upper.legend(handles, labels, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=min(8, len(labels) or 1),
+                     fontsize=8.5, frameon=False, borderaxespad=0.2)  # fmt: skip
         return figure
 
 
@@ -148,7 +186,7 @@ def streams_over_time(result: Result, axes: Axes) -> None:
         row = position[label.stream]
         ground = stream_colour(row, len(position)) if label.in_kernel else "white"
         axes.text(label.middle_us / axis.divisor, row, label.text, ha="center", va="center", fontsize=7.5,
-                  color=_ink(ground))  # fmt: skip
+                  color=ink(ground))  # fmt: skip
     named = len(position) <= MOST_ROWS
     axes.set_ylim(len(position) - 0.4, -0.6)
     axes.set_yticks(range(len(position)) if named else [])
@@ -219,23 +257,105 @@ def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
     """
     import numpy as np
 
-    position = {run.stream: i for i, run in enumerate(result.stream_runs)}
-    present = np.zeros((len(position), sms, TIME_STEPS), dtype=bool)
-    step = (result.makespan_us or 1.0) / TIME_STEPS
-    for placed in result.placements:
-        first = min(TIME_STEPS - 1, int(placed.start_us / step))
-        last = max(first + 1, round(placed.end_us / step))
-        present[position[result.kernel_runs[placed.run].stream], placed.sm, first:last] = True
+    present = _present(result, sms, TIME_STEPS, (result.makespan_us or 1.0) / TIME_STEPS)
     together = present.sum(axis=0, dtype=np.int16)
     lanes = min(MOST_LANES, lcm(*(int(count) for count in np.unique(together) if count > 0)))
     image = np.full((sms, lanes, TIME_STEPS), -1, dtype=np.int16)
     lane = np.arange(lanes, dtype=np.int16)[None, :, None] * together[:, None, :]  # in lanes x streams together
     top = np.zeros_like(together)
-    for stream in range(len(position)):
+    for stream in range(len(present)):
         bottom = top + lanes * present[stream]
         image[(lane >= top[:, None, :]) & (lane < bottom[:, None, :])] = stream
         top = bottom
     return image.reshape(sms * lanes, TIME_STEPS)
+
+
+def _present(result: Result, sms: int, steps: int, step_us: float) -> NDArray[np.bool_]:
+    """Whether a stream has blocks on an SM in a step of time (stream x SM x step)."""
+    import numpy as np
+
+    position = {run.stream: i for i, run in enumerate(result.stream_runs)}
+    present = np.zeros((len(position), sms, steps), dtype=bool)
+    for placed in result.placements:
+        first = min(steps - 1, int(placed.start_us / step_us))
+        last = max(first + 1, round(placed.end_us / step_us))
+        present[position[result.kernel_runs[placed.run].stream], placed.sm, first:last] = True
+    return present
+
+
+# ---- occupancy
+
+
+def warps_held(result: Result) -> NDArray[np.float64]:
+    """Which stream holds an SM's warps when, for `occupancy`.
+
+    Args:
+        result: of a replay.
+
+    Returns:
+        (streams + 1) x SM x bin of `Usage`: per cent of the SM's warps that a stream holds where it is alone on the SM,
+        and in the last row those that several streams hold there at once: how many are whose is not recorded. A bin in
+        which that changes is divided in proportion to time.
+    """
+    import numpy as np
+
+    percent = _of_use(result, "threads")
+    sms, bins = percent.shape
+    present = _present(result, sms, bins * STEPS_OF_BIN, result.usage.bin_us / STEPS_OF_BIN)
+    together = present.sum(axis=0)
+    alone = present & (together == 1)
+    parts = np.concatenate((alone, (together > 1)[None])).reshape(-1, sms, bins, STEPS_OF_BIN).sum(axis=3)
+    busy = np.maximum(1, parts.sum(axis=0))
+    held: NDArray[np.float64] = percent * (parts / busy).astype(np.float64)
+    return held
+
+
+def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
+    """Draws over time how many per cent of the SMs' warps are held, streams stacked, mean over the SMs.
+
+    Args:
+        result: of a replay.
+        held: of `warps_held`.
+        axes: to draw on.
+    """
+    edges = _edges(result, held.shape[2])
+    _stack(result, held.mean(axis=1), edges, axes)
+    _show_time(axes, _time_axis(result))
+    axes.set_ylabel("warps held, % of those\nthat the SMs can hold", fontsize=8.5)
+
+
+def occupancy_of_sms(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
+    """Draws for every SM how many per cent of its warps are held on the mean, streams stacked; as the other."""
+    import numpy as np
+
+    sms = held.shape[1]
+    share = result.usage.bin_us / result.makespan_us if result.makespan_us > 0.0 else 0.0
+    means = held.sum(axis=2) * share
+    _stack(result, means, np.arange(sms + 1) - 0.5, axes)
+    axes.set_ylim(0.0, min(105.0, 1.15 * float(means.sum(axis=0).max()) or 105.0))
+    axes.set_xlim(-0.5, sms - 0.5)
+    axes.set_xlabel("SM")
+    axes.set_ylabel("warps held, % of the SM's,\nmean over the makespan", fontsize=8.5)
+
+
+def _stack(result: Result, parts: NDArray[np.float64], edges: NDArray[np.float64], axes: Axes) -> None:
+    import numpy as np
+
+    streams = [run.stream for run in result.stream_runs]
+    base = np.zeros(parts.shape[1])
+    for i, part in enumerate(parts):
+        if part.max(initial=0.0) < LEAST_SHOWN_PERCENT:
+            continue
+        several = i == len(streams)
+        label = "several streams on an SM" if several else shortened(streams[i], LABEL_CHARACTERS)
+        colour = SEVERAL if several else stream_colour(i, len(streams))
+        axes.stairs(base + part, edges, baseline=base, fill=True, facecolor=colour, edgecolor=ink(colour),
+                    linewidth=0.0, hatch=HATCHES[i % len(HATCHES)] if not several else "xxx", label=label)  # fmt: skip
+        base = base + part
+    axes.set_ylim(0.0, 105.0)
+    axes.tick_params(labelsize=8.5)
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 # ---- use over time
@@ -246,8 +366,8 @@ def use_over_time(result: Result, use: str, axes: Axes) -> None:
     axes.set_ylabel(f"{USE_TITLES[use]}\n% of the device", fontsize=8.5)
     if not _known(result, use, axes):
         return
-    edges, percent = _percent(result, use)
-    device = percent.mean(axis=0)
+    percent = _of_use(result, use)
+    edges, device = _edges(result, percent.shape[1]), percent.mean(axis=0)
     mean = _mean_over(device, result)
     axes.stairs(device, edges, fill=True, color=COLOURS[0], alpha=0.3)
     axes.stairs(device, edges, color=COLOURS[0], linewidth=1.1)
@@ -263,8 +383,9 @@ def use_of_sms(result: Result, use: str, axes: Axes) -> None:
     """Draws how much of one of `gpusim.results.runs.USES` every SM uses over time, %, with a bar of its colours."""
     if not _known(result, use, axes):
         return
-    edges, percent = _percent(result, use)
-    of_sm = use != "dram"
+    percent = _of_use(result, use)
+    edges = _edges(result, percent.shape[1])
+    of_sm = use not in ("dram", "l2")
     top = 100.0 if of_sm else max(100.0, float(percent.max()))
     axes.set_ylabel("SM", fontsize=8.5)
     picture = axes.imshow(percent, cmap="viridis", vmin=0.0, vmax=top, aspect="auto", interpolation="nearest",
@@ -275,15 +396,21 @@ def use_of_sms(result: Result, use: str, axes: Axes) -> None:
     bar.ax.tick_params(labelsize=8)
 
 
-def _percent(result: Result, use: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Edges of the bins on the axis of time, and the use of every SM in each, %."""
+def _of_use(result: Result, use: str) -> NDArray[np.float64]:
+    """How much of one of `USES` every SM uses in each bin, % (SM x bin)."""
     import numpy as np
 
     shares = np.array(result.usage.shares, dtype=float)
     if shares.ndim != 3:
         shares = np.zeros((1, 1, len(USES)))
-    edges = np.arange(shares.shape[1] + 1) * result.usage.bin_us / _time_axis(result).divisor
-    return edges, 100.0 * shares[:, :, USES.index(use)]
+    return shares[:, :, USES.index(use)] * 100.0
+
+
+def _edges(result: Result, bins: int) -> NDArray[np.float64]:
+    """Where the bins of use begin and end on the axis of time."""
+    import numpy as np
+
+    return np.arange(bins + 1, dtype=np.float64) * (result.usage.bin_us / _time_axis(result).divisor)
 
 
 def _known(result: Result, use: str, axes: Axes) -> bool:
@@ -315,7 +442,7 @@ def stream_colour(position: int, streams: int) -> Any:
     return matplotlib.colormaps["turbo"](0.05 + 0.9 * position / (streams - 1))
 
 
-def _ink(colour: Any) -> str:
+def ink(colour: Any) -> str:
     """White or black, whichever reads better on a colour."""
     from matplotlib.colors import to_rgb
 
@@ -323,9 +450,15 @@ def _ink(colour: Any) -> str:
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.62 else "black"
 
 
+def time_unit(us: float) -> tuple[float, str]:
+    """What divides microseconds where times are about that long, and the unit."""
+    return (1e3, "ms") if us >= MILLISECONDS_FROM_US else (1.0, "us")
+
+
 def _time_axis(result: Result) -> TimeAxis:
     end = result.makespan_us or 1.0
-    return TimeAxis(1e3, "ms", end / 1e3) if end >= MILLISECONDS_FROM_US else TimeAxis(1.0, "us", end)
+    divisor, unit = time_unit(end)
+    return TimeAxis(divisor, unit, end / divisor)
 
 
 def _show_time(axes: Axes, axis: TimeAxis) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 if TYPE_CHECKING:
     pass
 
-USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram")
+USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram", "l2")
 LIMITS = (  # to which a policy can hold a kernel
     "SMs",  # only some of them
     "blocks",  # fewer on an SM than fit
@@ -197,6 +197,12 @@ class Shares(Sequence[tuple[tuple[float, ...], ...]]):
             )
         return self._read[sm]
 
+    def means(self, use: int) -> list[float]:
+        """For each bin the share of one use, mean over the SMs."""
+        uses = len(self._scale)
+        of_all = (self._flat[b * uses + use :: self._stride * uses] for b in range(self._bins))
+        return [fsum(one) * self._scale[use] / self._sms for one in of_all]
+
     def totals(self) -> list[float]:
         """For each use the sum over all SMs and bins."""
         uses = len(self._scale)
@@ -221,8 +227,8 @@ class Usage:
         bin_us: width of a bin.
         shares: for each SM, each bin and each of `USES`, the share of what there is of it that was used
             (SM x bin x use): registers, shared memory, threads (in warps), block slots and issue slots of the SM;
-            for DRAM the SM's share of the device's bandwidth times the number of SMs, so that the mean over the
-            SMs is the device's.
+            for DRAM and L2 the SM's share of the bandwidth that the device sustains times the number of SMs, so that
+            the mean over the SMs is the device's.
         unknown: those of `USES` that some kernel's recording lacks the counters for: their shares mean nothing.
     """
 
@@ -230,11 +236,23 @@ class Usage:
     shares: Sequence[Sequence[Sequence[float]]]
     unknown: frozenset[str] = frozenset()
 
+    def of_device(self, use: str) -> list[float]:
+        """For each bin the share of one of `USES` that was used, mean over the SMs."""
+        at, sms = USES.index(use), len(self.shares)
+        if isinstance(self.shares, Shares):
+            return self.shares.means(at)
+        bins = len(self.shares[0]) if sms else 0
+        return [fsum(self.shares[sm][b][at] for sm in range(sms)) / sms for b in range(bins)]
+
     def totals(self) -> list[float]:
         """For each of `USES` the sum of its shares over all SMs and bins."""
         if isinstance(self.shares, Shares):
             return self.shares.totals()
         return [fsum(row[use] for bins in self.shares for row in bins) for use in range(len(USES))]
+
+
+Held = tuple[tuple[float, tuple[tuple[int, int], ...]], ...]
+"""What one SM held: from when (us), and of each resident kernel its row among the kernels and its blocks."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -254,6 +272,7 @@ class Replayed:
             copies and host work.
         serial_us: gives the makespan of the same under serial, run once; None where that is not known.
         limits: those of `LIMITS` that the policy held kernels to; none: they shared as the hardware lets them.
+        residents: of each SM what it held from when, ending with nothing; None where that was not asked for.
     """
 
     trace: str
@@ -272,6 +291,7 @@ class Replayed:
     serial_us: Callable[[], float] | None = field(default=None, repr=False, compare=False)
 
     limits: frozenset[str] = frozenset()
+    residents: tuple[Held, ...] | None = None
 
     def __repr__(self) -> str:
         """What it is of and the makespan, not the rows."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import fsum
 
-from gpusim.common.errors import InputError
+from gpusim.calibrate.launchable import fits_no_sm, launch_occupancy
 from gpusim.hardware.gpu import GPU
-from gpusim.model.occupancy import occupancy
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
 
 OPTION = "--alternatives fitting"
@@ -55,36 +53,26 @@ def require_fit(trace: Trace, gpu: GPU) -> None:
     for place, convolution in _unfit(trace, gpu):
         found = _alternative(convolution, gpu)
         if found is not None:
-            limiter = next(limit for launch in convolution.launches() if (limit := _limiter(launch, gpu)))
-            problem = f"a block of {convolution.algorithm} fits no SM of {gpu.name} ({limiter})"
-            expected = f"a kernel that this GPU can launch: {found.algorithm} could, {OPTION} takes it"
-            raise InputError(None, f"{place} ({convolution.id})", problem, expected)
+            fits_of_all = (launch_occupancy(launch, gpu) for launch in convolution.launches())
+            unfit = next(fit for fit in fits_of_all if fit.blocks_per_sm == 0)
+            instead = f"{found.algorithm} could, {OPTION} takes it"
+            raise fits_no_sm(f"{place} ({convolution.id})", convolution.algorithm, gpu, unfit, instead)
 
 
 def _unfit(trace: Trace, gpu: GPU) -> Iterator[tuple[str, Convolution]]:
     """Place and convolution, of each that cannot run as selected."""
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
-            if isinstance(operation, Convolution) and not _fits(operation.selected, gpu):
+            if isinstance(operation, Convolution) and not fits(operation.selected, gpu):
                 yield f"streams[{s}].operations[{o}]", operation
 
 
 def _alternative(convolution: Convolution, gpu: GPU) -> ConvolutionAlgorithm | None:
     """The alternative that fits and took least time when recorded, the first listed of equals; None: none fits."""
-    able = [algorithm for algorithm in convolution.alternatives if _fits(algorithm, gpu)]
+    able = [algorithm for algorithm in convolution.alternatives if fits(algorithm, gpu)]
     return min(able, key=lambda algorithm: fsum(kernel.duration_us for kernel in algorithm.kernels), default=None)
 
 
-def _fits(algorithm: ConvolutionAlgorithm, gpu: GPU) -> bool:
-    return not any(_limiter(launch, gpu) for launch in algorithm.kernels)
-
-
-def _limiter(launch: KernelLaunch, gpu: GPU) -> str:
-    """What keeps every block of a launch off the SMs; empty where one fits."""
-    fit = occupancy(
-        gpu,
-        threads_per_block=launch.threads_per_block,
-        registers_per_thread=launch.registers_per_thread,
-        shared_memory_per_block=launch.shared_memory_per_block_bytes,
-    )
-    return "" if fit.blocks_per_sm else fit.limiter
+def fits(algorithm: ConvolutionAlgorithm, gpu: GPU) -> bool:
+    """Whether an SM of a GPU holds a block of every kernel of an algorithm."""
+    return all(launch_occupancy(launch, gpu).blocks_per_sm > 0 for launch in algorithm.kernels)

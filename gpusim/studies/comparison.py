@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from math import fsum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gpusim.calibrate.cache import Fits
@@ -16,7 +17,16 @@ from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import whole_folder
 from gpusim.common.progress import Step, no_step
 from gpusim.common.spreadsheet import csv_text
-from gpusim.common.tables import Column, columns_that_fit, json_text, number, print_line, print_table, shortened
+from gpusim.common.tables import (
+    Column,
+    columns_that_fit,
+    json_text,
+    number,
+    print_line,
+    print_table,
+    short_name,
+    shortened,
+)
 from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
@@ -34,7 +44,7 @@ from gpusim.results.metrics import (
     speedup,
     utilisation,
 )
-from gpusim.results.plots import gantt, occupancy, save_figure
+from gpusim.results.plots import gantt, save_figure, usage
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
 from gpusim.studies.replay import check, replay
@@ -115,6 +125,7 @@ def compare(
     seed: int = 0,
     recorded_on: GPU | None = None,
     fits: Fits | None = None,
+    residents: bool = False,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
@@ -128,6 +139,7 @@ def compare(
         seed: of the jitter of blocks; 0: as fitted to the recording.
         recorded_on: as of `gpusim.replay`.
         fits: of earlier runs; None: every kernel is fitted anew.
+        residents: as of `gpusim.replay`, for a report.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -146,7 +158,7 @@ def compare(
     results: dict[str, Result] = {}
     for i, policy in enumerate(runs):
         step(f"replaying under {policy} ({i + 1} of {len(runs)})")
-        results[policy] = replayed(policy, solo=solo, placements=keep)
+        results[policy] = replayed(policy, solo=solo, placements=keep, residents=residents)
     serial = results.get(BASELINE)
     if serial is None:
         step(f"replaying under {BASELINE}")
@@ -221,7 +233,7 @@ def print_comparison(comparison: Comparison) -> None:
         f"{_count(len(trace.streams), 'stream')}, {_count(len(best.operation_runs), 'operation')}, "
         f"{_count(len(best.kernel_runs), 'kernel')}"
     )
-    for note in _notes(comparison):
+    for note in notes_told(comparison):
         print_line(f"note: {note}")
     print()
     print_table(*_policy_table(comparison))
@@ -255,8 +267,8 @@ def _print_by_policy(columns: Sequence[Column], rows: Sequence[Sequence[str]], t
         first = last
 
 
-def _notes(comparison: Comparison) -> list[str]:
-    """Each note once; one that is not every policy's begins with the policies."""
+def notes_told(comparison: Comparison) -> list[str]:
+    """What a reader should know: each note once; one that is not every policy's begins with the policies."""
     owners: dict[str, list[str]] = {}
     for entry in comparison.entries:
         for note in entry.notes:
@@ -279,7 +291,7 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 number(entry.result.makespan_us),
                 number(entry.speedup_vs_serial, 3) + "x",
                 *("" if value is None else number(value, 3) for value in found),
-                _band_text(entry.how_wrong, comparison.gpu.name),
+                band_text(entry.how_wrong, comparison),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
@@ -295,9 +307,14 @@ def _gain_table(entries: Sequence[Entry]) -> tuple[list[Column], list[list[str]]
     return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, us"
 
 
-def _band_text(how_wrong: HowWrong, gpu: str) -> str:
-    band = how_wrong.band
-    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} % ({band['experiment']} on {gpu})"
+def band_text(how_wrong: HowWrong, comparison: Comparison) -> str:
+    """How wrong an answer may be, in words."""
+    band, gpu, recorded_on = how_wrong.band, comparison.gpu.name, comparison.recorded_on
+    if band is None:
+        return how_wrong.reason
+    source = comparison.trace.device if recorded_on is None else recorded_on.name
+    where = f"on {gpu}" if source == gpu else f"from {source} on {gpu}"
+    return f"±{band['mape_percent']:.1f} % ({band['experiment']} {where})"
 
 
 def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
@@ -342,14 +359,6 @@ def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
     return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}, us"
 
 
-def short_name(kernel: str) -> str:
-    """A kernel's name without return type, namespaces and template arguments; those where the name says nothing."""
-    text = re.sub(r"\(anonymous namespace\)::|^void ", "", kernel)
-    base, _, arguments = text.split("(", 1)[0].partition("<")
-    base = base.split("::")[-1]
-    return arguments.rpartition(">")[0] or base if base in ("Kernel", "Kernel2") else base
-
-
 def _print_left_out(count: int, what: str) -> None:
     if count > 0:
         print(f"… and {count} more {what}: all of them, for every policy, with --out DIR")
@@ -362,8 +371,16 @@ def _count(count: int, what: str) -> str:
 # ---- in a folder
 
 
-def write_comparison(comparison: Comparison, folder: str | Path, step: Step = no_step) -> None:
+def write_comparison(
+    comparison: Comparison, folder: str | Path, step: Step = no_step, more: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Writes results.json, and a folder a policy with its tables (CSV) and pictures (PNG); all of it or nothing.
+
+    Args:
+        comparison: with placements.
+        folder: a new one.
+        step: told the name of each step before it.
+        more: texts of other files beside results.json, by name.
 
     Raises:
         InputError: the folder exists and is not empty, or cannot be written.
@@ -379,6 +396,8 @@ def write_comparison(comparison: Comparison, folder: str | Path, step: Step = no
                 _write_restarted(entry.restarted, root / name / "restart.csv")
             row |= {"folder": name, "metrics": metrics(entry.result)}
             del row["kernels"]  # a table of their own
+        for name, text in more.items():
+            (root / name).write_text(text, encoding="utf-8")
         (root / "results.json").write_text(json_text(content) + "\n", encoding="utf-8")
 
 
@@ -401,7 +420,7 @@ def _write_result(result: Result, folder: Path) -> None:
     _write_csv(folder / "streams.csv", stream_columns, rows)
     _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
     save_figure(gantt(result), folder / "gantt.png")
-    save_figure(occupancy(result), folder / "occupancy.png")
+    save_figure(usage(result), folder / "usage.png")
 
 
 def _write_restarted(result: Result, path: Path) -> None:
@@ -415,8 +434,7 @@ def _usage_rows(result: Result) -> Iterable[list[object]]:
     usage = result.usage
     sms = len(usage.shares)
     bins = len(usage.shares[0]) if sms else 0
-    for b in range(bins):
-        means = [fsum(usage.shares[sm][b][use] for sm in range(sms)) / sms for use in range(len(USES))]
+    for b, means in enumerate(zip(*(usage.of_device(use) for use in USES), strict=True)):
         yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
     for sm in range(sms):
         for b in range(bins):

@@ -59,6 +59,7 @@ def search(
     kernels: Kernels | None = None,
     solo: Mapping[str, float] | None = None,
     restart: bool = False,
+    residents: bool = False,
     recorded_on: GPU | None = None,
 ) -> Result:
     """Replay a trace under the best division that an oracle finds.
@@ -70,6 +71,7 @@ def search(
         kernels: as for `gpusim.engine.replay.replay`.
         solo: as for `gpusim.engine.replay.replay`.
         restart: give the replay of streams that restart; which division is best depends on the objective alone.
+        residents: as for `gpusim.replay`.
         recorded_on: as for `gpusim.replay`.
 
     Returns:
@@ -94,7 +96,9 @@ def search(
     text = tried.best()
     how = "all divisions" if space.complete else "a local search"
     note = f"best of {len(tried.scores)} replays ({how}) by {asked.objective}: {text}"
-    result = replay_rule(trace, gpu, text, kernels=kernels, solo=solo, restart=restart, recorded_on=recorded_on)
+    result = replay_rule(
+        trace, gpu, text, kernels=kernels, solo=solo, restart=restart, residents=residents, recorded_on=recorded_on
+    )
     name = oracle if isinstance(oracle, str) else asked.name
     return replace(result, policy=name, notes=(*result.notes, note), division=text)
 

@@ -39,6 +39,7 @@ def replay(
     seed: int | None = None,
     restart: bool = False,
     placements: bool = True,
+    residents: bool = False,
     recorded_on: GPU | None = None,
 ) -> Result:
     """Replay a trace on a GPU under a policy.
@@ -55,6 +56,7 @@ def replay(
             of (`Result.metrics`). Streams that depend on one another, or have arrivals, cannot.
         placements: keep where the blocks of each launch ran (an oracle always does): most of the memory that a long
             replay takes.
+        residents: keep what each SM held over time, `Result.residents`.
         recorded_on: the GPU that the trace was recorded on; None: what the trace says, a GPU that ships or ``gpu``.
 
     Raises:
@@ -65,7 +67,16 @@ def replay(
     kernels = kernels if kernels is not None else Kernels(recorded_on or recording_gpu(trace, gpu), gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)
     run = oracle.search if isinstance(chosen, Oracle) else partial(replay_rule, placements=placements)
-    result = run(trace, gpu, policy, kernels=kernels, solo=solo, restart=restart, recorded_on=recorded_on)
+    result = run(
+        trace,
+        gpu,
+        policy,
+        kernels=kernels,
+        solo=solo,
+        restart=restart,
+        residents=residents,
+        recorded_on=recorded_on,
+    )
     return replace(result, serial_us=partial(_serial_us, trace, gpu, kernels))
 
 

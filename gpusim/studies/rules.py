@@ -14,6 +14,7 @@ from gpusim.policies.checks import name_of, notes_of
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
 from gpusim.policies.registry import policy_from
+from gpusim.results.error_band import was_measured
 from gpusim.results.result import Result
 from gpusim.studies.workload import require_independent
 from gpusim.trace.format import Trace
@@ -29,6 +30,7 @@ def replay_rule(
     seed: int | None = None,
     restart: bool = False,
     placements: bool = True,
+    residents: bool = False,
     recorded_on: GPU | None = None,
 ) -> Result:
     """As `gpusim.replay`, of a policy that is no oracle.
@@ -54,15 +56,20 @@ def replay_rule(
         notes=_recording_notes(trace, device, gpu),
         restart=restart,
         placements=placements,
+        residents=residents,
     )
     return replace(result, notes=(*result.notes, *notes_of(chosen)))
 
 
 def _recording_notes(trace: Trace, device: GPU, gpu: GPU) -> tuple[str, ...]:
     """What a reader should know of the GPU that the kernels were fitted on."""
-    told = f"taken as recorded on {device.name}; the trace says {trace.device}"
-    moved = f"recorded on {device.name}, replayed on {gpu.name}: not validated"
-    return (*((told,) if device.name != trace.device else ()), *((moved,) if device != gpu else ()))
+    notes = []
+    if device.name != trace.device:
+        notes.append(f"taken as recorded on {device.name}; the trace says {trace.device}")
+    if device != gpu:
+        doubt = "" if was_measured(device, gpu) else ": not validated"
+        notes.append(f"recorded on {device.name}, replayed on {gpu.name}{doubt}")
+    return tuple(notes)
 
 
 def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:

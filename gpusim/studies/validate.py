@@ -3,35 +3,38 @@
 A dataset is a folder of CSV files as in experiments/h200_validation: `convolutions.csv` and `kernels.csv.gz` are what
 a prediction may use, the outcome files (`sm_curve.csv`, `residency_curve.csv`, `pairs.csv`, `quota.csv`,
 `modules.csv`, any of which may be missing) are what it is scored against. Of an outcome file only the columns that
-describe the condition reach a prediction.
+describe the condition reach a prediction; the one exception is asked for by name, scaling points: times of
+`sm_curve.csv` on one or two numbers of SMs, which are not scored then. What a prediction uses may also come from the
+recordings of another GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import fsum
-from pathlib import Path
 from typing import Any
 
 from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.scaling import shared_out
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write
 from gpusim.common.progress import tracked
-from gpusim.common.spreadsheet import csv_text
 from gpusim.engine.replay import stream_ends
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import Dataset, Row, time_in
+from gpusim.io.dataset import Dataset, Op, Recordings, Row, time_in
 from gpusim.policies.hardware import Leftover, Serial
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.studies.rules import makespan_us
+from gpusim.studies.scores import Scored
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, LoopArrivals, Stream
 
 SEQUENCE = 10  # calls back to back behind a ms_stream
+CURVE_CALLS = 3  # behind a row of sm_curve.csv
+SCALED = ("sm_curve", "streams", "green")  # what scaling points are shown to buy
 QUOTA_LEAD_US = 20.0  # b waits this long before the reservation ends (recording/ground_truth.cu)
 NO_SHAPE = ConvolutionShape(  # a replay does not look at it
     batch=1,
@@ -44,17 +47,37 @@ NO_SHAPE = ConvolutionShape(  # a replay does not look at it
     padding=0,
     stride=1,
 )
-EXPERIMENTS = (
-    "sm_curve",
-    "residency_curve",
-    "streams",
-    "streams_b_first",
-    "green",
-    "quota_a",
-    "quota_b",
-    "modules_serial",
-    "modules_streams",
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is predicted, and from what; by names, so that worker processes can load it.
+
+    Attributes:
+        folder: of the dataset with the outcomes.
+        gpu: name or path of the GPU that they were measured on.
+        recordings: folder of the recordings of another GPU; empty: those beside the outcomes.
+        recorded_on: name or path of that GPU.
+        scaling: numbers of SMs at which predictions may use recorded times.
+    """
+
+    folder: str
+    gpu: str
+    recordings: str = ""
+    recorded_on: str = ""
+    scaling: tuple[int, ...] = ()
+
+    def load(self) -> Dataset:
+        """The dataset, read and checked.
+
+        Raises:
+            InputError: as `Dataset`, or there is no such GPU.
+        """
+        gpu = load_gpu(self.gpu)
+        if not self.recordings:
+            return Dataset(self.folder, gpu, scaling=self.scaling)
+        source = load_gpu(self.recorded_on)
+        return Dataset(self.folder, gpu, Recordings(self.recordings, gpu if source == gpu else source, self.scaling))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +85,7 @@ class Condition:
     """One thing to predict.
 
     Attributes:
-        experiment: one of `EXPERIMENTS`, or ``alone`` and ``quota``.
+        experiment: one of `gpusim.studies.scores.EXPERIMENTS`, or ``alone`` and ``quota``.
         key: the identifying columns joined by ``|``, as they stand in the file.
         ops: the ops involved, stream by stream.
         calls: calls of each stream's op; 1 for modules.
@@ -80,27 +103,18 @@ class Condition:
     release_us: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """One prediction beside its measurement, and what the do-nothing model says; ms."""
-
-    experiment: str
-    key: str
-    predicted_ms: float
-    measured_ms: float
-    nothing_ms: float
-
-
 # ---- conditions and measurements -----------------------------------------------------------------------------------
 
 
 def conditions(dataset: Dataset) -> list[Condition]:
     """Everything to predict, from the condition columns alone, on gpu_bound ops (modules: every row).
 
+    What was recorded elsewhere is predicted alone, too: experiment ``solo``.
+
     Raises:
         InputError: more SMs than there are, or there is nothing to predict.
     """
-    found: list[Condition] = []
+    found = [Condition("solo", op, ((op,),)) for op in dataset.calls if dataset.elsewhere and dataset.scored(op)]
     for name, rows in dataset.outcomes.items():
         for row in rows:
             condition = _condition(dataset, name, row)
@@ -127,7 +141,7 @@ def _ops(row: Row) -> list[str]:
 
 
 def _scored(dataset: Dataset, name: str, ops: Sequence[str]) -> bool:
-    return name == "modules.csv" or all(dataset.gpu_bound(op) for op in ops)
+    return name == "modules.csv" or all(dataset.scored(op) for op in ops)
 
 
 def _sm_curve(row: Row) -> Condition:
@@ -193,7 +207,8 @@ def _modules_together(found: Sequence[Condition]) -> list[Condition]:
 
 def measurements(dataset: Dataset) -> dict[tuple[str, str], float]:
     """Measured ms by experiment and key."""
-    found: dict[tuple[str, str], float] = {}
+    bound = [op for op in dataset.calls if dataset.elsewhere and dataset.scored(op)]
+    found = {("solo", op): dataset.op(op).ms for op in bound}
     for name, rows in dataset.outcomes.items():
         for row in rows:
             if name == "pairs.csv" and row["mode"] == "alone" and _scored(dataset, name, _ops(row)):
@@ -218,19 +233,22 @@ def _outcome_columns(experiment: str) -> tuple[tuple[str, str], ...]:
 
 
 class Predictor:
-    """Predicts conditions of a dataset; works out each op once."""
+    """Predicts conditions of a dataset from its recordings; works out each op once."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+        self._recordings = dataset.recordings
+        self._source = dataset.recordings.gpu
         self._gpu = dataset.gpu
-        self._kernels = Kernels(self._gpu, self._gpu)
+        self._kernels = Kernels(self._source, self._gpu)
         self._operations: dict[str, Convolution] = {}
 
     def predict(self, condition: Condition) -> dict[str, float]:
         """Predicted ms by experiment name (``quota`` gives two)."""
         overhead = self._gpu.model.event_overhead_us
-        if condition.experiment == "sm_curve":
-            us = self._makespan(condition, _Confined(condition.sms)) + overhead / 3
+        if condition.experiment == "solo":
+            us = self._makespan(condition, Leftover()) + overhead / SEQUENCE
+        elif condition.experiment == "sm_curve":
+            us = self._makespan(condition, _Confined(condition.sms)) + overhead / CURVE_CALLS
         elif condition.experiment == "residency_curve":
             us = self._makespan(condition, _Reserved(condition.blocks[0])) + overhead
         elif condition.experiment == "quota":
@@ -247,7 +265,7 @@ class Predictor:
 
     def nothing(self, condition: Condition) -> dict[str, float]:
         """What the do-nothing model of the dataset's README says, ms."""
-        each = [fsum(self._dataset.op(op).ms for op in ops) for ops in condition.ops]
+        each = [fsum(self._recordings.op(op).ms for op in ops) for ops in condition.ops]
         if condition.experiment == "sm_curve":
             return {"sm_curve": each[0] * self._gpu.sm_count / condition.sms[0]}
         if condition.experiment == "residency_curve":
@@ -279,7 +297,7 @@ class Predictor:
             arrivals = LoopArrivals.model_construct(kind="loop", count=calls) if calls > 1 else None
             streams.append(Stream.model_construct(name=names[i], priority=0, operations=operations, arrivals=arrivals))
         return Trace.model_construct(
-            version=1, name=condition.key, device=self._gpu.name, notes="", streams=tuple(streams)
+            version=1, name=condition.key, device=self._source.name, notes="", streams=tuple(streams)
         )
 
     def _operation(self, name: str) -> Convolution:
@@ -287,15 +305,16 @@ class Predictor:
         known = self._operations.get(name)
         if known is not None:
             return known
-        op = self._dataset.op(name)
-        overhead_us = self._gpu.model.event_overhead_us / SEQUENCE
+        op = self._recordings.op(name)
+        overhead_us = self._source.model.event_overhead_us / SEQUENCE
         target = op.ms * 1e3 - overhead_us
         if target <= 0.0:
-            path, problem = self._dataset.folder / "convolutions.csv", f"takes {op.ms * 1e3:g} us a call"
+            path, problem = self._recordings.folder / "convolutions.csv", f"takes {op.ms * 1e3:g} us a call"
             raise InputError(path, name, problem, f"more than {overhead_us:g}, what the events take")
         kernels = op.kernels
         if all(kernel.stream == "main" for kernel in kernels):
-            operation = _convolution(_scaled(kernels, target / fsum(kernel.duration_us for kernel in kernels)))
+            factor = target / fsum(kernel.duration_us for kernel in kernels)
+            operation = _convolution(shared_out(_scaled(kernels, factor), self._points_us(op), self._source))
         else:
             factor = 1.0
             for _ in range(3):
@@ -303,14 +322,19 @@ class Predictor:
                 trace = Trace.model_construct(
                     version=1,
                     name=name,
-                    device=self._gpu.name,
+                    device=self._source.name,
                     notes="",
                     streams=(Stream.model_construct(name="a", priority=0, operations=(operation,), arrivals=None),),
                 )
-                factor *= target / makespan_us(trace, self._gpu, Leftover(), Kernels(self._gpu, self._gpu))
+                factor *= target / makespan_us(trace, self._source, Leftover(), Kernels(self._source, self._source))
             operation = _convolution(_scaled(kernels, factor))
         self._operations[name] = operation
         return operation
+
+    def _points_us(self, op: Op) -> dict[int, float]:
+        """Recorded times of an op on a part of the SMs, events taken off."""
+        overhead_us = self._source.model.event_overhead_us / CURVE_CALLS
+        return {sms: ms * 1e3 - overhead_us for sms, ms in op.scaling_ms.items()}
 
 
 def _scaled(kernels: Sequence[KernelLaunch], factor: float) -> tuple[KernelLaunch, ...]:
@@ -394,45 +418,18 @@ class _PriorityEntry(Policy):
 # ---- scoring -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """How far off the predictions of one experiment were, in percent of the measurement.
-
-    Attributes:
-        experiment: one of `EXPERIMENTS`.
-        points: predictions scored.
-        mape_percent: mean absolute percentage error.
-        median_percent: median of the absolute errors.
-        p95_percent: their 95th percentile.
-        bias_percent: mean error with its sign; positive: predicted too long.
-        nothing_percent: mean absolute percentage error of the do-nothing model.
-        rank_correlation: Spearman's, of predicted and measured speedup over serial; None where there is no serial.
-        regret_percent: measured makespan at the SM split predicted best over the best measured, less 1, mean over
-            the pairs; None but for ``green``.
-    """
-
-    experiment: str
-    points: int
-    mape_percent: float
-    median_percent: float
-    p95_percent: float
-    bias_percent: float
-    nothing_percent: float
-    rank_correlation: float | None
-    regret_percent: float | None
-
-
-def score(dataset: Dataset, gpu: str, executor: Executor | None = None) -> list[Scored]:
+def score(case: Case, executor: Executor | None = None, experiments: Collection[str] | None = None) -> list[Scored]:
     """Predict every condition and put it beside its measurement, in the order of the files.
 
     Args:
-        dataset: read for the GPU.
-        gpu: name or path of that GPU, from which worker processes load it.
+        case: what, and from what.
         executor: where to predict; None: a process for each core.
+        experiments: only those of the conditions; None: all.
     """
-    wanted = conditions(dataset)
+    dataset = case.load()
+    wanted = [one for one in conditions(dataset) if experiments is None or one.experiment in experiments]
     measured = measurements(dataset)
-    tasks = [(str(dataset.folder), gpu, condition) for condition in wanted]
+    tasks = [(case, condition) for condition in wanted]
     if executor is None:
         with ProcessPoolExecutor() as pool:
             answers = list(tracked(pool.map(_predict_one, tasks, chunksize=8), len(tasks), "predicting"))
@@ -445,112 +442,18 @@ def score(dataset: Dataset, gpu: str, executor: Executor | None = None) -> list[
     ]
 
 
-def summaries(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> list[Summary]:
-    """One summary an experiment, scored as the dataset's README says.
-
-    Args:
-        rows: all predictions.
-        measured: as `measurements` gives them; the times of pairs alone are the serial of the speedup.
-    """
-    serial = _serial(rows, measured)
-    found = []
-    for experiment in EXPERIMENTS:
-        mine = [row for row in rows if row.experiment == experiment]
-        points = residency_ratios(mine) if experiment == "residency_curve" else mine
-        if points:
-            found.append(_summary(experiment, points, serial))
-    return found
-
-
-def _summary(experiment: str, points: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> Summary:
-    import numpy as np
-
-    errors = np.array([row.predicted_ms / row.measured_ms - 1.0 for row in points])
-    nothing = np.array([row.nothing_ms / row.measured_ms - 1.0 for row in points])
-    return Summary(
-        experiment,
-        len(points),
-        float(np.mean(np.abs(errors)) * 100),
-        float(np.median(np.abs(errors)) * 100),
-        float(np.percentile(np.abs(errors), 95) * 100),
-        float(np.mean(errors) * 100),
-        float(np.mean(np.abs(nothing)) * 100),
-        _rank_correlation(points, serial),
-        _regret(points) * 100 if experiment == "green" else None,
-    )
-
-
-def _serial(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """Measured serial time of every pair and module run in streams."""
-    found = {}
-    for row in rows:
-        if row.experiment in ("streams", "streams_b_first"):
-            found[row.experiment, row.key] = measured.get(("alone", row.key), 0.0)
-        elif row.experiment == "modules_streams":
-            found[row.experiment, row.key] = measured.get(("modules_serial", row.key), 0.0)
-    return found
-
-
-def residency_ratios(rows: Sequence[Scored]) -> list[Scored]:
-    """Residency rows over the same op's row at its largest limit, which is left out itself."""
-    most: dict[str, tuple[int, Scored]] = {}
-    for row in rows:
-        op, blocks = row.key.rsplit("|", 1)
-        if op not in most or int(blocks) > most[op][0]:
-            most[op] = (int(blocks), row)
-    ratios = []
-    for row in rows:
-        base = most[row.key.rsplit("|", 1)[0]][1]
-        if row is base:
-            continue
-        ratios.append(
-            Scored(
-                row.experiment,
-                row.key,
-                row.predicted_ms / base.predicted_ms,
-                row.measured_ms / base.measured_ms,
-                row.nothing_ms / base.nothing_ms,
-            )
-        )
-    return ratios
-
-
-def _rank_correlation(rows: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> float | None:
-    import pandas as pd
-
-    known = [row for row in rows if serial.get((row.experiment, row.key), 0.0) > 0.0]
-    if len(known) < 3:
-        return None
-    predicted = pd.Series([serial[row.experiment, row.key] / row.predicted_ms for row in known])
-    measured = pd.Series([serial[row.experiment, row.key] / row.measured_ms for row in known])
-    if predicted.nunique() == 1 or measured.nunique() == 1:  # no rank to compare
-        return None
-    return float(predicted.rank().corr(measured.rank()))
-
-
-def _regret(rows: Sequence[Scored]) -> float:
-    pairs: dict[str, list[Scored]] = {}
-    for row in rows:
-        pairs.setdefault(row.key.rsplit("|", 2)[0], []).append(row)
-    regrets = [
-        min(splits, key=lambda row: row.predicted_ms).measured_ms / min(row.measured_ms for row in splits) - 1.0
-        for splits in pairs.values()
-    ]
-    return fsum(regrets) / len(regrets)
-
-
-def write_rows(rows: Sequence[Scored], path: Path) -> None:
-    """Write ``experiment,key,predicted_ms,measured_ms``, whole or not at all."""
-    with atomic_write(path) as file:
-        cells = ((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}") for row in rows)
-        file.writelines(csv_text(("experiment", "key", "predicted_ms", "measured_ms"), cells))
+def score_without_scaling(case: Case, rows: Sequence[Scored]) -> list[Scored]:
+    """The predictions of `SCALED` experiments among some rows as they are without the scaling points of the case."""
+    keys = {(row.experiment, row.key) for row in rows}
+    found = score(replace(case, scaling=()), experiments=SCALED)
+    return [row for row in found if (row.experiment, row.key) in keys]
 
 
 @cache
-def _predictor(folder: str, gpu: str) -> Predictor:
-    return Predictor(Dataset(folder, load_gpu(gpu)))
+def _predictor(case: Case) -> Predictor:
+    return Predictor(case.load())
 
 
-def _predict_one(task: tuple[str, str, Condition]) -> tuple[dict[str, float], dict[str, float]]:
-    predictor = _predictor(task[0], task[1])
-    return predictor.predict(task[2]), predictor.nothing(task[2])
+def _predict_one(task: tuple[Case, Condition]) -> tuple[dict[str, float], dict[str, float]]:
+    predictor = _predictor(task[0])
+    return predictor.predict(task[1]), predictor.nothing(task[1])

@@ -13,6 +13,7 @@ from typing import Literal, assert_never
 from gpusim.common.errors import InputError
 from gpusim.trace.fields import MAX_REQUESTS
 from gpusim.trace.format import Trace
+from gpusim.trace.operations import Collective
 
 WorkloadKind = Literal["trace", "stream-pairs", "operation-pairs"]
 
@@ -97,9 +98,13 @@ def _waited_for(trace: Trace) -> dict[str, set[str]]:
 
 
 def waits_across_streams(trace: Trace) -> set[str]:
-    """Ids of the operations that wait for one of another stream."""
+    """Ids of the operations that wait for one of another stream, collectives among them."""
     home = {op.id: stream.name for stream in trace.streams for op in stream.operations}
-    return {op.id for op in trace.operations() if any(home[other] != home[op.id] for other in op.depends_on)}
+    return {
+        op.id
+        for op in trace.operations()
+        if isinstance(op, Collective) or any(home[other] != home[op.id] for other in op.depends_on)
+    }
 
 
 def require_independent(trace: Trace, solo: Mapping[str, float]) -> None:
@@ -121,7 +126,7 @@ def require_independent(trace: Trace, solo: Mapping[str, float]) -> None:
         for at, op in enumerate(stream.operations):
             if op.id in waits:
                 expected = "streams that do not wait for one another, as they are to restart"
-                raise InputError(None, f"{place}.operations[{at}].depends_on", "is on another stream", expected)
+                raise InputError(None, f"{place}.operations[{at}]", "waits for another stream", expected)
         if sum(solo.values()) >= MAX_REQUESTS * solo[stream.name]:
             problem = f"takes {solo[stream.name]:g} us alone"
             expected = f"over a {MAX_REQUESTS:,}th of all streams together, as it is to restart"

@@ -32,6 +32,7 @@ from gpusim.results.result import Result
 from gpusim.results.runs import USES
 from gpusim.studies.replay import replay
 from gpusim.studies.workload import WorkloadKind, workload
+from gpusim.sweep.workers import WorkerDied
 from gpusim.trace.file import parse_trace
 from gpusim.trace.format import Trace
 
@@ -109,7 +110,7 @@ class Outcome:
 
 def failed(error: str | BaseException) -> Outcome:
     """The outcome of a point that gave none, for a reason or because something was raised."""
-    text = described(error) if isinstance(error, BaseException) and not isinstance(error, InputError) else str(error)
+    text = str(error) if isinstance(error, (str, InputError, WorkerDied)) else described(error)
     return Outcome((), "", one_line(text)[:MOST_CHARACTERS])
 
 

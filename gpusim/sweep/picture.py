@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpusim.hardware.gpu import load_gpu
 from gpusim.hardware.what_if import value_of
 from gpusim.results.metrics import geometric_mean
-from gpusim.results.plots import COLOURS, GRID, new_figure, save_figure
+from gpusim.results.plots import COLOURS, GRID, in_words, new_figure, save_figure
 from gpusim.sweep.run import Swept
 from gpusim.sweep.summary import Row, grouped, merits, rows, undominated, values
 
@@ -20,6 +21,19 @@ PANEL_INCHES = 4.6
 HEIGHT_INCHES = 4.4
 STYLES = ("-", "--", ":", "-.")  # a GPU each
 MARKERS = "osD^vP*X<>"  # a policy each
+DOT_AREA, RING_AREA = 70.0, 110.0  # of a policy's mean, and what each further one at the same place adds
+QUANTITIES = {  # of `gpusim.hardware.what_if.QUANTITIES`, in words with their units
+    "sm_count": "SMs",
+    "sms_per_tpc": "SMs of a TPC",
+    "boost_clock_mhz": "boost clock, MHz",
+    "fp32_lanes_per_sm": "FP32 lanes of an SM",
+    "dram_bandwidth_gb_per_s": "DRAM bandwidth, GB/s",
+    "max_warps_per_sm": "warps that an SM holds",
+    "max_blocks_per_sm": "blocks that an SM holds",
+    "registers_per_sm": "registers of an SM",
+    "shared_memory_per_sm_bytes": "shared memory of an SM, bytes",
+    "shared_memory_per_block_optin_bytes": "shared memory that a block may have, bytes",
+}
 
 
 def draw(swept: Swept, path: str | Path) -> None:
@@ -28,7 +42,8 @@ def draw(swept: Swept, path: str | Path) -> None:
     An experiment that varies GPUs has a panel for each quantity: speedup over serial (geometric mean over workloads
     and seeds) against that quantity over what the GPU has, the others as they are, a line a policy and GPU. Any other
     has a panel for each GPU: STP against fairness where streams restart, else speedup against the largest slowdown of a
-    stream; a dot a point, a large one for a policy's mean, and a line along the means that no other policy dominates.
+    stream; a dot a point, a large one for a policy's mean (a ring about another where both are), and a line along the
+    means that no other policy dominates.
 
     Raises:
         InputError: the file cannot be written.
@@ -72,7 +87,7 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str,
             for value, same in grouped(here, (quantity,)).items()
         }
         n, style = policies.index(str(policy)), STYLES[list(gpus).index(str(gpu)) % len(STYLES)]
-        label = str(policy) if len(gpus) == 1 else f"{policy} on {gpu}"
+        label = in_words(str(policy)) + (f" on {gpu}" if len(gpus) > 1 else "")
         axis.plot(sorted(means), [means[factor] for factor in sorted(means)], style, marker=MARKERS[n % len(MARKERS)],
                   markersize=4, color=COLOURS[n % len(COLOURS)], label=label)  # fmt: skip
     if not axis.lines:
@@ -81,7 +96,7 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str,
     axis.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(lambda factor, _: f"x{factor:g}")
-    axis.set_title(quantity, fontsize=9)
+    axis.set_title(QUANTITIES[quantity], fontsize=9)
     axis.set_xlabel("times what the GPU has")
     axis.set_ylabel("speedup over serial")
 
@@ -89,13 +104,18 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str,
 def _draw_merits(axis: Axes, several: Sequence[Row], gpu: str, policies: Sequence[str], restart: bool) -> None:
     done, paid = ("stp", "fairness") if restart else ("speedup_vs_serial", "largest_slowdown")
     means: dict[str, tuple[float, float]] = {}
+    places = Counter[tuple[float, float]]()  # where policies stand, as far as can be seen
     for (policy,), of in grouped(several, ("policy",)).items():
         gain, fate = means[str(policy)] = merits(of, restart)
         n = policies.index(str(policy))
         colour, marker = COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)]
         axis.scatter(values(of, paid), values(of, done), s=7, color=colour, alpha=0.35, linewidths=0)
-        axis.scatter([abs(fate)], [gain], s=70, color=colour, marker=marker, edgecolors="black", linewidths=0.7,
-                     zorder=3, label=str(policy))  # fmt: skip
+        place = (round(gain, 3), round(abs(fate), 3))
+        ring = places[place]
+        axis.scatter([abs(fate)], [gain], s=DOT_AREA + ring * RING_AREA, marker=marker, zorder=3,
+                     facecolors="none" if ring else colour, edgecolors=colour if ring else "black",
+                     linewidths=1.6 if ring else 0.7, label=in_words(str(policy)))  # fmt: skip
+        places[place] += 1
     kept = undominated(list(means.values()))
     front = sorted((abs(fate), gain) for (gain, fate), keep in zip(means.values(), kept, strict=True) if keep)
     axis.plot(*zip(*front, strict=True), color="black", linewidth=1.0, linestyle="--", zorder=2, label="Pareto front")

@@ -13,15 +13,15 @@ from pathlib import Path
 from gpusim.calibrate.kernels import recording_gpu
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
-from gpusim.common.progress import tracked
 from gpusim.hardware.gpu import GPU, load_shipped_gpu
 from gpusim.hardware.what_if import amount, value_of, what_if
 from gpusim.policies.registry import policy_from
 from gpusim.studies.workload import workloads
-from gpusim.sweep.compute import Outcome, Task, failed, model_version, packed
+from gpusim.sweep.compute import Outcome, Task, compute, failed, model_version, packed
 from gpusim.sweep.experiment import Experiment, Source
+from gpusim.sweep.resume import computed
 from gpusim.sweep.table import Label, Table, TableRow
-from gpusim.sweep.workers import Executors, outcomes
+from gpusim.sweep.workers import Executors
 from gpusim.trace.file import load_trace
 
 MAX_POINTS = 10**6  # of one table
@@ -150,17 +150,19 @@ def _swept(
     if strange:
         problem = f"holds {strange} rows, none of them of {experiment.path}"
         raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
-    missing = {point.identity: point.task for point in wanted if point.task and point.identity not in found}
+    tasks = {point.identity: point.task for point in wanted if point.task}
+    missing = len(tasks.keys() - found.keys())
     if begun is not None:
         begun(wanted, len(found))
     rows = partial(_rows, wanted, found)
-    with table.appending(rows()) as append, closing(outcomes(missing.values(), executors, width)) as coming:
-        for task, outcome in tracked(coming, len(missing), "replaying"):
-            append((labels[task.identity], task.identity, outcome))
-            found[task.identity] = outcome
+    with table.appending(rows()) as append, closing(computed(tasks, found, compute, executors, width)) as coming:
+        for identity, answer in coming:
+            outcome = failed(answer) if isinstance(answer, Exception) else answer
+            append((labels[identity], identity, outcome))
+            found[identity] = outcome
     table.finish(rows())
     ended = tuple(outcome for _, _, outcome in rows())
-    return Swept(experiment, table.path, wanted, ended, len(missing), dropped)
+    return Swept(experiment, table.path, wanted, ended, missing, dropped)
 
 
 def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[TableRow]:

@@ -1,6 +1,6 @@
-"""Where points are computed: processes of this machine, a cluster, or any other executor.
+"""Where tasks are computed: processes of this machine, a cluster, or any other executor.
 
-The caller gets the answers as they come. A worker that dies takes the points that were under way with it; they are
+The caller gets the answers as they come. A worker that dies takes the tasks that were under way with it; they are
 tried again, half as many at a time, and so on, so that only one that kills its worker all alone is given up.
 """
 
@@ -26,31 +26,43 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing import Pipe, current_process, get_context
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError, quote
-from gpusim.sweep.compute import Outcome, Task, compute, failed, model_version
 
 Executors = Callable[[], Executor]
 """Starts an executor; called again where the one before has broken."""
 
-AHEAD = 2  # points a worker that are handed out before they are needed
+AHEAD = 2  # tasks a worker that are handed out before they are needed
 CONNECT_S = 30  # that the scheduler of a cluster may take to answer
 WORKERS_S = 30  # that a cluster may be without workers
 LOOK_S = 5  # between looks at whether it has some
 ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+")
 EXPECTED_ADDRESS = "the address of a dask scheduler, such as tcp://HOST:8786"
+DIED = "the worker died with this task alone (killed, or out of memory?)"
 NEEDED = "memory for them, and in a script of one's own `if __name__ == '__main__':`"
-DIED = "the worker died with this point alone (killed, or out of memory?)"
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-def outcomes(tasks: Iterable[Task], executors: Executors, width: int) -> Generator[tuple[Task, Outcome]]:
-    """Compute points, each once, and hand on what came of them as it comes.
+class WorkerDied(RuntimeError):
+    """A task that ends every worker that it is given to."""
+
+
+def answers(
+    tasks: Iterable[T], compute: Callable[[T], R], executors: Executors, width: int
+) -> Generator[tuple[T, R | Exception]]:
+    """Compute tasks, each once, and hand on what came of them as it comes.
 
     Args:
-        tasks: the points.
+        tasks: what to compute; workers get copies.
+        compute: what gives the answer to a task; a function that a worker can import.
         executors: of any kind of `concurrent.futures`.
-        width: points handed out at a time.
+        width: tasks handed out at a time.
+
+    Yields:
+        A task and its answer, or what was raised; `WorkerDied` where it alone ended its worker.
 
     Raises:
         InputError: workers die before they compute anything.
@@ -58,24 +70,24 @@ def outcomes(tasks: Iterable[Task], executors: Executors, width: int) -> Generat
     waiting = deque(tasks)
     some = False
     while waiting:
-        lost: list[Task] = []
+        lost: list[T] = []
         with _started(executors) as executor:
-            for outcome in _until_broken(waiting, executor, width, lost):
+            for answer in _until_broken(waiting, compute, executor, width, lost):
                 some = True
-                yield outcome
+                yield answer
         if lost and not some:
             _require_workers(executors)
         if lost and width == 1:
-            yield lost[0], failed(DIED)
+            yield lost[0], WorkerDied(DIED)
         elif lost:
-            yield from outcomes(lost, executors, width // 2)
+            yield from answers(lost, compute, executors, width // 2)
 
 
 def _until_broken(
-    waiting: deque[Task], executor: Executor, width: int, lost: list[Task]
-) -> Iterator[tuple[Task, Outcome]]:
-    """Outcomes until all points are done, or the executor breaks and those that were under way are lost."""
-    running: dict[Future[Outcome], Task] = {}
+    waiting: deque[T], compute: Callable[[T], R], executor: Executor, width: int, lost: list[T]
+) -> Iterator[tuple[T, R | Exception]]:
+    """Answers until all tasks are done, or the executor breaks and those that were under way are lost."""
+    running: dict[Future[R], T] = {}
     while running or (waiting and not lost):
         while waiting and len(running) < width and not lost:
             task = waiting.popleft()
@@ -86,19 +98,19 @@ def _until_broken(
         for future in _some_done(running, executor) if running else ():
             task = running.pop(future)
             try:
-                outcome = future.result()
+                answer = future.result()
             except (BrokenExecutor, CancelledError):
                 lost.append(task)
             except Exception as error:
-                if type(error).__name__ == "KilledWorker":  # dask's, of every point that its workers had with them
+                if type(error).__name__ == "KilledWorker":  # dask's, of every task that its workers had with them
                     lost.append(task)
-                else:  # such as a point that cannot be sent
-                    yield task, failed(error)
+                else:  # such as a task that cannot be sent
+                    yield task, error
             else:
-                yield task, outcome
+                yield task, answer
 
 
-def _some_done(running: Iterable[Future[Outcome]], executor: Executor) -> set[Future[Outcome]]:
+def _some_done(running: Iterable[Future[R]], executor: Executor) -> set[Future[R]]:
     while not (done := wait(running, LOOK_S, FIRST_COMPLETED).done):
         if isinstance(executor, _ClusterExecutor):
             executor.require_workers()
@@ -106,10 +118,10 @@ def _some_done(running: Iterable[Future[Outcome]], executor: Executor) -> set[Fu
 
 
 def _require_workers(executors: Executors) -> None:
-    """Tells apart workers that cannot start from points that kill them."""
+    """Tells apart workers that cannot start from tasks that kill them."""
     with _started(executors) as executor:
         try:
-            executor.submit(model_version).result()
+            executor.submit(os.getpid).result()
         except BrokenExecutor:
             raise InputError(None, "workers", "die as they start", NEEDED) from None
 
@@ -142,7 +154,7 @@ class LocalPool(ProcessPoolExecutor):
             return super().submit(function, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As of any executor; without waiting, points under way are given up."""
+        """As of any executor; without waiting, tasks under way are given up."""
         if not wait:
             self._hand.close()
         super().shutdown(wait, cancel_futures=cancel_futures)
@@ -162,7 +174,7 @@ def _ctrl_c_later() -> Iterator[None]:
 
 
 def local(jobs: int) -> tuple[Executors, int]:
-    """So many processes of this machine, and how many points they can have at a time.
+    """So many processes of this machine, and how many tasks they can have at a time.
 
     Raises:
         InputError: called by a process that is only about to start, from a script that lacks its guard.
@@ -228,7 +240,7 @@ class _ClusterExecutor(Executor):
 
 @contextmanager
 def cluster(address: str) -> Iterator[tuple[Executors, int]]:
-    """A dask cluster: its executors and how many points its workers can have at a time.
+    """A dask cluster: its executors and how many tasks its workers can have at a time.
 
     Args:
         address: of its scheduler, such as ``tcp://10.0.0.1:8786``.

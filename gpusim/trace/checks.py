@@ -1,4 +1,4 @@
-"""Checks of a whole trace: names, sizes, and dependencies that can be met."""
+"""Checks of a whole trace: names, sizes, ranks that all come, and dependencies that can be met."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpusim.trace.fields import MAX_LAUNCHES, fault
-from gpusim.trace.operations import Stream
+from gpusim.trace.operations import Collective, Stream
 from gpusim.trace.text import show
 
 
@@ -43,6 +43,28 @@ def check_launches(streams: Sequence[Stream]) -> None:
         raise fault(f"launch {launches} kernels, all requests counted", f"at most {MAX_LAUNCHES}", "streams")
 
 
+def check_collectives(streams: Sequence[Stream]) -> None:
+    """Refuse a collective of which a rank is missing, or two are in one stream, or are requests."""
+    parts: dict[str, list[tuple[int, str, Collective]]] = {}
+    for s, stream in enumerate(streams):
+        for o, operation in enumerate(stream.operations):
+            if isinstance(operation, Collective):
+                parts.setdefault(operation.name, []).append((s, f"streams[{s}].operations[{o}]", operation))
+    for name, ranks in parts.items():
+        seen: set[int] = set()
+        for s, place, operation in ranks:
+            if operation.ranks != len(ranks):
+                problem = f"{operation.ranks}, but {len(ranks)} streams take part in {show(name)}"
+                raise fault(
+                    problem, f"an operation of that name in each of {operation.ranks} streams", f"{place}.ranks"
+                )
+            if s in seen:
+                raise fault(f"{show(name)} is twice in one stream", "one rank a stream", f"{place}.name")
+            if streams[s].arrivals is not None:
+                raise fault("is in a stream with arrivals", "streams with arrivals to be independent", place)
+            seen.add(s)
+
+
 class _Node(NamedTuple):
     id: str
     place: str
@@ -58,6 +80,7 @@ def check_dependencies(streams: Sequence[Stream]) -> None:
     ]
     number = {operation.id: n for n, (_, _, operation) in enumerate(flat)}
     nodes: list[_Node] = []
+    meetings: dict[str, list[int]] = {}
     for n, (s, place, operation) in enumerate(flat):
         before: dict[int, None] = {}  # in order, each once
         for d, other in enumerate(operation.depends_on):
@@ -72,6 +95,12 @@ def check_dependencies(streams: Sequence[Stream]) -> None:
         if n and flat[n - 1][0] == s:
             before[n - 1] = None
         nodes.append(_Node(operation.id, place, tuple(before)))
+        if isinstance(operation, Collective):
+            meetings.setdefault(operation.name, []).append(n)
+    for ranks in meetings.values():  # each rank waits for what any of them waits for
+        together = tuple(dict.fromkeys(b for n in ranks for b in nodes[n].before))
+        for n in ranks:
+            nodes[n] = nodes[n]._replace(before=together)
     _check_acyclic(nodes)
 
 

@@ -1,10 +1,10 @@
 """The trace format, version 1: what ran on a GPU, ready to be replayed.
 
-A trace is a list of streams; a stream is a list of operations in launch order; an operation is a kernel
-launch, a convolution (one library call that launches several kernels), a memory copy or host work. Operations
-of different streams wait for one another through `depends_on`. Every number has a unit, is finite, not
-negative and bounded; unknown fields are refused. What a source cannot know is left out: the field is then
-None here, and the contention model says what it assumes instead.
+A trace is a list of streams; a stream is a list of operations in launch order; an operation is a kernel launch, a
+convolution (one library call that launches several kernels), a memory copy, host work or a rank's part in
+communication. Operations of different streams wait for one another through `depends_on`, and ranks in collectives.
+Every number has a unit, is finite, not negative and bounded; unknown fields are refused. What a source cannot know is
+left out: the field is then None here, and the contention model says what it assumes instead.
 
 `gpusim.trace.file` reads one, `Trace.save` writes one, `trace_schema` is the JSON Schema.
 """
@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from gpusim.common.files import atomic_write
-from gpusim.trace.checks import check_dependencies, check_launches, check_names
+from gpusim.trace.checks import check_collectives, check_dependencies, check_launches, check_names
 from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
 from gpusim.trace.operations import Operation, Stream
 from gpusim.trace.text import layout, zipped
@@ -89,6 +89,7 @@ class Trace(Strict):
     def _sound(self) -> Trace:
         check_names(self.streams)
         check_launches(self.streams)
+        check_collectives(self.streams)
         check_dependencies(self.streams)
         return self
 

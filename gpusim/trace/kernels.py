@@ -17,6 +17,8 @@ from gpusim.trace.fields import (
     MAX_BLOCKS_PER_US,
     MAX_CYCLES,
     MAX_DURATION_US,
+    MAX_SCALING_POINTS,
+    MAX_SCALING_SMS,
     STREAM_PATTERN,
     ActiveCycles,
     Cycles,
@@ -108,14 +110,24 @@ class Mix(Strict):
 
 ISSUE_COUNTERS = ("issue_cycles",)  # of a mix: without them its use of issue slots is an estimate, or unknown
 DRAM_COUNTERS = ("dram_read_bytes", "dram_write_bytes")  # without them its use of DRAM is unknown
+L2_COUNTERS = ("l2_bytes", "l2_read_bytes", "l2_write_bytes", "l2_busy_us")  # the same of L2
 ALL_COUNTERS = (  # without one of them what binds it is a guess, and how far off the model is was never measured
     *ISSUE_COUNTERS,
     *("alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles"),
-    *("l2_bytes", "l2_read_bytes", "l2_write_bytes", "l2_busy_us"),
+    *L2_COUNTERS,
     *DRAM_COUNTERS,
     *("achieved_warps_per_sm", "active_cycles_avg", "active_cycles_max", "stalls"),
 )
 _Extent = Annotated[int, Field(ge=1, le=65535)]
+
+
+class ScalingPoint(Strict):
+    """What a launch takes alone on a part of the SMs, as in a green context."""
+
+    sms: Annotated[int, measured("SMs", "fewer than the device has", ge=1, le=MAX_SCALING_SMS)]
+    duration_us: Annotated[
+        float, measured("us", "duration, alone on these SMs", ge=LEAST_DURATION_US, le=MAX_DURATION_US)
+    ]
 
 
 class KernelLaunch(Recurring):
@@ -154,6 +166,14 @@ class KernelLaunch(Recurring):
         ),
     ] = "main"
     mix: Annotated[Mix | None, described("what a block asks for; absent if the source cannot know")] = None
+    scaling: Annotated[
+        tuple[ScalingPoint, ...] | None,
+        described(
+            "what it takes on one or two other numbers of SMs; with them a replay knows better what bounds it",
+            min_length=1,
+            max_length=MAX_SCALING_POINTS,
+        ),
+    ] = None
 
     @property
     def blocks(self) -> int:
@@ -202,6 +222,14 @@ class KernelLaunch(Recurring):
             problem = f"is {duration_us:g} for {x * y * z} thread blocks"
             raise fault(problem, f"at most {MAX_BLOCKS_PER_US} blocks in each us")
         return duration_us
+
+    @field_validator("scaling")
+    @classmethod
+    def _scaling(cls, points: tuple[ScalingPoint, ...] | None) -> tuple[ScalingPoint, ...] | None:
+        sms = [point.sms for point in points or ()]
+        if len(set(sms)) < len(sms):
+            raise fault(f"gives {sms[0]} SMs twice", "each number of SMs once")
+        return points
 
     @field_validator("block")
     @classmethod

@@ -1,25 +1,30 @@
-"""What a stream is a list of: kernels, convolutions, copies and host work, and when requests for them arrive."""
+"""What a stream is a list of: kernels, convolutions, copies, host work, communication; and when requests arrive."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal, Union, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args
 
 from pydantic import (
     FailFast,
     Field,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
+from gpusim.hardware.gpu import GPU
+from gpusim.hardware.host_costs import HostService
 from gpusim.trace.fields import (
     ID_PATTERN,
     LEAST_RATE_PER_S,
     MAX_ALTERNATIVES,
     MAX_DURATION_US,
+    MAX_GPUS,
     MAX_REQUESTS,
+    MAX_STREAMS,
     MAX_TRAFFIC_BYTES,
     NAME_PATTERN,
     Recurring,
@@ -33,26 +38,18 @@ from gpusim.trace.kernels import KernelLaunch
 
 
 @dataclass(frozen=True, slots=True)
-class Launches:
-    """Kernels that the SMs run."""
-
-    launches: tuple[KernelLaunch, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Occupied:
     """Time that passes, on something that serves one operation at a time or on nothing that others want.
 
     Attributes:
         duration_us: how long.
-        resource: name of what it occupies alone, such as ``copy engine h2d``; empty: nothing.
+        resource: name of what of its GPU it occupies alone, such as ``copy engine h2d``; empty: nothing.
+        meeting: it begins when all of this name can begin; empty: as soon as it can.
     """
 
     duration_us: float
     resource: str = ""
-
-
-Work = Launches | Occupied
+    meeting: str = ""
 
 
 class Operation(Strict):
@@ -66,14 +63,23 @@ class Operation(Strict):
         described("ids of operations that must end before this one starts, beside its stream's order"),
     ] = ()
 
-    @abstractmethod
-    def work(self) -> Work:
-        """What it occupies, and for how long: all that a replay needs to know."""
-
     def launches(self) -> tuple[KernelLaunch, ...]:
-        """The kernels it launches, in launch order; see `launch_waits` for their order."""
-        work = self.work()
-        return work.launches if isinstance(work, Launches) else ()
+        """The kernels it launches, in launch order; see `launch_waits` for their order. None: it has `occupies`."""
+        return ()
+
+    def occupies(self, gpu: GPU) -> Occupied:
+        """What it occupies on a GPU, and for how long, where it launches no kernels.
+
+        Raises:
+            InputError: it gives no duration, and the GPU's file does not tell what its like takes.
+        """
+        raise NotImplementedError(f"operations of kind {self.kind} launch kernels")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a kind that says neither what it launches nor what it occupies."""
+        super().__init_subclass__(**options)
+        if cls.launches is Operation.launches and cls.occupies is Operation.occupies:
+            raise TypeError(f"{cls.__name__} has neither launches() nor occupies()")
 
 
 class Kernel(Operation):
@@ -82,9 +88,9 @@ class Kernel(Operation):
     kind: Annotated[Literal["kernel"], described("kind of operation")]
     kernel: Annotated[KernelLaunch, described("the launch; its stream must be main")]
 
-    def work(self) -> Work:
+    def launches(self) -> tuple[KernelLaunch, ...]:
         """The one kernel."""
-        return Launches((self.kernel,))
+        return (self.kernel,)
 
     @field_validator("kernel")
     @classmethod
@@ -177,9 +183,9 @@ class Convolution(Operation):
         """Name of the selected algorithm."""
         return self.selected.algorithm
 
-    def work(self) -> Work:
+    def launches(self) -> tuple[KernelLaunch, ...]:
         """The kernels of the selected algorithm."""
-        return Launches(self.selected.kernels)
+        return self.selected.kernels
 
     @model_validator(mode="after")
     def _algorithms_differ(self) -> Convolution:
@@ -191,29 +197,92 @@ class Convolution(Operation):
         return self
 
 
+def _on_host(duration_us: float | None, gpu: GPU, operation: str, service: HostService, bytes_moved: int) -> float:
+    """A recorded duration, or what was measured for the like of it on a GPU.
+
+    Raises:
+        InputError: neither is known.
+    """
+    return gpu.host_us(service, bytes_moved, f"operation {operation}") if duration_us is None else duration_us
+
+
 class Copy(Operation):
     """A memory copy."""
 
     kind: Annotated[Literal["copy"], described("kind of operation")]
     direction: Annotated[Literal["h2d", "d2h", "d2d", "p2p"], described("host to device, back, …")]
+    memory: Annotated[Literal["pinned", "pageable"], described("of the host")] = "pinned"
     bytes: Annotated[int, measured("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
-    duration_us: Annotated[float, measured("us", "recorded duration, alone", ge=0, le=MAX_DURATION_US)]
+    duration_us: Annotated[
+        float | None,
+        measured("us", "recorded duration, alone; absent: what the GPU's file says", ge=0, le=MAX_DURATION_US),
+    ] = None
 
-    def work(self) -> Work:
-        """The copy engine of its direction, which takes one copy at a time."""
-        return Occupied(self.duration_us, f"copy engine {self.direction}")
+    def occupies(self, gpu: GPU) -> Occupied:
+        """The copy engine of its direction, which takes one copy at a time; with pageable memory time alone.
+
+        From pageable memory the host copies into a pinned buffer first, some six times slower than the engine: that is
+        what such a copy waits for, and other processes' copies do not [D] (experiments/geisler).
+        """
+        services: dict[str, HostService] = {
+            "h2d": "h2d_pinned" if self.memory == "pinned" else "h2d_pageable",
+            "d2h": "d2h_pinned" if self.memory == "pinned" else "d2h_pageable",
+            "d2d": "d2d",
+            "p2p": "p2p",
+        }
+        duration_us = _on_host(self.duration_us, gpu, self.id, services[self.direction], self.bytes)
+        pageable = self.memory == "pageable" and self.direction in ("h2d", "d2h")
+        return Occupied(duration_us, "" if pageable else f"copy engine {self.direction}")
 
 
 class Host(Operation):
     """Work of the host that the stream waits for."""
 
     kind: Annotated[Literal["host"], described("kind of operation")]
-    what: Annotated[Literal["allocation", "free", "other"], described("kind of host work")]
-    duration_us: Annotated[float, measured("us", "recorded duration", ge=0, le=MAX_DURATION_US)]
+    what: Annotated[
+        Literal["allocation", "free", "pool_allocation", "pool_free", "launch", "other"],
+        described("kind of host work; from a pool: stream-ordered, as cudaMallocAsync"),
+    ]
+    bytes: Annotated[int, measured("bytes", "of an allocation or free", ge=0, le=MAX_TRAFFIC_BYTES)] = 0
+    duration_us: Annotated[
+        float | None, measured("us", "recorded duration; absent: what the GPU's file says", ge=0, le=MAX_DURATION_US)
+    ] = None
 
-    def work(self) -> Work:
+    def occupies(self, gpu: GPU) -> Occupied:
         """Time alone."""
-        return Occupied(self.duration_us)
+        if self.what == "other":
+            assert self.duration_us is not None
+            return Occupied(self.duration_us)
+        return Occupied(_on_host(self.duration_us, gpu, self.id, self.what, self.bytes))
+
+    @model_validator(mode="after")
+    def _known(self) -> Host:
+        if self.what == "other" and self.duration_us is None:
+            raise fault("other host work without duration_us", "how long it takes")
+        return self
+
+
+class Collective(Operation):
+    """A rank's part in communication between ranks: all begin it together, when the last of them is ready."""
+
+    kind: Annotated[Literal["collective"], described("kind of operation")]
+    name: Annotated[str, described("of the communication, the same for all ranks", pattern=ID_PATTERN, max_length=200)]
+    what: Annotated[
+        Literal[
+            "barrier", "broadcast", "scatter", "gather", "reduce", "all_reduce", "all_gather", "reduce_scatter",
+            "all_to_all",
+        ],
+        described("pattern of the communication"),
+    ]  # fmt: skip
+    ranks: Annotated[int, measured("ranks", "that take part, each in a stream of its own", ge=2, le=MAX_STREAMS)]
+    bytes: Annotated[int, measured("bytes", "that this rank sends or receives", ge=0, le=MAX_TRAFFIC_BYTES)]
+    duration_us: Annotated[
+        float, measured("us", "recorded duration, from when all ranks are there", ge=0, le=MAX_DURATION_US)
+    ]
+
+    def occupies(self, gpu: GPU) -> Occupied:
+        """Time alone, from when all ranks are there."""
+        return Occupied(self.duration_us, meeting=self.name)
 
 
 if TYPE_CHECKING:
@@ -286,8 +355,17 @@ class Stream(Strict):
 
     name: Annotated[str, described("unique in the trace", pattern=NAME_PATTERN, max_length=200)]
     priority: Annotated[int, described("0 is the lowest", ge=0, le=1000)] = 0
+    gpu: Annotated[int, measured("GPUs", "number of its GPU among several equal ones, from 0", ge=0, lt=MAX_GPUS)] = 0
     operations: Annotated[tuple[_AnyOperation, ...], FailFast(), described("operations in launch order")]
     arrivals: Annotated[Arrivals | None, described("when requests arrive; absent: once, at time 0")] = None
+
+    @model_serializer(mode="wrap")
+    def _brief(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The first GPU goes without saying."""
+        content: dict[str, Any] = written(self)
+        if not self.gpu:
+            content.pop("gpu", None)
+        return content
 
 
 def kinds(field: str) -> dict[str, type[Strict]]:

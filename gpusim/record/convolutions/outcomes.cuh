@@ -6,6 +6,9 @@
 //   pairs       a na b nb                       a,na,b,nb,mode,sms_a,sms_b,ms_a,ms_b,ms_makespan
 //   quota       a smem_a kA b smem_b kB         a,kA,b,kB,ms_release,ms_a,ms_b
 //   modules     module selection op … , op …    module,selection,branch,ops,mode,ms_end,ms_makespan
+//   plans       name plan sms step …            name,plan,step,op,stream,sms,ms_end,ms_makespan
+// A step of a plan is `stream op after`: number of its stream, call, and numbers of the steps (0, 1, …) on other streams
+// that it waits for, as 0,2 or - for none. sms is `all`, or SMs of each stream as 64+68.
 #pragma once
 #include <functional>
 
@@ -36,6 +39,39 @@ class Split {
     unsigned sms(int part) const { return sms_[part]; }
     cudaStream_t stream(int part) const { return streams_[part]; }
     bool both() const { return streams_.size() == 2; }
+
+  private:
+    std::vector<unsigned> sms_;
+    std::vector<cudaStream_t> streams_;
+};
+
+// Disjoint sets of SMs of about the sizes asked for (rounded to what the GPU makes), a stream on each.
+class Parts {
+  public:
+    explicit Parts(const std::vector<unsigned>& sizes) {
+        CUdevice device;
+        CUdevResource left;
+        CHECK(cuDeviceGet(&device, 0));
+        CHECK(cuDeviceGetDevResource(device, &left, CU_DEV_RESOURCE_TYPE_SM));
+        for (size_t i = 0; i < sizes.size(); ++i) {
+            CUdevResource part = left, rest;
+            unsigned groups = 1;
+            if (i + 1 < sizes.size()) {
+                CHECK(cuDevSmResourceSplitByCount(&part, &groups, &left, &rest, 0, sizes[i]));
+                left = rest;
+            }
+            CUdevResourceDesc description;
+            CUgreenCtx context;
+            CUstream stream;
+            CHECK(cuDevResourceGenerateDesc(&description, &part, 1));
+            CHECK(cuGreenCtxCreate(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+            CHECK(cuGreenCtxStreamCreate(&stream, context, CU_STREAM_NON_BLOCKING, 0));
+            sms_.push_back(part.sm.smCount);
+            streams_.push_back(stream);
+        }
+    }
+    unsigned sms(size_t part) const { return sms_[part]; }
+    cudaStream_t stream(size_t part) const { return streams_[part]; }
 
   private:
     std::vector<unsigned> sms_;
@@ -237,7 +273,47 @@ class Outcomes {
         }
     }
 
+    // Calls on several streams in a given order, some after others, each stream on SMs of its own or on all.
+    void plans(std::istream& fields) {
+        const auto name = next(fields), plan = next(fields);
+        const auto sizes = numbers(next(fields), '+');
+        std::vector<Step> steps;
+        size_t count = sizes.size();
+        for (std::string on; fields >> on;) {
+            Step step;
+            step.stream = atoi(on.c_str());
+            step.work = ready(next(fields));
+            for (const unsigned other : numbers(next(fields), ',')) step.after.push_back(other);
+            count = std::max(count, step.stream + 1);
+            steps.push_back(std::move(step));
+        }
+        std::unique_ptr<Parts>& parts = parts_[sizes];
+        if (!sizes.empty() && !parts) parts = std::make_unique<Parts>(sizes);
+        std::vector<cudaStream_t> streams;
+        for (size_t i = 0; i < count; ++i) streams.push_back(parts ? parts->stream(i) : stream(int(i)));
+        const auto ends = planned(steps, streams, 12);
+        for (size_t i = 0; i < steps.size(); ++i)
+            printf("%s,%s,%zu,%s,%zu,%u,%.6f,%.6f\n", name.c_str(), plan.c_str(), i, steps[i].work->call.op.c_str(),
+                   steps[i].stream, parts ? parts->sms(steps[i].stream) : unsigned(sm_count()), ends[i], ends.back());
+    }
+
   private:
+    struct Step {
+        size_t stream;
+        std::unique_ptr<Work> work;
+        std::vector<size_t> after;
+        std::unique_ptr<Event> end = std::make_unique<Event>();
+    };
+
+    // 64+68 as two numbers; what is no number, such as `all` or -, as none.
+    static std::vector<unsigned> numbers(const std::string& text, char between) {
+        std::vector<unsigned> found;
+        std::istringstream parts(text);
+        for (std::string part; getline(parts, part, between);)
+            if (isdigit(part[0])) found.push_back(unsigned(atol(part.c_str())));
+        return found;
+    }
+
     static std::string next(std::istream& fields) {
         std::string field;
         if (!(fields >> field)) fail("conditions", "a line lacks a field", "", 0);
@@ -308,7 +384,42 @@ class Outcomes {
         return medians;
     }
 
+    // Releases all streams by one flag; ms from the release to the end of each step, then to the last of them.
+    std::vector<double> planned(const std::vector<Step>& steps, const std::vector<cudaStream_t>& streams, int repeats) {
+        std::vector<std::vector<double>> ends(steps.size() + 1);
+        std::vector<Event> starts(streams.size());
+        for (size_t i = 0; i < streams.size(); ++i) library(int(i)).on(streams[i]);
+        for (const Step& step : steps) step.work->run(library(int(step.stream)));  // what a first call allocates
+        for (int repeat = 0; repeat < repeats; ++repeat) {
+            CHECK(cudaMemset(flag_, 0, sizeof(unsigned)));
+            CHECK(cudaDeviceSynchronize());
+            for (size_t i = 0; i < streams.size(); ++i) {
+                CHECK(cuStreamWaitValue32(streams[i], CUdeviceptr(flag_), 1, CU_STREAM_WAIT_VALUE_GEQ));
+                CHECK(cudaEventRecord(starts[i], streams[i]));
+            }
+            for (const Step& step : steps) {
+                for (const size_t other : step.after) CHECK(cudaStreamWaitEvent(streams[step.stream], *steps[other].end, 0));
+                step.work->run(library(int(step.stream)));
+                CHECK(cudaEventRecord(*step.end, streams[step.stream]));
+            }
+            CHECK(cuStreamWriteValue32(control_, CUdeviceptr(flag_), 1, 0));
+            CHECK(cudaDeviceSynchronize());
+            if (repeat < 2) continue;
+            double release = 0, last = 0;
+            for (const Event& start : starts) release = std::min(release, start.since_ms(starts[0]));
+            for (size_t i = 0; i < steps.size(); ++i) {
+                ends[i].push_back(steps[i].end->since_ms(starts[0]) - release);
+                last = std::max(last, ends[i].back());
+            }
+            ends.back().push_back(last);
+        }
+        std::vector<double> medians;
+        for (auto& times : ends) medians.push_back(median(times));
+        return medians;
+    }
+
     std::map<std::string, Call> calls_;
+    std::map<std::vector<unsigned>, std::unique_ptr<Parts>> parts_;
     std::map<std::vector<unsigned>, std::vector<Split>> splits_;
     std::vector<cudaStream_t> streams_;
     std::vector<std::unique_ptr<Library>> libraries_;
@@ -325,7 +436,8 @@ inline int measure_outcomes(const std::string& experiment, const std::vector<Cal
         {"residency", {"op,blocks_per_sm,reserved_smem_bytes,ms", &Outcomes::residency}},
         {"pairs", {"a,na,b,nb,mode,sms_a,sms_b,ms_a,ms_b,ms_makespan", &Outcomes::pairs}},
         {"quota", {"a,kA,b,kB,ms_release,ms_a,ms_b", &Outcomes::quota}},
-        {"modules", {"module,selection,branch,ops,mode,ms_end,ms_makespan", &Outcomes::modules}}};
+        {"modules", {"module,selection,branch,ops,mode,ms_end,ms_makespan", &Outcomes::modules}},
+        {"plans", {"name,plan,step,op,stream,sms,ms_end,ms_makespan", &Outcomes::plans}}};
     const auto chosen = experiments.find(experiment);
     std::ifstream file(conditions);
     if (chosen == experiments.end() || !file) return EXIT_FAILED;

@@ -1,0 +1,37 @@
+"""Whether a GPU can launch a kernel: how many of its blocks one SM holds, and the refusal where that is none."""
+
+from __future__ import annotations
+
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import GPU
+from gpusim.model.occupancy import Occupancy, occupancy
+from gpusim.trace.kernels import KernelLaunch
+
+
+def launch_occupancy(launch: KernelLaunch, gpu: GPU) -> Occupancy:
+    """Resident blocks of a launch on one SM, and what limits them."""
+    return occupancy(
+        gpu,
+        threads_per_block=launch.threads_per_block,
+        registers_per_thread=launch.registers_per_thread,
+        shared_memory_per_block=launch.shared_memory_per_block_bytes,
+    )
+
+
+def fitting_occupancy(launch: KernelLaunch, gpu: GPU, place: str) -> Occupancy:
+    """The occupancy of a launch that the GPU can run.
+
+    Raises:
+        InputError: no SM holds one of its blocks; ``place`` says where in the trace it stands, empty: its name does.
+    """
+    fit = launch_occupancy(launch, gpu)
+    if fit.blocks_per_sm == 0:
+        raise fits_no_sm(place or f"kernel {launch.name[:60]}", "it", gpu, fit)
+    return fit
+
+
+def fits_no_sm(place: str, what: str, gpu: GPU, fit: Occupancy, instead: str = "") -> InputError:
+    """The refusal of what no SM holds a block of; ``instead`` says what would do."""
+    problem = f"a block of {what} fits no SM of {gpu.name} ({fit.limiter})"
+    expected = "a kernel that this GPU can launch"
+    return InputError(None, place, problem, f"{expected}: {instead}" if instead else expected)

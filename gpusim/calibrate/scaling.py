@@ -1,0 +1,132 @@
+"""What a kernel's times on other numbers of SMs tell about it: scaling points.
+
+A recording on the whole GPU leaves two things in doubt: how much of a kernel's time is L2's and DRAM's, which few SMs
+load less, and how much is latency, which neighbours on an SM do not lengthen. The counters give both an estimate
+(`gpusim.calibrate.fit`); one or two times of the same kernel on a part of the SMs correct it, by one factor each. The
+recorded duration on the whole GPU stays what it is. With no points nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import fsum, log, sqrt
+
+from gpusim.calibrate.fit import anchored
+from gpusim.common.errors import InputError
+from gpusim.engine.sm_array import run_alone
+from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import MemoryLoad, WarpDemand
+from gpusim.model.kernel import KernelModel
+from gpusim.trace.kernels import KernelLaunch, ScalingPoint
+
+LOADS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6, 2.0, 3.0)  # factors tried on the load of L2 and DRAM
+TURNS = (0.3, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6)  # and on what each competing warp adds to an instruction's time
+ROUNDS = 2  # of trying all of both
+GOOD_FIT = 0.004  # root mean square of the logarithms of predicted over measured: the noise of a measurement
+BELIEF = 0.006  # misfit that a factor of e must make good: counters are believed where points tell little [D]
+
+
+def fitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
+    """A launch as replayed on the GPU that it was recorded on, its scaling points made use of.
+
+    Raises:
+        InputError: no SM of the GPU holds one of its blocks, or a point is of as many SMs as it has or more.
+    """
+    model = anchored(launch, gpu, place)
+    if launch.scaling is None:
+        return model
+    for point in launch.scaling:
+        if point.sms >= gpu.sm_count:
+            problem = f"is of {point.sms} SMs, {gpu.name} has {gpu.sm_count}"
+            raise InputError(None, f"{place or launch.name[:60]}.scaling", problem, "fewer than all SMs")
+    return _through(model, launch.scaling, gpu)
+
+
+def confined_us(model: KernelModel, sms: int, gpu: GPU) -> float:
+    """What a kernel takes alone on so many SMs, us."""
+    return model.latency_us + run_alone(model.on(sms), replace(gpu, sm_count=sms))[0]
+
+
+def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float], gpu: GPU) -> tuple[KernelLaunch, ...]:
+    """The kernels of one call, one after another, with the times of the whole call shared out as points of each.
+
+    Args:
+        launches: all on the same stream.
+        points_us: what the call takes by the number of SMs; empty: nothing is added.
+        gpu: that recorded it.
+
+    Returns:
+        Launches whose points add up to the times of the call, in proportion to what the model says of each.
+    """
+    if not points_us:
+        return tuple(launches)
+    models = [anchored(launch, gpu) for launch in launches]
+    shares: list[list[ScalingPoint]] = [[] for _ in models]
+    for sms, us in sorted(points_us.items()):
+        parts = [confined_us(model, sms, gpu) for model in models]
+        for share, part in zip(shares, parts, strict=True):
+            share.append(ScalingPoint(sms=sms, duration_us=us * part / fsum(parts)))
+    return tuple(
+        launch.model_copy(update={"scaling": tuple(share)}) for launch, share in zip(launches, shares, strict=True)
+    )
+
+
+def _through(model: KernelModel, points: Sequence[ScalingPoint], gpu: GPU) -> KernelModel:
+    """The kernel with the two factors that bring it nearest to its points, tried in turn from 1 on."""
+    load = turn = 1.0
+    best, least = model, _misfit(model, points, gpu)
+    enough = len(points) * GOOD_FIT * GOOD_FIT
+    for _ in range(ROUNDS):
+        candidates = [(load * factor, turn) for factor in LOADS]
+        for of_turns in (False, True):
+            if of_turns:
+                candidates = [(load, turn * factor) for factor in TURNS]
+            for tried in candidates:
+                if least <= enough:
+                    return best
+                changed = _changed(model, *tried, gpu)
+                misfit = _misfit(changed, points, gpu) + _doubt(*tried)
+                if misfit < least:
+                    best, least, (load, turn) = changed, misfit, tried
+    return best
+
+
+def _changed(model: KernelModel, load: float, turn: float, gpu: GPU) -> KernelModel:
+    """The kernel with other loads and turns, as long alone on the whole GPU as before."""
+    residents = model.resident_share * model.most_resident
+    changed = replace(
+        model,
+        load=MemoryLoad(model.load.dram * load, model.load.l2 * load),
+        demand=_with_turns(model.demand, turn, residents),
+        dram_share_us=0.0,  # the slowdown that comes with the load is all that holds it back alone
+        l2_share_us=0.0,
+    )
+    recorded, now = model.solo_us - model.latency_us, run_alone(changed, gpu)[0]
+    changed = replace(changed, unit_us=changed.unit_us * recorded / now)
+    most = changed.most_share_us
+    return replace(
+        changed, dram_share_us=min(most, model.dram_share_us), l2_share_us=min(most, model.l2_share_us * load)
+    )
+
+
+def _with_turns(demand: WarpDemand, factor: float, residents: float) -> WarpDemand:
+    """Other turns and the latency that keeps an instruction's time at the recorded residents 1.
+
+    Turns fill that time at most, and take at least what the busiest resource is held.
+    """
+    competing = max(1.0, residents * demand.warps_per_scheduler)
+    if factor == 1.0 or competing == 1.0:
+        return demand
+    turn = max(min(demand.service_demand * factor, 1.0 / competing), *demand.demands)
+    latency = sqrt(max(turn * turn, 1.0 - (competing * competing - 1.0) * turn * turn))
+    return replace(demand, latency=latency, service_demand=turn)
+
+
+def _misfit(model: KernelModel, points: Sequence[ScalingPoint], gpu: GPU) -> float:
+    return fsum(log(confined_us(model, point.sms, gpu) / point.duration_us) ** 2 for point in points)
+
+
+def _doubt(load: float, turn: float) -> float:
+    """What departing from the counters costs."""
+    return BELIEF * BELIEF * (log(max(load, 0.1)) ** 2 + log(turn) ** 2)

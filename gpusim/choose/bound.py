@@ -1,0 +1,175 @@
+"""What no plan can beat: the longest chain of operations, and the resource that all of them together keep busy longest.
+
+Everything here is a lower bound of the model's own replays, whatever runs beside what:
+
+* A kernel alone, all its blocks resident as evenly as they fit, makes the most progress that it ever can; others only
+  slow it. So it takes at least its launch latency and its blocks at that pace.
+* Warps take turns at a scheduler (`gpusim.model.contention.mix_times`), so that what the blocks on an SM hold of the
+  resource that binds each, added over all kernels, never exceeds the SM.
+* Nothing moves more than DRAM and L2 sustain.
+
+The work of a block is jittered; a bound takes every block for the shortest that there can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import fsum, sqrt
+
+from gpusim.calibrate.kernels import Kernels
+from gpusim.choose.graph import Graph
+from gpusim.choose.plan import Plan, Work
+from gpusim.hardware.gpu import GPU
+from gpusim.model.kernel import KernelModel
+from gpusim.trace.kernels import KernelLaunch, launch_waits
+
+PARTS = ("critical path", "SMs", "DRAM", "L2")
+STEPS = 8  # of a weight from 0 to 1
+WEIGHTS = tuple(
+    (a / STEPS, b / STEPS, c / STEPS, (STEPS - a - b - c) / STEPS)
+    for a, b, c in product(range(STEPS + 1), repeat=3)
+    if a + b + c <= STEPS
+)
+CORNERS = tuple(weights for weights in WEIGHTS if max(weights) == 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The least that an operation takes.
+
+    Attributes:
+        alone_us: time on an idle GPU.
+        busy_us: time for which it keeps all SMs, DRAM and L2 busy, each if it had them at their best.
+    """
+
+    alone_us: float
+    busy_us: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A makespan that nothing beats.
+
+    Attributes:
+        us: the bound.
+        by: what sets it: the heaviest of `PARTS` in it; of several blocks one after the other, that of most of it.
+    """
+
+    us: float
+    by: str
+
+
+def least_of_kernel(model: KernelModel) -> Least:
+    """The least that one launch takes."""
+    shortest = max(0.0, 1.0 - sqrt(3.0) * model.jitter)  # of uniform jitter
+    blocks = model.blocks * shortest
+    sm_us = blocks * model.demand.warps_per_scheduler * max(model.demand.demands) * model.unit_us / model.sm_count
+    return Least(
+        model.latency_us + blocks * model.most_share_us,
+        (sm_us, blocks * model.dram_share_us, blocks * model.l2_share_us),
+    )
+
+
+def least_of_launches(launches: Sequence[KernelLaunch], models: Sequence[KernelModel]) -> Least:
+    """The least that the kernels of one operation take."""
+    each = [least_of_kernel(model) for model in models]
+    ends: list[float] = []
+    for waits, one in zip(launch_waits(launches), each, strict=True):
+        ends.append(max((ends[at] for at in waits), default=0.0) + one.alone_us)
+    sm, dram, l2 = (fsum(one.busy_us[r] for one in each) for r in range(3))
+    return Least(max(ends), (sm, dram, l2))
+
+
+class Bounds:
+    """Lower bounds of plans for some work on a GPU; everything is worked out once.
+
+    Args:
+        work: the operations.
+        gpu: where.
+        kernels: as replayed there.
+    """
+
+    def __init__(self, work: Work, gpu: GPU, kernels: Kernels) -> None:
+        self._work = work
+        self._gpu = gpu
+        self._kernels = kernels
+        self._known: dict[tuple[str, str], Least] = {}
+
+    def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
+        """The kernels of an operation, of a convolution by an algorithm; none of a copy or work of the host."""
+        return self._work.algorithms[id][algorithm].kernels if algorithm else self._work.operations[id].launches()
+
+    def models(self, id: str, algorithm: str = "") -> list[KernelModel]:
+        """The kernels of `launches` as replayed."""
+        return [self._kernels.model(launch, id) for launch in self.launches(id, algorithm)]
+
+    def least(self, id: str, algorithm: str = "") -> Least:
+        """The least that an operation takes, a convolution by an algorithm."""
+        key = id, algorithm
+        if key not in self._known:
+            launches = self.launches(id, algorithm)
+            if launches:
+                self._known[key] = least_of_launches(launches, self.models(id, algorithm))
+            else:
+                occupied = self._work.operations[id].occupies(self._gpu)
+                self._known[key] = Least(occupied.duration_us, (0.0, 0.0, 0.0))
+        return self._known[key]
+
+    def alone_us(self, id: str, algorithm: str = "") -> float:
+        """What an operation takes alone, a convolution by an algorithm: its kernels one after the other."""
+        models = self.models(id, algorithm)
+        return fsum(model.solo_us for model in models) if models else self.least(id).alone_us
+
+    def memory_bound(self, id: str, algorithm: str = "") -> bool:
+        """Whether DRAM or L2 is busier with an operation than the SMs are."""
+        sm_us, dram_us, l2_us = self.least(id, algorithm).busy_us
+        return max(dram_us, l2_us) > sm_us
+
+    def of_plan(self, work: Work, plan: Plan) -> float:
+        """What a plan for some of the work takes at least, us."""
+        return _bound(work.planned(plan), lambda id: [self.least(id, plan.algorithms.get(id, ""))]).us
+
+    def of_any(self, work: Work) -> Bound:
+        """What any plan for some of the work takes at least: any algorithms, streams, order, partition, memory."""
+        parts = [
+            _bound(work.graph.only(block), lambda id: [self.least(id, name) for name in work.algorithms.get(id, ("",))])
+            for block in work.graph.blocks()
+        ]
+        by_cause: dict[str, float] = {}
+        for part in parts:
+            by_cause[part.by] = by_cause.get(part.by, 0.0) + part.us
+        return Bound(fsum(part.us for part in parts), max(by_cause, key=lambda cause: by_cause[cause]))
+
+
+def _bound(graph: Graph, choices: Callable[[str], Sequence[Least]]) -> Bound:
+    """The bound of operations each of which takes any one of its choices.
+
+    A makespan is no less than any of the four parts, so no less than any mean of them, each weighted as one likes; and
+    in such a mean every operation can choose by itself. The best of the weights tried is the bound (a Lagrangian
+    relaxation of the choice).
+    """
+    options = {id: choices(id) for id in graph.ids}
+    chain = _longest_chain(graph, {id: min(one.alone_us for one in found) for id, found in options.items()})
+    parts = [[(one.alone_us if id in chain else 0.0, *one.busy_us) for one in found] for id, found in options.items()]
+    many = any(len(found) > 1 for found in options.values())
+    us, weights = max((_weighted(parts, weights), weights) for weights in (WEIGHTS if many else CORNERS))
+    return Bound(us, PARTS[max(range(len(PARTS)), key=lambda part: weights[part])])
+
+
+def _weighted(parts: Sequence[Sequence[tuple[float, ...]]], weights: Sequence[float]) -> float:
+    return fsum(min(sum(w * part for w, part in zip(weights, one, strict=True)) for one in found) for found in parts)
+
+
+def _longest_chain(graph: Graph, us: Mapping[str, float]) -> frozenset[str]:
+    """The operations of the longest chain that wait for one another."""
+    ends: dict[str, float] = {}
+    for id, waits in graph.before.items():
+        ends[id] = max((ends[other] for other in waits), default=0.0) + us[id]
+    chain: list[str] = []
+    waits = tuple(ends)
+    while waits:
+        chain.append(max(waits, key=lambda id: ends[id]))
+        waits = graph.before[chain[-1]]
+    return frozenset(chain)

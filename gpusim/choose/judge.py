@@ -1,0 +1,96 @@
+"""The judge of plans: the replay. It remembers every plan that it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpusim.calibrate.kernels import Kernels
+from gpusim.choose.bound import Bounds
+from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
+from gpusim.engine.replay import stream_ends
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.registry import policy_from
+
+SAME = 1e-9  # relative: makespans this near are equal
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan that was replayed.
+
+    Attributes:
+        plan: what.
+        makespan_us: of its replay.
+        memory_bytes: the most that its workspaces can hold at once.
+        ends_us: when each of its streams ended.
+    """
+
+    plan: Plan
+    makespan_us: float
+    memory_bytes: int
+    ends_us: tuple[float, ...]
+
+
+class Judge:
+    """Replays plans for some work on a GPU.
+
+    Args:
+        work: the operations.
+        gpu: where.
+        kernels: as replayed there.
+        bounds: lower bounds of the work.
+        limit_bytes: of the workspaces; None: no limit.
+        most: replays that it may do.
+    """
+
+    def __init__(
+        self, work: Work, gpu: GPU, kernels: Kernels, bounds: Bounds, limit_bytes: int | None, most: int
+    ) -> None:
+        self.work = work
+        self.gpu = gpu
+        self.kernels = kernels
+        self.bounds = bounds
+        self.limit_bytes = limit_bytes
+        self.most = self.left = most
+        self._seen: dict[tuple[object, ...], Candidate] = {}
+
+    @property
+    def seen(self) -> list[Candidate]:
+        """All that was replayed, in that order."""
+        return list(self._seen.values())
+
+    def allows(self, plan: Plan) -> bool:
+        """Whether the workspaces of a plan keep the limit."""
+        return self.limit_bytes is None or memory_bytes(self.work, plan) <= self.limit_bytes
+
+    def replayed(self, plan: Plan) -> Candidate:
+        """The plan, replayed."""
+        known = self._seen.get(plan.key)
+        if known is None:
+            self.left -= 1
+            trace, policy = planned_trace(self.work, plan), policy_from(plan.policy)
+            ends = tuple(stream_ends(trace, self.gpu, policy, self.kernels).values())
+            known = self._seen[plan.key] = Candidate(plan, max(ends), memory_bytes(self.work, plan), ends)
+        return known
+
+    def better(self, plan: Plan, than: Candidate) -> Candidate | None:
+        """The plan, replayed, if it is better; None where it is not, breaks the limit or no replay is left.
+
+        A plan whose lower bound is no better is not replayed.
+        """
+        if not self.allows(plan) or self.bounds.of_plan(self.work, plan) >= than.makespan_us * (1.0 - SAME):
+            return None
+        if plan.key not in self._seen and self.left <= 0:
+            return None
+        found = self.replayed(plan)
+        return found if found.makespan_us < than.makespan_us * (1.0 - SAME) else None
+
+
+def frontier(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Those that no other beats in both memory and makespan, by ascending memory."""
+    found: list[Candidate] = []
+    for one in sorted(candidates, key=lambda c: (c.memory_bytes, c.makespan_us)):
+        if not found or one.makespan_us < found[-1].makespan_us * (1.0 - SAME):
+            found.append(one)
+    return found

@@ -1,0 +1,249 @@
+"""The plans that there are: all of them, those one step away from one, and where to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, permutations, product
+
+from gpusim.choose.bound import Bounds
+from gpusim.choose.graph import Graph
+from gpusim.choose.plan import STREAMS, Plan, Work, most_live, workspace_bytes
+from gpusim.choose.streams import Lanes
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.limits import green_sizes
+from gpusim.policies.spatial import even_counts, proportional_counts
+
+SHARING = ("streams", "hardware", "all")  # plain streams; and SM splits; and what no hardware can be told
+MIXES = ("even", "warped-slicer", "inter-sm")  # blocks of several kernels on an SM, SMs that move
+
+
+# ---- SM splits
+
+
+def split_policy(gpu: GPU) -> str:
+    """The policy that holds streams to SMs: green contexts, where the GPU has them."""
+    return "green-context" if float(gpu.compute_capability) >= 6.0 else "inter-sm"
+
+
+def split_step(gpu: GPU) -> tuple[int, int]:
+    """The least SMs of a part and what their number is a multiple of: of green contexts, else of a TPC."""
+    return green_sizes(gpu) if split_policy(gpu) == "green-context" else (gpu.sms_per_tpc, gpu.sms_per_tpc)
+
+
+def with_split(gpu: GPU, plan: Plan, units: Sequence[int]) -> Plan:
+    """The plan with SMs of its own for every stream.
+
+    Args:
+        gpu: whose.
+        plan: at least two streams.
+        units: parts of the granularity for each stream; SMs that make no whole part go to the last.
+    """
+    _, step = split_step(gpu)
+    sms = [step * count for count in units]
+    sms[-1] += gpu.sm_count - sum(sms)
+    return replace(plan, policy=f"{split_policy(gpu)}:sms={'+'.join(map(str, sms))}", sms=tuple(sms))
+
+
+def split_units(gpu: GPU, plan: Plan) -> tuple[int, ...]:
+    """What `with_split` was given."""
+    _, step = split_step(gpu)
+    units = [count // step for count in plan.sms]
+    units[-1] = gpu.sm_count // step - sum(units[:-1])
+    return tuple(units)
+
+
+def splits(gpu: GPU, streams: int) -> Iterator[tuple[int, ...]]:
+    """All SM splits between some streams, in units of the granularity."""
+    least, step = split_step(gpu)
+    fewest, whole = -(-least // step), gpu.sm_count // step
+
+    def share(left: int, rest: int) -> Iterator[tuple[int, ...]]:
+        if rest == 1:
+            yield (left,)
+            return
+        for mine in range(fewest, left - fewest * (rest - 1) + 1):
+            yield from ((mine, *others) for others in share(left - mine, rest - 1))
+
+    return share(whole, streams) if whole >= fewest * streams else iter(())
+
+
+def splits_near(gpu: GPU, plan: Plan) -> Iterator[Plan]:
+    """The plan with one unit moved from one stream to another."""
+    least, step = split_step(gpu)
+    units = split_units(gpu, plan)
+    for giver, taker in permutations(range(len(units)), 2):
+        if (units[giver] - 1) * step >= least:
+            moved = [count - (n == giver) + (n == taker) for n, count in enumerate(units)]
+            yield with_split(gpu, plan, moved)
+
+
+def first_splits(gpu: GPU, plan: Plan, weights: Sequence[float]) -> Iterator[Plan]:
+    """The even split, and that in proportion to some weights."""
+    least, step = split_step(gpu)
+    units, streams = gpu.sm_count // step, len(plan.lanes)
+    if 1 < streams <= units // -(-least // step):
+        fewest = -(-least // step)
+        shares = proportional_counts(units - (fewest - 1) * streams, [max(1, round(1000 * w)) for w in weights])
+        for counts in (even_counts(units, streams), [count + fewest - 1 for count in shares]):
+            yield with_split(gpu, plan, counts)
+
+
+def shared(gpu: GPU, plan: Plan, sharing: str) -> Iterator[Plan]:
+    """The plan under every way in which its streams can share the GPU."""
+    plan = replace(plan, policy=STREAMS, sms=())
+    yield plan
+    if len(plan.lanes) > 1 and sharing != "streams":
+        for units in splits(gpu, len(plan.lanes)):
+            yield with_split(gpu, plan, units)
+        if sharing == "all":
+            yield from (replace(plan, policy=policy) for policy in MIXES)
+
+
+# ---- streams
+
+
+def runs(graph: Graph, lanes: Lanes) -> bool:
+    """Whether lanes can run: none waits for itself, however indirectly."""
+    try:
+        graph.with_order(lanes)
+    except InputError:
+        return False
+    return True
+
+
+def all_lanes(graph: Graph) -> Iterator[Lanes]:
+    """Every way to put the operations into streams, in every order in which they can run and be launched."""
+
+    def place(lanes: Lanes, rest: Sequence[str]) -> Iterator[Lanes]:
+        if not rest:
+            yield lanes
+            return
+        for grown in _placed(lanes, rest[0]):
+            if runs(graph.only([*graph.ids[: len(graph.ids) - len(rest)], rest[0]]), grown):
+                yield from place(grown, rest[1:])
+
+    return place((), graph.ids)
+
+
+def _placed(lanes: Lanes, id: str) -> Iterator[Lanes]:
+    """The lanes with one more operation, everywhere."""
+    for n, lane in enumerate(lanes):
+        for at in range(len(lane) + 1):
+            yield (*lanes[:n], (*lane[:at], id, *lane[at:]), *lanes[n + 1 :])
+    for n in range(len(lanes) + 1):
+        yield (*lanes[:n], (id,), *lanes[n:])
+
+
+def lanes_near(graph: Graph, lanes: Lanes) -> Iterator[Lanes]:
+    """Lanes one step away: two exchanged, two joined, one cut, one operation elsewhere."""
+    for a, b in combinations(range(len(lanes)), 2):
+        order = list(lanes)
+        order[a], order[b] = order[b], order[a]
+        yield tuple(order)
+    for a, b in permutations(range(len(lanes)), 2):
+        joined = [lane for n, lane in enumerate(lanes) if n != b]
+        joined[a - (b < a)] = lanes[a] + lanes[b]
+        yield tuple(joined)
+    for n, lane in enumerate(lanes):
+        for at in range(1, len(lane)):
+            yield (*lanes[:n], lane[:at], lane[at:], *lanes[n + 1 :])
+    for id in graph.ids:
+        without = tuple(rest for lane in lanes if (rest := tuple(one for one in lane if one != id)))
+        yield from _placed(without, id)
+
+
+# ---- algorithms
+
+
+def all_algorithms(work: Work) -> Iterator[dict[str, str]]:
+    """Every choice of algorithms."""
+    for names in product(*work.algorithms.values()):
+        yield dict(zip(work.algorithms, names, strict=True))
+
+
+def fastest(work: Work, bounds: Bounds) -> dict[str, str]:
+    """Of each convolution the algorithm that takes least alone."""
+    return {id: min(found, key=lambda name: bounds.alone_us(id, name)) for id, found in work.algorithms.items()}
+
+
+def algorithms_near(work: Work, plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """The plan with one other algorithm, each with the operation that takes it."""
+    for id, found in work.algorithms.items():
+        for name in found:
+            if plan.algorithms[id] != name:
+                yield id, replace(plan, algorithms={**plan.algorithms, id: name})
+
+
+def within(work: Work, bounds: Bounds, plan: Plan, limit_bytes: int | None, keep: Iterable[str] = ()) -> Plan | None:
+    """The plan with algorithms of less workspace, until it keeps a limit.
+
+    Among the operations that are live together when most is, the one for which a byte less costs least time takes
+    another algorithm, over and over.
+
+    Args:
+        work: the operations.
+        bounds: which know what algorithms take alone.
+        plan: any.
+        limit_bytes: of the workspaces; None: none.
+        keep: convolutions whose algorithm stays.
+
+    Returns:
+        The plan; None where its streams cannot keep the limit with any algorithms.
+    """
+    kept, graph = set(keep), work.planned(plan)
+    while limit_bytes is not None:
+        most, live = most_live(graph, workspace_bytes(work, plan))
+        if most <= limit_bytes:
+            break
+        options = []
+        for id in live:
+            known = work.algorithms[id]
+            now = known[plan.algorithms[id]]
+            for name, other in known.items():
+                saved = (now.workspace_bytes or 0) - (other.workspace_bytes or 0)
+                if saved > 0 and id not in kept:
+                    costs = max(0.0, bounds.alone_us(id, name) - bounds.alone_us(id, now.algorithm))
+                    needed = min(saved, most - limit_bytes)
+                    options.append((costs / needed, -saved, id, name))
+        if not options:
+            return None
+        _, _, id, name = min(options)
+        plan = replace(plan, algorithms={**plan.algorithms, id: name})
+    return plan
+
+
+def streams_near(work: Work, gpu: GPU, bounds: Bounds, plan: Plan) -> Iterator[Plan]:
+    """The plan with other streams, one step away; where their number changes, SMs are split anew."""
+    seen = {plan.lanes}
+    for lanes in lanes_near(work.graph, plan.lanes):
+        if lanes in seen or not runs(work.graph, lanes):
+            continue
+        seen.add(lanes)
+        other = replace(plan, lanes=lanes)
+        if not plan.sms:
+            yield other
+        elif len(lanes) == len(plan.lanes):
+            yield with_split(gpu, other, split_units(gpu, plan))
+        else:
+            yield from first_splits(gpu, other, lane_weights(work, bounds, other))
+
+
+def sharing_near(work: Work, gpu: GPU, bounds: Bounds, sharing: str, plan: Plan) -> Iterator[Plan]:
+    """The plan with one part of the SMs moved, or with its streams sharing the GPU in another way."""
+    if plan.sms:
+        yield from splits_near(gpu, plan)
+    plain = replace(plan, policy=STREAMS, sms=())
+    if plan.policy != STREAMS:
+        yield plain
+    if sharing != "streams" and len(plan.lanes) > 1:
+        if not plan.sms:
+            yield from first_splits(gpu, plain, lane_weights(work, bounds, plain))
+        if sharing == "all":
+            yield from (replace(plain, policy=policy) for policy in MIXES if policy != plan.policy)
+
+
+def lane_weights(work: Work, bounds: Bounds, plan: Plan) -> list[float]:
+    """What the operations of each stream take alone, added, us."""
+    return [sum(bounds.alone_us(id, plan.algorithms.get(id, "")) for id in lane) for lane in plan.lanes]

@@ -1,0 +1,258 @@
+"""Independent convolutions and algorithms of them that complement one another, as Table 1 of SPAA'20 shows for two.
+
+The rule, made from what the paper says of its table [D]. Of each algorithm the kernel that takes longest counts. Two
+algorithms complement one another where
+
+* what one holds most of (registers, shared memory, warps or block slots of an SM, all blocks that fit resident) the
+  other holds less of, both ways;
+* a block of each fits an SM together;
+* one computes: the busier of its issue slots and arithmetic pipes is busy for more than half of the time; the other's
+  for no more than half, and more of its warps' stalls wait for memory.
+
+The paper does not say what it counted as one of its 27 cases; here a case is a pair of convolutions with at least one
+such pair of algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations, product
+from typing import Any
+
+from gpusim.calibrate.cache import Fits
+from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.choose.bound import Bounds
+from gpusim.choose.judge import SAME, Judge
+from gpusim.choose.moves import MIXES, fastest
+from gpusim.choose.plan import STREAMS, Plan, Work
+from gpusim.choose.profile import BUSY, STATIC, Profile, profile
+from gpusim.choose.search import work_of
+from gpusim.common.progress import Step, no_step
+from gpusim.hardware.gpu import GPU
+from gpusim.model.kernel import KernelModel
+from gpusim.model.occupancy import fits as fit_together
+from gpusim.trace.format import Trace
+
+JSON_VERSION = 1  # of what `as_json` gives
+ARITHMETIC = ("issue", "alu", "fma", "tensor")
+UNLIMITED = 10**9  # replays
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two convolutions in a case.
+
+    Attributes:
+        operation: its id.
+        algorithm: that complements the other's.
+        kernel: of it the one that takes longest.
+        holds: what that holds most of on an SM, and how much of it: 0 to 1.
+        computes: how long the busier of its issue slots and arithmetic pipes is busy: 0 to 1.
+        memory_stalls: share of its warps' stalls that wait for memory.
+        alone_us: time of the whole algorithm alone.
+    """
+
+    operation: str
+    algorithm: str
+    kernel: str
+    holds: tuple[str, float]
+    computes: float
+    memory_stalls: float
+    alone_us: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two independent convolutions with algorithms that complement one another; of several the best together.
+
+    Attributes:
+        sides: the two.
+        combinations: how many pairs of their algorithms complement one another.
+        gaining: how many of these are faster together than one after the other by the same algorithms.
+        policy: under which they run best together.
+        together_us: their makespan then.
+        serial_us: one after the other by the same algorithms.
+        serial_fastest_us: one after the other, each by its fastest algorithm.
+        streams_fastest_us: in two plain streams, each by its fastest algorithm.
+    """
+
+    sides: tuple[Side, Side]
+    combinations: int
+    gaining: int
+    policy: str
+    together_us: float
+    serial_us: float
+    serial_fastest_us: float
+    streams_fastest_us: float
+
+    @property
+    def gain(self) -> float:
+        """Over one after the other by the same algorithms: 1.1 is a tenth faster."""
+        return self.serial_us / self.together_us
+
+    @property
+    def gain_over_fastest(self) -> float:
+        """Over one after the other, each by its fastest algorithm."""
+        return self.serial_fastest_us / self.together_us
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What was found in a trace.
+
+    Attributes:
+        trace: its name.
+        gpu: name of the GPU.
+        independent: pairs of convolutions of which neither waits for the other.
+        cases: those of them with algorithms that complement one another, the fastest against
+            one after the other with the fastest algorithms first.
+    """
+
+    trace: str
+    gpu: str
+    independent: int
+    cases: tuple[Case, ...]
+
+
+def complementary(a: KernelModel, b: KernelModel, gpu: GPU) -> bool:
+    """Whether two kernels complement one another by the rule above."""
+    mine, its = profile([a], gpu), profile([b], gpu)
+    most, others = STATIC[_most_held(mine)], STATIC[_most_held(its)]
+    static = mine.share(most) > its.share(most) and its.share(others) > mine.share(others)
+    return static and fit_together(gpu, [(a.footprint, 1), (b.footprint, 1)]) and _computing(mine, its)
+
+
+def _most_held(one: Profile) -> int:
+    return max(range(len(STATIC)), key=lambda n: one.held[n])
+
+
+def computes(one: Profile) -> float:
+    """How long the busier of issue slots and arithmetic pipes is busy: 0 to 1."""
+    return max(one.share(name) for name in ARITHMETIC)
+
+
+def _computing(a: Profile, b: Profile) -> bool:
+    """Whether one computes and the other rather waits for memory."""
+    busy, idle = (a, b) if computes(a) > computes(b) else (b, a)
+    return computes(busy) > BUSY >= computes(idle) and idle.memory_stalls > busy.memory_stalls
+
+
+def pairs(
+    trace: Trace,
+    gpu: GPU,
+    *,
+    recorded_on: GPU | None = None,
+    kernels: Kernels | None = None,
+    fits: Fits | None = None,
+    step: Step = no_step,
+) -> Pairs:
+    """The cases in a trace.
+
+    Args:
+        trace: its convolutions list their alternatives.
+        gpu: where.
+        recorded_on: as for `gpusim.choose.search.select`.
+        kernels: as for `gpusim.choose.search.select`.
+        fits: as for `gpusim.choose.search.select`.
+        step: told the name of each step before it.
+
+    Raises:
+        InputError: a convolution of which no algorithm runs on the GPU, streams of requests.
+    """
+    work = work_of(trace, gpu)
+    kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
+    bounds = Bounds(work, kernels)
+    step("fitting kernels to their recording")
+    bounds.of_any(work)
+    independent = [pair for pair in combinations(work.algorithms, 2) if work.graph.independent(*pair)]
+    cases = []
+    for n, (a, b) in enumerate(independent, 1):
+        step(f"replaying pair {n} of {len(independent)}")
+        found = list(_complementary_algorithms(work, bounds, gpu, a, b))
+        if found:
+            judge = Judge(work.part([a, b]), gpu, kernels, bounds, None, UNLIMITED)
+            cases.append(_case(judge, bounds, gpu, (a, b), found))
+    cases.sort(key=lambda case: -case.gain_over_fastest)
+    return Pairs(trace.name, gpu.name, len(independent), tuple(cases))
+
+
+def _complementary_algorithms(work: Work, bounds: Bounds, gpu: GPU, a: str, b: str) -> Iterator[dict[str, str]]:
+    for mine, its in product(work.algorithms[a], work.algorithms[b]):
+        if complementary(_longest(bounds.models(a, mine)), _longest(bounds.models(b, its)), gpu):
+            yield {a: mine, b: its}
+
+
+def _longest(models: Sequence[KernelModel]) -> KernelModel:
+    return max(models, key=lambda model: model.solo_us)
+
+
+def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: Sequence[dict[str, str]]) -> Case:
+    """Every pair of algorithms side by side and one after the other."""
+    a, b = ids
+    fast = fastest(judge.work, bounds)
+    ranked = []
+    for algorithms in found:
+        together = min(
+            (judge.replayed(plan) for plan in _side_by_side(a, b, algorithms)), key=lambda one: one.makespan_us
+        )
+        serial = judge.replayed(Plan(((a, b),), algorithms))
+        ranked.append((together, serial))
+    best, serial = min(ranked, key=lambda one: one[0].makespan_us)
+    chosen = best.plan.algorithms
+    return Case(
+        (_side(bounds, gpu, a, chosen[a]), _side(bounds, gpu, b, chosen[b])),
+        len(found),
+        sum(is_less(one.makespan_us, other.makespan_us) for one, other in ranked),
+        best.plan.policy,
+        best.makespan_us,
+        serial.makespan_us,
+        judge.replayed(Plan(((a, b),), fast)).makespan_us,
+        min(judge.replayed(Plan(lanes, fast)).makespan_us for lanes in (((a,), (b,)), ((b,), (a,)))),
+    )
+
+
+def is_less(some_us: float, other_us: float) -> bool:
+    """Whether a time is shorter than another by more than rounding."""
+    return some_us < other_us * (1.0 - SAME)
+
+
+def _side_by_side(a: str, b: str, algorithms: dict[str, str]) -> Iterator[Plan]:
+    """Two plain streams, either launched first, and the mixes."""
+    plan = Plan(((a,), (b,)), algorithms, STREAMS)
+    yield plan
+    yield replace(plan, lanes=((b,), (a,)))
+    yield from (replace(plan, policy=policy) for policy in MIXES)
+
+
+def _side(bounds: Bounds, gpu: GPU, id: str, algorithm: str) -> Side:
+    model = _longest(bounds.models(id, algorithm))
+    known = profile([model], gpu)
+    most = _most_held(known)
+    return Side(
+        id,
+        algorithm,
+        model.name,
+        (STATIC[most], known.held[most]),
+        computes(known),
+        known.memory_stalls,
+        bounds.alone_us(id, algorithm),
+    )
+
+
+def as_json(found: Pairs) -> dict[str, Any]:
+    """The cases as `gpusim pairs --json` prints them."""
+    cases = found.cases
+    return {
+        "version": JSON_VERSION,
+        "trace": found.trace,
+        "gpu": found.gpu,
+        "independent_pairs": found.independent,
+        "complementary_pairs": len(cases),
+        "complementary_combinations": sum(case.combinations for case in cases),
+        "gaining_combinations": sum(case.gaining for case in cases),
+        "gaining_pairs": sum(case.gaining > 0 for case in cases),
+        "faster_than_serial_fastest": sum(is_less(case.together_us, case.serial_fastest_us) for case in cases),
+        "faster_than_streams_fastest": sum(is_less(case.together_us, case.streams_fastest_us) for case in cases),
+        "pairs": [{**asdict(case), "gain": case.gain, "gain_over_fastest": case.gain_over_fastest} for case in cases],
+    }

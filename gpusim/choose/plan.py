@@ -1,0 +1,207 @@
+"""A plan: for every operation its algorithm, its stream, its place there and its SMs; and the trace that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpusim.choose.graph import Graph
+from gpusim.trace.edit import with_selected
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
+
+STREAMS = "leftover"  # the policy of plain CUDA streams
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the operations of a trace are to run.
+
+    Attributes:
+        lanes: a stream each, the one that is launched first first: ids of its operations in order.
+        algorithms: of each convolution, by its id.
+        policy: how the streams share the GPU, as `gpusim replay --policy` takes it.
+        sms: how many SMs each stream has of its own, in a row from SM 0; empty: none has.
+        waits: more waits than the operations need: of each pair the first for the second.
+    """
+
+    lanes: tuple[tuple[str, ...], ...]
+    algorithms: Mapping[str, str]
+    policy: str = STREAMS
+    sms: tuple[int, ...] = field(default=())
+    waits: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The same for the same plan."""
+        return self.lanes, tuple(sorted(self.algorithms.items())), self.policy, self.waits
+
+    @property
+    def streams(self) -> tuple[object, ...]:
+        """The same for plans with the same streams and waits."""
+        return self.lanes, self.waits
+
+    def sm_sets(self) -> tuple[tuple[int, int] | None, ...]:
+        """First and last SM of each stream; None where it may use all."""
+        if not self.sms:
+            return (None,) * len(self.lanes)
+        ends = [sum(self.sms[: n + 1]) for n in range(len(self.sms))]
+        return tuple((end - count, end - 1) for end, count in zip(ends, self.sms, strict=True))
+
+
+@dataclass(frozen=True)
+class Work:
+    """The operations of a trace, what they wait for, and the algorithms that each may take.
+
+    Attributes:
+        trace: of which they are.
+        graph: what waits for what.
+        operations: by id.
+        algorithms: of each convolution those that may be chosen, by name.
+    """
+
+    trace: Trace
+    graph: Graph
+    operations: Mapping[str, Operation]
+    algorithms: Mapping[str, Mapping[str, ConvolutionAlgorithm]]
+
+    def planned(self, plan: Plan) -> Graph:
+        """What waits for what under a plan: its streams' order and its own waits included.
+
+        Raises:
+            InputError: the plan runs against what the operations need.
+        """
+        return self.graph.with_order((*plan.lanes, *((earlier, later) for later, earlier in plan.waits)))
+
+    def part(self, ids: Sequence[str]) -> Work:
+        """Some of the operations, waiting for nothing outside."""
+        kept = set(ids)
+        return Work(
+            self.trace,
+            self.graph.only(kept),
+            {id: op for id, op in self.operations.items() if id in kept},
+            {id: found for id, found in self.algorithms.items() if id in kept},
+        )
+
+
+def planned_trace(work: Work, plan: Plan, notes: str = "") -> Trace:
+    """The trace that runs as planned under the plan's policy: `s0`, `s1`, … are its streams."""
+    more: dict[str, list[str]] = {}
+    for later, earlier in plan.waits:
+        more.setdefault(later, []).append(earlier)
+    streams = []
+    for n, lane in enumerate(plan.lanes):
+        operations, passed = [], set[str]()
+        for id in lane:
+            op = work.operations[id]
+            if isinstance(op, Convolution):
+                algorithm = work.algorithms[id][plan.algorithms[id]]
+                op = op if algorithm is op.selected else with_selected(op, algorithm)
+            own = [other for other in op.depends_on if other in work.operations]  # a replay breaks ties by them
+            new = [other for other in (*work.graph.before[id], *more.get(id, ())) if other not in passed]
+            waits = dict.fromkeys((*own, *new))
+            operations.append(op.model_copy(update={"depends_on": tuple(waits)}))
+            passed.add(id)
+        streams.append(Stream.model_construct(name=f"s{n}", priority=0, operations=tuple(operations), arrivals=None))
+    return work.trace.model_copy(update={"streams": tuple(streams), "notes": notes or work.trace.notes})
+
+
+# ---- memory
+
+
+def workspace_bytes(work: Work, plan: Plan) -> dict[str, int]:
+    """Workspace of each operation that has one; what is unknown counts as none."""
+    chosen = {id: work.algorithms[id][name].workspace_bytes or 0 for id, name in plan.algorithms.items()}
+    return {id: size for id, size in chosen.items() if size}
+
+
+def most_live(graph: Graph, sizes: Mapping[str, int]) -> tuple[int, tuple[str, ...]]:
+    """The most bytes that may be live at once whatever the times, and the operations that hold them.
+
+    An operation's bytes are live while it runs. Operations run at once where neither waits for the other: this is the
+    heaviest such set, by branch and bound.
+
+    Args:
+        graph: what waits for what, order within streams included.
+        sizes: bytes of the operations that hold any.
+    """
+    best: tuple[int, tuple[str, ...]] = (0, ())
+
+    def extend(held: int, chosen: tuple[str, ...], free: Sequence[str]) -> None:
+        nonlocal best
+        if held > best[0]:
+            best = held, chosen
+        for n, (id, most) in enumerate(zip(free, _most_from(graph, sizes, free), strict=True)):
+            if held + most <= best[0]:
+                return
+            extend(held + sizes[id], (*chosen, id), [o for o in free[n + 1 :] if graph.independent(id, o)])
+
+    place = {id: at for at, id in enumerate(graph.ids)}
+    extend(0, (), sorted(sizes, key=place.__getitem__))
+    return best
+
+
+def _most_from(graph: Graph, sizes: Mapping[str, int], ids: Sequence[str]) -> list[int]:
+    """For each place of a list in running order the most that what is from there on can hold at once, or more.
+
+    What is left is covered with chains, from its end; of a chain only the largest can be live.
+    """
+    bounds, heads, largest = [], list[str](), list[int]()
+    for id in reversed(ids):
+        chain = next((n for n, head in enumerate(heads) if graph.waits_for(head, id)), len(heads))
+        heads[chain : chain + 1] = [id]
+        largest[chain : chain + 1] = [max(sizes[id], sum(largest[chain : chain + 1]))]
+        bounds.append(sum(largest))
+    return bounds[::-1]
+
+
+def memory_bytes(work: Work, plan: Plan) -> int:
+    """Device memory that the workspaces of a plan take: never more, whatever the times turn out to be."""
+    return most_live(work.planned(plan), workspace_bytes(work, plan))[0]
+
+
+def tensor_bytes(work: Work) -> int | None:
+    """Bytes of the tensors of all convolutions, which no plan changes: filters, outputs, and inputs from outside.
+
+    Four bytes a number, as in float32; None where there is no convolution.
+    """
+    convolutions = {id: op.shape for id, op in work.operations.items() if isinstance(op, Convolution)}
+    total = 0
+    for shape in convolutions.values():
+        total += 4 * shape.out_channels * shape.in_channels * shape.filter_height * shape.filter_width
+        total += 4 * shape.batch * shape.out_channels * shape.out_height * shape.out_width
+    read = {
+        (shape.batch, shape.in_channels, shape.in_height, shape.in_width)
+        for id, shape in convolutions.items()
+        if not work.graph.before[id]
+    }
+    total += sum(4 * n * c * h * w for n, c, h, w in read)
+    return total if convolutions else None
+
+
+# ---- for programs
+
+
+def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
+    """The plan as a framework could follow it: an entry an operation, in an order in which a host can launch them."""
+    graph = work.planned(plan).reduced()
+    place = {id: (n, at) for n, lane in enumerate(plan.lanes) for at, id in enumerate(lane)}
+    sets = plan.sm_sets()
+    steps = []
+    for id in graph.ids:
+        stream, at = place[id]
+        algorithm = work.algorithms[id][plan.algorithms[id]] if id in plan.algorithms else None
+        sms = sets[stream]
+        steps.append(
+            {
+                "operation": id,
+                "algorithm": None if algorithm is None else algorithm.algorithm,
+                "workspace_bytes": None if algorithm is None else algorithm.workspace_bytes,
+                "stream": f"s{stream}",
+                "place": at,
+                "sms": None if sms is None else list(sms),
+                "waits_for": [o for o in graph.before[id] if place[o][0] != stream],
+            }
+        )
+    return steps

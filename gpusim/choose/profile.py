@@ -1,0 +1,107 @@
+"""What an operation takes of an SM and of memory alone, as in Table 1 of SPAA'20, and who complements whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import SHARED
+from gpusim.model.kernel import KernelModel
+
+STATIC = ("registers", "shared memory", "warps", "block slots")  # what resident blocks hold of an SM
+PIPES = tuple(name.removesuffix("_cycles") for name in SHARED)  # issue slots, pipes, the L1 and shared-memory data path
+DYNAMIC = (*PIPES, "L2", "DRAM")  # what running blocks keep busy
+NAMES = {"issue": "issue slots", "l1": "L1 path", "fma": "FMA pipe", "alu": "ALU pipe", "lsu": "LSU"}
+NAMES |= {"tensor": "tensor pipe"}
+BUSY = 0.5  # of a resource: what is used more is scarce
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What kernels take alone on a GPU; several are a mean over their time.
+
+    Attributes:
+        alone_us: time of the kernels one after the other.
+        held: of each of `STATIC` the share of an SM that all blocks hold of which one fits.
+        busy: of each of `DYNAMIC` the share of the time for which it is busy.
+        memory_stalls: share of the warps' stalls that wait for memory.
+        counted: whether counters of all kernels were recorded; else ``busy`` is assumed.
+    """
+
+    alone_us: float
+    held: tuple[float, ...]
+    busy: tuple[float, ...]
+    memory_stalls: float
+    counted: bool
+
+    def scarce(self) -> list[str]:
+        """What it holds or keeps busy for more than half, most first."""
+        every = [*zip(STATIC, self.held, strict=True), *zip(DYNAMIC, self.busy, strict=True)]
+        return [name for name, share in sorted(every, key=lambda found: -found[1]) if share > BUSY]
+
+    def share(self, name: str) -> float:
+        """The share of one of `STATIC` or `DYNAMIC`."""
+        return (self.held + self.busy)[(*STATIC, *DYNAMIC).index(name)]
+
+    @property
+    def busiest(self) -> str:
+        """What it keeps busy longest: one of `DYNAMIC`."""
+        return DYNAMIC[max(range(len(DYNAMIC)), key=lambda n: self.busy[n])]
+
+
+def profile(models: Sequence[KernelModel], gpu: GPU) -> Profile:
+    """The profile of kernels that run one after the other."""
+    limits = gpu.limits
+    whole = (
+        limits.registers_per_sm,
+        limits.shared_memory_per_sm_bytes,
+        limits.max_warps_per_sm,
+        limits.max_blocks_per_sm,
+    )
+    total = fsum(model.solo_us for model in models)
+
+    def mean(shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
+        return tuple(
+            fsum(model.solo_us * of_one[n] for model, of_one in zip(models, shares, strict=True)) / total
+            for n in range(len(shares[0]))
+        )
+
+    held = [
+        [model.blocks_per_sm * need / most for need, most in zip(model.need, whole, strict=True)] for model in models
+    ]
+    busy = [
+        [
+            *(model.blocks * model.busy_us(name) / model.sm_count / model.solo_us for name in SHARED),
+            model.blocks * model.l2_share_us / model.solo_us,
+            model.blocks * model.dram_share_us / model.solo_us,
+        ]
+        for model in models
+    ]
+    (stalls,) = mean([[model.memory_stall_share] for model in models])
+    return Profile(total, mean(held), mean(busy), stalls, all(model.demand.counted for model in models))
+
+
+def complements(a: Profile, b: Profile) -> list[str]:
+    """Resources that one of two has most of, and of which the other leaves the most: room that sharing can fill.
+
+    A resource counts where one takes more than half of it, the other no more than half, and both together no more than
+    there is.
+    """
+    return [
+        name
+        for name in (*STATIC, *DYNAMIC)
+        if max(a.share(name), b.share(name)) > BUSY >= min(a.share(name), b.share(name))
+        and a.share(name) + b.share(name) <= 1.0
+    ]
+
+
+def contended(a: Profile, b: Profile) -> list[str]:
+    """Resources of the running blocks that two together ask for more than there is of."""
+    return [name for name in DYNAMIC if a.share(name) + b.share(name) > 1.0]
+
+
+def in_words(name: str) -> str:
+    """A resource as a table calls it."""
+    return NAMES.get(name, name)

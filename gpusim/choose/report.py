@@ -1,0 +1,298 @@
+"""A selection on the terminal, as JSON, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from gpusim.choose.judge import Candidate
+from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes
+from gpusim.choose.profile import complements, contended, in_words, profile
+from gpusim.choose.search import Selection
+from gpusim.common.tables import Column, number, print_line, print_table, shortened
+from gpusim.policies.tools.notes import counted
+from gpusim.results.error_band import error_band
+from gpusim.results.plots import COLOURS, GRID, new_figure
+from gpusim.results.result import Result
+from gpusim.studies.rules import replay_rule
+from gpusim.trace.format import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+JSON_VERSION = 1  # of what `as_json` gives
+MIB = 2**20
+MOST_STEPS = 24  # operations in the table of the plan
+MOST_PAIRS = 8
+NAME_WIDTH = 34
+
+
+@dataclass(frozen=True)
+class Together:
+    """Two operations that had blocks on the GPU at once.
+
+    Attributes:
+        operations: their ids.
+        overlap_us: for how long.
+        complement: resources of which one takes most and the other leaves the most.
+        contend: resources that both together ask for more than there is of.
+    """
+
+    operations: tuple[str, str]
+    overlap_us: float
+    complement: tuple[str, ...]
+    contend: tuple[str, ...]
+
+
+def plan_trace(selection: Selection, candidate: Candidate | None = None) -> Trace:
+    """A plan of a selection as a trace; its notes say under which policy it is as planned. Default: the best."""
+    plan = (candidate or selection.best).plan
+    trace = selection.work.trace
+    note = f"{trace.notes}\nPlanned by gpusim select for {selection.gpu.name}: as planned under --policy {plan.policy}"
+    return planned_trace(selection.work, plan, note.strip())
+
+
+def replayed(selection: Selection) -> Result:
+    """The replay of the best plan."""
+    return replay_rule(plan_trace(selection), selection.gpu, selection.best.plan.policy, kernels=selection.kernels)
+
+
+def together(selection: Selection, result: Result) -> list[Together]:
+    """Which operations ran beside one another, the longest first."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for run in result.kernel_runs:
+        spans.setdefault(run.operation, []).append((run.start_us, run.end_us))
+    algorithms = selection.best.plan.algorithms
+    profiles = {id: profile(selection.bounds.models(id, algorithms.get(id, "")), selection.gpu) for id in spans}
+    found = []
+    for a, b in combinations(spans, 2):
+        overlap = sum(max(0.0, min(one[1], other[1]) - max(one[0], other[0])) for one in spans[a] for other in spans[b])
+        if overlap > 0.0:
+            mine, its = profiles[a], profiles[b]
+            found.append(Together((a, b), overlap, tuple(complements(mine, its)), tuple(contended(mine, its))))
+    return sorted(found, key=lambda one: -one.overlap_us)
+
+
+# ---- for programs
+
+
+def as_json(selection: Selection) -> dict[str, Any]:
+    """The selection as `gpusim select --json` prints it."""
+    best = selection.best
+    result = replayed(selection)
+    band = error_band(result, plan_trace(selection), selection.gpu)
+    return {
+        "version": JSON_VERSION,
+        "trace": selection.work.trace.name,
+        "gpu": selection.gpu.name,
+        "objective": selection.objective,
+        "makespan_us": best.makespan_us,
+        "memory_bytes": best.memory_bytes,
+        "memory_limit_bytes": selection.limit_bytes,
+        "tensor_bytes": tensor_bytes(selection.work),
+        "bound_us": selection.bound.us,
+        "bound_by": selection.bound.by,
+        "gap": selection.gap,
+        "complete": selection.complete,
+        "replays": selection.replays,
+        "error_band": band.band,
+        "error_band_reason": band.reason or None,
+        "plan": plan_json(selection, best),
+        "together": [
+            {
+                "operations": list(pair.operations),
+                "overlap_us": pair.overlap_us,
+                "complement": list(pair.complement),
+                "contend": list(pair.contend),
+            }
+            for pair in together(selection, result)
+        ],
+        "baselines": [{"name": name, **_candidate_json(one)} for name, one in selection.baselines],
+        "frontier": [{**_candidate_json(one), "plan": plan_json(selection, one)} for one in selection.frontier],
+    }
+
+
+def plan_json(selection: Selection, candidate: Candidate) -> dict[str, Any]:
+    """A plan as a framework could follow it."""
+    plan = candidate.plan
+    return {
+        "policy": plan.policy,
+        "streams": [
+            {"name": f"s{n}", "sms": None if sms is None else list(sms), "operations": list(lane)}
+            for n, (lane, sms) in enumerate(zip(plan.lanes, plan.sm_sets(), strict=True))
+        ],
+        "operations": as_steps(selection.work, plan),
+    }
+
+
+def _candidate_json(one: Candidate) -> dict[str, Any]:
+    return {"makespan_us": one.makespan_us, "memory_bytes": one.memory_bytes, "policy": one.plan.policy}
+
+
+# ---- on the terminal
+
+
+def print_selection(selection: Selection) -> None:
+    """Prints the plan, what it gains, why, how far from the bound it is, and the frontier."""
+    work, result = selection.work, replayed(selection)
+    print_line(
+        f"{work.trace.name} on {selection.gpu.name} ({selection.gpu.title}): "
+        f"{counted(len(work.operations), 'operation')}, {_choices(selection)}"
+    )
+    for line in _summary(selection, result):
+        print_line(line)
+    print()
+    print_table(*_plan_table(selection, result))
+    _print_left_out(len(work.operations) - MOST_STEPS, "operations")
+    pairs = together(selection, result)
+    if pairs:
+        print()
+        print_table(*_together_table(pairs[:MOST_PAIRS]))
+        _print_left_out(len(pairs) - MOST_PAIRS, "pairs")
+    print()
+    print_table(*_baseline_table(selection))
+    print()
+    print_table(*_frontier_table(selection))
+
+
+def _choices(selection: Selection) -> str:
+    algorithms = sum(len(found) for found in selection.work.algorithms.values())
+    return f"{counted(len(selection.work.algorithms), 'convolution')} with {counted(algorithms, 'algorithm')}"
+
+
+def _summary(selection: Selection, result: Result) -> list[str]:
+    best, band = selection.best, error_band(result, plan_trace(selection), selection.gpu)
+    wrong = f"±{band.band['mape_percent']:.1f} % ({band.band['experiment']})" if band.band else band.reason
+    limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
+    tensors = tensor_bytes(selection.work)
+    beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_size(tensors)}"
+    searched = "all plans looked at" if selection.complete else f"best of {selection.replays} replays"
+    serial = dict(selection.baselines).get("serial, fastest")
+    gain = "" if serial is None else f", {serial.makespan_us / best.makespan_us:.3f}x over serial, fastest"
+    return [
+        f"makespan {number(best.makespan_us)} us{gain}; how wrong: {wrong}",
+        f"bound {number(selection.bound.us)} us, by {selection.bound.by}: no plan is faster; this one is at most "
+        f"{100 * selection.gap:.1f} % above the best ({searched})",
+        f"memory {_size(best.memory_bytes)} of workspaces that may be live at once ({limit}){beside}",
+        f"sharing: {_sharing(best)}",
+    ]
+
+
+def _sharing(candidate: Candidate) -> str:
+    plan = candidate.plan
+    if len(plan.lanes) == 1:
+        return "one stream"
+    way = "plain streams" if plan.policy == STREAMS else plan.policy
+    return f"{len(plan.lanes)} streams, {way}"
+
+
+def _plan_table(selection: Selection, result: Result) -> tuple[list[Column], list[list[str]], str]:
+    times = {run.operation: run for run in result.operation_runs}
+    bound_by = {run.operation: run.bound_by for run in sorted(result.kernel_runs, key=lambda run: run.solo_us)}
+    rows = []
+    for step in as_steps(selection.work, selection.best.plan)[:MOST_STEPS]:
+        run, size = times[step["operation"]], step["workspace_bytes"]
+        rows.append(
+            [
+                shortened(step["operation"], NAME_WIDTH),
+                step["algorithm"] or "",
+                step["stream"],
+                "all" if step["sms"] is None else "{}–{}".format(*step["sms"]),
+                number(run.start_us),
+                number(run.end_us),
+                "" if size is None else _size(size),
+                bound_by.get(run.operation, ""),
+                ", ".join(step["waits_for"]),
+            ]
+        )
+    columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break"), Column("stream"), Column("SMs")]
+    columns += [Column(title, right=True) for title in ("start us", "end", "workspace")]
+    columns += [Column("bound by"), Column("waits for", narrow="break")]
+    return columns, rows, "The plan, in the order of launch"
+
+
+def _together_table(pairs: Sequence[Together]) -> tuple[list[Column], list[list[str]], str]:
+    rows = [
+        [*pair.operations, number(pair.overlap_us), _names(pair.complement), _names(pair.contend)] for pair in pairs
+    ]
+    columns = [Column("operation", narrow="cut"), Column("beside", narrow="cut"), Column("for us", right=True)]
+    columns += [Column("complement in", narrow="break"), Column("contend for", narrow="break")]
+    return columns, rows, "What ran together: one takes most of a resource, the other leaves it; or both want it"
+
+
+def _names(resources: Sequence[str]) -> str:
+    return ", ".join(in_words(name) for name in resources) or "–"
+
+
+def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
+    best = selection.best.makespan_us
+    rows = [["this plan", number(best), "1.000x", _size(selection.best.memory_bytes), _sharing(selection.best)]]
+    rows += [
+        [name, number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _size(one.memory_bytes), _sharing(one)]
+        for name, one in selection.baselines
+    ]
+    return _candidate_columns("plan"), rows, "Beside the baselines, under the same limit of memory"
+
+
+def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
+    best = selection.best.makespan_us
+    rows = [
+        [_size(one.memory_bytes), number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _sharing(one)]
+        for one in selection.frontier
+    ]
+    columns = [Column(title, right=True) for title in ("memory", "makespan us", "over this plan")]
+    return [*columns, Column("sharing")], rows, "Memory against time: no plan that was replayed beats these in both"
+
+
+def _candidate_columns(first: str) -> list[Column]:
+    columns = [Column(title, right=True) for title in ("makespan us", "over this plan", "memory")]
+    return [Column(first), *columns, Column("sharing")]
+
+
+def _print_left_out(count: int, what: str) -> None:
+    if count > 0:
+        print_line(f"… and {count} more {what} (--json has all)")
+
+
+def _size(size: int) -> str:
+    """Bytes in words."""
+    if size < MIB // 10:
+        return f"{number(size / 1024, 0)} KiB" if size else "0"
+    return f"{number(size / MIB)} MiB"
+
+
+# ---- as a picture
+
+
+def frontier_figure(selection: Selection) -> Figure:
+    """Memory against makespan: all plans that were replayed, the frontier, the baselines and the bound."""
+    with new_figure(7.0, 4.2) as figure:
+        axes = figure.add_subplot()
+        front = selection.frontier
+        axes.step(
+            [one.memory_bytes / MIB for one in front],
+            [one.makespan_us for one in front],
+            where="post",
+            color=COLOURS[0],
+            marker="o",
+            label="best plan within a memory",
+        )
+        others = [one for _, one in selection.baselines]
+        axes.plot(
+            [one.memory_bytes / MIB for one in others],
+            [one.makespan_us for one in others],
+            "x",
+            color=COLOURS[2],
+            label="baselines",
+        )
+        axes.axhline(selection.bound.us, color=COLOURS[4], linestyle="--", label="no plan is faster")
+        axes.set_xlabel("workspace, MiB")
+        axes.set_ylabel("makespan, us")
+        axes.set_ylim(bottom=0.0)
+        axes.set_title(f"{selection.work.trace.name} on {selection.gpu.name}", loc="left")
+        axes.grid(color=GRID)
+        axes.legend(loc="upper right")
+        figure.tight_layout()
+        return figure

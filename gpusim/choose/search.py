@@ -1,0 +1,516 @@
+"""The search for the best plan: all plans where there are few, else from good starts to ever better neighbours.
+
+A graph falls into blocks that can only run one after the other (`gpusim.choose.graph.Graph.blocks`), such as the
+modules of a network. Each is searched by itself, and the plan of the whole runs the best of each: with the blocks as
+stages this is the dynamic programming of IOS, and as every stage is given, each is solved once. A block is searched
+
+* completely, where it has no more than `COMPLETE` plans: replayed are those whose lower bound is below the best so far,
+  in the order of their bounds;
+* else by descent: from named starts (one stream, the trace's streams, Nimble's, Opara's; the fastest algorithms that
+  keep the limit; plain streams, SM splits, mixes) the best few go on to the first better neighbour until none is better
+  or the replays are used up. Neighbours have one other algorithm, an operation or a stream elsewhere, or SMs moved.
+
+The whole is replayed at the end beside the named baselines, and the best of all that was replayed wins: no plan is
+worse than a baseline. No clock decides anything, so that the same inputs give the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Literal
+
+from gpusim.calibrate.cache import Fits
+from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.choose.bound import Bound, Bounds
+from gpusim.choose.graph import chains, graph_of
+from gpusim.choose.judge import SAME, Candidate, Judge, frontier
+from gpusim.choose.moves import (
+    MIXES,
+    algorithms_near,
+    all_algorithms,
+    all_lanes,
+    fastest,
+    first_splits,
+    lane_weights,
+    shared,
+    sharing_near,
+    splits,
+    splits_near,
+    streams_near,
+    with_split,
+    within,
+)
+from gpusim.choose.plan import Plan, Work, planned_trace
+from gpusim.choose.streams import (
+    Lanes,
+    Stage,
+    as_lanes,
+    ios_stages,
+    nimble,
+    of_units,
+    opara,
+    sequential,
+    stage_waits,
+    units,
+)
+from gpusim.common.errors import InputError, quote
+from gpusim.common.progress import Step, no_step
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.registry import policy_from
+from gpusim.studies.alternatives import fits as runs_on
+from gpusim.studies.rules import makespan_us
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
+
+WAYS = ("sequential", "branches", "nimble", "opara", "ios")  # to make streams of a graph
+MOST_UNITS = 16  # operations of a block that IOS's dynamic programming is asked for
+COMPLETE = 2000  # plans of a block that are all looked at, if so many replays are not needed
+FEW = 5  # operations, above which a block has more
+REPLAYS = 200  # of the search, and half as many for the frontier; of one of several blocks half of both; with
+SMALL = 12  # operations, larger ones get fewer
+FEWEST_REPLAYS = 40
+SPLIT_REPLAYS = 40  # of them for the best SM split, a baseline
+STARTS = 3  # plans from which a descent begins
+LOWER_LIMITS = 12  # of memory, below that of the best plan, for which good plans are sought, for the frontier
+JOINED = 12  # plans of a network that are made of those of its blocks, for as many limits of memory
+NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
+Objective = Literal["makespan", "memory"]
+Moves = Callable[[Plan], Iterable[Plan]]  # the plans one step away from one
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The plan that was found, and what it stands beside.
+
+    Attributes:
+        work: the operations with the algorithms that they could take.
+        gpu: where.
+        kernels: as replayed there.
+        bounds: lower bounds of its plans.
+        objective: what was wanted.
+        best: the plan.
+        bound: what no plan beats: any algorithms, streams, order, partition and memory.
+        baselines: named plans, replayed under the same limit, best first.
+        frontier: plans that no other beats in both memory and makespan, by ascending memory.
+        complete: whether all plans were looked at, so that none of those that can be told is better.
+        replays: that it took, those of blocks counted like others.
+        seen: all plans of the whole that were replayed, best first.
+        limit_bytes: of the workspaces; None: none.
+    """
+
+    work: Work
+    gpu: GPU
+    kernels: Kernels
+    bounds: Bounds
+    objective: Objective
+    best: Candidate
+    bound: Bound
+    baselines: tuple[tuple[str, Candidate], ...]
+    frontier: tuple[Candidate, ...]
+    complete: bool
+    replays: int
+    seen: tuple[Candidate, ...]
+    limit_bytes: int | None
+
+    @property
+    def gap(self) -> float:
+        """How far the plan is from the bound at most: 0.1 is a tenth longer."""
+        return self.best.makespan_us / self.bound.us - 1.0 if self.bound.us > 0.0 else 0.0
+
+
+def select(
+    trace: Trace,
+    gpu: GPU,
+    *,
+    memory_bytes: int | None = None,
+    objective: Objective = "makespan",
+    sharing: str = "all",
+    streams: str | Lanes = "search",
+    recorded_on: GPU | None = None,
+    kernels: Kernels | None = None,
+    fits: Fits | None = None,
+    step: Step = no_step,
+) -> Selection:
+    """The best plan for a trace: an algorithm for each convolution, streams, order and partition.
+
+    Args:
+        trace: its operations with their alternatives; its streams say what waits for what, and are a baseline.
+        gpu: where it is to run.
+        memory_bytes: what the workspaces of operations that may run at once may take together; None: no limit.
+        objective: ``makespan``; or ``memory``: the least memory whose makespan is within 5 % of the least found.
+        sharing: ``streams``: plain streams; ``hardware``: or SM splits as the hardware can be told; ``all``: or mixes
+            on an SM and SMs that move, which only a simulator can.
+        streams: ``search``, one of `WAYS` (the streams are as that makes them, the rest is searched), or lanes to keep.
+        recorded_on: the GPU of the recording, where the trace's own does not ship.
+        kernels: from an earlier replay of the same kernels on the same GPUs.
+        fits: of earlier runs.
+        step: told the name of each step before it.
+
+    Raises:
+        InputError: a limit that no plan keeps, a convolution of which no algorithm can be chosen, streams of requests.
+    """
+    work = work_of(trace, gpu, memory_bytes)
+    kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
+    bounds = Bounds(work, gpu, kernels)
+    step("fitting kernels to their recording")
+    bound = bounds.of_any(work)
+    whole = Judge(work, gpu, kernels, bounds, memory_bytes, _replays(work))
+    judges: list[Judge] = []
+    given: Plan | None = None
+    complete = sharing == "streams"  # blocks of a network are searched for nothing else
+    blocks = work.graph.blocks() if streams == "search" else [work.graph.ids]
+    if len(blocks) == 1:
+        step("searching")
+        given = None if streams == "search" else _given(whole, streams, step)
+        named, complete = _search(whole, sharing, own_lanes(trace, work), given)
+    else:
+        for n, block in enumerate(blocks, 1):
+            step(f"searching block {n} of {len(blocks)}")
+            part = work.part(block)
+            judges.append(Judge(part, gpu, kernels, bounds, memory_bytes, _replays(part) // 2))
+            complete &= _search(judges[-1], "streams", own_lanes(trace, part), None)[1]
+        step("replaying the whole and the baselines")
+        named = _baselines(whole, sharing, own_lanes(trace, work), None)
+        for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
+            whole.replayed(plan)
+    front = frontier(one for one in whole.seen if given is None or one.plan.streams == given.streams)
+    if not front:
+        problem = f"need more workspace than {memory_bytes:,} bytes by any algorithms"
+        raise InputError(None, "--streams", problem, "other streams, or more memory")
+    best = front[-1]
+    if objective == "memory":
+        best = next(one for one in front if one.makespan_us <= best.makespan_us * (1.0 + NEAR_BEST))
+    baselines = tuple(sorted(named.items(), key=lambda found: found[1].makespan_us))
+    replays = sum(len(judge.seen) for judge in (whole, *judges))
+    seen = tuple(sorted(whole.seen, key=lambda found: found.makespan_us))
+    return Selection(
+        work,
+        gpu,
+        kernels,
+        bounds,
+        objective,
+        best,
+        bound,
+        baselines,
+        tuple(front),
+        complete,
+        replays,
+        seen,
+        memory_bytes,
+    )
+
+
+# ---- what there is to choose
+
+
+def work_of(trace: Trace, gpu: GPU, memory_bytes: int | None = None) -> Work:
+    """The operations of a trace with the algorithms that can be chosen on a GPU within a limit.
+
+    An algorithm can be chosen where every kernel of it fits an SM and its workspace is known to keep the limit.
+
+    Raises:
+        InputError: a convolution of which none can be chosen; a limit below what every plan needs.
+    """
+    graph = graph_of(trace)
+    algorithms: dict[str, dict[str, ConvolutionAlgorithm]] = {}
+    least: tuple[int, str] = (0, "")
+    for s, stream in enumerate(trace.streams):
+        for o, op in enumerate(stream.operations):
+            if isinstance(op, Convolution):
+                able = [one for one in (op.selected, *op.alternatives) if runs_on(one, gpu)]
+                place = f"streams[{s}].operations[{o}] ({op.id})"
+                if not able:
+                    raise InputError(None, place, f"no algorithm runs on {gpu.name}", "one whose blocks fit an SM")
+                if memory_bytes is not None:
+                    known = [one for one in able if one.workspace_bytes is not None]
+                    if not known:
+                        expected = "workspace_bytes of at least one algorithm, for a limit of memory"
+                        raise InputError(None, place, "no workspace is known", expected)
+                    smallest = min(known, key=lambda one: one.workspace_bytes or 0)
+                    least = max(least, (smallest.workspace_bytes or 0, f"{op.id} by {smallest.algorithm}"))
+                    able = [one for one in known if (one.workspace_bytes or 0) <= memory_bytes]
+                algorithms[op.id] = {one.algorithm: one for one in able}
+    if memory_bytes is not None and least[0] > memory_bytes:
+        problem = f"{memory_bytes:,} bytes of workspace are too few for any plan"
+        raise InputError(None, "--memory", problem, f"at least {least[0]:,}, for {least[1]}")
+    return Work(trace, graph, {op.id: op for op in trace.operations()}, algorithms)
+
+
+def own_lanes(trace: Trace, work: Work) -> Lanes:
+    """The streams of the trace, as far as they are of the work."""
+    found = (tuple(id for id in lane if id in work.operations) for lane in chains(trace))
+    return tuple(lane for lane in found if lane)
+
+
+# ---- the search of one block
+
+
+def _replays(work: Work) -> int:
+    """Replays that the search of a block may take: fewer of a large one, which take longer each."""
+    return max(FEWEST_REPLAYS, REPLAYS * min(SMALL, len(work.operations)) // len(work.operations))
+
+
+def _search(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> tuple[dict[str, Candidate], bool]:
+    """Replay good plans of a block. Returns the named baselines, and whether all plans were looked at."""
+    plans = list(islice(_all_plans(judge.work, judge.gpu, sharing), COMPLETE + 1)) if given is None else []
+    named = _baselines(judge, sharing, own, given)
+    if 0 < len(plans) <= COMPLETE and _complete(judge, plans):
+        _fill_frontier(judge, given)
+        return named, True
+    starts = [one for one in judge.seen if given is None or one.plan.streams == given.streams]
+    best = sorted(starts, key=lambda one: one.makespan_us)[:STARTS]
+    for n, start in enumerate(best):
+        _descend(judge, start, sharing, given is None, judge.left // (len(best) - n))
+    _fill_frontier(judge, given)
+    return named, False
+
+
+def _all_plans(work: Work, gpu: GPU, sharing: str) -> Iterator[Plan]:
+    if len(work.operations) <= FEW:
+        for lanes in all_lanes(work.graph):
+            for algorithms in all_algorithms(work):
+                yield from shared(gpu, Plan(lanes, algorithms), sharing)
+
+
+def _complete(judge: Judge, plans: Sequence[Plan]) -> bool:
+    """Replay every plan that may be the best, as far as replays go. Returns whether they did."""
+    best = min(judge.seen, key=lambda one: one.makespan_us)
+    bounded = sorted(((judge.bounds.of_plan(judge.work, plan), n) for n, plan in enumerate(plans)))
+    for bound, n in bounded:
+        if bound >= best.makespan_us * (1.0 - SAME):
+            return True
+        if judge.left <= 0:
+            return False
+        best = judge.better(plans[n], best) or best
+    return True
+
+
+def _baselines(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> dict[str, Candidate]:
+    """The plans by name that every plan is compared with, as far as they keep the limit."""
+    work, bounds, found = judge.work, judge.bounds, dict[str, Candidate]()
+    fast = fastest(work, bounds)
+    selected = {id: op.algorithm for id, op in work.operations.items() if isinstance(op, Convolution)}
+    as_selected = all(name in work.algorithms[id] for id, name in selected.items())
+
+    def add(name: str, plan: Plan) -> None:
+        if judge.allows(plan) and all(plan.key != other.plan.key for other in found.values()):
+            found[name] = judge.replayed(plan)
+
+    ways = {"serial": Plan(sequential(work.graph), fast), "streams": Plan(own, fast)}
+    if given is None:
+        ways["Nimble's streams"] = Plan(nimble(work.graph), fast)
+        ways["Opara's streams"] = Plan(opara_lanes(work, bounds, fast), fast)
+    else:
+        ways["given streams"] = replace(given, algorithms=fast)
+    for name, way in ways.items():
+        plan = within(work, bounds, way, judge.limit_bytes)
+        if plan is not None:
+            add(f"{name}, fastest", plan)
+        if name in ("serial", "streams") and as_selected:
+            add(f"{name}, as selected", replace(way, algorithms=selected))
+    streams = found.get("streams, fastest")
+    if streams is not None and len(streams.plan.lanes) > 1 and sharing != "streams":
+        _best_split(judge, streams.plan, found)
+        if sharing == "all":
+            for name in ("fastest", "as selected"):
+                if f"streams, {name}" in found:
+                    for policy in MIXES:
+                        add(f"{policy}, {name}", replace(found[f"streams, {name}"].plan, policy=policy))
+    return found
+
+
+def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
+    """Adds the best SM split that is found: all where they are few, else by descent from the even and another."""
+    every = list(islice(splits(judge.gpu, len(plan.lanes)), SPLIT_REPLAYS + 1))
+    if len(every) <= SPLIT_REPLAYS:
+        tried = [judge.replayed(with_split(judge.gpu, plan, units)) for units in every]
+    else:
+        weights = lane_weights(judge.work, judge.bounds, plan)
+        tried = [judge.replayed(one) for one in first_splits(judge.gpu, plan, weights)]
+        best = min(tried, key=lambda one: one.makespan_us)
+        stop = judge.left - min(SPLIT_REPLAYS, judge.left // 2)
+        tried.append(_to_better(judge, best, lambda plan: splits_near(judge.gpu, plan), stop))
+    if tried:
+        found["best SM split, fastest"] = min(tried, key=lambda one: one.makespan_us)
+
+
+def _descend(judge: Judge, best: Candidate, sharing: str, streams: bool, most: int) -> Candidate:
+    """From a plan to ever better ones: one kind of neighbours after the other, until none is better."""
+    stop = judge.left - most
+    kinds: list[Moves] = [_algorithm_moves(judge), partial(sharing_near, judge.work, judge.gpu, judge.bounds, sharing)]
+    if streams:
+        kinds.append(_stream_moves(judge))
+    last: Candidate | None = None
+    while last is not best and judge.left > stop:
+        last = best
+        for moves in kinds:
+            best = _to_better(judge, best, moves, stop)
+    return best
+
+
+def _to_better(judge: Judge, best: Candidate, moves: Moves, stop: int) -> Candidate:
+    """To the first better neighbour of a kind until none is better, or so few replays are left."""
+    last: Candidate | None = None
+    while last is not best:
+        last = best
+        for plan in moves(best.plan):
+            if judge.left <= stop:
+                return best
+            best = judge.better(plan, best) or best
+            if best is not last:
+                break
+    return best
+
+
+def _algorithm_moves(judge: Judge) -> Moves:
+    def moves(plan: Plan) -> Iterable[Plan]:
+        work, bounds = judge.work, judge.bounds
+        near = [
+            other
+            for id, changed in algorithms_near(work, plan)
+            if (other := within(work, bounds, changed, judge.limit_bytes, [id])) is not None
+        ]
+        return sorted(near, key=lambda other: bounds.of_plan(work, other))
+
+    return moves
+
+
+def _stream_moves(judge: Judge) -> Moves:
+    def moves(plan: Plan) -> Iterator[Plan]:
+        work, bounds = judge.work, judge.bounds
+        for other in streams_near(work, judge.gpu, bounds, plan):
+            repaired = within(work, bounds, other, judge.limit_bytes)
+            if repaired is not None:
+                yield repaired
+            if judge.limit_bytes is not None:  # fewer at once may let them take faster algorithms
+                again = within(work, bounds, replace(other, algorithms=fastest(work, bounds)), judge.limit_bytes)
+                if again is not None and again != repaired:
+                    yield again
+
+    return moves
+
+
+def _fill_frontier(judge: Judge, given: Plan | None) -> None:
+    """Better plans of less memory: the best one and one stream, changed to keep smaller and smaller limits."""
+    work, bounds, limit = judge.work, judge.bounds, judge.limit_bytes
+    best = min(judge.seen, key=lambda one: (one.makespan_us, one.memory_bytes))
+    least = given or Plan(sequential(work.graph), fastest(work, bounds))
+    sizes = sorted({one.workspace_bytes or 0 for found in work.algorithms.values() for one in found.values()})
+    smaller = [size for size in sizes if size < best.memory_bytes][::-1]
+    most = max(1, judge.most // (2 * LOWER_LIMITS))
+    for size in smaller[:: max(1, -(-len(smaller) // LOWER_LIMITS))] + smaller[-1:]:
+        judge.limit_bytes, judge.left = size, most
+        known = [one for one in judge.seen if one.memory_bytes <= size]
+        for start in (best.plan, least):
+            plan = within(work, bounds, start, size)
+            if plan is not None and not known:
+                known.append(judge.replayed(plan))
+            elif plan is not None:
+                found = judge.better(plan, min(known, key=lambda one: one.makespan_us))
+                known += [found] if found is not None else []
+        if known:
+            _to_better(judge, min(known, key=lambda one: one.makespan_us), _algorithm_moves(judge), 0)
+    judge.limit_bytes = limit
+
+
+# ---- streams that are given
+
+
+def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
+    """The plan of streams that are made in one way, with the fastest algorithms.
+
+    Raises:
+        InputError: streams that nothing makes, or that the operations cannot run in.
+    """
+    work, fast = judge.work, fastest(judge.work, judge.bounds)
+    if not isinstance(streams, str):
+        plan = Plan(streams, fast)
+    elif streams == "sequential":
+        plan = Plan(sequential(work.graph), fast)
+    elif streams == "branches":
+        plan = Plan(own_lanes(work.trace, work), fast)
+    elif streams == "nimble":
+        plan = Plan(nimble(work.graph), fast)
+    elif streams == "opara":
+        plan = Plan(opara_lanes(work, judge.bounds, fast), fast)
+    elif streams == "ios":
+        step("IOS: measuring stages")
+        stages = ios(judge, fast)
+        plan = Plan(as_lanes(stages), fast, waits=stage_waits(stages))
+    else:
+        raise InputError(None, "--streams", f"is {quote(streams)}", f"one of search, {', '.join(WAYS)}")
+    if sorted(id for lane in plan.lanes for id in lane) != sorted(work.graph.ids):
+        raise InputError(None, "streams", "do not hold every operation once", "each operation in one stream")
+    work.planned(plan)
+    return plan
+
+
+def opara_lanes(work: Work, bounds: Bounds, algorithms: Mapping[str, str]) -> Lanes:
+    """Opara's streams and order for operations with some algorithms."""
+    asked = {id: bounds.launches(id, algorithms.get(id, "")) for id in work.operations}
+    return opara(
+        work.graph,
+        {id: bounds.memory_bound(id, algorithms.get(id, "")) for id in asked},
+        {id: max((one.shared_memory_per_block_bytes for one in found), default=0) for id, found in asked.items()},
+    )
+
+
+def ios(judge: Judge, algorithms: Mapping[str, str]) -> list[Stage]:
+    """IOS's stages of some work by the replay of each; a bias or activation goes with its operation.
+
+    Raises:
+        InputError: more operations side by side than the dynamic programming is for.
+    """
+    work, stages = judge.work, list[Stage]()
+    for block in work.graph.blocks():
+        part = work.part(block)
+        chains = units(part.graph.reduced(), [id for id in block if id not in work.algorithms])
+        if len(chains) > MOST_UNITS:
+            problem = f"{len(chains)} operations of which none is before or after all others"
+            raise InputError(None, "--streams ios", problem, f"blocks of at most {MOST_UNITS}")
+
+        def whole(stage: Stage, chains: Mapping[str, Sequence[str]] = chains) -> Stage:
+            return tuple(tuple(id for first in group for id in chains[first]) for group in stage)
+
+        def latency_us(stage: Stage, whole: Callable[[Stage], Stage] = whole) -> float:
+            lanes = whole(stage)
+            ids = [id for lane in lanes for id in lane]
+            plan = Plan(lanes, {id: algorithms[id] for id in ids if id in algorithms})
+            trace = planned_trace(work.part(ids), plan)
+            return makespan_us(trace, judge.gpu, policy_from(plan.policy), judge.kernels)
+
+        stages += [whole(stage) for stage in ios_stages(of_units(part.graph, chains), latency_us)]
+    return stages
+
+
+# ---- the whole
+
+
+def _joined_plans(fronts: Sequence[Sequence[Candidate]]) -> Iterator[Plan]:
+    """Plans of the whole, for memory from the most down: of every block the best that keeps it."""
+    limits = sorted({one.memory_bytes for front in fronts for one in front}, reverse=True)
+    limits = [limit for limit in limits if all(front[0].memory_bytes <= limit for front in fronts)]
+    every = max(1, -(-len(limits) // JOINED))
+    for limit in (*limits[::every], *limits[-1:]):
+        yield joined([[one for one in front if one.memory_bytes <= limit][-1] for front in fronts])
+
+
+def joined(blocks: Sequence[Candidate]) -> Plan:
+    """Plans of blocks that run one after the other, in plain streams, as one.
+
+    Streams go on from block to block. Where all wait for the same operation, the one that has waited longest goes on
+    first in a replay: so the streams of a block go on in those of the blocks before in the order in which they ended.
+    """
+    lanes: list[tuple[str, ...]] = [()] * max(len(block.plan.lanes) for block in blocks)
+    waiting = list(range(len(lanes)))  # the longest first
+    for block in blocks:
+        taken = waiting[: len(block.plan.lanes)]
+        for at, lane in zip(taken, block.plan.lanes, strict=True):
+            lanes[at] += lane
+        by_end = sorted(zip(block.ends_us, range(len(taken)), taken, strict=True))
+        waiting = [*waiting[len(taken) :], *(at for _, _, at in by_end)]
+    algorithms = {id: name for block in blocks for id, name in block.plan.algorithms.items()}
+    return Plan(tuple(lanes), algorithms)

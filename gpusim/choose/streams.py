@@ -1,0 +1,213 @@
+"""From a graph to streams: who shares a stream, in which order. Each way gives lanes, the one launched first first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from gpusim.choose.graph import Graph, chains, ordered
+from gpusim.trace.format import Trace
+
+T = TypeVar("T")
+
+Lanes = tuple[tuple[str, ...], ...]
+MOST_GROUPS = 8  # of a stage, as IOS has by default
+MOST_IN_GROUP = 3  # operations, as IOS has by default
+
+
+def sequential(graph: Graph) -> Lanes:
+    """One stream, in an order in which the operations can run."""
+    return (graph.ids,)
+
+
+def branches(trace: Trace) -> Lanes:
+    """The streams of the trace itself: in those that ship, one a branch."""
+    return chains(trace)
+
+
+def nimble(graph: Graph) -> Lanes:
+    """Nimble's streams (Kwon et al., NeurIPS'20): all that may run at once does, with few waits between streams.
+
+    Chains by a maximum matching of the graph without waits that follow from others; then, again by matching, chains of
+    which one always ends before the other begins share a stream, as its code does [V].
+    """
+    reduced = graph.reduced()
+    matched = _matching({id: reduced.after[id] for id in graph.ids})
+    followers = set(matched.values())
+    found = [_followed(id, matched) for id in graph.ids if id not in followers]
+    later = {
+        a: [b for b in range(len(found)) if a != b and graph.waits_for(found[b][0], found[a][-1])]
+        for a in range(len(found))
+    }
+    joined = _matching(later)
+    behind = set(joined.values())
+    return tuple(
+        tuple(id for chain in _followed(first, joined) for id in found[chain])
+        for first in range(len(found))
+        if first not in behind
+    )
+
+
+def _followed(first: T, after: Mapping[T, T]) -> list[T]:
+    found = [first]
+    while found[-1] in after:
+        found.append(after[found[-1]])
+    return found
+
+
+def _matching(choices: Mapping[T, Sequence[T]]) -> dict[T, T]:
+    """A largest set of pairs in which nobody is first twice or second twice (augmenting paths)."""
+    first_of: dict[T, T] = {}
+
+    def take(first: T, tried: set[T]) -> bool:
+        for second in choices[first]:
+            if second not in tried:
+                tried.add(second)
+                if second not in first_of or take(first_of[second], tried):
+                    first_of[second] = first
+                    return True
+        return False
+
+    for first in choices:
+        take(first, set())
+    return {first: second for second, first in first_of.items()}
+
+
+def opara(graph: Graph, memory_bound: Mapping[str, bool], demand: Mapping[str, float]) -> Lanes:
+    """Opara's streams and launch order (Chen et al.) [V].
+
+    An operation goes on in the stream of the first operation that it waits for and that nothing follows yet, else in a
+    new one. Launched are, in turn, the memory-bound and the compute-bound operation that is ready and asks for least.
+
+    Args:
+        graph: what waits for what.
+        memory_bound: of each operation, whether memory binds it more than computing.
+        demand: what each asks for; in Opara's code the shared memory of a block.
+    """
+    order: list[str] = []
+    waits = {id: len(others) for id, others in graph.before.items()}
+    ready = [id for id in graph.ids if not waits[id]]
+    memory_next = True
+    while ready:
+        alike = [id for id in ready if memory_bound[id] == memory_next] or ready
+        chosen = min(alike, key=lambda id: demand[id])
+        memory_next = not memory_bound[chosen]
+        order.append(chosen)
+        ready.remove(chosen)
+        for id in graph.after[chosen]:
+            waits[id] -= 1
+            if not waits[id]:
+                ready.append(id)
+    return _continued(graph, order)
+
+
+def _continued(graph: Graph, order: Sequence[str]) -> Lanes:
+    """Each operation in the stream of the first that it waits for and that is the last there, else in a new one."""
+    lanes: list[list[str]] = []
+    for id in order:
+        open_lane = next((lane for other in graph.before[id] for lane in lanes if lane[-1] == other), None)
+        if open_lane is None:
+            lanes.append([id])
+        else:
+            open_lane.append(id)
+    return tuple(map(tuple, lanes))
+
+
+Stage = tuple[tuple[str, ...], ...]  # groups that run side by side
+
+
+def ios_stages(
+    graph: Graph,
+    latency_us: Callable[[Stage], float],
+    most_groups: int = MOST_GROUPS,
+    most_in_group: int = MOST_IN_GROUP,
+) -> tuple[Stage, ...]:
+    """IOS's stages (Ding et al., MLSys'21): the least sum of stage times, by dynamic programming over what is left.
+
+    A stage is an ending of what is left: operations that nothing left outside it waits for. Those of a stage that wait
+    for one another are a group, and groups run side by side, each one after the other [V]. The limits are IOS's own.
+
+    Args:
+        graph: what waits for what.
+        latency_us: time of a stage alone.
+        most_groups: in a stage.
+        most_in_group: operations of a group.
+
+    Returns:
+        The stages, first to last; everything of one ends before the next begins.
+    """
+    known: dict[frozenset[str], tuple[float, tuple[Stage, ...]]] = {frozenset(): (0.0, ())}
+
+    def best(left: frozenset[str]) -> tuple[float, tuple[Stage, ...]]:
+        if left not in known:
+            options = []
+            for ending in _endings(graph, left, most_groups * most_in_group):
+                stage = groups(graph, ending)
+                if len(stage) <= most_groups and max(map(len, stage)) <= most_in_group:
+                    before_us, before = best(left - ending)
+                    options.append((before_us + latency_us(stage), (*before, stage)))
+            known[left] = min(options, key=lambda found: found[0])
+        return known[left]
+
+    return best(frozenset(graph.ids))[1]
+
+
+def _endings(graph: Graph, left: frozenset[str], most: int) -> list[frozenset[str]]:
+    """The sets, not empty, of operations left that nothing else left waits for."""
+    found = [frozenset[str]()]
+    for id in reversed([id for id in graph.ids if id in left]):
+        needed = left.intersection(graph.after[id])
+        found += [ending | {id} for ending in found if needed <= ending and len(ending) < most]
+    return found[1:]
+
+
+def groups(graph: Graph, ids: frozenset[str]) -> Stage:
+    """Operations in groups: those that wait for one another, directly or through others of them, are together."""
+    group = {id: id for id in graph.ids if id in ids}
+    for id in group:
+        for other in graph.before[id]:
+            if other in group:
+                old, new = group[other], group[id]
+                group = {one: new if its == old else its for one, its in group.items()}
+    return tuple(tuple(id for id in group if group[id] == name) for name in dict.fromkeys(group.values()))
+
+
+def as_lanes(stages: Sequence[Stage]) -> Lanes:
+    """Stages in as few streams as they have groups side by side; that stages wait for one another is `stage_waits`."""
+    widest = max(map(len, stages))
+    return tuple(tuple(id for stage in stages for id in (stage[n] if n < len(stage) else ())) for n in range(widest))
+
+
+def stage_waits(stages: Sequence[Stage]) -> tuple[tuple[str, str], ...]:
+    """The first of every group waits for the last of every group of the stage before: pairs of who waits for whom."""
+    return tuple((group[0], other[-1]) for earlier, later in pairwise(stages) for group in later for other in earlier)
+
+
+def units(graph: Graph, joins: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Operations in chains that are scheduled as one, such as a convolution with its bias and activation.
+
+    Args:
+        graph: what waits for what.
+        joins: operations that belong to the one before them, where they wait for no other and no other waits for that.
+
+    Returns:
+        The chains, each under its first operation.
+    """
+    found: dict[str, list[str]] = {}
+    unit: dict[str, str] = {}
+    for id, waits in graph.before.items():
+        alone = len(waits) == 1 and len(graph.after[waits[0]]) == 1
+        unit[id] = unit[waits[0]] if alone and id in joins else id
+        found.setdefault(unit[id], []).append(id)
+    return {first: tuple(ids) for first, ids in found.items()}
+
+
+def of_units(graph: Graph, chains: Mapping[str, Sequence[str]]) -> Graph:
+    """The graph of chains that are scheduled as one, each under the name of its first operation."""
+    unit = {id: first for first, ids in chains.items() for id in ids}
+    before = {
+        first: tuple(dict.fromkeys(unit[other] for id in ids for other in graph.before[id] if unit[other] != first))
+        for first, ids in chains.items()
+    }
+    return ordered(before)

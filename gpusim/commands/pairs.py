@@ -1,0 +1,88 @@
+"""`gpusim pairs`: independent convolutions and algorithms that complement one another."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from gpusim.commands.arguments import choosing_input, gpu_arguments, json_flag
+
+if TYPE_CHECKING:
+    from gpusim.choose.pairs import Pairs, Side
+
+MOST_CASES = 20
+NAME_WIDTH = 24
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("trace", metavar="TRACE", help="a trace whose convolutions list their alternatives")
+    gpu_arguments(parser)
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Searches and prints."""
+    from gpusim.calibrate.cache import user_fits
+    from gpusim.choose.pairs import as_json, pairs
+    from gpusim.common.progress import named_steps
+    from gpusim.common.tables import print_json
+
+    with named_steps() as step, choosing_input(args) as (trace, gpu, recorded_on):
+        fits = None if args.no_cache else user_fits()
+        found = pairs(trace, gpu, recorded_on=recorded_on, fits=fits, step=step)
+    if args.json:
+        print_json(as_json(found))
+    else:
+        _print(found)
+    return 0
+
+
+def _print(found: Pairs) -> None:
+    from gpusim.choose.pairs import as_json
+    from gpusim.common.tables import Column, number, print_line, print_table
+
+    counts = as_json(found)
+    print_line(
+        f"{found.trace} on {found.gpu}: {counts['complementary_pairs']} of {found.independent} pairs of independent "
+        f"convolutions have algorithms that complement one another, in {counts['complementary_combinations']} "
+        "combinations"
+    )
+    print_line(
+        f"replayed side by side: {counts['gaining_pairs']} pairs ({counts['gaining_combinations']} combinations) are "
+        f"faster than one after the other by the same algorithms, {counts['faster_than_serial_fastest']} than by the "
+        f"fastest ones, {counts['faster_than_streams_fastest']} than the fastest ones in two streams"
+    )
+    print_line(
+        "rule: each holds most of what the other holds less of, a block of each fits an SM together, one computes "
+        "(over half busy), the other does less and waits more for memory (docs/choose.md)"
+    )
+    if not found.cases:
+        return
+    rows = []
+    for case in found.cases[:MOST_CASES]:
+        for side in case.sides:
+            rows.append(_side_cells(side))
+        rows[-2] += [number(case.together_us), f"{case.gain:.3f}x", f"{case.gain_over_fastest:.3f}x", case.policy]
+        rows[-1] += [""] * 4
+    columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break")]
+    columns += [Column(title, right=True) for title in ("holds", "computes", "memory stalls", "alone us", "both us")]
+    columns += [Column("gain", right=True), Column("over fastest", right=True), Column("policy")]
+    print()
+    print_table(columns, rows, "Side by side: gain over one after the other, by the same and by the fastest algorithms")
+    if len(found.cases) > MOST_CASES:
+        print_line(f"… and {len(found.cases) - MOST_CASES} more (--json has all)")
+
+
+def _side_cells(side: Side) -> list[str]:
+    from gpusim.common.tables import number, shortened
+
+    resource, share = side.holds
+    return [
+        shortened(side.operation, NAME_WIDTH),
+        side.algorithm,
+        f"{resource} {100 * share:.0f} %",
+        f"{100 * side.computes:.0f} %",
+        f"{100 * side.memory_stalls:.1f} %",
+        number(side.alone_us),
+    ]

@@ -1,0 +1,200 @@
+"""`gpusim plot`: a picture of a trace, of its replays, or of a dataset's measurements beside their predictions."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpusim.commands.arguments import gpu_from, trace_from
+from gpusim.commands.replay import DEFAULT_POLICIES
+from gpusim.common.errors import InputError, expected_one_of, quote
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from gpusim.hardware.gpu import GPU
+    from gpusim.io.dataset import Dataset
+    from gpusim.results.result import Result
+    from gpusim.trace.format import Trace
+
+POLICY = "leftover"  # of pictures of one replay
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    width = max(map(len, KINDS))
+    kinds = "\n".join(f"  {name:<{width}}  {kind.summary}" for name, kind in KINDS.items())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"""kinds:
+{kinds}
+
+SOURCE is a trace; for split and residency it may be a folder of measurements, as experiments/h200_validation/data:
+then what was measured stands beside what is predicted.
+
+  gpusim plot gantt traces/inception_3a.json.gz --policy even -o gantt.png
+  gpusim plot policies traces/inception_3a.json.gz --policy serial --policy leftover --policy smk -o policies.svg
+  gpusim plot split traces/inception_3a.json.gz --stream 3x3 --stream 5x5 -o split.pdf"""
+    parser.add_argument("kind", metavar="KIND", help="one of those below")
+    parser.add_argument("source", metavar="SOURCE", help="a trace (.json, .json.gz), or a folder of measurements")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="FILE", help="the picture to write: .png, .svg or .pdf"
+    )
+    parser.add_argument("--gpu", metavar="NAME|PATH", help="default: the trace's own; of measurements h200")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME[:key=value,…]",
+        help=f"for gantt, usage and occupancy one, default {POLICY}; for policies several, default "
+        f"{', '.join(DEFAULT_POLICIES)}",
+    )
+    parser.add_argument(
+        "--stream", action="append", default=[], metavar="NAME", help="only this stream of the trace; repeatable"
+    )
+    parser.add_argument(
+        "--operation",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="residency: the operation; of measurements its op, and for split two",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draws."""
+    from gpusim.common.tables import print_line
+    from gpusim.results.plots import picture_format, save_figure
+
+    kind = KINDS.get(args.kind)
+    if kind is None:
+        raise InputError(None, "KIND", f"is {quote(args.kind)}", expected_one_of(KINDS, args.kind))
+    for option, used in (("policy", kind.policies), ("operation", kind.operations)):
+        if getattr(args, option) and not used:
+            raise InputError(None, f"--{option}", f"is of no use for {args.kind}", "only what changes the picture")
+    picture_format(args.out)
+    if not args.out.absolute().parent.is_dir():
+        raise InputError(args.out, "--out", "cannot be drawn to", "a file in a folder that is there")
+    save_figure(kind.draw(args), args.out)
+    print_line(f"{args.out}: {kind.summary}")
+    return 0
+
+
+# ---- what is drawn
+
+
+def _gantt(args: argparse.Namespace) -> Figure:
+    from gpusim.results.plots import gantt
+
+    return gantt(_replayed(args))
+
+
+def _usage(args: argparse.Namespace) -> Figure:
+    from gpusim.results.plots import usage
+
+    return usage(_replayed(args))
+
+
+def _occupancy(args: argparse.Namespace) -> Figure:
+    from gpusim.results.plots import occupancy
+
+    return occupancy(_replayed(args))
+
+
+def _policies(args: argparse.Namespace) -> Figure:
+    from gpusim.calibrate.cache import user_fits
+    from gpusim.common.progress import named_steps
+    from gpusim.studies.charts import policies
+    from gpusim.studies.comparison import compare
+
+    trace, gpu = _trace(args)
+    with named_steps() as step:
+        return policies(compare(trace, gpu, args.policy or DEFAULT_POLICIES, step, placements=True, fits=user_fits()))
+
+
+def _split(args: argparse.Namespace) -> Figure:
+    from gpusim.studies.charts import split
+    from gpusim.studies.curves import split_of_dataset, split_of_trace
+
+    if Path(args.source).is_dir():
+        return split(split_of_dataset(_dataset(args), args.operation))
+    if args.operation:
+        raise InputError(
+            None, "--operation", "is of no use for the split of a trace", "--stream, of which two are split"
+        )
+    return split(split_of_trace(*_trace(args)))
+
+
+def _residency(args: argparse.Namespace) -> Figure:
+    from gpusim.studies.charts import residency
+    from gpusim.studies.curves import residency_of_dataset, residency_of_trace
+
+    if Path(args.source).is_dir():
+        return residency(residency_of_dataset(_dataset(args), args.operation))
+    if len(args.operation) > 1:
+        raise InputError(None, "--operation", f"{len(args.operation)} are given", "one")
+    trace, gpu = _trace(args)
+    return residency(residency_of_trace(trace, gpu, args.operation[0] if args.operation else None))
+
+
+def _stalls(args: argparse.Namespace) -> Figure:
+    from gpusim.studies.charts import stalls
+    from gpusim.studies.kernel_mix import kernel_mixes
+
+    trace, gpu = _trace(args)
+    return stalls(trace.name, kernel_mixes(trace, gpu))
+
+
+class Kind(NamedTuple):
+    """A kind of picture: what makes it, what it shows, and whether policies and operations are of use for it."""
+
+    draw: Callable[[argparse.Namespace], Figure]
+    summary: str
+    policies: bool = False
+    operations: bool = False
+
+
+KINDS = {
+    "gantt": Kind(_gantt, "which stream runs where and when: streams and SMs over time", policies=True),
+    "occupancy": Kind(_occupancy, "whose warps fill the SMs, over time and SM by SM", policies=True),
+    "usage": Kind(_usage, "how much of each resource is used, over time and SM by SM", policies=True),
+    "policies": Kind(
+        _policies, "makespans under several policies, with the error where it was measured", policies=True
+    ),
+    "split": Kind(_split, "makespan of two streams over the SMs that each has", operations=True),
+    "residency": Kind(_residency, "time of an operation over the blocks that an SM may hold", operations=True),
+    "stalls": Kind(_stalls, "why the warps of each kernel wait, and how busy it keeps the pipes of an SM"),
+}
+
+
+# ---- from what
+
+
+def _trace(args: argparse.Namespace) -> tuple[Trace, GPU]:
+    from gpusim.hardware.gpu import load_shipped_gpu
+    from gpusim.studies.alternatives import require_fit
+    from gpusim.trace.edit import select
+
+    trace = trace_from([args.source])
+    if args.stream:
+        trace = select(trace, args.stream)
+    gpu = gpu_from(args.gpu) if args.gpu is not None else load_shipped_gpu(trace.device)
+    require_fit(trace, gpu)
+    return trace, gpu
+
+
+def _dataset(args: argparse.Namespace) -> Dataset:
+    from gpusim.io.dataset import Dataset
+
+    if args.stream:
+        raise InputError(None, "--stream", "is of no use for measurements", "--operation")
+    return Dataset(args.source, gpu_from(args.gpu or "h200"))
+
+
+def _replayed(args: argparse.Namespace) -> Result:
+    from gpusim.studies.replay import replay
+
+    named = args.policy or [POLICY]
+    if len(named) > 1:
+        raise InputError(None, "--policy", f"{len(named)} are given", "one for this picture")
+    return replay(*_trace(args), named[0])

@@ -1,0 +1,49 @@
+"""`gpusim report`: a page that compares policies, to open in a browser."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gpusim.commands.replay import add_replay_arguments, compared
+from gpusim.common.errors import InputError
+
+OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "seed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    add_replay_arguments(parser, "a trace, several that start together, or a folder that `gpusim replay --out` wrote")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="FILE", help="the page to write; it needs no network"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replays, or reads what a replay wrote, and writes the page."""
+    from gpusim.common.progress import named_steps
+    from gpusim.studies.report.content import content_in, content_of
+    from gpusim.studies.report.page import save_page
+
+    with named_steps() as step:
+        if len(args.traces) == 1 and Path(args.traces[0]).is_dir():
+            _require_no_replay(args)
+            content = content_in(args.traces[0])
+        else:
+            content = content_of(compared(args, step, placements=True, residents=True))
+        step(f"writing {args.out}")
+        save_page(content, args.out)
+    return 0
+
+
+def _require_no_replay(args: argparse.Namespace) -> None:
+    """Refuses options that would replay what is in a folder otherwise.
+
+    Raises:
+        InputError: one is given.
+    """
+    given = [f"--{name.replace('_', '-')}" for name in OF_A_REPLAY if getattr(args, name)]
+    if given:
+        raise InputError(
+            args.traces[0], given[0], "says how to replay, which has been done", "a trace, or no such option"
+        )

@@ -1,0 +1,85 @@
+"""`gpusim select`: an algorithm for each convolution, streams, order and partition."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gpusim.commands.arguments import choosing_input, gpu_arguments, json_flag, memory_size
+from gpusim.common.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("trace", metavar="TRACE", help="a trace whose convolutions list their alternatives")
+    gpu_arguments(parser)
+    parser.add_argument(
+        "--memory",
+        type=memory_size,
+        metavar="SIZE",
+        help="what workspaces that may be live at once may take together, such as 512MiB; default: no limit",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=("makespan", "memory"),
+        default="makespan",
+        help="the least makespan, the default, or the least memory within 5 %% of it",
+    )
+    parser.add_argument(
+        "--sharing",
+        choices=("streams", "hardware", "all"),
+        default="all",
+        help="plain streams; or also SM splits in the sizes that the GPU makes; or also mixes on an SM and SMs that "
+        "move, which no hardware can be told, the default",
+    )
+    parser.add_argument(
+        "--streams",
+        choices=("search", "sequential", "branches", "nimble", "opara", "ios"),
+        default="search",
+        help="who shares a stream: searched, the default, or one of all; the trace's own; by Nimble's matching; in "
+        "Opara's order; in IOS's stages",
+    )
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="write the plan as a trace (.json, .json.gz)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw memory against time (.png, .svg, .pdf)")
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Searches, prints and, when asked, writes."""
+    from gpusim.calibrate.cache import user_fits
+    from gpusim.choose.report import as_json, frontier_figure, plan_trace, print_selection
+    from gpusim.choose.search import select
+    from gpusim.common.progress import named_steps
+    from gpusim.common.tables import print_json, print_line
+    from gpusim.results.plots import picture_format, save_figure
+
+    if args.plot is not None:
+        picture_format(args.plot)
+    with named_steps() as step:
+        with choosing_input(args) as (trace, gpu, recorded_on):
+            if args.memory is not None and args.memory > gpu.memory_bytes:
+                problem = f"{args.memory:,} bytes are more than {gpu.name} has"
+                raise InputError(None, "--memory", problem, f"at most {gpu.memory_bytes:,}")
+            selection = select(
+                trace,
+                gpu,
+                memory_bytes=args.memory,
+                objective=args.objective,
+                sharing=args.sharing,
+                streams=args.streams,
+                recorded_on=recorded_on,
+                fits=None if args.no_cache else user_fits(),
+                step=step,
+            )
+        if args.out is not None:
+            plan_trace(selection).save(args.out)
+        if args.plot is not None:
+            save_figure(frontier_figure(selection), args.plot)
+    if args.json:
+        print_json(as_json(selection))
+    else:
+        print_selection(selection)
+        for path in (args.out, args.plot):
+            if path is not None:
+                print_line(f"written: {path}")
+    return 0

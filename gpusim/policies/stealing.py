@@ -1,0 +1,65 @@
+"""TPCs that have an owner and are lent while it does not need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.interface import Partition, Policy, View
+from gpusim.policies.spatial import confined, even_counts, sm_counts, streams_now
+from gpusim.policies.tools.mixes import unshared
+from gpusim.policies.tools.values import wrong
+
+
+@dataclass
+class TpcStealing(Policy):
+    """Every stream owns TPCs; while it has no block waiting, its TPCs are lent to streams that have some.
+
+    A TPC comes back as soon as the blocks that run there end: a kernel can be stopped between any two blocks [D].
+    LithOS and Tally cut it into slices of several blocks, whose end the owner waits for; cutting costs nothing here.
+    """
+
+    name = "tpc-stealing"
+    summary = (
+        "SM split by TPC: a stream's TPCs are lent to others while it has no block waiting and come back when theirs "
+        "end, kernels being cut into slices (LithOS, Coppock et al., SOSP'25; Tally, Zhao et al., ASPLOS'25)"
+    )
+    family = "inter-sm"
+    sms: str | None = field(
+        default=None, metadata={"help": "SMs that each stream owns, in the order of the trace, as 64+68; default even"}
+    )
+    _owned: list[list[int]] = field(default_factory=list, init=False, repr=False)  # TPCs of each stream
+
+    def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
+        """Give each stream its TPCs, the first ones to the first stream."""
+        tpcs = gpu.sm_count // gpu.sms_per_tpc
+        if len(streams) > tpcs:
+            raise wrong(self.name, f"has {tpcs} TPCs for {len(streams)} streams", "no more streams than TPCs")
+        counts = even_counts(tpcs, len(streams))
+        if self.sms is not None:
+            asked = sm_counts(self.name, self.sms, gpu, streams)
+            odd = next((sms for sms in asked if sms % gpu.sms_per_tpc), None)
+            if odd is not None:
+                raise wrong(self.name, f"sms={self.sms} cuts a TPC", f"multiples of {gpu.sms_per_tpc} SMs")
+            counts = [sms // gpu.sms_per_tpc for sms in asked]
+        ends = [sum(counts[: i + 1]) for i in range(len(counts))]
+        self._owned = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+
+    def partition(self, view: View) -> Partition:
+        """Everybody on what it owns, and who has blocks waiting also on what others do not need."""
+        present = streams_now(view)
+        if len(present) < 2:
+            return unshared(view)
+        held = {stream: list(self._owned[stream]) for stream in present}
+        wanting = [stream for stream, kernels in present.items() if any(kernel.waiting for kernel in kernels)]
+        idle = [tpc for stream, tpcs in enumerate(self._owned) if stream not in wanting for tpc in tpcs]
+        wanting.sort(key=lambda stream: (-present[stream][0].priority, stream))
+        for i, tpc in enumerate(idle if wanting else ()):
+            held[wanting[i % len(wanting)]].append(tpc)
+        sms = {stream: frozenset(_sms(tpcs, view.gpu.sms_per_tpc)) for stream, tpcs in held.items()}
+        return confined(view, sms, drain=True)
+
+
+def _sms(tpcs: Iterable[int], sms_per_tpc: int) -> Iterator[int]:
+    return (tpc * sms_per_tpc + i for tpc in tpcs for i in range(sms_per_tpc))

@@ -1,0 +1,315 @@
+"""What a report shows: made of a comparison, kept as a file beside its tables, and read from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from gpusim.common.errors import InputError, from_pydantic, one_line
+from gpusim.common.files import read_bytes
+from gpusim.common.tables import short_name
+from gpusim.hardware.gpu import GPU
+from gpusim.results.gains import PARTS
+from gpusim.results.plots import USE_TITLES, in_words
+from gpusim.results.result import Result
+from gpusim.results.runs import USES
+from gpusim.studies.comparison import Comparison, Entry, band_text, notes_told
+from gpusim.studies.report.reasons import Hold, Mix, hold, why_no_more
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+
+FILE = "report.json"  # in the folder that `gpusim replay --out` writes
+MOST_RUNS = 10_000  # kernels, copies and host work of a replay that a page shows
+MOST_HELD = 1_000  # kernels of a replay up to which what each SM held is shown
+LARGEST_BYTES = 2**28  # of a file of `FILE`'s kind
+
+Text = Annotated[str, AfterValidator(one_line)]  # nothing that hides or turns round what follows
+Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]  # us
+Real = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Strict(BaseModel):
+    """Data that is what it says, and nothing else."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Kernel(NamedTuple):
+    """A kernel of the trace: operation, whole and short name, and whether its demands are estimated."""
+
+    operation: Text
+    name: Text
+    short: Text
+    estimated: bool
+
+
+class Run(NamedTuple):
+    """One launch as replayed, as `gpusim.results.runs.KernelRun`; stream and kernel by their places."""
+
+    stream: Count
+    kernel: Count
+    request: Count
+    blocks: Count
+    ready_us: Time
+    start_us: Time
+    dispatched_us: Time
+    end_us: Time
+    solo_us: Time
+    waited_us: Time
+    sharing_us: Real
+    bound_by: Text
+
+
+class Other(NamedTuple):
+    """A copy or work on the host; the stream by its place."""
+
+    stream: Count
+    operation: Text
+    kind: Text
+    start_us: Time
+    end_us: Time
+
+
+class StreamTimes(NamedTuple):
+    """When a stream's first block started and its last one ended, and its slowdown."""
+
+    start_us: Time
+    end_us: Time
+    slowdown: Time
+
+
+class Resident(NamedTuple):
+    """Blocks of a run (by its place) on an SM, and why it takes no more: a place in `reasons.REASONS`."""
+
+    run: Count
+    blocks: Count
+    why: Annotated[int, Field(ge=0, le=4)]
+
+
+class Residency(Strict):
+    """What each SM held.
+
+    Attributes:
+        mixes: what SMs held at one time or another.
+        sms: of each SM, in turns, the time since its last change in ns and the place of the mix that it then held.
+    """
+
+    mixes: list[list[Resident]]
+    sms: list[list[Count]]
+
+
+class PolicyReport(Strict):
+    """One policy.
+
+    Attributes:
+        policy: its name with parameters, as given.
+        title: the same in words.
+        makespan_us, speedup: as in the comparison.
+        how_wrong: how far off the model is, or why nobody knows; in percent where that is known.
+        sharing: STP, ANTT and fairness, where streams restart.
+        gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial.
+        streams: of each stream.
+        runs, others: in the order of becoming ready.
+        left_out: how many of both are not shown.
+        bin_us: the width of the bins of use.
+        use_percent: of each use that is known, mean over the SMs in each bin, %.
+        residency: None where it was not kept.
+    """
+
+    policy: Text
+    title: Text
+    makespan_us: Time
+    speedup: Time
+    how_wrong: Text
+    error_percent: Time | None
+    sharing: dict[Text, Real]
+    gain_us: dict[Text, Real] | None
+    streams: list[StreamTimes]
+    runs: list[Run]
+    others: list[Other]
+    left_out: Count
+    bin_us: Time
+    use_percent: dict[Text, list[Time]]
+    residency: Residency | None
+
+
+class Content(Strict):
+    """All that a page shows; the policies best first."""
+
+    version: Literal[1]
+    trace: Text
+    gpu: Text
+    sms: Count
+    counts: Text
+    notes: list[Text]
+    streams: list[Text]
+    kernels: list[Kernel]
+    uses: dict[Text, Text]
+    policies: list[PolicyReport]
+
+
+def residents_shown(trace: Trace) -> bool:
+    """Whether a trace is small enough to show what each SM held."""
+    requests = {stream.name: 1 if stream.arrivals is None else stream.arrivals.requests for stream in trace.streams}
+    launches = ((stream, len(op.launches())) for stream in trace.streams for op in stream.operations)
+    return sum(requests[stream.name] * count for stream, count in launches) <= MOST_HELD
+
+
+def content_of(comparison: Comparison) -> Content:
+    """What a page shows of a comparison; what each SM held where its results kept that."""
+    trace, gpu = comparison.trace, comparison.gpu
+    launches = {(op.id, i): launch for op in trace.operations() for i, launch in enumerate(op.launches())}
+    places = {key: place for place, key in enumerate(launches)}
+    known: dict[tuple[str, int], Hold] = {}
+    policies = []
+    for entry in comparison.entries:
+        runs = entry.result.kernel_runs
+        keys = [(run.operation, run.index) for run in runs]
+        holds = []
+        if entry.result.residents is not None:
+            for key in set(keys) - known.keys():
+                known[key] = hold(launches[key], gpu)
+            holds = [known[key] for key in keys]
+        policies.append(_policy(entry, comparison, [places[key] for key in keys], holds))
+    best = comparison.entries[0].result
+    counts = f"{len(trace.streams)} streams, {len(best.operation_runs)} operations, {len(best.kernel_runs)} kernels"
+    return Content(
+        version=1,
+        trace=trace.name,
+        gpu=f"{gpu.title} ({gpu.name})",
+        sms=gpu.sm_count,
+        counts=counts,
+        notes=notes_told(comparison),
+        streams=[stream.name for stream in trace.streams],
+        kernels=[_kernel(operation, launch) for (operation, _), launch in launches.items()],
+        uses={use: USE_TITLES[use] for use in USES},
+        policies=policies,
+    )
+
+
+def _kernel(operation: str, launch: KernelLaunch) -> Kernel:
+    return Kernel(operation, launch.name, short_name(launch.name), launch.estimated)
+
+
+def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds: Sequence[Hold]) -> PolicyReport:
+    result = entry.result
+    streams = {run.stream: place for place, run in enumerate(result.stream_runs)}
+    launched = {(run.stream, run.operation, run.request) for run in result.kernel_runs}
+    others = [op for op in result.operation_runs if (op.stream, op.operation, op.request) not in launched]
+    band = entry.how_wrong.band
+    return PolicyReport(
+        policy=result.policy,
+        title=in_words(result.policy),
+        makespan_us=_short(result.makespan_us),
+        speedup=entry.speedup_vs_serial,
+        how_wrong=band_text(entry.how_wrong, comparison),
+        error_percent=None if band is None else band["mape_percent"],
+        sharing={name: value for name, value in entry.sharing.items() if value is not None},
+        gain_us=None if entry.gain_us is None else {part: entry.gain_us[part] for part in PARTS},
+        streams=[StreamTimes(_short(run.start_us), _short(run.end_us), run.slowdown) for run in result.stream_runs],
+        runs=[
+            Run(
+                streams[run.stream],
+                kernel,
+                run.request,
+                run.blocks,
+                _short(run.ready_us),
+                _short(run.start_us),
+                _short(run.dispatched_us),
+                _short(run.end_us),
+                _short(run.solo_us),
+                _short(run.waited_us),
+                _short(run.sharing_us),
+                run.bound_by,
+            )
+            for run, kernel in zip(result.kernel_runs[:MOST_RUNS], kernels, strict=False)
+        ],
+        others=[
+            Other(streams[op.stream], op.operation, op.kind, _short(op.start_us), _short(op.end_us))
+            for op in others[:MOST_RUNS]
+        ],
+        left_out=max(0, len(result.kernel_runs) - MOST_RUNS) + max(0, len(others) - MOST_RUNS),
+        bin_us=result.usage.bin_us,
+        use_percent={
+            use: [round(100.0 * share, 2) for share in result.usage.of_device(use)]
+            for use in USES
+            if use not in result.usage.unknown
+        },
+        residency=_residency(result, holds, comparison.gpu),
+    )
+
+
+def _residency(result: Result, holds: Sequence[Hold], gpu: GPU) -> Residency | None:
+    if result.residents is None:
+        return None
+    mixes: dict[Mix, int] = {}
+    sms = []
+    for held in result.residents:
+        turns: list[int] = []
+        last = 0
+        for at_us, mix in held:
+            at = round(at_us * 1e3)
+            turns += (at - last, mixes.setdefault(mix, len(mixes)))
+            last = at
+        sms.append(turns)
+    shown = [[Resident(*one, why) for one, why in zip(mix, why_no_more(mix, holds, gpu), strict=True)] for mix in mixes]
+    return Residency(mixes=shown, sms=sms)
+
+
+def _short(us: float) -> float:
+    """To a nanosecond: what a page shows need not be longer."""
+    return round(us, 3)
+
+
+def content_text(content: Content) -> str:
+    """The content as JSON in a line; the same content gives the same text."""
+    return json.dumps(content.model_dump(mode="json"), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+
+
+def content_in(folder: str | Path) -> Content:
+    """What the folder of a replay keeps for a page.
+
+    Raises:
+        InputError: it keeps none, or something else.
+    """
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise InputError(folder, "", f"holds no {FILE}", "a trace, or a folder that `gpusim replay --out` wrote")
+    try:
+        content = Content.model_validate_json(read_bytes(path, LARGEST_BYTES))
+    except ValidationError as error:
+        raise from_pydantic(path, error, Content) from None
+    _require_places(content, path)
+    return content
+
+
+def _require_places(content: Content, path: Path) -> None:
+    """Refuses places of streams, kernels, runs and mixes that are none.
+
+    Raises:
+        InputError: one is not there.
+    """
+    for i, policy in enumerate(content.policies):
+        residency = policy.residency or Residency(mixes=[], sms=[])
+        places: Mapping[str, tuple[Iterable[int], int]] = {
+            "streams": (
+                chain((run.stream for run in policy.runs), (op.stream for op in policy.others)),
+                len(content.streams),
+            ),
+            "kernels": ((run.kernel for run in policy.runs), len(content.kernels)),
+            "runs": ((one.run for mix in residency.mixes for one in mix), len(policy.runs)),
+            "mixes": ((place for turns in residency.sms for place in turns[1::2]), len(residency.mixes)),
+        }
+        for what, (found, there_are) in places.items():
+            if max(found, default=-1) >= there_are:
+                raise InputError(path, f"policies[{i}]", f"names {what} that are not there", "as it was written")
+        if len(policy.streams) != len(content.streams) or any(len(turns) % 2 for turns in residency.sms):
+            raise InputError(path, f"policies[{i}]", "is not whole", "as it was written")
+    if not content.policies:
+        raise InputError(path, "policies", "is empty", "as it was written")

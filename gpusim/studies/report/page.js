@@ -1,0 +1,527 @@
+
+"use strict";
+
+const content = JSON.parse(document.getElementById("content").textContent);
+
+// As in the pictures: colour-blind readers can tell them apart, and the first five differ in grey, too.
+const COLOURS = ["#0072B2", "#E69F00", "#D55E00", "#8CCBEA", "#004D35", "#CC79A7", "#009E73", "#7F3C8D", "#B8A800",
+  "#8C564B"];
+const OTHERS_GREY = "#E2E2E2"; // of what a filter leaves out
+const REASONS = ["its registers are full", "its shared memory is full", "its threads are full",
+  "its block slots are full", "there is room: the policy lets no more in"];
+const LEFT = 132, TOP = 22, STREAM_ROW = 24, GAP = 14, SM_AREA = 420; // of the timeline, pixels
+const MOST_ROWS = 300; // kernels in the table
+const LEAST_VIEW_US = 0.01;
+const longest = Math.max(...content.policies.map((policy) => policy.makespan_us), 1e-3);
+const UNIT = longest >= 10000 ? { name: "ms", us: 1000, digits: 3 } : { name: "us", us: 1, digits: 1 };
+
+// ---- building blocks
+
+const byId = (id) => document.getElementById(id);
+
+/** An element; children that are no elements become text, whatever is in them. */
+function element(name, attributes = {}, ...children) {
+  const made = name === "svg" || element.inSvg.has(name)
+    ? document.createElementNS("http://www.w3.org/2000/svg", name)
+    : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  return made;
+}
+element.inSvg = new Set(["rect", "line", "path", "text"]);
+
+function number(value, digits) {
+  const text = value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return /[1-9]/.test(text) ? text : text.replace("-", "");
+}
+
+const time = (us) => number(us / UNIT.us, UNIT.digits);
+const cell = (value) => element("td", { class: "number" }, value);
+
+function fill(table, titles, rows) {
+  const heads = titles.map(([title, right]) => element("th", right ? { class: "number" } : {}, title));
+  table.replaceChildren(element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
+}
+
+/** Steps of 1, 2 or 5 that cut a length into at most so many. */
+function niceStep(length, most) {
+  const power = 10 ** Math.floor(Math.log10(length / most));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => length / step <= most);
+}
+
+// ---- tables
+
+function showHeader() {
+  byId("title").textContent = `${content.trace} on ${content.gpu}`;
+  byId("subtitle").textContent = content.counts;
+  byId("notes").replaceChildren(...content.notes.map((note) => element("li", {}, note)));
+}
+
+function showPolicies() {
+  const sharing = ["stp", "antt", "fairness"].filter((name) => content.policies.some((one) => name in one.sharing));
+  const whisker = (policy) => policy.makespan_us * (1 + (policy.error_percent ?? 0) / 100);
+  const scale = 240 / Math.max(...content.policies.map(whisker), 1e-3);
+  const rows = content.policies.map((policy) => {
+    const svg = element("svg", { width: 250, height: 16, role: "img", "aria-label": "makespan as a bar" },
+      element("rect", { x: 0, y: 2, width: policy.makespan_us * scale, height: 12, fill: "#0072b2" }));
+    if (policy.error_percent !== null) {
+      const from = (2 * policy.makespan_us - whisker(policy)) * scale, to = whisker(policy) * scale;
+      for (const [x1, y1, x2, y2] of [[from, 8, to, 8], [from, 4, from, 12], [to, 4, to, 12]]) {
+        svg.append(element("line", { x1, y1, x2, y2, stroke: "#1a1a1a", "stroke-width": 1.5 }));
+      }
+    }
+    return element("tr", {}, element("th", { title: policy.policy }, policy.title), cell(time(policy.makespan_us)),
+      element("td", {}, svg), cell(`${number(policy.speedup, 3)}x`),
+      ...sharing.map((name) => cell(name in policy.sharing ? number(policy.sharing[name], 3) : "")),
+      element("td", {}, policy.how_wrong));
+  });
+  fill(byId("policies"), [["policy"], [`makespan, ${UNIT.name}`, true], [""], ["speedup", true],
+    ...sharing.map((name) => [name === "fairness" ? name : name.toUpperCase(), true]), ["how wrong"]], rows);
+}
+
+function showGains() {
+  const explained = content.policies.filter((policy) => policy.gain_us !== null && policy.policy !== "serial");
+  byId("gains").hidden = explained.length === 0;
+  if (explained.length === 0) return;
+  const parts = Object.keys(explained[0].gain_us);
+  const values = (policy) => {
+    const each = parts.map((part) => policy.gain_us[part]);
+    return [each.reduce((sum, value) => sum + value, 0), ...each];
+  };
+  const most = Math.max(...explained.flatMap(values).map(Math.abs), 1e-3);
+  const rows = explained.map((policy) => element("tr", {}, element("th", { title: policy.policy }, policy.title),
+    ...values(policy).map((value) => element("td", { class: "number" }, time(value), gainBar(value / most)))));
+  fill(byId("parts"), [["policy"], ...["saved", ...parts].map((name) => [`${name}, ${UNIT.name}`, true])], rows);
+}
+
+function gainBar(share) {
+  const half = 52, length = Math.abs(share) * (half - 2);
+  return element("svg", { width: 2 * half, height: 11, role: "img", "aria-label": share < 0 ? "lost" : "saved" },
+    element("rect", { x: share < 0 ? half - length : half, y: 1, width: length, height: 9,
+      fill: share < 0 ? "#fff" : "#0072b2", stroke: "#0072b2" }),
+    element("line", { x1: half, y1: 0, x2: half, y2: 11, stroke: "#1a1a1a" }));
+}
+
+function showSpans() {
+  const titles = [["stream"], ...content.policies.map((policy) => [`${policy.title}: from – to, ${UNIT.name}`, true])];
+  fill(byId("spans"), titles, content.streams.map((stream, i) => element("tr", {}, element("th", {}, stream),
+    ...content.policies.map(({ streams }) => {
+      const [start, end, slowdown] = streams[i];
+      return cell(`${time(start)} – ${time(end)}  ${number(slowdown, 2)}x`);
+    }))));
+}
+
+function showUses() {
+  const width = Math.max(130, Math.min(210, Math.floor(860 / content.policies.length) - 10)), height = 54;
+  const rows = Object.entries(content.uses).map(([use, title], row, all) => {
+    const last = row === all.length - 1;
+    return element("tr", {}, element("th", {}, `${title}, %`), ...content.policies.map((policy) =>
+      element("td", {}, useChart(policy, use, title, width, height, last))));
+  });
+  fill(byId("uses"), [[""], ...content.policies.map((policy) => [policy.title])], rows);
+}
+
+function useChart(policy, use, title, width, height, withTimes) {
+  const left = 26, room = width - left, percent = policy.use_percent[use];
+  const svg = element("svg", { width, height: height + (withTimes ? 30 : 6), role: "img" });
+  const x = (us) => left + (us / longest) * room, y = (share) => height - (Math.min(share, 105) / 105) * (height - 6);
+  for (const share of [0, 50, 100]) {
+    svg.append(element("line", { x1: left, x2: width, y1: y(share), y2: y(share), stroke: "#d8d8d8" }),
+      element("text", { x: left - 4, y: y(share) + 3.5, "text-anchor": "end" }, share));
+  }
+  if (percent === undefined) {
+    svg.append(element("text", { x: left + 4, y: height / 2 }, "unknown: not counted"));
+  } else {
+    let path = `M${x(0)} ${y(0)}`, sum = 0;
+    percent.forEach((share, i) => {
+      const from = x(Math.min(i * policy.bin_us, longest)), to = x(Math.min((i + 1) * policy.bin_us, longest));
+      path += `L${from.toFixed(1)} ${y(share).toFixed(1)}L${to.toFixed(1)} ${y(share).toFixed(1)}`;
+      sum += share * policy.bin_us;
+    });
+    path += `L${x(Math.min(percent.length * policy.bin_us, longest)).toFixed(1)} ${y(0)}Z`;
+    const mean = policy.makespan_us > 0 ? sum / policy.makespan_us : 0;
+    svg.append(element("path", { d: path, fill: "#0072b2", "fill-opacity": 0.3, stroke: "#0072b2" }),
+      element("line", { x1: x(policy.makespan_us), x2: x(policy.makespan_us), y1: y(0), y2: y(100), stroke: "#1a1a1a",
+        "stroke-dasharray": "2 2" }),
+      element("text", { x: width, y: 5, "text-anchor": "end" }, `mean ${number(mean, 0)} %`));
+    svg.setAttribute("aria-label", `${title} under ${policy.title}: mean ${number(mean, 0)} %`);
+  }
+  if (withTimes) {
+    const step = niceStep(longest / UNIT.us, 4);
+    for (let at = 0; at <= longest / UNIT.us; at += step) {
+      const text = { x: x(at * UNIT.us), y: height + 13, "text-anchor": "middle" };
+      svg.append(element("text", text, Number(at.toPrecision(6))));
+    }
+    svg.append(element("text", { x: width, y: height + 26, "text-anchor": "end" }, `time, ${UNIT.name}`));
+  }
+  return svg;
+}
+
+// ---- the timeline
+
+const view = { policy: content.policies[0], from: 0, to: longest, hidden: new Set(), filter: "", first: 0,
+  last: content.sms - 1 };
+const canvas = byId("picture"), pen = canvas.getContext("2d"), tip = byId("tip");
+let width = 0, drag = null;
+
+/** For each SM when it changed (us) and which mix it then held. */
+const changes = new Map(content.policies.map((policy) => [policy, (policy.residency?.sms ?? []).map((turns) => {
+  const found = { at: [], mix: [] };
+  let now = 0;
+  for (let i = 0; i < turns.length; i += 2) {
+    now += turns[i];
+    found.at.push(now / 1000);
+    found.mix.push(turns[i + 1]);
+  }
+  return found;
+})]));
+
+const runOf = (row) => {
+  const [stream, kernel, request, blocks, ready, start, dispatched, end, alone, waited, sharing, boundBy] = row;
+  const [operation, name, short, estimated] = content.kernels[kernel];
+  return { stream, operation, name, short, estimated, request, blocks, ready, start, dispatched, end, alone, waited,
+    sharing, boundBy };
+};
+const runs = new Map(content.policies.map((policy) => [policy, policy.runs.map(runOf)]));
+const hatch = makeHatch();
+
+function makeHatch() {
+  const tile = element("canvas", { width: 6, height: 6 }), stroke = tile.getContext("2d");
+  stroke.strokeStyle = "#fffc";
+  stroke.lineWidth = 1.5;
+  for (const shift of [-6, 0, 6]) {
+    stroke.moveTo(shift, 6);
+    stroke.lineTo(shift + 6, 0);
+  }
+  stroke.stroke();
+  return pen.createPattern(tile, "repeat");
+}
+
+const colour = (stream) => COLOURS[stream % COLOURS.length];
+const wanted = (run) => !view.hidden.has(run.stream)
+  && (view.filter === "" || `${run.operation} ${run.name ?? ""}`.toLowerCase().includes(view.filter));
+const xOf = (us) => LEFT + ((us - view.from) / (view.to - view.from)) * (width - LEFT);
+const usOf = (x) => view.from + ((x - LEFT) / (width - LEFT)) * (view.to - view.from);
+const rowHeight = () => (content.streams.length <= 16 ? STREAM_ROW : Math.max(3, (16 * STREAM_ROW) / content.streams.length));
+const smTop = () => TOP + content.streams.length * rowHeight() + GAP;
+const smHeight = () => SM_AREA / (view.last - view.first + 1);
+const height = () => smTop() + (view.policy.residency ? SM_AREA : 0) + 4;
+
+function draw() {
+  const ratio = window.devicePixelRatio || 1;
+  width = canvas.parentElement.clientWidth;
+  canvas.style.height = `${height()}px`;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height() * ratio);
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.fillStyle = "#fff";
+  pen.fillRect(0, 0, width, height());
+  drawAxis();
+  pen.save();
+  pen.beginPath();
+  pen.rect(LEFT, TOP, width - LEFT, height());
+  pen.clip();
+  drawStreams();
+  drawSMs();
+  if (drag !== null && drag.to !== drag.from) {
+    pen.fillStyle = "#0072b233";
+    pen.fillRect(Math.min(drag.from, drag.to), TOP, Math.abs(drag.to - drag.from), height());
+  }
+  pen.restore();
+  const count = runs.get(view.policy).filter(wanted).length;
+  byId("shown").textContent = `${time(view.from)} – ${time(view.to)} ${UNIT.name}, `
+    + `${count} of ${view.policy.runs.length} kernels`;
+}
+
+function drawAxis() {
+  pen.font = "11px system-ui, Arial, sans-serif";
+  pen.textBaseline = "middle";
+  pen.fillStyle = "#555";
+  const step = niceStep((view.to - view.from) / UNIT.us, Math.max(2, Math.floor((width - LEFT) / 110)));
+  const digits = Math.max(0, -Math.floor(Math.log10(step)));
+  for (let n = Math.ceil(view.from / UNIT.us / step); n * step * UNIT.us <= view.to; n += 1) {
+    const x = Math.round(xOf(n * step * UNIT.us)) + 0.5;
+    pen.strokeStyle = "#d8d8d8";
+    pen.beginPath();
+    pen.moveTo(x, TOP - 4);
+    pen.lineTo(x, height());
+    pen.stroke();
+    pen.textAlign = x > width - 40 ? "right" : "center";
+    pen.fillText(`${number(n * step, digits)} ${UNIT.name}`, x, 9);
+  }
+  pen.textAlign = "right";
+  if (rowHeight() >= 10) {
+    content.streams.forEach((stream, i) => {
+      pen.fillText(shortened(stream, 19), LEFT - 8, TOP + (i + 0.5) * rowHeight());
+    });
+  }
+  if (!view.policy.residency) return;
+  const every = Math.max(1, niceStep(view.last - view.first + 1, Math.floor(SM_AREA / 16)));
+  for (let sm = Math.ceil(view.first / every) * every; sm <= view.last; sm += every) {
+    pen.fillText(`SM ${sm}`, LEFT - 8, smTop() + (sm - view.first + 0.5) * smHeight());
+  }
+}
+
+const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+
+function bar(run, from, to, y, tall, shownAt) {
+  const x = xOf(from), length = Math.max(xOf(to) - x, 0.4);
+  if (x > width || x + length < LEFT) return;
+  pen.fillStyle = wanted(run) ? colour(run.stream) : OTHERS_GREY;
+  pen.globalAlpha = shownAt;
+  pen.fillRect(x, y, length, tall);
+  pen.globalAlpha = 1;
+  if (run.estimated && wanted(run)) {
+    pen.fillStyle = hatch;
+    pen.fillRect(x, y, length, tall);
+  }
+}
+
+function drawStreams() {
+  const tall = rowHeight();
+  for (const run of runs.get(view.policy)) {
+    const y = TOP + run.stream * tall;
+    bar(run, run.ready, run.start, y + tall * 0.38, tall * 0.24, 0.4);
+    bar(run, run.start, run.end, y + tall * 0.14, tall * 0.72, 1);
+    pen.fillStyle = "#fff";
+    pen.fillRect(xOf(run.end) - 0.3, y + tall * 0.14, 0.6, tall * 0.72);
+    if (xOf(run.end) - xOf(run.start) > 7 * run.operation.length && tall >= 14 && wanted(run)) {
+      pen.fillStyle = dark(colour(run.stream)) ? "#fff" : "#000";
+      pen.textAlign = "center";
+      const middle = (Math.max(LEFT, xOf(run.start)) + Math.min(width, xOf(run.end))) / 2;
+      pen.fillText(run.operation, middle, y + tall / 2);
+    }
+  }
+  for (const [stream, operation, , start, end] of view.policy.others) {
+    const x = xOf(start), y = TOP + stream * tall + tall * 0.22;
+    pen.strokeStyle = wanted({ stream, operation }) ? colour(stream) : OTHERS_GREY;
+    pen.fillStyle = "#fff";
+    pen.fillRect(x, y, xOf(end) - x, tall * 0.56);
+    pen.strokeRect(x, y, xOf(end) - x, tall * 0.56);
+  }
+}
+
+function dark(hex) {
+  const [red, green, blue] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  return 0.299 * red + 0.587 * green + 0.114 * blue < 158;
+}
+
+function drawSMs() {
+  if (!view.policy.residency) return;
+  const { mixes } = view.policy.residency, all = runs.get(view.policy), tall = smHeight();
+  pen.fillStyle = "#f2f2f2";
+  pen.fillRect(LEFT, smTop(), width - LEFT, SM_AREA);
+  for (let sm = view.first; sm <= view.last; sm += 1) {
+    const { at, mix } = changes.get(view.policy)[sm];
+    const y = smTop() + (sm - view.first) * tall, inner = tall > 4 ? tall - 1 : tall;
+    for (let i = Math.max(0, lastBefore(at, view.from)); i + 1 < at.length && at[i] < view.to; i += 1) {
+      const held = mixes[mix[i]];
+      held.forEach(([run], k) => bar(all[run], at[i], at[i + 1], y + (k * inner) / held.length, inner / held.length, 1));
+    }
+  }
+}
+
+/** The last place in ascending times that is not after one; -1 where all are. */
+function lastBefore(at, us) {
+  let low = -1, high = at.length;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (at[middle] <= us) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+// ---- what the pointer is on
+
+function under(x, y) {
+  if (x < LEFT || y < TOP) return null;
+  const us = usOf(x), stream = Math.floor((y - TOP) / rowHeight());
+  if (stream < content.streams.length) {
+    const run = runs.get(view.policy).findLast((one) => one.stream === stream && one.ready <= us && us < one.end);
+    if (run !== undefined) return { run, us };
+    const other = view.policy.others.findLast(([of, , , start, end]) => of === stream && start <= us && us < end);
+    return other === undefined ? null : { other, us };
+  }
+  const sm = view.first + Math.floor((y - smTop()) / smHeight());
+  if (!view.policy.residency || y < smTop() || sm > view.last) return null;
+  const { at, mix } = changes.get(view.policy)[sm], i = lastBefore(at, us);
+  const held = i < 0 || i + 1 >= at.length ? [] : view.policy.residency.mixes[mix[i]];
+  if (held.length === 0) return { sm, us, idle: true };
+  const part = ((y - smTop()) / smHeight()) % 1;
+  const [place, blocks, why] = held[Math.min(held.length - 1, Math.floor(part * held.length))];
+  return { run: runs.get(view.policy)[place], us, sm, blocks, why, others: held.length - 1 };
+}
+
+function describe(found) {
+  if (found.idle) return [`SM ${found.sm} holds nothing`, [["time", `${time(found.us)} ${UNIT.name}`]]];
+  if (found.other) {
+    const [stream, operation, kind, start, end] = found.other;
+    return [operation, [["stream", content.streams[stream]], ["kind", kind],
+      ["from – to", `${time(start)} – ${time(end)} ${UNIT.name}`]]];
+  }
+  const { run } = found;
+  const rows = [["operation", run.operation], ["stream", content.streams[run.stream]]];
+  if (run.request > 0) rows.push(["request", run.request + 1]);
+  if (found.sm !== undefined) {
+    const all = found.us >= run.dispatched;
+    rows.push(["SM", found.sm], ["blocks", `${found.blocks} resident here now, of ${number(run.blocks, 0)} in all`],
+      ["no more here", all ? "all its blocks are placed" : `on this SM ${REASONS[found.why]}`]);
+    if (found.others > 0) rows.push(["shares the SM", `with ${found.others} other${found.others > 1 ? "s" : ""}`]);
+  } else {
+    rows.push(["blocks", number(run.blocks, 0)]);
+  }
+  rows.push(["bound by", run.boundBy], ["from – to", `${time(run.start)} – ${time(run.end)} ${UNIT.name}`],
+    ["alone", `${time(run.alone)} ${UNIT.name}`], ["waited", `${time(run.waited)} ${UNIT.name}`],
+    ["sharing cost", `${time(run.sharing)} ${UNIT.name}`]);
+  if (run.estimated) rows.push(["estimated", "the recording has no counters of it"]);
+  return [run.short, rows];
+}
+
+function showTip(event) {
+  const box = canvas.getBoundingClientRect();
+  const x = event.clientX - box.left, y = event.clientY - box.top, found = under(x, y);
+  tip.hidden = found === null || drag !== null;
+  if (tip.hidden) return;
+  const [title, rows] = describe(found);
+  tip.replaceChildren(element("strong", {}, title),
+    element("dl", {}, ...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])));
+  tip.style.left = `${Math.max(0, x + 16 + tip.offsetWidth > width ? x - tip.offsetWidth - 12 : x + 16)}px`;
+  tip.style.top = `${Math.min(y + 14, Math.max(0, height() - tip.offsetHeight))}px`;
+}
+
+// ---- moving about
+
+function look(from, to) {
+  const length = Math.min(longest, Math.max(LEAST_VIEW_US, to - from));
+  view.from = Math.min(Math.max(0, (from + to - length) / 2), longest - length);
+  view.to = view.from + length;
+  draw();
+}
+
+function zoom(factor, about = (view.from + view.to) / 2) {
+  look(about - (about - view.from) * factor, about + (view.to - about) * factor);
+}
+
+const pan = (share) => look(...[view.from, view.to].map((at) => at + share * (view.to - view.from)));
+
+function choose(policy) {
+  view.policy = policy;
+  for (const button of byId("choices").children) {
+    button.setAttribute("aria-pressed", String(content.policies[Number(button.value)] === policy));
+  }
+  byId("unseen").textContent = [
+    policy.residency ? "" : "What each SM held is not shown: the trace has too many kernels for it.",
+    policy.left_out ? `${number(policy.left_out, 0)} later kernels and copies are not shown.` : "",
+  ].join(" ");
+  showKernels();
+  draw();
+}
+
+function showKernels() {
+  byId("kernels-title").textContent = `Kernels under ${view.policy.title}`;
+  const found = runs.get(view.policy).filter(wanted);
+  const rows = found.slice(0, MOST_ROWS).map((run) => {
+    const row = element("tr", { tabindex: 0 }, element("td", {}, run.operation),
+      element("td", { title: run.name }, shortened(run.short, 48)), element("td", {}, content.streams[run.stream]),
+      ...[run.start, run.end, run.alone, run.waited, run.sharing].map((us) => cell(time(us))),
+      element("td", {}, run.boundBy), element("td", {}, run.estimated ? "estimated" : ""));
+    const go = () => look(run.ready - 0.1 * (run.end - run.ready), run.end + 0.1 * (run.end - run.ready));
+    row.addEventListener("click", go);
+    row.addEventListener("keydown", (event) => event.key === "Enter" && go());
+    return row;
+  });
+  const times = ["start", "end", "alone", "waited", "sharing"].map((name) => [`${name}, ${UNIT.name}`, true]);
+  const marked = found.some((run) => run.estimated) ? "demands" : "";
+  fill(byId("kernels"), [["operation"], ["kernel"], ["stream"], ...times, ["bound by"], [marked]], rows);
+  byId("more").textContent = found.length > MOST_ROWS ? `and ${number(found.length - MOST_ROWS, 0)} more` : "";
+}
+
+function refilter() {
+  showKernels();
+  draw();
+}
+
+function makeControls() {
+  byId("choices").replaceChildren(...content.policies.map((policy, i) => {
+    const button = element("button", { value: i, title: policy.policy }, policy.title);
+    button.addEventListener("click", () => choose(policy));
+    return button;
+  }));
+  byId("streams").replaceChildren(...content.streams.slice(0, 40).map((stream, i) => {
+    const swatch = element("span", { class: "swatch" }), box = element("input", { type: "checkbox" });
+    swatch.style.background = colour(i);
+    box.checked = true;
+    box.addEventListener("change", () => {
+      view.hidden[box.checked ? "delete" : "add"](i);
+      refilter();
+    });
+    return element("label", {}, box, swatch, stream);
+  }));
+  byId("filter").addEventListener("input", (event) => {
+    view.filter = event.target.value.toLowerCase();
+    refilter();
+  });
+  const bounds = [byId("first"), byId("last")];
+  for (const box of bounds) {
+    box.max = content.sms - 1;
+    box.addEventListener("input", () => {
+      const [first, last] = bounds.map((one) => Math.min(content.sms - 1, Math.max(0, Math.round(Number(one.value)))));
+      if (first > last) return;
+      [view.first, view.last] = [first, last];
+      draw();
+    });
+  }
+  byId("last").value = content.sms - 1;
+  byId("in").addEventListener("click", () => zoom(0.5));
+  byId("out").addEventListener("click", () => zoom(2));
+  byId("all").addEventListener("click", () => look(0, longest));
+}
+
+function listen() {
+  canvas.addEventListener("pointermove", (event) => {
+    if (drag !== null) {
+      drag.to = Math.max(LEFT, event.clientX - canvas.getBoundingClientRect().left);
+      draw();
+    }
+    showTip(event);
+  });
+  canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
+  canvas.addEventListener("pointerdown", (event) => {
+    const x = event.clientX - canvas.getBoundingClientRect().left;
+    if (event.button !== 0 || x < LEFT) return;
+    canvas.setPointerCapture(event.pointerId);
+    drag = { from: x, to: x };
+    tip.hidden = true;
+  });
+  canvas.addEventListener("pointerup", () => {
+    const ends = drag;
+    drag = null;
+    if (ends === null) return;
+    if (Math.abs(ends.to - ends.from) > 4) look(...[ends.from, ends.to].map(usOf).sort((a, b) => a - b));
+    else draw();
+  });
+  canvas.addEventListener("dblclick", () => look(0, longest));
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    zoom(event.deltaY > 0 ? 1.25 : 0.8, usOf(event.clientX - canvas.getBoundingClientRect().left));
+  }, { passive: false });
+  canvas.addEventListener("keydown", (event) => {
+    const act = { "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), "0": () => look(0, longest),
+      ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2) }[event.key];
+    if (act === undefined) return;
+    event.preventDefault();
+    act();
+  });
+  window.addEventListener("resize", draw);
+}
+
+showHeader();
+showPolicies();
+showGains();
+showUses();
+showSpans();
+makeControls();
+listen();
+choose(content.policies[0]);

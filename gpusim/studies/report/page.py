@@ -1,0 +1,53 @@
+"""The page: its parts and the content, in one file that asks for no other.
+
+Everything that a trace names reaches the page as text (JSON in a block that no browser runs, then text of an element),
+and the page's own policy lets nothing run but its own script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from importlib.resources import files
+from pathlib import Path
+
+from gpusim.common.files import atomic_write
+from gpusim.studies.report.content import Content, content_text
+
+IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # in JSON only ever inside of texts
+
+
+def save_page(content: Content, path: str | Path) -> None:
+    """Write a page; the same content gives the same bytes.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    with atomic_write(path) as file:
+        file.write(page(content))
+
+
+def page(content: Content) -> str:
+    """The page as HTML."""
+    style, script, frame = (_part(f"page.{ending}") for ending in ("css", "js", "html"))
+    data = content_text(content)
+    for character, escaped in IN_SCRIPT.items():
+        data = data.replace(character, escaped)
+    parts = {
+        "POLICY": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'",
+        "TITLE": html.escape(f"{content.trace} on {content.gpu}"),
+        "STYLE": style,
+        "SCRIPT": script,
+        "CONTENT": data,
+    }
+    pieces = frame.split("%%")  # text and names of parts in turns, so that no part is looked for in another
+    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def _part(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

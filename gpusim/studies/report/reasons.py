@@ -1,0 +1,69 @@
+"""Why an SM takes no more blocks of a kernel that it holds: what is full, or else the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpusim.hardware.gpu import GPU
+from gpusim.model.occupancy import footprint, occupancy
+from gpusim.trace.kernels import KernelLaunch
+
+FULL = ("registers", "shared memory", "threads", "block slots")  # in the order in which the SMs look at them
+POLICY = "the policy"
+REASONS = (*FULL, POLICY)
+LIMITERS = {"registers": 0, "shared_memory": 1, "warps": 2, "blocks": 3}  # as `Occupancy` calls them
+
+Mix = tuple[tuple[int, int], ...]  # row of a kernel and its blocks
+
+
+class Hold(NamedTuple):
+    """What one resident block of a kernel holds, and how many there may be.
+
+    Attributes:
+        need: registers, shared memory bytes, warps and block slots of one block.
+        blocks_per_sm: most resident blocks of this kernel alone.
+        limiter: which of `FULL` that is for.
+    """
+
+    need: tuple[int, int, int, int]
+    blocks_per_sm: int
+    limiter: int
+
+
+def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
+    """What a block of a launch holds on a GPU."""
+    size = {
+        "threads_per_block": launch.threads_per_block,
+        "registers_per_thread": launch.registers_per_thread,
+        "shared_memory_per_block": launch.shared_memory_per_block_bytes,
+    }
+    foot, fit = footprint(gpu, **size), occupancy(gpu, **size)
+    need = (foot.registers, foot.shared_memory_bytes, foot.warps, foot.slots)
+    return Hold(need, fit.blocks_per_sm, LIMITERS[fit.limiter])
+
+
+def why_no_more(mix: Mix, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
+    """For each kernel that an SM holds why it takes no further block of it, if there is one: a place in `REASONS`.
+
+    Args:
+        mix: what the SM holds.
+        holds: of each kernel by its row.
+        gpu: the GPU.
+    """
+    limits = gpu.limits
+    most = (
+        limits.registers_per_sm,
+        limits.shared_memory_per_sm_bytes,  # what an SM is set to, whatever kernel comes first
+        limits.max_warps_per_sm,
+        limits.max_blocks_per_sm,
+    )
+    used = [sum(blocks * holds[run].need[i] for run, blocks in mix) for i in range(len(FULL))]
+    return tuple(_reason(holds[run], blocks, used, most) for run, blocks in mix)
+
+
+def _reason(of: Hold, blocks: int, used: Sequence[int], most: Sequence[int]) -> int:
+    for i in range(len(FULL)):
+        if used[i] + of.need[i] > most[i]:
+            return i
+    return of.limiter if blocks >= of.blocks_per_sm else REASONS.index(POLICY)

@@ -1,0 +1,195 @@
+"""How far off predictions were of what a real GPU did, scored as the README of experiments/h200_validation says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import fsum
+from pathlib import Path
+
+from gpusim.common.files import atomic_write
+from gpusim.common.spreadsheet import csv_text
+
+EXPERIMENTS = (
+    "solo",
+    "sm_curve",
+    "residency_curve",
+    "streams",
+    "streams_b_first",
+    "green",
+    "quota_a",
+    "quota_b",
+    "modules_serial",
+    "modules_streams",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One prediction beside its measurement, and what the do-nothing model says; ms."""
+
+    experiment: str
+    key: str
+    predicted_ms: float
+    measured_ms: float
+    nothing_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How far off the predictions of one experiment were, in percent of the measurement.
+
+    Attributes:
+        experiment: one of `EXPERIMENTS`.
+        points: predictions scored.
+        mape_percent: mean absolute percentage error.
+        median_percent: median of the absolute errors.
+        p95_percent: their 95th percentile.
+        bias_percent: mean error with its sign; positive: predicted too long.
+        nothing_percent: mean absolute percentage error of the do-nothing model.
+        rank_correlation: Spearman's, of predicted and measured speedup over serial; None where there is no serial.
+        regret_percent: measured makespan at the SM split predicted best over the best measured, less 1, mean over
+            the pairs; None but for ``green``.
+    """
+
+    experiment: str
+    points: int
+    mape_percent: float
+    median_percent: float
+    p95_percent: float
+    bias_percent: float
+    nothing_percent: float
+    rank_correlation: float | None
+    regret_percent: float | None
+
+
+def summaries(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> list[Summary]:
+    """One summary an experiment, scored as the dataset's README says.
+
+    Args:
+        rows: all predictions.
+        measured: as `measurements` gives them; the times of pairs alone are the serial of the speedup.
+    """
+    serial = _serial(rows, measured)
+    found = []
+    for experiment in EXPERIMENTS:
+        mine = [row for row in rows if row.experiment == experiment]
+        points = residency_ratios(mine) if experiment == "residency_curve" else mine
+        if points:
+            found.append(_summary(experiment, points, serial))
+    return found
+
+
+def _summary(experiment: str, points: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> Summary:
+    import numpy as np
+
+    errors = np.array([row.predicted_ms / row.measured_ms - 1.0 for row in points])
+    nothing = np.array([row.nothing_ms / row.measured_ms - 1.0 for row in points])
+    return Summary(
+        experiment,
+        len(points),
+        float(np.mean(np.abs(errors)) * 100),
+        float(np.median(np.abs(errors)) * 100),
+        float(np.percentile(np.abs(errors), 95) * 100),
+        float(np.mean(errors) * 100),
+        float(np.mean(np.abs(nothing)) * 100),
+        _rank_correlation(points, serial),
+        _regret(points) * 100 if experiment == "green" else None,
+    )
+
+
+SUMMARY_FIELDS = tuple(field.name for field in fields(Summary))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How good the choices of algorithms and mode are that the predictions make for modules.
+
+    Attributes:
+        points: modules of which several selections of algorithms were measured.
+        regret_percent: measured makespan at the selection and mode (serial or streams) predicted best over the best
+            measured, less 1, mean over the modules.
+    """
+
+    points: int
+    regret_percent: float
+    experiment: str = "choice"
+
+
+def choice(rows: Sequence[Scored]) -> Choice | None:
+    """The choices that all predictions make; None where no module has several selections."""
+    modules: dict[str, list[Scored]] = {}
+    for row in rows:
+        if row.experiment in ("modules_serial", "modules_streams"):
+            modules.setdefault(row.key.split("|")[0], []).append(row)
+    chosen = [found for found in modules.values() if len({row.key for row in found}) > 1]
+    if not chosen:
+        return None
+    return Choice(len(chosen), fsum(map(_regret_of, chosen)) / len(chosen) * 100)
+
+
+def _regret_of(options: Sequence[Scored]) -> float:
+    """What the option predicted best takes measured, over the best measured, less 1."""
+    return min(options, key=lambda row: row.predicted_ms).measured_ms / min(row.measured_ms for row in options) - 1.0
+
+
+def _serial(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Measured serial time of every pair and module run in streams."""
+    found = {}
+    for row in rows:
+        if row.experiment in ("streams", "streams_b_first"):
+            found[row.experiment, row.key] = measured.get(("alone", row.key), 0.0)
+        elif row.experiment == "modules_streams":
+            found[row.experiment, row.key] = measured.get(("modules_serial", row.key), 0.0)
+    return found
+
+
+def residency_ratios(rows: Sequence[Scored]) -> list[Scored]:
+    """Residency rows over the same op's row at its largest limit, which is left out itself."""
+    most: dict[str, tuple[int, Scored]] = {}
+    for row in rows:
+        op, blocks = row.key.rsplit("|", 1)
+        if op not in most or int(blocks) > most[op][0]:
+            most[op] = (int(blocks), row)
+    ratios = []
+    for row in rows:
+        base = most[row.key.rsplit("|", 1)[0]][1]
+        if row is base:
+            continue
+        ratios.append(
+            Scored(
+                row.experiment,
+                row.key,
+                row.predicted_ms / base.predicted_ms,
+                row.measured_ms / base.measured_ms,
+                row.nothing_ms / base.nothing_ms,
+            )
+        )
+    return ratios
+
+
+def _rank_correlation(rows: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> float | None:
+    import pandas as pd
+
+    known = [row for row in rows if serial.get((row.experiment, row.key), 0.0) > 0.0]
+    if len(known) < 3:
+        return None
+    predicted = pd.Series([serial[row.experiment, row.key] / row.predicted_ms for row in known])
+    measured = pd.Series([serial[row.experiment, row.key] / row.measured_ms for row in known])
+    if predicted.nunique() == 1 or measured.nunique() == 1:  # no rank to compare
+        return None
+    return float(predicted.rank().corr(measured.rank()))
+
+
+def _regret(rows: Sequence[Scored]) -> float:
+    pairs: dict[str, list[Scored]] = {}
+    for row in rows:
+        pairs.setdefault(row.key.rsplit("|", 2)[0], []).append(row)
+    return fsum(map(_regret_of, pairs.values())) / len(pairs)
+
+
+def write_rows(rows: Sequence[Scored], path: Path) -> None:
+    """Write ``experiment,key,predicted_ms,measured_ms``, whole or not at all."""
+    with atomic_write(path) as file:
+        cells = ((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}") for row in rows)
+        file.writelines(csv_text(("experiment", "key", "predicted_ms", "measured_ms"), cells))

@@ -1,0 +1,378 @@
+"""Choosing plans: graphs and streams by hand, memory and bounds as properties, the search against brute force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import convolution, kernel, launch, stream, tiny, trace
+
+from gpusim import cli, load_gpu, load_trace, replay
+from gpusim.calibrate.kernels import Kernels
+from gpusim.choose.bound import Bounds
+from gpusim.choose.graph import Graph, graph_of, ordered
+from gpusim.choose.moves import MIXES, all_algorithms, all_lanes, shared, splits
+from gpusim.choose.plan import Plan, Work, memory_bytes, most_live, planned_trace
+from gpusim.choose.report import as_json, plan_trace
+from gpusim.choose.search import Selection, select, work_of
+from gpusim.common.errors import InputError
+from gpusim.policies.registry import policy_from
+from gpusim.studies.rules import makespan_us
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
+
+TRACES = Path(__file__).resolve().parent.parent / "traces"
+GPU = tiny()
+Capture = pytest.CaptureFixture[str]
+Choice = tuple[str, int, float, int]  # algorithm, blocks, duration us, workspace bytes
+
+
+def choosing(id: str, choices: Sequence[Choice], *depends_on: str) -> Convolution:
+    """A convolution with algorithms of one kernel each, the first selected."""
+    first, *others = [
+        ConvolutionAlgorithm(algorithm=name, workspace_bytes=size, kernels=(launch(blocks, us),))
+        for name, blocks, us, size in choices
+    ]
+    made = convolution(id, first.kernels, *depends_on)
+    return made.model_copy(update={"selected": first, "alternatives": tuple(others)})
+
+
+# A has the GPU of 4 SMs to itself and is fast; B takes half of it, for longer.
+A_OR_B: tuple[Choice, ...] = (("A", 4, 10.0, 100), ("B", 2, 12.0, 0))
+
+
+# ---- graphs
+
+
+DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c", "a"), "e": ("d",)}
+
+
+def test_blocks_of_a_diamond() -> None:
+    graph = ordered(DIAMOND)
+    assert graph.blocks() == [("a",), ("b", "c"), ("d",), ("e",)]
+    assert graph.reduced().before["d"] == ("b", "c")
+    assert graph.independent("b", "c") and not graph.independent("a", "e")
+
+
+def test_a_graph_without_a_common_point_is_one_block() -> None:
+    graph = ordered({"a": (), "b": (), "c": ("a",), "d": ("b",)})
+    assert graph.blocks() == [("a", "b", "c", "d")]
+
+
+def test_a_cycle_is_one_clear_line() -> None:
+    with pytest.raises(InputError, match=r"^graph: a cycle: .*a waits for .*; expected operations that can run"):
+        ordered({"a": ("b",), "b": ("a",)})
+    with pytest.raises(InputError, match=r"^a: waits for x; expected an operation of the graph"):
+        ordered({"a": ("x",)})
+
+
+def test_streams_are_waits() -> None:
+    x, y = stream("x", kernel("a", 1, 5.0), kernel("b", 1, 5.0)), stream("y", kernel("c", 1, 5.0, "a"))
+    assert dict(graph_of(trace(x, y)).before) == {"a": (), "b": ("a",), "c": ("a",)}
+
+
+@st.composite
+def graphs(draw: st.DrawFn, most: int = 7) -> Graph:
+    """A graph whose operations wait for some of those before them."""
+    count = draw(st.integers(1, most))
+    waits = [draw(st.sets(st.integers(0, n - 1), max_size=2)) if n else set() for n in range(count)]
+    return ordered({f"o{n}": tuple(f"o{m}" for m in sorted(waits[n])) for n in range(count)})
+
+
+@given(graphs(), st.lists(st.integers(0, 5), min_size=7, max_size=7))
+def test_most_live_is_the_heaviest_set_that_may_run_at_once(graph: Graph, weights: list[int]) -> None:
+    sizes = {id: size for id, size in zip(graph.ids, weights, strict=False) if size}
+    heaviest = max(
+        sum(sizes[id] for id in some)
+        for count in range(len(sizes) + 1)
+        for some in combinations(sizes, count)
+        if all(graph.independent(a, b) for a, b in combinations(some, 2))
+    )
+    found, live = most_live(graph, sizes)
+    assert found == heaviest == sum(sizes[id] for id in live)
+    assert all(graph.independent(a, b) for a, b in combinations(live, 2))
+
+
+@given(graphs())
+def test_blocks_run_one_after_the_other(graph: Graph) -> None:
+    blocks = graph.blocks()
+    assert sorted(id for block in blocks for id in block) == sorted(graph.ids)
+    for earlier, later in combinations(blocks, 2):
+        assert all(graph.waits_for(b, a) for a in earlier for b in later)
+
+
+# ---- choosing by hand
+
+
+def test_two_slower_algorithms_side_by_side_beat_two_faster_ones() -> None:
+    """Alone A is faster, but takes all SMs: two of it take 20 us. Two Bs run beside one another, 12 us."""
+    selection = select(trace(stream("x", choosing("c", A_OR_B)), stream("y", choosing("d", A_OR_B))), GPU)
+    assert selection.complete
+    assert selection.best.makespan_us == pytest.approx(12.0)
+    assert dict(selection.best.plan.algorithms) == {"c": "B", "d": "B"}
+    assert selection.best.memory_bytes == 0
+    assert dict(selection.baselines)["serial, fastest"].makespan_us == pytest.approx(20.0)
+
+
+def test_workspaces_that_live_together_count_together() -> None:
+    """Both by A may run at once in two streams: 200 bytes; in one stream the second takes the memory of the first."""
+    alone = (("A", 2, 10.0, 100),)
+    made = trace(stream("x", choosing("c", alone)), stream("y", choosing("d", alone)))
+    free = select(made, GPU)
+    assert (free.best.makespan_us, free.best.memory_bytes) == (pytest.approx(10.0), 200)
+    tight = select(made, GPU, memory_bytes=199)
+    assert (tight.best.makespan_us, tight.best.memory_bytes) == (pytest.approx(20.0), 100)
+    assert [one.memory_bytes for one in free.frontier] == [100, 200]
+    frugal = select(made, GPU, objective="memory")  # 20 us is no 5 % more than 10
+    assert frugal.best.memory_bytes == 200
+
+
+def test_a_limit_that_no_plan_meets_says_the_least() -> None:
+    made = trace(stream("x", choosing("c", (("A", 2, 10.0, 4096), ("B", 2, 12.0, 1024)))))
+    with pytest.raises(InputError) as caught:
+        select(made, GPU, memory_bytes=1000)
+    assert str(caught.value) == (
+        "--memory: 1,000 bytes of workspace are too few for any plan; expected at least 1,024, for c by B"
+    )
+
+
+def test_an_unknown_workspace_under_a_limit_is_refused() -> None:
+    op = convolution("c", [launch(2, 10.0)])
+    assert select(trace(stream("x", op)), GPU).best.makespan_us == pytest.approx(10.0)
+    with pytest.raises(InputError, match=r"^streams\[0\]\.operations\[0\] \(c\): no workspace is known; expected"):
+        select(trace(stream("x", op)), GPU, memory_bytes=1000)
+
+
+def test_streams_of_requests_are_refused() -> None:
+    arrivals = {"kind": "loop", "count": 2}
+    made = Trace.model_validate(
+        {**trace(stream("x", kernel("k", 1, 5.0))).model_dump(), "streams": [
+            {**stream("x", kernel("k", 1, 5.0)).model_dump(), "arrivals": arrivals}
+        ]},
+        strict=False,
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"^streams\[0\]\.arrivals: is given; expected streams that run once"):
+        select(made, GPU)
+
+
+def test_splits_cover_all_sms_in_steps_of_the_granularity() -> None:
+    assert sorted(splits(GPU, 2)) == []  # 4 SMs make no two green contexts of 8
+    k40c = load_gpu("k40c")  # has no green contexts: SM by SM
+    assert len(list(splits(k40c, 2))) == 14
+    assert len(list(splits(load_gpu("h200"), 2))) == 15  # 16 eights
+
+
+# ---- the search
+
+
+@st.composite
+def problems(draw: st.DrawFn, most: int = 3) -> Trace:
+    """A few convolutions of one or two algorithms, some waiting for others."""
+    count = draw(st.integers(2, most))
+    ops = []
+    for n in range(count):
+        choices = [
+            (name, draw(st.integers(1, 6)), float(draw(st.integers(3, 15))), draw(st.sampled_from([0, 10, 30])))
+            for name in ("A", "B")[: draw(st.integers(1, 2))]
+        ]
+        waits = [f"c{m}" for m in range(n) if draw(st.booleans())]
+        ops.append(choosing(f"c{n}", [(choices[0][0], *choices[0][1:3], 0), *choices[1:]], *waits))
+    return trace(*(stream(f"s{n}", op) for n, op in enumerate(ops)))
+
+
+def every_plan(work: Work, sharing: str) -> list[Plan]:
+    return [
+        plan
+        for lanes in all_lanes(work.graph)
+        for algorithms in all_algorithms(work)
+        for plan in shared(GPU, Plan(lanes, algorithms), sharing)
+    ]
+
+
+def replayed(work: Work, plan: Plan, kernels: Kernels) -> float:
+    return makespan_us(planned_trace(work, plan), GPU, policy_from(plan.policy), kernels)
+
+
+@settings(max_examples=25)
+@given(problems(), st.sampled_from([None, 0, 20, 30]))
+def test_the_search_equals_brute_force(made: Trace, limit: int | None) -> None:
+    kernels = Kernels(GPU, GPU)
+    selection = select(made, GPU, memory_bytes=limit, sharing="streams", kernels=kernels)
+    work = work_of(made, GPU, limit)
+    plans = [plan for plan in every_plan(work, "streams") if limit is None or memory_bytes(work, plan) <= limit]
+    best = min(replayed(work, plan, kernels) for plan in plans)
+    assert selection.complete
+    assert selection.best.makespan_us == pytest.approx(best, rel=1e-8)
+
+
+@settings(max_examples=25)
+@given(problems(most=4), st.data())
+def test_no_replay_beats_the_bound(made: Trace, data: st.DataObject) -> None:
+    kernels = Kernels(GPU, GPU)
+    work = work_of(made, GPU)
+    bounds = Bounds(work, GPU, kernels)
+    plan = data.draw(st.sampled_from(every_plan(work, "all")[:500]))
+    us = replayed(work, plan, kernels)
+    assert bounds.of_any(work).us <= bounds.of_plan(work, plan) + 1e-9
+    assert bounds.of_plan(work, plan) <= us * (1.0 + 1e-9)
+
+
+def live_at_once(selection: Selection) -> int:
+    """The most workspace of operations that ran at once in the replay of a plan."""
+    result = replay(plan_trace(selection), selection.gpu, selection.best.plan.policy, kernels=selection.kernels)
+    sizes = {
+        id: selection.work.algorithms[id][name].workspace_bytes or 0
+        for id, name in selection.best.plan.algorithms.items()
+    }
+    runs = [run for run in result.operation_runs if run.operation in sizes]
+    return max(sum(sizes[run.operation] for run in runs if run.start_us <= one.start_us < run.end_us) for one in runs)
+
+
+@settings(max_examples=20)
+@given(problems(most=5), st.sampled_from([0, 10, 30, 60]))
+def test_memory_holds_at_every_moment_and_no_baseline_is_better(made: Trace, limit: int) -> None:
+    selection = select(made, GPU, memory_bytes=limit, sharing="streams")
+    assert live_at_once(selection) <= selection.best.memory_bytes <= limit
+    assert all(one.memory_bytes <= limit for _, one in selection.baselines)
+    assert selection.best.makespan_us <= min(one.makespan_us for _, one in selection.baselines)
+    assert selection.bound.us <= selection.best.makespan_us * (1.0 + 1e-9)
+    assert selection.gap >= -1e-9
+    memory = [one.memory_bytes for one in selection.frontier]
+    times = [one.makespan_us for one in selection.frontier]
+    assert memory == sorted(memory) and times == sorted(times, reverse=True)
+
+
+def test_the_same_twice() -> None:
+    made = load_trace(TRACES / "spaa20_table1.json")
+    gpu = load_gpu("k40c")
+    assert as_json(select(made, gpu)) == as_json(select(made, gpu))
+
+
+# ---- recorded traces
+
+
+@pytest.fixture(scope="module")
+def module() -> Selection:
+    """Inception 5a, whole: six convolutions with all their algorithms."""
+    return select(load_trace(TRACES / "inception_5a.json.gz"), load_gpu("h200"), memory_bytes=64 * 2**20)
+
+
+def test_a_recorded_module_is_no_worse_than_any_policy(module: Selection) -> None:
+    best = module.best
+    assert live_at_once(module) <= best.memory_bytes <= 64 * 2**20
+    names = [name for name, _ in module.baselines]
+    assert {"serial, fastest", "streams, fastest", "best SM split, fastest"} <= set(names)
+    assert best.makespan_us <= module.baselines[0][1].makespan_us
+    assert module.bound.us <= best.makespan_us
+
+
+def test_the_plan_of_a_module_replays_from_its_file(module: Selection, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json.gz"
+    plan_trace(module).save(path)
+    result = replay(load_trace(path), module.gpu, module.best.plan.policy, kernels=module.kernels)
+    assert result.makespan_us == pytest.approx(module.best.makespan_us, rel=1e-12)
+
+
+def test_the_own_streams_are_the_trace_itself(module: Selection) -> None:
+    """As a plan the streams of a trace take what the trace takes, to the bit."""
+    made = module.work.trace
+    lanes = tuple(tuple(op.id for op in one.operations) for one in made.streams)
+    work = work_of(made, module.gpu)
+    plan = Plan(lanes, {op.id: op.algorithm for op in made.operations() if isinstance(op, Convolution)})
+    for policy in ("leftover", *MIXES):
+        us = makespan_us(made, module.gpu, policy_from(policy), module.kernels)
+        planned = planned_trace(work, replace(plan, policy=policy))
+        assert makespan_us(planned, module.gpu, policy_from(policy), module.kernels) == us
+
+
+def test_every_operation_of_a_plan_has_its_place(module: Selection) -> None:
+    plan = as_json(module)["plan"]
+    assert [set(step) for step in plan["operations"]] == [
+        {"operation", "algorithm", "workspace_bytes", "stream", "place", "sms", "waits_for"}
+    ] * 6
+    by_stream = {one["name"]: one["operations"] for one in plan["streams"]}
+    for step in plan["operations"]:
+        assert by_stream[step["stream"]][step["place"]] == step["operation"]
+
+
+# ---- the command
+
+
+def test_json_of_the_command(capsys: Capture, tmp_path: Path) -> None:
+    table_1 = str(TRACES / "spaa20_table1.json")
+    written = ["-o", str(tmp_path / "plan.json"), "--plot", str(tmp_path / "p.svg")]
+    assert cli.main(["select", table_1, "--json", *written]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert {"makespan_us", "memory_bytes", "plan", "bound_us"} <= set(content)
+    assert content["bound_us"] <= content["makespan_us"]
+    assert (tmp_path / "p.svg").read_text().startswith("<?xml")
+    policy = content["plan"]["policy"]
+    assert cli.main(["replay", str(tmp_path / "plan.json"), "--policy", policy, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["makespan_us"] == content["makespan_us"]
+    assert cli.main(["replay", table_1, "--json"]) == 0
+    assert content["makespan_us"] <= min(one["makespan_us"] for one in json.loads(capsys.readouterr().out)["results"])
+
+
+def test_the_table_of_the_command(capsys: Capture) -> None:
+    assert cli.main(["select", str(TRACES / "spaa20_table1.json")]) == 0
+    out = capsys.readouterr().out
+    for title in ("The plan, in the order of launch", "Beside the baselines", "Memory against time", "bound "):
+        assert title in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--memory", "-1MiB"],
+        ["--memory=-1"],
+        ["--memory", "lots"],
+        ["--memory", "1e99"],
+        ["--memory", "nan"],
+        ["--memory", "999999GiB"],
+        ["--plot", "p.txt"],
+        ["--gpu", "nothing"],
+        ["--streams", "nobody's"],
+    ],
+)
+def test_bad_arguments_are_one_line(arguments: list[str], capsys: Capture) -> None:
+    try:
+        status: object = cli.main(["select", str(TRACES / "spaa20_table1.json"), *arguments])
+    except SystemExit as end:
+        status = end.code
+    err = capsys.readouterr().err
+    assert status == 2 and err.count("\n") == 1 and "Traceback" not in err, err
+
+
+def test_a_limit_below_the_least_on_the_command_line(capsys: Capture, tmp_path: Path) -> None:
+    made = trace(stream("x", choosing("c", (("A", 2, 10.0, 4096),))), device="h200")
+    made.save(tmp_path / "t.json")
+    assert cli.main(["select", str(tmp_path / "t.json"), "--memory", "1KiB", "-o", str(tmp_path / "o.json")]) == 2
+    assert capsys.readouterr().err == (
+        "--memory: 1,024 bytes of workspace are too few for any plan; expected at least 4,096, for c by A\n"
+    )
+    assert not (tmp_path / "o.json").exists()
+
+
+def test_a_cycle_in_a_file_is_one_line(capsys: Capture, tmp_path: Path) -> None:
+    made = trace(stream("x", kernel("a", 1, 5.0)), stream("y", kernel("b", 1, 5.0, "a")), device="h200")
+    content = made.model_dump(mode="json", exclude_none=True)
+    content["streams"][0]["operations"][0]["depends_on"] = ["b"]
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    assert cli.main(["select", str(tmp_path / "t.json")]) == 2
+    err = capsys.readouterr().err
+    assert "dependency cycle: " in err and err.count("\n") == 1
+
+
+def test_streams_by_name_are_kept() -> None:
+    made = trace(*(stream(f"s{n}", choosing(f"c{n}", A_OR_B)) for n in range(3)))
+    ways = {"sequential": (1, 30.0), "branches": (3, 21.0), "nimble": (3, 21.0), "opara": (3, 21.0), "ios": (3, 21.0)}
+    for name, (streams, us) in ways.items():  # B and B side by side, then A: its launch latency passes meanwhile
+        selection = select(made, GPU, streams=name, sharing="streams")
+        assert len(selection.best.plan.lanes) == streams, name
+        assert selection.best.makespan_us == pytest.approx(us), name

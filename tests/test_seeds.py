@@ -1,0 +1,127 @@
+"""The studies of Li et al. and of Geisler: their pages are what a run writes, and their figures hold by hand."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
+HOST = EXPERIMENTS / "h200_microbench" / "host.csv"
+
+
+@pytest.fixture(scope="module", params=["geisler", "li2016"])
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A study and the folder that it wrote to."""
+    folder = tmp_path_factory.mktemp(request.param)
+    command = [sys.executable, str(EXPERIMENTS / request.param / "run.py"), "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return request.param, folder
+
+
+def test_the_committed_study_is_what_the_run_writes(written: tuple[str, Path]) -> None:
+    name, folder = written
+    for file in ("README.md", "result.csv"):
+        assert (folder / file).read_text("utf-8") == (EXPERIMENTS / name / file).read_text("utf-8")
+    assert {path.suffix for path in folder.iterdir()} == {".md", ".csv", ".png"}
+
+
+def table(name: str, title: str) -> list[list[str]]:
+    """The rows of the tables under a heading of a study's page, without the first's head."""
+    lines = (EXPERIMENTS / name / "README.md").read_text("utf-8").split(f"## {title}")[1].split("\n## ")[0].splitlines()
+    rows = [line for line in lines if line.startswith("| ")]
+    ends = next(
+        (n for n, line in enumerate(lines) if n > lines.index(rows[0]) and not line.startswith("|")), len(lines)
+    )
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[:ends] if line.startswith("| ")][1:]
+
+
+def test_geisler_by_hand() -> None:
+    """(120.9 + 212.6 + 214.9) / 214.9; his copies' bytes; at most 41.343 of 106.929 s not allocating, 3 % on GPU."""
+    said = {row[0]: row[1] for row in table("geisler", "What he says")}
+    assert said["without allocating and freeing a product is over 2x as fast"] == "2.55x"
+    hidden, images, pixels, digits = 100, 200, 784, 10
+    shapes = [
+        (hidden, images, pixels), (digits, images, hidden), (digits, hidden, images), (hidden, images, digits),
+        (hidden, pixels, images),
+    ]  # fmt: skip
+    there, back = sum(m * k + k * n + m * n for m, n, k in shapes), sum(m * n for m, n, _ in shapes)
+    assert said["copies to the GPU take 4.6 times those back"] == f"{there / back:.1f} times the bytes"
+    share = 100 * (219.85 / 226.735 - 41.343 / 106.929)
+    assert said["allocating and freeing is largely responsible for the CPU's time"] == f"{share:.0f} to 97 % of the run"
+
+
+def test_geislers_what_ifs_are_predicted_as_they_were_measured() -> None:
+    """Where copies are pinned and overlap within 12 %; every variant in the measured order, for one rank."""
+    with open(EXPERIMENTS / "geisler" / "result.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["machine"] == "h200"]
+    assert len(rows) == 30
+    for row in rows:
+        if row["variant"] == "and copies overlap":
+            assert float(row["predicted_us"]) == pytest.approx(float(row["measured_us"]), rel=0.12)
+    for neurons in ("100", "1000"):
+        one = [row for row in rows if (row["neurons"], row["ranks"]) == (neurons, "1")]
+        by = [sorted(one, key=lambda row: -float(row[column])) for column in ("predicted_us", "measured_us")]
+        assert by[0] == by[1]
+
+
+def test_li2016_by_hand() -> None:
+    """cuda-convnet2: 3,712 registers a warp become 3,840, of which 16,384 in each of four parts of an SM hold 4."""
+    said = {row[0]: (row[1], row[2]) for row in table("li2016", "What they say")}
+    assert said["116 registers leave cuda-convnet2 17 warps of 64"] == ("16", "yes")
+    assert said["fig. 3d: below a filter of 7 GEMM is faster, by 1.21 to 2.62x"] == ("1.3 to 2.6x", "yes")
+    assert said["fig. 3d: above 7 FFT is faster, by 1.15 to 19x"] == ("2.1 to 4.3x", "yes")
+    rooms = {row[0]: row[3:8] for row in table("li2016", "Occupancy of a K40c")}
+    assert rooms["cuda-convnet2"] == [
+        "9.4",
+        "18.8",
+        "25.0",
+        "25.0",
+        "0.0",
+    ]  # 3 blocks of 16 KiB; 16 warps; 1,024 threads
+    assert rooms["Theano-fft"] == ["31.2", "62.5", "100.0", "100.0", "100.0"]  # 10 blocks of 4.5 KiB
+
+
+def test_the_h200s_host_costs_are_what_was_recorded() -> None:
+    from gpusim import load_gpu
+    from gpusim.record.host import SERVICES, section, times_of
+
+    tables = times_of(HOST.read_text("utf-8").splitlines())
+    host = load_gpu("h200").host
+    for service in SERVICES:
+        costs = getattr(host, service)
+        assert costs is not None
+        assert list(costs.bytes) == sorted(tables[service])
+        assert costs.us == pytest.approx([tables[service][size] for size in costs.bytes], rel=1e-3)
+    text = (EXPERIMENTS.parent / "gpus" / "h200.toml").read_text("utf-8")
+    assert section(tables, "gpusim record host: experiments/h200_microbench/host.csv").strip() in text
+
+
+def test_copies_take_turns_in_one_direction_and_not_in_two() -> None:
+    """What the copy engines of a replay assume, measured: two copies of 128 MiB, each 2,425 us alone."""
+    from gpusim.record.host import times_of
+
+    tables = times_of(HOST.read_text("utf-8").splitlines())
+    size = 128 * 2**20
+    alone = tables["h2d_pinned"][2 * size] / 2
+    assert tables["h2d_beside_h2d"][size] == pytest.approx(2 * alone, rel=0.02)
+    assert tables["h2d_beside_d2h"][size] < 1.15 * alone
+
+
+def test_record_host_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from gpusim.cli import main
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["record", "host", "--out", str(tmp_path / "out")]) == 2
+
+
+def test_times_of_something_else_are_refused() -> None:
+    from gpusim.common.errors import InputError
+    from gpusim.record.host import times_of
+
+    with pytest.raises(InputError, match="printed something else"):
+        times_of(["call,bytes,us", "free,many,1"])
