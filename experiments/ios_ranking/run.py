@@ -48,7 +48,9 @@ def published(folder: Path) -> None:
     for path in sorted(folder.glob("*.json.gz")):
         schedule = load_schedule(path)
         widest = max(map(len, schedule.stages))
-        print(f"{path.name}: {len(schedule.operators)} operators, {len(schedule.stages)} stages, {widest} groups at most")
+        print(
+            f"{path.name}: {len(schedule.operators)} operators, {len(schedule.stages)} stages, {widest} groups at most"
+        )
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Grant, KernelView, OperationView, Policy, View
-from gpusim.results.runs import Placements, Shares, Spans, Usage
+from gpusim.results.runs import Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
