@@ -16,7 +16,7 @@ import tiny
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
-from gpusim.calibrate.scaling import confined_us, fitted, shared_out
+from gpusim.calibrate.scaling import _changed, confined_us, fitted, shared_out
 from gpusim.calibrate.transfer import transferred
 from gpusim.common.errors import InputError
 from gpusim.engine.sm_array import run_alone
@@ -55,9 +55,8 @@ def test_points_that_say_what_the_model_says_change_nothing() -> None:
 def test_points_find_the_loads_of_a_kernel(factor: float) -> None:
     """Times of the kernel as it would be with other loads: the fit comes near them beside the points, too."""
     model = anchored(launches()[0], H200)
-    other = replace(model, load=MemoryLoad(model.load.dram * factor, model.load.l2 * factor))
-    scale = (model.solo_us - model.latency_us) / run_alone(other, H200)[0]
-    other = replace(other, unit_us=other.unit_us * scale)
+    other = _changed(model, factor, 1.0, H200)
+    assert other.load == MemoryLoad(model.load.dram * factor, model.load.l2 * factor)
     told = {f"on{sms}": confined_us(other, sms, H200) for sms in (32, 72)}
     found = fitted(with_points(launches()[0], **told), H200)
     for sms in (16, 32, 48, 72, 96):
