@@ -15,14 +15,15 @@ import simpy
 from gpusim.common.errors import InputError
 from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
+from gpusim.engine.grants import NO_LIMITS, Limits, caps_of, limits_met, limits_of
 from gpusim.engine.residents import Residents
-from gpusim.engine.sm_array import sm_array, submit
+from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares, binding, capped_time, memory_slowdown
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
-from gpusim.policies.interface import Domains, Grant, KernelView, OperationView, Policy, View
+from gpusim.policies.interface import Grant, KernelView, OperationView, Policy, View
 from gpusim.results.runs import Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
@@ -30,9 +31,6 @@ MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fe
 MOST_MIXES = 50_000  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
-
-_Limits = tuple[float | None, float | None, float | None, float | None]  # shares of issue slots, L1, DRAM; quota
-NO_LIMITS: _Limits = (None, None, None, None)
 
 
 @dataclass(slots=True)
@@ -122,9 +120,7 @@ class Device:
         self._gpus = gpus
         self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
-        self._sms = sm_array(
-            gpu, self._slot_count, self._resolve, None, _domain_of_sm(domains, gpu), self._domain_share
-        )
+        self._sms = sm_array(gpu, self._slot_count, self._resolve, None, domain_of_sm(domains, gpu), self._domain_share)
         self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
@@ -132,7 +128,7 @@ class Device:
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
         self._placing: dict[int, Grant] = {}  # what each kernel's caps were set from
-        self._limits: dict[int, _Limits] = {}  # of launches that have any, by slot
+        self._limits: dict[int, Limits] = {}  # of launches that have any, by slot
         self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
         self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
         self._known_rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
@@ -332,7 +328,7 @@ class Device:
         model, grant = launch.model, self._grants.get(launch.id)
         if not model.persistent or grant is None or not self._shows_sms:
             return model
-        sms = sum(cap > 0 for cap in _caps(grant, model.blocks_per_sm, self._gpu.sm_count))
+        sms = sum(cap > 0 for cap in caps_of(grant, model.blocks_per_sm, self._gpu.sm_count))
         key = (id(model), sms)
         if key not in self._sized_models:
             self._sized_models[key] = (model, model.on(sms))
@@ -360,8 +356,8 @@ class Device:
                 continue
             self._placing[grant.kernel] = grant
             launch = self._launches[grant.kernel]
-            caps = _caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
-            self.limits |= _limits_met(grant, caps, launch.model.blocks_per_sm)
+            caps = caps_of(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
+            self.limits |= limits_met(grant, caps, launch.model.blocks_per_sm)
             self._sms.set_caps(_slot(launch), caps)
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_dispatch_order(
@@ -372,7 +368,9 @@ class Device:
 
     def _limit(self, order: Sequence[Grant]) -> None:
         """Take over the shares and quotas that grants are limited to."""
-        limits = {_slot(self._launches[grant.kernel]): _limits(grant) for grant in order if _limits(grant) != NO_LIMITS}
+        limits = {
+            _slot(self._launches[grant.kernel]): limits_of(grant) for grant in order if limits_of(grant) != NO_LIMITS
+        }
         if limits != self._limits:
             self._limits = limits
             self._sms.set_slowdowns(self._slowdowns if limits else None)
@@ -559,39 +557,3 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
 def _slot(launch: Launch) -> int:
     assert launch.slot is not None
     return launch.slot
-
-
-def _caps(grant: Grant, blocks_per_sm: int, sms: int) -> list[int]:
-    if grant.per_sm is not None:
-        return [min(cap, blocks_per_sm) for cap in grant.per_sm]
-    most = blocks_per_sm if grant.blocks_per_sm is None else min(grant.blocks_per_sm, blocks_per_sm)
-    if grant.sms is None:
-        return [most] * sms
-    return [most if sm in grant.sms else 0 for sm in range(sms)]
-
-
-def _limits(grant: Grant) -> _Limits:
-    return (grant.issue_share, grant.l1_share, grant.dram_share, grant.quota)
-
-
-def _limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
-    """Which of `gpusim.results.runs.LIMITS` a grant holds its kernel to; one that may place nothing only waits."""
-    different = set(caps)
-    if different == {0}:
-        return set()
-    found = {"SMs"} if 0 in different else set()
-    if any(0 < cap < blocks_per_sm for cap in different):
-        found.add("blocks")
-    if _limits(grant) != NO_LIMITS:
-        found.add("shares")
-    return found
-
-
-def _domain_of_sm(domains: Domains, gpu: GPU) -> list[int] | None:
-    if domains is None:
-        return None
-    of_sm = [0] * gpu.sm_count
-    for number, (sms, _) in enumerate(domains):
-        for sm in sms:
-            of_sm[sm] = number
-    return of_sm
