@@ -229,6 +229,8 @@ def test_its_tables_say_what_the_comparison_says(opened: chromium.Browser, compa
 
 def test_it_fits_a_window_of_a_thousand_pixels(opened: chromium.Browser) -> None:
     assert opened.value("document.documentElement.scrollWidth") <= 1000
+    for table in opened.value("[...document.querySelectorAll('table')].map(t => [t.id, t.offsetWidth])"):
+        assert table[1] <= 952, table  # the window less the page's margins
     assert opened.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 

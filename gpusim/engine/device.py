@@ -16,6 +16,7 @@ from gpusim.common.errors import InputError
 from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
 from gpusim.engine.grants import NO_LIMITS, Limits, caps_of, limits_met, limits_of
+from gpusim.engine.residents import Residents
 from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares, binding, capped_time, memory_slowdown
@@ -23,12 +24,11 @@ from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Grant, KernelView, OperationView, Policy, View
-from gpusim.results.runs import Held, Placements, Shares, Spans, Usage
+from gpusim.results.runs import Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 50_000  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
-
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
 
@@ -121,10 +121,7 @@ class Device:
         self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._sms = sm_array(gpu, self._slot_count, self._resolve, None, domain_of_sm(domains, gpu), self._domain_share)
-        self._held: list[list[tuple[float, Mix]]] | None = None  # of each SM, mixes of launch ids
-        if keep_residents:
-            self._held = [[] for _ in range(gpu.sm_count)]
-            self._sms.note_residents()
+        self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
@@ -188,25 +185,6 @@ class Device:
         bins = min(BINS, int(self._sms.now / width) + 1)
         return Usage(width, Shares(self._gpu.sm_count, bins, BINS, flat, tuple(1.0 / (width * most) for most in full)))
 
-    def residents(self, run_of: Mapping[int, int]) -> tuple[Held, ...] | None:
-        """What each SM held so far, of launches that have a row; ``run_of`` maps a launch id to it."""
-        if self._held is None:
-            return None
-        self._take_noted(self._held)
-        return tuple(
-            tuple(
-                (at, tuple((run_of[launch], blocks) for launch, blocks in mix if launch in run_of)) for at, mix in held
-            )
-            for held in self._held
-        )
-
-    def _take_noted(self, held: list[list[tuple[float, Mix]]]) -> None:
-        """Take over what the SMs noted while the slots belonged to those who have them now; of an instant its end."""
-        for at, sm, mix in self._sms.take_noted():
-            if held[sm] and held[sm][-1][0] == at:
-                held[sm].pop()
-            held[sm].append((at, tuple((self._slots[slot].id, blocks) for slot, blocks in mix)))
-
     # ---- time ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> simpy.events.ProcessGenerator:
@@ -237,14 +215,13 @@ class Device:
 
     def _catch_up(self) -> None:
         """Bring the SMs to the present; ends that fall on it are handled by `_run`."""
-        now = self._env.now
         if not self._slots:
-            self._sms.now = max(self._sms.now, now)
+            self._sms.now = max(self._sms.now, self._env.now)
 
     def _end(self, slot: int) -> None:
         self._bottlenecks.book()
-        if self._held is not None:
-            self._take_noted(self._held)
+        if self.residents is not None:
+            self.residents.take({slot: launch.id for slot, launch in self._slots.items()})
         launch = self._slots.pop(slot)
         launch.bound_by = self._bottlenecks.ended(slot)
         launch.start_us = self._sms.started_at(slot)
@@ -359,16 +336,12 @@ class Device:
 
     def _slot_for(self, model: KernelModel) -> int:
         """A free slot, the one that held the same kernel last if there is one: what is known of its mixes stays."""
-        for slot in self._free_slots:
-            if self._last_model[slot] is model:
-                self._free_slots.remove(slot)
-                self._free_slots.sort()
-                return slot
-        for slot in self._free_slots:
-            if self._last_model[slot] is None:
-                self._free_slots.remove(slot)
-                self._free_slots.sort()
-                return slot
+        for last in (model, None):
+            for slot in self._free_slots:
+                if self._last_model[slot] is last:
+                    self._free_slots.remove(slot)
+                    self._free_slots.sort()
+                    return slot
         return heappop(self._free_slots)
 
     def _place(self) -> None:
@@ -579,11 +552,6 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
         "latency_us": model.latency_us,
         "l2_us": model.unit_us * model.load.l2,
     }
-
-
-def placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:
-    """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
-    return Placements((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None)
 
 
 def _slot(launch: Launch) -> int:
