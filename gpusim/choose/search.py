@@ -72,7 +72,8 @@ COMPLETE = 2000  # plans of a block that are all looked at, if so many replays a
 FEW = 5  # operations, above which a block has more
 REPLAYS = 200  # of the search, and half as many for the frontier; of one of several blocks half of both; with
 SMALL = 12  # operations, larger ones get fewer
-FEWEST_REPLAYS = 40
+FEWEST_REPLAYS = 12
+NEIGHBOURS = 400  # of a plan that are looked at, of each kind: a large block has many more
 SPLIT_REPLAYS = 40  # of them for the best SM split, a baseline
 STARTS = 3  # plans from which a descent begins
 LOWER_LIMITS = 12  # of memory, below that of the best plan, for which good plans are sought, for the frontier
@@ -357,7 +358,7 @@ def _to_better(judge: Judge, best: Candidate, moves: Moves, stop: int) -> Candid
     last: Candidate | None = None
     while last is not best:
         last = best
-        for plan in moves(best.plan):
+        for plan in islice(moves(best.plan), NEIGHBOURS):
             if judge.left <= stop:
                 return best
             best = judge.better(plan, best) or best
