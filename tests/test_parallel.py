@@ -257,7 +257,7 @@ def test_a_cluster_file_that_is_wrong(tmp_path, capsys, old, new, said):
         (["googlenet", "--ranks", "2"], "no times of googlenet"),
         (["resnet50", "--ranks", "2", "--cluster", "h201"], "did you mean h200"),
         (
-            ["resnet50", "--ranks", "2", "--layers", "traces/googlenet_b16_forward.json.gz"],
+            ["resnet50", "--ranks", "2", "--layers", "traces/inception_3a.json.gz"],
             "is of no layer of resnet50",
         ),
     ],
