@@ -2,6 +2,9 @@
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -254,7 +257,7 @@ def test_a_cluster_file_that_is_wrong(tmp_path, capsys, old, new, said):
         (["googlenet", "--ranks", "2"], "no times of googlenet"),
         (["resnet50", "--ranks", "2", "--cluster", "h201"], "did you mean h200"),
         (
-            ["resnet50", "--ranks", "2", "--layers", "traces/googlenet_b16_forward.json.gz"],
+            ["resnet50", "--ranks", "2", "--layers", "traces/inception_3a.json.gz"],
             "is of no layer of resnet50",
         ),
     ],
@@ -369,3 +372,16 @@ def test_collectives_of_the_study_carry_all_gradients(monkeypatch):
     sent = sum(op.kernel.mix.dram_read_bytes * op.kernel.blocks for op in collectives.operations)
     assert sent == pytest.approx(4 * network("resnet50").parameters)
     assert all(op.kernel.blocks == 8 for op in collectives.operations)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_divided_training_gives_what_one_rank_gives(ranks):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    command = [sys.executable, str(Path(__file__).with_name("divided_training.py")), str(ranks)]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    found = json.loads(ran.stdout)
+    assert set(found) >= {"data", "spatial", "filter", "channel", "pipeline", "overlapped"}
+    assert set(found) >= {"data+filter", "data+spatial"} or ranks < 4
+    assert max(found.values()) < 1e-5

@@ -163,9 +163,9 @@ class Pipeline:
                 sent.append(self._sent(x.grad, self.rank - 1))
         for call, _ in sent:
             call.wait()
-        leaves = self.leaves()
-        with torch.no_grad():
-            torch._foreach_add_(leaves, [leaf.grad for leaf in leaves], alpha=-RATE)
+        if leaves := self.leaves():  # a segment may have layers without parameters alone
+            with torch.no_grad():
+                torch._foreach_add_(leaves, [leaf.grad for leaf in leaves], alpha=-RATE)
 
     def _received(self, shape: Any, rank: int) -> Any:
         x = torch.empty(tuple(shape), device=self.device)
