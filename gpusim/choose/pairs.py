@@ -162,7 +162,7 @@ def pairs(
     """
     work = work_of(trace, gpu)
     kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
-    bounds = Bounds(work, kernels)
+    bounds = Bounds(work, gpu, kernels)
     step("fitting kernels to their recording")
     bounds.of_any(work)
     independent = [pair for pair in combinations(work.algorithms, 2) if work.graph.independent(*pair)]
