@@ -165,6 +165,15 @@ class KernelLaunch(Recurring):
             pattern=STREAM_PATTERN,
         ),
     ] = "main"
+    load_us: Annotated[
+        float | None,
+        measured(
+            "us",
+            "first part of the duration, in which instructions and constants are loaded and no block runs",
+            ge=0,
+            le=MAX_DURATION_US,
+        ),
+    ] = None
     mix: Annotated[Mix | None, described("what a block asks for; absent if the source cannot know")] = None
     scaling: Annotated[
         tuple[ScalingPoint, ...] | None,
