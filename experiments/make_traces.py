@@ -131,11 +131,16 @@ def read_dataset(folder: Path) -> Recorded:
 
 
 def algorithm_of(recorded: Recorded, call: Row) -> ConvolutionAlgorithm:
-    """One call as an algorithm with its kernels."""
+    """One call as an algorithm with its kernels, and what it takes warm and cold where that was recorded."""
+    op = recorded.dataset.op(call["op"])
+    timed = op.cold_us is not None
     return ConvolutionAlgorithm(
         algorithm=f"{call['algorithm']}/{call['math']}",
         workspace_bytes=int(float(call["workspace_bytes"])),
-        kernels=recorded.kernels(call["op"]),
+        touched_bytes=op.touched_bytes if timed else None,
+        warm_us=trimmed(op.warm_us) if timed else None,
+        cold_us=trimmed(op.cold_us) if op.cold_us is not None else None,
+        kernels=op.kernels,
     )
 
 

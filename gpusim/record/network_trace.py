@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
-from gpusim.io.ncu import launch_from_counters
+from gpusim.io.ncu import launch_from_counters, trimmed
 from gpusim.io.products import recording_gpu
 from gpusim.io.timeline import Product
 from gpusim.networks.steps import CONVOLUTION, Step, Work
@@ -82,9 +82,13 @@ def _gpu(recording: Recording) -> GPU:
 
 def _algorithm(recording: Recording, call: Call, gpu: GPU) -> ConvolutionAlgorithm:
     kernels = tuple(launch_from_counters(row, gpu.sm_count, row["stream"]) for row in recording.kernels(call))
+    timing = recording.timing(call)
     return ConvolutionAlgorithm(
         algorithm=f"{call.algorithm}/{call.math}",
-        workspace_bytes=int(recording.timing(call)["workspace_bytes"]),
+        workspace_bytes=int(timing["workspace_bytes"]),
+        touched_bytes=int(timing["tensor_bytes"]) + int(timing["workspace_bytes"]),
+        warm_us=trimmed(float(timing["ms_warm"]) * 1e3),
+        cold_us=trimmed(float(timing["ms_cold"]) * 1e3),
         kernels=kernels,
     )
 
