@@ -22,6 +22,7 @@ from gpusim.model.occupancy import occupancy
 from gpusim.trace.fields import MAX_DURATION_US, MAX_TRAFFIC_BYTES
 from gpusim.trace.kernels import KernelLaunch
 
+SEQUENCE = 10  # calls back to back behind a ms_stream
 Row = Mapping[str, str]
 
 MAX_TEXT_BYTES = 2**27  # of one CSV file: 100 times the largest of experiments/h200_validation
@@ -71,6 +72,11 @@ class Op:
     warm_us: float
     cold_us: float | None
     scaling_ms: Mapping[int, float] = field(default_factory=dict)
+
+
+def back_to_back_us(ms_stream: float, gpu: GPU) -> float:
+    """What a call takes beside others of its own, us: its part of a timed sequence, the events' share taken off."""
+    return ms_stream * 1e3 - gpu.model.event_overhead_us / SEQUENCE
 
 
 class Recordings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 from typing import Annotated
 
 from pydantic import (
@@ -277,3 +278,9 @@ def launch_waits(kernels: Sequence[KernelLaunch]) -> tuple[tuple[int, ...], ...]
             waits.append(() if previous is None else (previous,))
             open_internal[kernel.stream] = index
     return tuple(waits)
+
+
+def taking(launches: Sequence[KernelLaunch], duration_us: float) -> tuple[KernelLaunch, ...]:
+    """Kernels that run one after the other, their durations scaled to take so long together."""
+    factor = duration_us / fsum(launch.duration_us for launch in launches)
+    return tuple(launch.model_copy(update={"duration_us": launch.duration_us * factor}) for launch in launches)
