@@ -44,6 +44,7 @@ COMMANDS = (
     Command("select", "gpusim.commands.select", "choose algorithms, streams and SMs within a limit of memory"),
     Command("pairs", "gpusim.commands.pairs", "convolutions and algorithms that complement one another"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
+    Command("parallel", "gpusim.commands.parallel", "what training a network on many GPUs costs, by strategy"),
     Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
     Command("plot", "gpusim.commands.plot", "draw a trace, its replays, or measurements beside predictions"),
     Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),

@@ -415,7 +415,8 @@ def test_out_writes_the_same_bytes_again(tmp_path: Path, capsys: Capture) -> Non
         argv = ["replay", TABLE_1, "--policy", "leftover", "--policy", "serial", "--out", str(tmp_path / name)]
         assert cli.main(argv) == 0
     files = ["gantt.png", "kernels.csv", "streams.csv", "usage.csv", "usage.png"]
-    wanted = sorted(["results.json", *(f"{policy}/{file}" for policy in ("leftover", "serial") for file in files)])
+    inside = [f"{policy}/{file}" for policy in ("leftover", "serial") for file in files]
+    wanted = sorted(["report.json", "results.json", *inside])
     for name in ("one", "two"):
         root = tmp_path / name
         assert sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()) == wanted

@@ -45,7 +45,7 @@ def test_bash_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         complete_words() {{
             COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_gpusim; echo "${{COMPREPLY[@]}}"
         }}
-        complete_words gpusim rep
+        complete_words gpusim repl
         complete_words gpusim replay --gpu h100
         complete_words gpusim replay --policy warp
     """

@@ -13,6 +13,7 @@ FOLDERS = (  # each imports only from itself and those after it
     "choose",
     "studies",
     "record",
+    "parallel",
     "io",
     "networks",
     "calibrate",

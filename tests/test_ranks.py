@@ -72,7 +72,7 @@ def test_ranks_that_cannot_all_come_are_refused(streams: Any, said: str) -> None
 
 def test_streams_that_meet_are_no_programs_that_restart() -> None:
     made = trace(stream("a", meet("x", "r", 1.0)), stream("b", meet("y", "r", 1.0)))
-    with pytest.raises(InputError, match="waits for another stream"):
+    with pytest.raises(InputError, match="waits for other ranks"):
         replay(made, tiny(), "leftover", restart=True)
 
 

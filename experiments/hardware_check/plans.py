@@ -64,7 +64,7 @@ def on_gpu(plan: Plan) -> bool:
     return plan.policy == "leftover" or plan.policy.startswith("green-context")
 
 
-# ---- as the program reads them ----------------------------------------------------------------------------------------
+# ---- as the program reads them ---------------------------------------------------------------------------------------
 
 
 def op_of(module: str, operation: str, algorithm: str) -> str:

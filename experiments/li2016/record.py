@@ -11,10 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpusim.networks.steps import CONVOLUTION, Work
+from gpusim.networks.steps import CONVOLUTION, Direction, Work
 from gpusim.record.calls import ALGORITHMS, Call
 from gpusim.record.program import Program
 
+DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
 CHANNELS = 3  # the paper gives none; its first layers see images
 BASIC = {"batch": 64, "size": 128, "filters": 64, "kernel": 11, "stride": 1}
 SWEEPS = {  # the paper's Figures 3 and 5, (d), (e), (b), (c) and (a)
@@ -34,12 +35,12 @@ def name(shape: dict[str, int]) -> str:
 def calls_of(shape: dict[str, int]) -> list[Call]:
     """Every algorithm in every direction."""
     calls = []
-    for direction, algorithms in ALGORITHMS.items():
+    for direction in DIRECTIONS:
         work = Work(
             CONVOLUTION, direction, shape["batch"], CHANNELS, shape["size"], shape["size"], shape["filters"],
             (shape["kernel"], shape["kernel"]), (0, 0), shape["stride"],
         )  # fmt: skip
-        calls += [Call("li2016", name(shape), work, algorithm, "FMA") for algorithm in algorithms]
+        calls += [Call("li2016", name(shape), work, algorithm, "FMA") for algorithm in ALGORITHMS[direction]]
     return calls
 
 

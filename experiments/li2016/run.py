@@ -16,7 +16,7 @@ from functools import cache
 from math import fsum
 from pathlib import Path
 
-from record import BASIC, SWEEPS, name
+from record import BASIC, DIRECTIONS, SWEEPS, name
 
 import gpusim
 from gpusim.common.files import atomic_write
@@ -43,7 +43,6 @@ FAMILIES = {  # of a training iteration: cuDNN names no strategy in its backward
     "FFT": ("FFT", "FFT_TILING"),
     "Winograd": ("WINOGRAD", "WINOGRAD_NONFUSED"),
 }
-DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
 
 # The paper's Table II, and what its Figure 6 shows of achieved occupancy as its text gives it
 TABLE_2 = {  # registers a thread, KB of shared memory a block
@@ -292,8 +291,7 @@ def _fastest(rows: Sequence[Layer], layer: str) -> str:
 def agreement(rows: Sequence[Layer], transfers: Mapping[tuple[str, str], float]) -> list[tuple[str, str, str, str]]:
     """What the paper says, what comes out here, whether they agree, and why."""
     sizes, filters, small, large = gains("size"), gains("filters"), gains("kernel", 3, 6), gains("kernel", 8)
-    family = {name: [one[name].ms for _, one in points("kernel") if one[name].ms is not None] for name in FAMILIES}
-    fft, gemm = (max(family[name]) / min(family[name]) for name in ("FFT", "GEMM"))
+    fft, gemm = (_growth(family) for family in ("FFT", "GEMM"))
     strides = [value for value, one in points("stride") if one["FFT"].ms is not None]
     winners = {layer: _fastest(rows, layer) for layer in LAYERS}
     unrolled = [hotspots(layer, "GEMM")["GEMM"] for layer in LAYERS]
@@ -418,6 +416,12 @@ def agreement(rows: Sequence[Layer], transfers: Mapping[tuple[str, str], float])
             "of the share of a batch's time",
         ),
     ]
+
+
+def _growth(family: str) -> float:
+    """Longest over shortest time of a family in the sweep of filter sizes."""
+    times = [ms for _, families in points("kernel") if (ms := families[family].ms) is not None]
+    return max(times) / min(times)
 
 
 def _yes(agrees: bool) -> str:

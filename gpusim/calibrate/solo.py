@@ -20,6 +20,13 @@ def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]
     return {stream.name: _solo_makespan(trace, stream, gpu, kernels) for stream in trace.streams}
 
 
+def operations_us(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
+    """How long each operation takes alone on the whole GPU, by id."""
+    kernels = kernels.seeded(0)
+    work_out(trace, kernels)
+    return {op.id: _alone_us(trace, stream, op, gpu, kernels) for stream in trace.streams for op in stream.operations}
+
+
 def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
     once = fsum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
     releases, end = release_times(stream), 0.0

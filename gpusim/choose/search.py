@@ -48,6 +48,7 @@ from gpusim.choose.streams import (
     Lanes,
     Stage,
     as_lanes,
+    greedy_stages,
     ios_stages,
     nimble,
     of_units,
@@ -65,13 +66,14 @@ from gpusim.studies.rules import makespan_us
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
 
-WAYS = ("sequential", "branches", "nimble", "opara", "ios")  # to make streams of a graph
+WAYS = ("sequential", "branches", "nimble", "opara", "greedy", "ios")  # to make streams of a graph
 MOST_UNITS = 16  # operations of a block that IOS's dynamic programming is asked for
 COMPLETE = 2000  # plans of a block that are all looked at, if so many replays are not needed
 FEW = 5  # operations, above which a block has more
 REPLAYS = 200  # of the search, and half as many for the frontier; of one of several blocks half of both; with
 SMALL = 12  # operations, larger ones get fewer
-FEWEST_REPLAYS = 40
+FEWEST_REPLAYS = 12
+NEIGHBOURS = 400  # of a plan that are looked at, of each kind: a large block has many more
 SPLIT_REPLAYS = 40  # of them for the best SM split, a baseline
 STARTS = 3  # plans from which a descent begins
 LOWER_LIMITS = 12  # of memory, below that of the best plan, for which good plans are sought, for the frontier
@@ -356,7 +358,7 @@ def _to_better(judge: Judge, best: Candidate, moves: Moves, stop: int) -> Candid
     last: Candidate | None = None
     while last is not best:
         last = best
-        for plan in moves(best.plan):
+        for plan in islice(moves(best.plan), NEIGHBOURS):
             if judge.left <= stop:
                 return best
             best = judge.better(plan, best) or best
@@ -436,9 +438,9 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
         plan = Plan(nimble(work.graph), fast)
     elif streams == "opara":
         plan = Plan(opara_lanes(work, judge.bounds, fast), fast)
-    elif streams == "ios":
-        step("IOS: measuring stages")
-        stages = ios(judge, fast)
+    elif streams in ("greedy", "ios"):
+        step(f"making stages: {streams}")
+        stages = _stages(judge, fast, streams)
         plan = Plan(as_lanes(stages), fast, waits=stage_waits(stages))
     else:
         raise InputError(None, "--streams", f"is {quote(streams)}", f"one of search, {', '.join(WAYS)}")
@@ -458,8 +460,10 @@ def opara_lanes(work: Work, bounds: Bounds, algorithms: Mapping[str, str]) -> La
     )
 
 
-def ios(judge: Judge, algorithms: Mapping[str, str]) -> list[Stage]:
-    """IOS's stages of some work by the replay of each; a bias or activation goes with its operation.
+def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage]:
+    """The stages of IOS, or what it calls greedy, of some work; a stage's latency is its replay.
+
+    A bias, activation or copy is scheduled with the operation before it.
 
     Raises:
         InputError: more operations side by side than the dynamic programming is for.
@@ -468,7 +472,8 @@ def ios(judge: Judge, algorithms: Mapping[str, str]) -> list[Stage]:
     for block in work.graph.blocks():
         part = work.part(block)
         chains = units(part.graph.reduced(), [id for id in block if id not in work.algorithms])
-        if len(chains) > MOST_UNITS:
+        graph = of_units(part.graph, chains)
+        if way == "ios" and len(chains) > MOST_UNITS:
             problem = f"{len(chains)} operations of which none is before or after all others"
             raise InputError(None, "--streams ios", problem, f"blocks of at most {MOST_UNITS}")
 
@@ -482,8 +487,29 @@ def ios(judge: Judge, algorithms: Mapping[str, str]) -> list[Stage]:
             trace = planned_trace(work.part(ids), plan)
             return makespan_us(trace, judge.gpu, policy_from(plan.policy), judge.kernels)
 
-        stages += [whole(stage) for stage in ios_stages(of_units(part.graph, chains), latency_us)]
+        found = greedy_stages(graph) if way == "greedy" else ios_stages(graph, latency_us)
+        stages += [whole(stage) for stage in found]
     return stages
+
+
+def in_streams(
+    trace: Trace,
+    gpu: GPU,
+    streams: str | Lanes,
+    *,
+    recorded_on: GPU | None = None,
+    kernels: Kernels | None = None,
+    fits: Fits | None = None,
+) -> Candidate:
+    """A trace in plain streams that are made in one of `WAYS`, or given, each convolution by its fastest algorithm.
+
+    Raises:
+        InputError: as `select`.
+    """
+    work = work_of(trace, gpu)
+    kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
+    judge = Judge(work, gpu, kernels, Bounds(work, gpu, kernels), None, 1)
+    return judge.replayed(_given(judge, streams, no_step))
 
 
 # ---- the whole

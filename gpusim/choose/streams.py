@@ -138,6 +138,7 @@ def ios_stages(
         The stages, first to last; everything of one ends before the next begins.
     """
     known: dict[frozenset[str], tuple[float, tuple[Stage, ...]]] = {frozenset(): (0.0, ())}
+    latencies_us: dict[frozenset[str], float] = {}
 
     def best(left: frozenset[str]) -> tuple[float, tuple[Stage, ...]]:
         if left not in known:
@@ -146,7 +147,9 @@ def ios_stages(
                 stage = groups(graph, ending)
                 if len(stage) <= most_groups and max(map(len, stage)) <= most_in_group:
                     before_us, before = best(left - ending)
-                    options.append((before_us + latency_us(stage), (*before, stage)))
+                    if ending not in latencies_us:
+                        latencies_us[ending] = latency_us(stage)
+                    options.append((before_us + latencies_us[ending], (*before, stage)))
             known[left] = min(options, key=lambda found: found[0])
         return known[left]
 
@@ -171,6 +174,16 @@ def groups(graph: Graph, ids: frozenset[str]) -> Stage:
                 old, new = group[other], group[id]
                 group = {one: new if its == old else its for one, its in group.items()}
     return tuple(tuple(id for id in group if group[id] == name) for name in dict.fromkeys(group.values()))
+
+
+def greedy_stages(graph: Graph) -> tuple[Stage, ...]:
+    """What IOS calls greedy: a stage is all that is ready, each operation a group of its own."""
+    stages, left = list[Stage](), list(graph.ids)
+    while left:
+        ready = [id for id in left if not any(other in left for other in graph.before[id])]
+        stages.append(tuple((id,) for id in ready))
+        left = [id for id in left if id not in ready]
+    return tuple(stages)
 
 
 def as_lanes(stages: Sequence[Stage]) -> Lanes:

@@ -34,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--streams",
-        choices=("search", "sequential", "branches", "nimble", "opara", "ios"),
+        choices=("search", "sequential", "branches", "nimble", "opara", "greedy", "ios"),
         default="search",
         help="who shares a stream: searched, the default, or one of all; the trace's own; by Nimble's matching; in "
-        "Opara's order; in IOS's stages",
+        "Opara's order; in stages, greedily or as IOS",
     )
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="write the plan as a trace (.json, .json.gz)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw memory against time (.png, .svg, .pdf)")

@@ -15,24 +15,22 @@ import simpy
 from gpusim.common.errors import InputError
 from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
-from gpusim.engine.sm_array import sm_array, submit
+from gpusim.engine.grants import NO_LIMITS, Limits, caps_of, limits_met, limits_of
+from gpusim.engine.residents import Residents
+from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares, binding, capped_time, memory_slowdown
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
-from gpusim.policies.interface import Domains, Grant, KernelView, OperationView, Policy, View
-from gpusim.results.runs import Held, Placements, Shares, Spans, Usage
+from gpusim.policies.interface import Grant, KernelView, OperationView, Policy, View
+from gpusim.results.runs import Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 50_000  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
-
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
-
-_Limits = tuple[float | None, float | None, float | None, float | None]  # shares of issue slots, L1, DRAM; quota
-NO_LIMITS: _Limits = (None, None, None, None)
 
 
 @dataclass(slots=True)
@@ -122,20 +120,15 @@ class Device:
         self._gpus = gpus
         self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
-        self._sms = sm_array(
-            gpu, self._slot_count, self._resolve, None, _domain_of_sm(domains, gpu), self._domain_share
-        )
-        self._held: list[list[tuple[float, Mix]]] | None = None  # of each SM, mixes of launch ids
-        if keep_residents:
-            self._held = [[] for _ in range(gpu.sm_count)]
-            self._sms.note_residents()
+        self._sms = sm_array(gpu, self._slot_count, self._resolve, None, domain_of_sm(domains, gpu), self._domain_share)
+        self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
         self._placing: dict[int, Grant] = {}  # what each kernel's caps were set from
-        self._limits: dict[int, _Limits] = {}  # of launches that have any, by slot
+        self._limits: dict[int, Limits] = {}  # of launches that have any, by slot
         self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
         self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
         self._known_rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
@@ -192,25 +185,6 @@ class Device:
         bins = min(BINS, int(self._sms.now / width) + 1)
         return Usage(width, Shares(self._gpu.sm_count, bins, BINS, flat, tuple(1.0 / (width * most) for most in full)))
 
-    def residents(self, run_of: Mapping[int, int]) -> tuple[Held, ...] | None:
-        """What each SM held so far, of launches that have a row; ``run_of`` maps a launch id to it."""
-        if self._held is None:
-            return None
-        self._take_noted(self._held)
-        return tuple(
-            tuple(
-                (at, tuple((run_of[launch], blocks) for launch, blocks in mix if launch in run_of)) for at, mix in held
-            )
-            for held in self._held
-        )
-
-    def _take_noted(self, held: list[list[tuple[float, Mix]]]) -> None:
-        """Take over what the SMs noted while the slots belonged to those who have them now; of an instant its end."""
-        for at, sm, mix in self._sms.take_noted():
-            if held[sm] and held[sm][-1][0] == at:
-                held[sm].pop()
-            held[sm].append((at, tuple((self._slots[slot].id, blocks) for slot, blocks in mix)))
-
     # ---- time ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> simpy.events.ProcessGenerator:
@@ -241,14 +215,13 @@ class Device:
 
     def _catch_up(self) -> None:
         """Bring the SMs to the present; ends that fall on it are handled by `_run`."""
-        now = self._env.now
         if not self._slots:
-            self._sms.now = max(self._sms.now, now)
+            self._sms.now = max(self._sms.now, self._env.now)
 
     def _end(self, slot: int) -> None:
         self._bottlenecks.book()
-        if self._held is not None:
-            self._take_noted(self._held)
+        if self.residents is not None:
+            self.residents.take({slot: launch.id for slot, launch in self._slots.items()})
         launch = self._slots.pop(slot)
         launch.bound_by = self._bottlenecks.ended(slot)
         launch.start_us = self._sms.started_at(slot)
@@ -355,7 +328,7 @@ class Device:
         model, grant = launch.model, self._grants.get(launch.id)
         if not model.persistent or grant is None or not self._shows_sms:
             return model
-        sms = sum(cap > 0 for cap in _caps(grant, model.blocks_per_sm, self._gpu.sm_count))
+        sms = sum(cap > 0 for cap in caps_of(grant, model.blocks_per_sm, self._gpu.sm_count))
         key = (id(model), sms)
         if key not in self._sized_models:
             self._sized_models[key] = (model, model.on(sms))
@@ -363,16 +336,12 @@ class Device:
 
     def _slot_for(self, model: KernelModel) -> int:
         """A free slot, the one that held the same kernel last if there is one: what is known of its mixes stays."""
-        for slot in self._free_slots:
-            if self._last_model[slot] is model:
-                self._free_slots.remove(slot)
-                self._free_slots.sort()
-                return slot
-        for slot in self._free_slots:
-            if self._last_model[slot] is None:
-                self._free_slots.remove(slot)
-                self._free_slots.sort()
-                return slot
+        for last in (model, None):
+            for slot in self._free_slots:
+                if self._last_model[slot] is last:
+                    self._free_slots.remove(slot)
+                    self._free_slots.sort()
+                    return slot
         return heappop(self._free_slots)
 
     def _place(self) -> None:
@@ -387,8 +356,8 @@ class Device:
                 continue
             self._placing[grant.kernel] = grant
             launch = self._launches[grant.kernel]
-            caps = _caps(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
-            self.limits |= _limits_met(grant, caps, launch.model.blocks_per_sm)
+            caps = caps_of(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
+            self.limits |= limits_met(grant, caps, launch.model.blocks_per_sm)
             self._sms.set_caps(_slot(launch), caps)
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_dispatch_order(
@@ -399,7 +368,9 @@ class Device:
 
     def _limit(self, order: Sequence[Grant]) -> None:
         """Take over the shares and quotas that grants are limited to."""
-        limits = {_slot(self._launches[grant.kernel]): _limits(grant) for grant in order if _limits(grant) != NO_LIMITS}
+        limits = {
+            _slot(self._launches[grant.kernel]): limits_of(grant) for grant in order if limits_of(grant) != NO_LIMITS
+        }
         if limits != self._limits:
             self._limits = limits
             self._sms.set_slowdowns(self._slowdowns if limits else None)
@@ -583,47 +554,6 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
     }
 
 
-def placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:
-    """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
-    return Placements((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None)
-
-
 def _slot(launch: Launch) -> int:
     assert launch.slot is not None
     return launch.slot
-
-
-def _caps(grant: Grant, blocks_per_sm: int, sms: int) -> list[int]:
-    if grant.per_sm is not None:
-        return [min(cap, blocks_per_sm) for cap in grant.per_sm]
-    most = blocks_per_sm if grant.blocks_per_sm is None else min(grant.blocks_per_sm, blocks_per_sm)
-    if grant.sms is None:
-        return [most] * sms
-    return [most if sm in grant.sms else 0 for sm in range(sms)]
-
-
-def _limits(grant: Grant) -> _Limits:
-    return (grant.issue_share, grant.l1_share, grant.dram_share, grant.quota)
-
-
-def _limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
-    """Which of `gpusim.results.runs.LIMITS` a grant holds its kernel to; one that may place nothing only waits."""
-    different = set(caps)
-    if different == {0}:
-        return set()
-    found = {"SMs"} if 0 in different else set()
-    if any(0 < cap < blocks_per_sm for cap in different):
-        found.add("blocks")
-    if _limits(grant) != NO_LIMITS:
-        found.add("shares")
-    return found
-
-
-def _domain_of_sm(domains: Domains, gpu: GPU) -> list[int] | None:
-    if domains is None:
-        return None
-    of_sm = [0] * gpu.sm_count
-    for number, (sms, _) in enumerate(domains):
-        for sm in sms:
-            of_sm[sm] = number
-    return of_sm

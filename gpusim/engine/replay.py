@@ -13,7 +13,7 @@ from typing import Protocol
 import simpy
 
 from gpusim.common.errors import InputError
-from gpusim.engine.device import Device, Launch, placements
+from gpusim.engine.device import Device, Launch
 from gpusim.engine.host import host_queues, release_times, unready
 from gpusim.engine.remaining import Pass, operation_views
 from gpusim.engine.several_gpus import EachGPU, together
@@ -22,7 +22,7 @@ from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import name_of, named
 from gpusim.policies.interface import OperationView, Policy
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun, OperationRun, RequestRun, StreamRun
+from gpusim.results.runs import KernelRun, OperationRun, Placements, RequestRun, StreamRun
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, L2_COUNTERS, KernelLaunch, launch_waits
 from gpusim.trace.operations import Occupied, Operation, Stream
@@ -313,11 +313,11 @@ class _Replay:
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
             stream_runs=self._stream_runs(solo),
-            placements=placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
+            placements=_placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
             usage=replace(self.device.usage(), unknown=self._unknown_uses()),
             notes=notes,
             limits=frozenset(self.device.limits),
-            residents=self.device.residents(run_of),
+            residents=None if self.device.residents is None else self.device.residents.held(run_of),
             passes=passes,
         )
 
@@ -372,6 +372,11 @@ class _Replay:
             )
             for stream in self.trace.streams
         )
+
+
+def _placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:
+    """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
+    return Placements((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None)
 
 
 def _kernel_run(pending: _Pending) -> KernelRun:

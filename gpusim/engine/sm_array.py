@@ -10,6 +10,7 @@ from gpusim.engine.core import NEVER, Mix, MixRates, Resolve, Slowdowns, SMArray
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.policies.interface import Domains
 
 LOAD_STEP = 0.02  # of a memory domain, after which its slowdown is worked out anew
 
@@ -43,6 +44,17 @@ def sm_array(
         slowdowns,
         LOAD_STEP,
     )
+
+
+def domain_of_sm(domains: Domains, gpu: GPU) -> list[int] | None:
+    """For each SM the number of its memory domain; None: all share all."""
+    if domains is None:
+        return None
+    of_sm = [0] * gpu.sm_count
+    for number, (sms, _) in enumerate(domains):
+        for sm in sms:
+            of_sm[sm] = number
+    return of_sm
 
 
 def submit(array: SMArray, slot: int, model: KernelModel) -> None:

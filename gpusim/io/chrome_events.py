@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gpusim.io.viewer import Process, Slice, Track
+from gpusim.io.tracks import Process, Slice, Track
 
 Event = dict[str, Any]
 DEPENDENCY = {"name": "waits for", "cat": "dependency"}

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpusim.common.errors import InputError
-
-if TYPE_CHECKING:
-    from gpusim.io.viewer import Counter, Process, Slice, Track
+from gpusim.io.tracks import Counter, Process, Slice, Track
 
 SEQUENCE = 1  # all packets are of one writer, so that they share the numbers of names
 

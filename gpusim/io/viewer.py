@@ -9,14 +9,14 @@ is a track. `gpusim.io.perfetto` and `gpusim.io.chrome_events` write them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import NamedTuple
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.common.files import atomic_write
 from gpusim.common.tables import short_name
+from gpusim.io import chrome_events, perfetto
+from gpusim.io.tracks import Counter, Details, Process, Slice, Track
 from gpusim.results.plots import in_words
 from gpusim.results.runs import KernelRun, OperationRun, Replayed
 from gpusim.trace.format import Trace
@@ -29,51 +29,6 @@ COUNTERS = {  # of `gpusim.results.runs.USES`, with what a viewer calls them
 }
 FORMATS = (".pftrace", ".json")
 DECIMALS = 3  # of the times and percentages that slices and counters tell
-
-
-Details = dict[str, str | int | float]
-
-
-class Slice(NamedTuple):
-    """Something that took time on a track.
-
-    Attributes:
-        start_ns, end_ns: whole nanoseconds from the start of the replay.
-        name: what a viewer shows in it.
-        details: what it shows beside it.
-        leads_to, follows: numbers of dependencies that it ends or that it had to wait for.
-    """
-
-    start_ns: int
-    end_ns: int
-    name: str
-    details: Details
-    leads_to: tuple[int, ...] = ()
-    follows: tuple[int, ...] = ()
-
-
-class Track(NamedTuple):
-    """Slices in the order of time, none of which begins before the one before it has ended."""
-
-    name: str
-    slices: tuple[Slice, ...]
-
-
-class Counter(NamedTuple):
-    """Mean over the SMs, %, from each of some times (ns) on."""
-
-    name: str
-    values: tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True)
-class Process:
-    """One replay."""
-
-    name: str
-    streams: tuple[Track, ...]
-    sms: tuple[Track, ...]
-    counters: tuple[Counter, ...]
 
 
 def save_timeline(path: str | Path, trace: Trace, *results: Replayed) -> None:
@@ -89,12 +44,9 @@ def save_timeline(path: str | Path, trace: Trace, *results: Replayed) -> None:
     """
     ending = timeline_format(path)
     processes = _processes(trace, results)
-    if ending == ".json":
-        from gpusim.io.chrome_events import encoded
-    else:
-        from gpusim.io.perfetto import encoded
+    writer = perfetto if ending == ".pftrace" else chrome_events
     with atomic_write(path, "wb") as file:
-        file.writelines(encoded(processes))
+        file.writelines(writer.encoded(processes))
 
 
 def timeline_format(path: str | Path) -> str:
@@ -107,9 +59,7 @@ def timeline_format(path: str | Path) -> str:
     if ending not in FORMATS:
         raise InputError(path, "timeline", "cannot be written to", f"a file that ends in {' or '.join(FORMATS)}")
     if ending == ".pftrace":
-        from gpusim.io.perfetto import require_package
-
-        require_package(path)
+        perfetto.require_package(path)
     return ending
 
 

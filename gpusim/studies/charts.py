@@ -43,7 +43,7 @@ def policies(comparison: Comparison) -> Figure:
     with new_figure(12.0, 1.7 + 0.46 * len(comparison.entries)) as figure:
         axes = figure.add_subplot()
         makespans(comparison, axes)
-        axes.set_title(_shown(f"{comparison.trace.name} on {comparison.gpu.name}"), loc="left", fontsize=11,
+        axes.set_title(one_line(f"{comparison.trace.name} on {comparison.gpu.name}"), loc="left", fontsize=11,
                        fontweight="bold", pad=24)  # fmt: skip
         _legend_above(axes)
         figure.tight_layout()
@@ -72,7 +72,7 @@ def makespans(comparison: Comparison, axes: Axes) -> None:
             end += error
         axes.annotate(_verdict(entry, comparison), (end, row), xytext=(6, 0), textcoords="offset points", va="center",
                       fontsize=8.5)  # fmt: skip
-    axes.set_xlim(0.0, 1.9 * max(times))
+    axes.set_xlim(0.0, 1.9 * max(times) or 1.0)
     axes.set_ylim(len(entries) - 0.4, -0.6)
     axes.set_yticks(range(len(entries)))
     axes.set_yticklabels([shortened(in_words(entry.result.policy), POLICY_CHARACTERS) for entry in entries], fontsize=9)
@@ -88,7 +88,7 @@ def _verdict(entry: Entry, comparison: Comparison) -> str:
         if other is not entry and number(other.result.makespan_us, 3) == number(entry.result.makespan_us, 3)
     ]
     text = f"{number(entry.speedup_vs_serial, 3)}x serial, {_wrong_by(entry.how_wrong)}"
-    return _shown(text + (f"; same as {', '.join(same)}" if same else ""))
+    return one_line(text + (f"; same as {', '.join(same)}" if same else ""))
 
 
 def _wrong_by(how_wrong: HowWrong) -> str:
@@ -131,7 +131,7 @@ def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
     axes.yaxis.set_major_formatter(lambda time, _: f"{time:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xlim(0, curve.sm_count)
-    first, second = (_shown(shortened(name, LABEL_CHARACTERS)) for name in curve.streams)
+    first, second = (one_line(shortened(name, LABEL_CHARACTERS)) for name in curve.streams)
     axes.set_xlabel(f"SMs of {first}")
     axes.set_ylabel(f"makespan, {unit}, logarithmic")
 
@@ -190,9 +190,9 @@ def _points(
 
 def _finish(figure: Figure, axes: Axes, curve: Curve) -> None:
     """Title, legend, and where there is neither a measurement nor an error band why not."""
-    axes.set_title(_shown(curve.title), loc="left", fontsize=11, fontweight="bold", pad=8)
+    axes.set_title(one_line(curve.title), loc="left", fontsize=11, fontweight="bold", pad=8)
     why = curve.how_wrong.reason if curve.how_wrong is not None else ""
-    axes.legend(fontsize=8.5, frameon=False, loc="best", title=_shown(f"error: {why}") if why else None,
+    axes.legend(fontsize=8.5, frameon=False, loc="best", title=one_line(f"error: {why}") if why else None,
                 title_fontsize=8.5)  # fmt: skip
     figure.tight_layout()
 
@@ -222,7 +222,7 @@ def stalls(trace: str, mixes: Sequence[KernelMix]) -> Figure:
         pipes_busy(shown, right)
         more = len(mixes) - len(shown)
         title = f"Kernels of {trace} by time" + (f", the first {len(shown)} of {len(mixes)}" if more else "")
-        left.set_title(_shown(title), loc="left", fontsize=11, fontweight="bold", pad=42)
+        left.set_title(one_line(title), loc="left", fontsize=11, fontweight="bold", pad=42)
         handles, labels = left.get_legend_handles_labels()
         legend = left.legend(handles, labels, ncols=4, fontsize=8, frameon=False, loc="lower left",
                              bbox_to_anchor=(0.0, 1.0), title="a warp is or waits for", title_fontsize=8,
@@ -254,7 +254,7 @@ def stall_reasons(mixes: Sequence[KernelMix], axes: Axes) -> None:
 def _kernel_label(mix: KernelMix) -> str:
     divisor, unit = time_unit(mix.time_us)
     launches = f", {mix.launches} launches" if mix.launches > 1 else ""
-    return f"{_shown(shortened(mix.name, NAME_CHARACTERS))}\n{number(mix.time_us / divisor)} {unit}{launches}"
+    return f"{one_line(shortened(mix.name, NAME_CHARACTERS))}\n{number(mix.time_us / divisor)} {unit}{launches}"
 
 
 def pipes_busy(mixes: Sequence[KernelMix], axes: Axes) -> None:
@@ -282,7 +282,3 @@ def _legend_above(axes: Axes) -> None:
     handles = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     axes.legend(handles.values(), handles.keys(), fontsize=8.5, frameon=False, loc="lower left",
                 bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.1)  # fmt: skip
-
-
-def _shown(text: str) -> str:
-    return one_line(text)

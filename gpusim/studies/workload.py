@@ -126,7 +126,9 @@ def require_independent(trace: Trace, solo: Mapping[str, float]) -> None:
         for at, op in enumerate(stream.operations):
             if op.id in waits:
                 expected = "streams that do not wait for one another, as they are to restart"
-                raise InputError(None, f"{place}.operations[{at}]", "waits for another stream", expected)
+                if isinstance(op, Collective):
+                    raise InputError(None, f"{place}.operations[{at}]", "waits for other ranks", expected)
+                raise InputError(None, f"{place}.operations[{at}].depends_on", "is on another stream", expected)
         if sum(solo.values()) >= MAX_REQUESTS * solo[stream.name]:
             problem = f"takes {solo[stream.name]:g} us alone"
             expected = f"over a {MAX_REQUESTS:,}th of all streams together, as it is to restart"

@@ -49,25 +49,30 @@ class Split {
 class Parts {
   public:
     explicit Parts(const std::vector<unsigned>& sizes) {
+        constexpr unsigned unit = 8;  // SMs that a green context is made of, from compute capability 9.0
         CUdevice device;
-        CUdevResource left;
+        CUdevResource all, rest;
         CHECK(cuDeviceGet(&device, 0));
-        CHECK(cuDeviceGetDevResource(device, &left, CU_DEV_RESOURCE_TYPE_SM));
+        CHECK(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+        unsigned groups = all.sm.smCount / unit;
+        std::vector<CUdevResource> units(groups);
+        CHECK(cuDevSmResourceSplitByCount(units.data(), &groups, &all, &rest, 0, unit));
+        units.resize(groups);
+        if (rest.sm.smCount > 0) units.push_back(rest);
+        size_t next = 0;
         for (size_t i = 0; i < sizes.size(); ++i) {
-            CUdevResource part = left, rest;
-            unsigned groups = 1;
-            if (i + 1 < sizes.size()) {
-                CHECK(cuDevSmResourceSplitByCount(&part, &groups, &left, &rest, 0, sizes[i]));
-                left = rest;
-            }
+            const size_t end = i + 1 < sizes.size() ? std::min(units.size(), next + sizes[i] / unit) : units.size();
             CUdevResourceDesc description;
             CUgreenCtx context;
             CUstream stream;
-            CHECK(cuDevResourceGenerateDesc(&description, &part, 1));
+            unsigned sms = 0;
+            for (size_t n = next; n < end; ++n) sms += units[n].sm.smCount;
+            CHECK(cuDevResourceGenerateDesc(&description, units.data() + next, unsigned(end - next)));
             CHECK(cuGreenCtxCreate(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
             CHECK(cuGreenCtxStreamCreate(&stream, context, CU_STREAM_NON_BLOCKING, 0));
-            sms_.push_back(part.sm.smCount);
+            sms_.push_back(sms);
             streams_.push_back(stream);
+            next = end;
         }
     }
     unsigned sms(size_t part) const { return sms_[part]; }

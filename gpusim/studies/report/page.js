@@ -103,7 +103,7 @@ function gainBar(share) {
 }
 
 function showSpans() {
-  const titles = [["stream"], ...content.policies.map((policy) => [`${policy.title}: from – to, ${UNIT.name}`, true])];
+  const titles = [["stream"], ...content.policies.map((policy) => [`${policy.title}, ${UNIT.name}`, true])];
   fill(byId("spans"), titles, content.streams.map((stream, i) => element("tr", {}, element("th", {}, stream),
     ...content.policies.map(({ streams }) => {
       const [start, end, slowdown] = streams[i];
@@ -112,7 +112,7 @@ function showSpans() {
 }
 
 function showUses() {
-  const width = Math.max(130, Math.min(210, Math.floor(860 / content.policies.length) - 10)), height = 54;
+  const width = Math.max(130, Math.min(210, Math.floor(820 / content.policies.length) - 10)), height = 54;
   const rows = Object.entries(content.uses).map(([use, title], row, all) => {
     const last = row === all.length - 1;
     return element("tr", {}, element("th", {}, `${title}, %`), ...content.policies.map((policy) =>
@@ -262,7 +262,11 @@ function drawAxis() {
   }
 }
 
-const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+/** The text, its middle left out where it is longer than so many characters. */
+function shortened(text, most) {
+  const head = Math.floor((most - 1) / 2);
+  return text.length <= most ? text : `${text.slice(0, head)}…${text.slice(text.length - (most - 1 - head))}`;
+}
 
 function bar(run, from, to, y, tall, shownAt) {
   const x = xOf(from), length = Math.max(xOf(to) - x, 0.4);
@@ -423,7 +427,7 @@ function showKernels() {
   const found = runs.get(view.policy).filter(wanted);
   const rows = found.slice(0, MOST_ROWS).map((run) => {
     const row = element("tr", { tabindex: 0 }, element("td", {}, run.operation),
-      element("td", { title: run.name }, shortened(run.short, 48)), element("td", {}, content.streams[run.stream]),
+      element("td", { title: run.name }, shortened(run.short, 30)), element("td", {}, content.streams[run.stream]),
       ...[run.start, run.end, run.alone, run.waited, run.sharing].map((us) => cell(time(us))),
       element("td", {}, run.boundBy), element("td", {}, run.estimated ? "estimated" : ""));
     const go = () => look(run.ready - 0.1 * (run.end - run.ready), run.end + 0.1 * (run.end - run.ready));

@@ -1,0 +1,131 @@
+"""The schedules that IOS published (Ding et al., MLSys'21): read into a graph and its stages.
+
+A file is one network at one batch size, as the authors' optimizer writes it [V]: blocks, each with an enter node (the
+exit node of the block before), inner nodes, an exit node, and `stages`: lists of groups of names that run side by side.
+A schedule may merge convolutions of the same input into one; their names are then in `hint_name`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from math import prod
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gpusim.choose.graph import Graph, ordered
+from gpusim.choose.streams import Lanes, Stage, as_lanes
+from gpusim.common.errors import InputError, from_pydantic
+from gpusim.common.files import read_bytes
+from gpusim.trace.text import text_of
+
+Size = Annotated[int, Field(ge=1, le=10**6)]
+Shape = tuple[Size, Size, Size]  # channels, height, width of one sample
+FLOAT_BYTES = 4
+
+
+class Operator(BaseModel):
+    """One operator of a network, merged convolutions counted once."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    type: Literal["placeholder", "conv", "pool", "identity", "relu", "element", "sequential"]
+    name: str
+    hint_name: str = ""
+    inputs: list[list[tuple[str, int, int]]] = Field(default_factory=list)  # of each term: who, from, to which channel
+    out_channels: Size | None = None
+    kernel: tuple[Size, Size] | None = None
+    stride: tuple[Size, Size] | None = None
+    output_shape: Shape
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The operators whose outputs it reads."""
+        return tuple(dict.fromkeys(name for term in self.inputs for name, _, _ in term))
+
+    @property
+    def in_channels(self) -> int:
+        """Channels that it reads; of summed inputs those of one."""
+        return sum(term[0][2] - term[0][1] for term in self.inputs if term)
+
+    @property
+    def flop(self) -> int:
+        """Operations for one sample, 2 a multiply-add; of what computes nothing, one a number of its output."""
+        taps = prod(self.kernel or (1, 1))
+        return prod(self.output_shape) * (2 * self.in_channels * taps if self.type == "conv" else taps)
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    enter_node: Operator
+    inner_nodes: list[Operator]
+    exit_node: Operator
+    stages: list[list[list[str]]]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    blocks: list[_Block]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A published schedule.
+
+    Attributes:
+        network: its name.
+        operators: by name, merged convolutions as one.
+        graph: what waits for what.
+        stages: first to last; the groups of one run side by side, the operators of a group one after the other.
+    """
+
+    network: str
+    operators: Mapping[str, Operator]
+    graph: Graph
+    stages: tuple[Stage, ...]
+
+    @property
+    def lanes(self) -> Lanes:
+        """As streams: those of the widest stage."""
+        return as_lanes(self.stages)
+
+
+def load_schedule(path: str | os.PathLike[str]) -> Schedule:
+    """Read a schedule of IOS (`.json`, `.json.gz`).
+
+    Raises:
+        InputError: no such file, another format, or stages that do not run every operator once, after what it reads.
+    """
+    source = Path(path)
+    try:
+        read = _File.model_validate_json(text_of(read_bytes(source), source))
+    except ValidationError as error:
+        raise from_pydantic(source, error) from None
+    operators = {op.name: op for block in read.blocks for op in (*block.inner_nodes, block.exit_node)}
+    enters = {block.enter_node.name for block in read.blocks} - operators.keys()  # the network's input
+    stages = tuple(tuple(tuple(group) for group in stage) for block in read.blocks for stage in block.stages)
+    ended: set[str] = set(enters)
+    for n, stage in enumerate(stages):
+        for group in stage:
+            seen = set(ended)
+            for name in group:
+                if name not in operators or name in seen:
+                    problem = f"runs {name}, which " + ("ran before" if name in seen else "is no operator")
+                    raise InputError(source, f"stage {n}", problem, "every operator once")
+                missing = [other for other in operators[name].reads if other not in seen]
+                if missing:
+                    raise InputError(source, f"stage {n}", f"runs {name} before {missing[0]}", "what it reads first")
+                seen.add(name)
+        ended.update(chain.from_iterable(stage))
+    left = operators.keys() - ended
+    if left:
+        raise InputError(source, "stages", f"leave out {min(left)}", "every operator once")
+    waits = {name: tuple(other for other in op.reads if other in operators) for name, op in operators.items()}
+    return Schedule(read.name, operators, ordered(waits), stages)

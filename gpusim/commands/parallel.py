@@ -1,0 +1,181 @@
+"""`gpusim parallel`: what an iteration of training costs on many GPUs, under each way of dividing it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from gpusim.commands.arguments import json_flag, positive, trace_from, whole
+
+if TYPE_CHECKING:
+    from gpusim.networks.network import Network
+    from gpusim.parallel.cluster import Cluster
+    from gpusim.parallel.layers import LayerTimes
+    from gpusim.parallel.oracle import Impossible, Oracle, Projection
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("network", metavar="NETWORK", help="a network by name, such as resnet50")
+    parser.add_argument("--ranks", required=True, type=whole(1, 10**6), metavar="N", help="GPUs")
+    parser.add_argument(
+        "--batch", type=whole(1, 10**9), default=256, metavar="N", help="samples of an iteration (default: 256)"
+    )
+    parser.add_argument("--strategy", default="all", metavar="NAME", help="one of them, or all (default)")
+    parser.add_argument(
+        "--cluster", default="h200", metavar="NAME|FILE", help="h200 (default), h100, abci, or a cluster file"
+    )
+    parser.add_argument(
+        "--layers",
+        metavar="FILE",
+        help="times of layers: a CSV, or a recorded training trace; default: those that ship",
+    )
+    parser.add_argument(
+        "--scaling",
+        choices=("strong", "weak"),
+        help="on 1, 2, 4, … ranks: strong keeps the samples of an iteration, weak those of a rank",
+    )
+    parser.add_argument(
+        "--gamma", type=positive, default=1.0, metavar="SHARE", help="of values and gradients held at once (default: 1)"
+    )
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the projections, and the best that fits the memory of a GPU."""
+    from gpusim.common.tables import print_json
+    from gpusim.networks.zoo import network
+    from gpusim.parallel.cluster import load_cluster
+    from gpusim.parallel.oracle import Oracle
+
+    net, cluster = network(args.network), load_cluster(args.cluster)
+    oracle = Oracle(net, _times(args.layers, net, cluster), cluster, args.gamma)
+    points = [(args.ranks, args.batch)]
+    if args.scaling:
+        counts = [2**n for n in range(args.ranks.bit_length()) if 2**n <= args.ranks]
+        points = [(ranks, args.batch * (ranks if args.scaling == "weak" else 1)) for ranks in counts]
+    found = [
+        (ranks, batch, _projected(oracle, args.strategy, ranks, batch, bool(args.scaling))) for ranks, batch in points
+    ]
+    if args.json:
+        print_json(
+            {
+                "version": 1,
+                "network": net.name,
+                "cluster": cluster.name,
+                "gpu": cluster.gpu.name,
+                "points": [_plain(cluster, *point) for point in found],
+            }
+        )
+    elif args.scaling:
+        _print_scaling(net, cluster, args.scaling, found)
+    else:
+        _print_strategies(net, cluster, *found[0])
+    return 0
+
+
+def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
+    from gpusim.parallel.layers import measured_times, read_times, traced_times
+
+    gpu = cluster.gpu
+    if path is None:
+        return measured_times(net, gpu.name)
+    if path.endswith((".csv", ".csv.gz")):
+        return read_times(path, net, gpu.name)
+    from gpusim.calibrate.kernels import Kernels, recording_gpu
+    from gpusim.calibrate.solo import operations_us
+
+    trace = trace_from([path])
+    return traced_times(net, trace, operations_us(trace, gpu, Kernels(recording_gpu(trace, gpu), gpu)), gpu.name)
+
+
+def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: bool) -> list[Projection | Impossible]:
+    from gpusim.parallel.oracle import Impossible
+
+    if strategy == "all":
+        return oracle.project_all(ranks, batch)
+    try:
+        return [oracle.project(strategy, ranks, batch)]
+    except Impossible as reason:
+        if not several:
+            raise
+        return [reason]
+
+
+def _best(cluster: Cluster, found: list[Projection | Impossible]) -> Projection | None:
+    from gpusim.parallel.oracle import fastest
+
+    return fastest(found, cluster.gpu.memory_bytes)
+
+
+def _plain(cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]) -> dict[str, object]:
+    from dataclasses import asdict
+
+    from gpusim.parallel.oracle import Impossible
+
+    best = _best(cluster, found)
+    return {
+        "ranks": ranks,
+        "batch": batch,
+        "best": None if best is None else best.strategy,
+        "strategies": [
+            {"strategy": each.place, "impossible": f"{each.problem}; expected {each.expected}"}
+            if isinstance(each, Impossible)
+            else asdict(each)
+            | {"iteration_us": each.iteration_us, "fits": each.memory_bytes <= cluster.gpu.memory_bytes}
+            for each in found
+        ],
+    }
+
+
+def _print_strategies(
+    net: Network, cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]
+) -> None:
+    from gpusim.common.tables import Column, number, print_line, print_table
+    from gpusim.parallel.oracle import Impossible, Projection
+
+    columns = [Column("strategy"), *(Column(title, right=True) for title in _TITLES)]
+    possible = sorted((each for each in found if isinstance(each, Projection)), key=lambda each: each.iteration_us)
+    rows = [
+        (
+            each.strategy,
+            f"{each.ranks // each.width}x{each.width}",
+            *(number(us, 0) for us in (each.computation_us, each.communication_us, each.iteration_us)),
+            number(1e6 * batch / each.iteration_us, 0),
+            number(each.memory_bytes / 2**30, 1),
+        )
+        for each in possible
+    ]
+    title = f"{net.name} on {ranks} GPUs of {cluster.name} ({cluster.title}), {batch} samples an iteration"
+    print_table(columns, rows, title)
+    for each in found:
+        if isinstance(each, Impossible):
+            print_line(f"not possible: {each}")
+    best = _best(cluster, found)
+    memory = f"the {number(cluster.gpu.memory_bytes / 2**30, 0)} GiB of a GPU"
+    print_line(f"best: {best.strategy}" if best else f"none is possible within {memory}")
+    if ranks > 2 or cluster.name != "h200":
+        print_line("note: measured were 2 H200s; this is the formulas' word")
+
+
+def _print_scaling(
+    net: Network, cluster: Cluster, scaling: str, found: list[tuple[int, int, list[Projection | Impossible]]]
+) -> None:
+    from gpusim.common.tables import Column, number, print_line, print_table
+    from gpusim.parallel.oracle import Impossible
+
+    def name(each: Projection | Impossible) -> str:
+        return each.place if isinstance(each, Impossible) else each.strategy
+
+    columns = [Column("ranks", right=True), Column("samples", right=True)]
+    columns += [Column(name(each), right=True) for each in found[0][2]] + [Column("best")]
+    rows = []
+    for ranks, batch, each in found:
+        times = ["-" if isinstance(one, Impossible) else number(one.iteration_us / 1e3, 2) for one in each]
+        best = _best(cluster, each)
+        rows.append((str(ranks), str(batch), *times, best.strategy if best else "-"))
+    print_table(columns, rows, f"{net.name} on GPUs of {cluster.name}, {scaling} scaling: ms of an iteration")
+    print_line("note: measured were 2 H200s; more ranks are the formulas' word")
+
+
+_TITLES = ("groups x ranks", "computation us", "communication us", "iteration us", "samples/s", "GiB")

@@ -1,0 +1,140 @@
+"""A cluster: GPUs of a kind, how many a node has, and what a message takes within a node and between nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
+from gpusim.common.files import is_file, read_toml
+from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.parallel.equations import Link, Links
+
+FOLDER = Path(__file__).with_name("clusters")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+Positive = Annotated[float, Field(gt=0, le=1e15)]
+
+
+class Rate(_Strict):
+    """What a message takes: a latency, and a time a byte."""
+
+    alpha_us: Annotated[float, Field(ge=0, le=1e6, description="latency of a message, us")]
+    gb_per_s: Annotated[float, Field(gt=0, le=1e6, description="bandwidth of one direction, 1e9 bytes a second")]
+    source: Annotated[str, Field(min_length=1, description="where they are from")]
+    measured: tuple[Annotated[tuple[Positive, Positive], Field(strict=False)], ...] = Field(
+        default=(),
+        strict=False,
+        description="[bytes, us] of a message, ascending; where given, instead of the two",
+    )
+
+    @property
+    def link(self) -> Link:
+        """As the equations take it."""
+        return Link(self.alpha_us, 1e-3 / self.gb_per_s, self.measured)
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Rate:
+        sizes = [size for size, _ in self.measured]
+        if sorted(set(sizes)) != sizes:
+            raise ValueError("measured: sizes must ascend")
+        return self
+
+
+class Level(_Strict):
+    """The links of a level: one rate for all collectives, or one a collective."""
+
+    any: Rate | None = Field(default=None, description="of collectives that have none of their own")
+    all_reduce: Rate | None = None
+    all_gather: Rate | None = None
+    send_receive: Rate | None = None
+
+    def links(self, place: str) -> Links:
+        """As the equations take them.
+
+        Raises:
+            InputError: a collective has no rate.
+        """
+        found = {}
+        for name in ("all_reduce", "all_gather", "send_receive"):
+            rate = getattr(self, name) or self.any
+            if rate is None:
+                raise InputError(None, f"{place}.{name}", "missing", f"a rate, or {place}.any for all collectives")
+            found[name] = rate.link
+        return Links(**found)
+
+
+class ClusterFile(_Strict):
+    """A cluster file, version 1."""
+
+    version: Literal[1] = Field(description="version of this format")
+    title: Annotated[str, Field(min_length=1, description="what it is")]
+    gpu: Annotated[str, Field(min_length=1, description="a GPU of `gpusim gpus`, or the path of a GPU file")]
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024, description="GPUs that the node's links join")]
+    node: Level = Field(description="links within a node")
+    network: Level = Field(description="links between nodes")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster as the oracle sees it.
+
+    Attributes:
+        name: stem of its file.
+        title: what it is.
+        gpu: each of its GPUs.
+        gpus_per_node: GPUs that the node's links join.
+        node: links within a node.
+        network: links between nodes.
+    """
+
+    name: str
+    title: str
+    gpu: GPU
+    gpus_per_node: int
+    node: Links
+    network: Links
+
+    def links(self, ranks: int) -> Links:
+        """Of a ring of neighbouring ranks: its slowest link."""
+        return self.node if ranks <= self.gpus_per_node else self.network
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Names of the clusters that ship, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def load_cluster(name_or_path: str | Path) -> Cluster:
+    """A cluster that ships, or of a file.
+
+    Raises:
+        InputError: there is none, or its file is wrong.
+    """
+    if isinstance(name_or_path, str) and name_or_path in cluster_names():
+        return _read(FOLDER / f"{name_or_path}.toml")
+    path = Path(name_or_path)
+    if len(path.parts) == 1 and path.suffix != ".toml" and not is_file(path):
+        expected = expected_one_of(cluster_names(), name_or_path, "or the path of a cluster file")
+        raise InputError(None, "", f"unknown cluster {quote(str(name_or_path))}", expected)
+    return _read(path)
+
+
+def _read(path: Path) -> Cluster:
+    content = read_toml(path, "a cluster file")
+    try:
+        file = ClusterFile.model_validate(content)
+        gpu = load_gpu(file.gpu)
+        node, network = file.node.links("node"), file.network.links("network")
+    except ValidationError as error:
+        raise from_pydantic(path, error, ClusterFile) from None
+    except InputError as error:
+        raise InputError(error.path or path, error.place, error.problem, error.expected) from None
+    return Cluster(path.stem, file.title, gpu, file.gpus_per_node, node, network)

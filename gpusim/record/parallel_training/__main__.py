@@ -1,0 +1,6 @@
+"""See `gpusim.record.parallel_training.run`."""
+
+from gpusim.record.parallel_training.run import main
+
+if __name__ == "__main__":
+    main()

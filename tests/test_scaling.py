@@ -1,0 +1,146 @@
+"""Times on a part of the SMs: what they tell of a kernel, and what they leave as it was."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tomllib
+from dataclasses import replace
+from functools import cache
+from math import fsum
+from pathlib import Path
+
+import pytest
+import tiny
+
+from gpusim import load_gpu, load_trace
+from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.scaling import _changed, confined_us, fitted, shared_out
+from gpusim.calibrate.transfer import transferred
+from gpusim.common.errors import InputError
+from gpusim.engine.sm_array import run_alone
+from gpusim.model.contention import MemoryLoad
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch, ScalingPoint
+
+ROOT = Path(__file__).resolve().parents[1]
+H200 = load_gpu("h200")
+
+
+@cache
+def launches() -> tuple[KernelLaunch, ...]:
+    """A change of layout, bound by DRAM, and a GEMM on tensor cores."""
+    trace = load_trace(ROOT / "traces" / "inception_3a.json.gz")
+    op = next(op for op in trace.operations() if op.id == "3a.3x3")
+    return op.launches()
+
+
+def with_points(launch: KernelLaunch, **us: float) -> KernelLaunch:
+    points = tuple(ScalingPoint(sms=int(sms[2:]), duration_us=time) for sms, time in us.items())
+    return launch.model_copy(update={"scaling": points})
+
+
+def test_without_points_the_fit_is_that_of_the_recording() -> None:
+    assert fitted(launches()[0], H200) == anchored(launches()[0], H200)
+
+
+def test_points_that_say_what_the_model_says_change_nothing() -> None:
+    model = anchored(launches()[0], H200)
+    told = with_points(launches()[0], on32=confined_us(model, 32, H200), on72=confined_us(model, 72, H200))
+    assert fitted(told, H200) == model
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.6])
+def test_points_find_the_loads_of_a_kernel(factor: float) -> None:
+    """Times of the kernel as it would be with other loads: the fit comes near them beside the points, too."""
+    model = anchored(launches()[0], H200)
+    other = _changed(model, factor, 1.0, H200)
+    assert other.load == MemoryLoad(model.load.dram * factor, model.load.l2 * factor)
+    told = {f"on{sms}": confined_us(other, sms, H200) for sms in (32, 72)}
+    found = fitted(with_points(launches()[0], **told), H200)
+    for sms in (16, 32, 48, 72, 96):
+        truth = confined_us(other, sms, H200)
+        assert abs(confined_us(found, sms, H200) / truth - 1.0) < 0.03
+    assert abs(confined_us(model, 16, H200) / confined_us(other, 16, H200) - 1.0) > 0.04
+
+
+def test_the_time_on_all_sms_stays() -> None:
+    model = anchored(launches()[0], H200)
+    found = fitted(with_points(launches()[0], on32=0.8 * confined_us(model, 32, H200)), H200)
+    assert found != model
+    assert found.latency_us + run_alone(found, H200)[0] == pytest.approx(found.solo_us, rel=1e-6)
+    assert found.demand.latency >= found.demand.service_demand >= max(found.demand.demands)
+
+
+def test_replays_use_points() -> None:
+    launch = launches()[0]
+    told = with_points(launch, on32=0.8 * confined_us(anchored(launch, H200), 32, H200))
+    kernels = Kernels(H200, H200)
+    assert kernels.model(told, "") == fitted(told, H200) != kernels.model(launch, "")
+
+
+def test_a_call_is_shared_out_among_its_kernels() -> None:
+    """In proportion to what each takes there by the model; together the time of the call."""
+    made = shared_out(launches(), {32: 500.0, 72: 300.0}, H200)
+    assert shared_out(launches(), {}, H200) == launches()
+    for i, (sms, us) in enumerate(((32, 500.0), (72, 300.0))):
+        points = [launch.scaling[i] for launch in made if launch.scaling]
+        assert [point.sms for point in points] == [sms] * len(launches())
+        assert fsum(point.duration_us for point in points) == pytest.approx(us)
+        parts = [confined_us(anchored(launch, H200), sms, H200) for launch in launches()]
+        ratios = [point.duration_us / part for point, part in zip(points, parts, strict=True)]
+        assert ratios == pytest.approx([ratios[0]] * len(ratios))
+
+
+def test_a_point_on_all_sms_is_refused() -> None:
+    with pytest.raises(InputError, match=r"scaling: is of 132 SMs, h200 has 132; expected fewer than all SMs"):
+        fitted(with_points(launches()[0], on132=50.0), H200, "streams[0].operations[0]")
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ([], "scaling"),
+        ([{"sms": 0, "duration_us": 1.0}], "sms"),
+        ([{"sms": 8, "duration_us": -1.0}], "duration_us"),
+        ([{"sms": 8, "duration_us": 1.0}] * 2, "gives 8 SMs twice"),
+        ([{"sms": i, "duration_us": 1.0} for i in (1, 2, 3)], "scaling"),
+    ],
+)
+def test_points_that_cannot_be(points: list[dict[str, float]], said: str) -> None:
+    trace = tiny.trace(tiny.stream("a", tiny.convolution("op", (launches()[0],))))
+    content = trace.model_dump(mode="json", exclude_none=True)
+    content["streams"][0]["operations"][0]["selected"]["kernels"][0]["scaling"] = points
+    with pytest.raises(ValueError, match=said):
+        Trace.model_validate_json(json.dumps(content))
+
+
+# ---- an H100
+
+
+def test_the_constants_of_an_h100_are_what_the_microbenchmarks_say() -> None:
+    """If this fails: `python experiments/h100_microbench/constants.py`."""
+    folder = ROOT / "experiments" / "h100_microbench"
+    spec = importlib.util.spec_from_file_location("h100_constants", folder / "constants.py")
+    assert spec is not None and spec.loader is not None
+    constants = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(constants)
+    assert (folder / "README.md").read_text(encoding="utf-8") == constants.readme()
+    assert (ROOT / "gpus" / "h100-sxm.toml").read_text(encoding="utf-8") == constants.gpu_file()
+    model = tomllib.loads((ROOT / "gpus" / "h100-sxm.toml").read_text(encoding="utf-8"))["model"]
+    assert model["l2_read_gb_per_s"]["value"] == round(H200.model.l2_read_gb_per_s * 8266 / 9567)
+    assert all(entry["source"] for entry in model.values())
+
+
+def test_loads_move_by_what_each_memory_sustains() -> None:
+    h100, launch = load_gpu("h100-sxm"), launches()[0]
+    model = anchored(launch, H200)
+    moved = transferred(model, launch, H200, h100, "")
+    dram = H200.model.dram_sustained_gb_per_s / h100.model.dram_sustained_gb_per_s
+    l2 = H200.model.l2_read_gb_per_s / h100.model.l2_read_gb_per_s
+    assert (moved.load.dram, moved.load.l2) == (model.load.dram * dram, model.load.l2 * l2)
+    assert 1.1 < l2 < 1.2 < 1.4 < dram
+    assert moved.demand == model.demand  # the SMs and their clock are the same
+    other_chip = replace(h100, name="other", architecture="AD102")
+    assert transferred(model, launch, H200, other_chip, "").load.l2 == model.load.l2 * dram
