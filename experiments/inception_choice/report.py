@@ -7,7 +7,7 @@ from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.common.markdown import page, table, wrapped
+from gpusim.common.markdown import bullet, page, table, wrapped
 from gpusim.results.compare import CONFIDENCE, Compared, compared
 from gpusim.results.metrics import geometric_mean
 from gpusim.results.plots import COLOURS, new_figure, save_figure
@@ -78,9 +78,9 @@ KINDS = """\
 * *bound*: no plan can gain more, whatever it is ([docs/choose.md](../../docs/choose.md))."""
 
 READING = f"""\
-Intervals are of {100 * CONFIDENCE:.0f} %, by resampling the modules. *gain* and *loss* are differences that the interval
-leaves no doubt of and that exceed the model's error where its like was measured (`gpusim replay` prints it); all else
-is a *tie*. A *?* marks a difference that no measurement has confirmed, as nothing of the kind was ever validated."""
+Intervals are of {100 * CONFIDENCE:.0f} %, by resampling the modules. *gain* and *loss* are differences that the
+interval leaves no doubt of and that exceed the error that was measured of the like (`gpusim replay` prints it); all
+else is a *tie*. A *?* marks a difference that nothing confirms, as its like was never measured."""
 
 LEVERS_TEXT = """\
 Each lever beside those before it: what it adds to the best so far, mean over the modules. Another order would share the
@@ -92,7 +92,7 @@ Mean gain of the best plan over serial by the fastest algorithms of all, whateve
 of the best plan. With no workspace at all, IMPLICIT_GEMM and the like are left."""
 
 CAVEATS = """\
-* The search is not complete for modules of this size ({replays}); better plans may exist, down to the bound.
+* The search is not complete for modules of this size; better plans may exist, down to the bound.
 * The H200's kernels were recorded on it. The K40c's numbers take these kernels as they are there, less those that fit
   no SM of it: cuDNN would run others, and nothing was validated on a K40c.
 * A mix of TF32 or FFT kernels on an SM was never measured; those gains are the model's word alone.
@@ -114,7 +114,7 @@ def readme(rows: Sequence[Row]) -> str:
     parts += ["## Which differences are more than the model's error", wrapped(READING)]
     parts += [comparison_table(rows), "## Which lever gives what", wrapped(LEVERS_TEXT), lever_table(rows)]
     parts += ["## Within how much workspace", wrapped(MEMORY_TEXT), memory_table(rows)]
-    return page([*parts, "## What to make of it", verdict(rows), CAVEATS.format(replays="`gpusim select` says so")])
+    return page([*parts, "## What to make of it", verdict(rows), CAVEATS])
 
 
 def gain_table(rows: Sequence[Row]) -> str:
@@ -190,10 +190,11 @@ def verdict(rows: Sequence[Row]) -> str:
         most = max(LEVERS, key=lambda lever: steps[lever])
         streams, plan = compare(mine, "streams", "serial"), compare(mine, "plan", "serial")
         left = geometric_mean([row.plan_us / row.bound_us for row in mine])
-        lines.append(
-            f"* {gpu}, batch {batch}: streams {streams[0]}, {streams[1]}; the best plan {plan[0]}, {plan[1]}. Most of "
+        text = (
+            f"{gpu}, batch {batch}: streams {streams[0]}, {streams[1]}; the best plan {plan[0]}, {plan[1]}. Most of "
             f"it is from {most}. The bound leaves room for at most {100 * (left - 1):.0f} % more."
         )
+        lines.append(bullet(text))
     return "\n".join(lines)
 
 
@@ -209,7 +210,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 gains = [100 * (row.gain(way) - 1) if row.gain(way) else 0.0 for row in mine]
                 axes.bar(place, gains, width, color=COLOURS[i], label=NAMES[way])
             bound = [100 * (row.gain("bound") - 1) for row in mine]
-            axes.plot(range(len(mine)), bound, "_", color="#333333", markersize=40, label="no plan gains more")
+            axes.hlines(bound, [n - 0.4 for n in range(len(mine))], [n + 0.4 for n in range(len(mine))],
+                        color="#333333", label="no plan gains more")  # fmt: skip
             axes.axhline(0.0, color="#555555", linewidth=0.8)
             axes.set_xticks(range(len(mine)), [row.module for row in mine])
             axes.set_ylabel("gain over serial, %")

@@ -9,8 +9,6 @@ result.csv and gains.png beside itself (or to DIR). A run that was cut off goes 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -27,6 +25,7 @@ from gpusim.choose.report import plan_trace
 from gpusim.choose.search import Selection, own_lanes, select
 from gpusim.common import fingerprint
 from gpusim.common.files import atomic_write
+from gpusim.common.rows import from_csv, to_csv
 from gpusim.results.error_band import VALIDATED, error_band
 from gpusim.studies.rules import replay_rule
 from gpusim.sweep.resume import resumed
@@ -227,26 +226,6 @@ def all_rows(out: Path, jobs: int) -> list[Row]:
     return [Row(*(getattr(task, f.name, getattr(row, f.name)) for f in fields(Row))) for task, row in each]
 
 
-# ---- rows on disk ----------------------------------------------------------------------------------------------------
-
-
-def table_csv(rows: Iterable[Row]) -> str:
-    """Rows as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.name for column in fields(Row)])
-    for row in rows:
-        writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in astuple(row)])
-    return text.getvalue()
-
-
-def read_rows(path: Path) -> list[Row]:
-    """What `table_csv` wrote."""
-    kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
-    with path.open(encoding="utf-8", newline="") as file:
-        return [Row(**{f.name: kinds[str(f.type)](line[f.name]) for f in fields(Row)}) for line in csv.DictReader(file)]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Searches what is missing and writes everything."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
@@ -256,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     rows = all_rows(options.out, options.jobs)
     with atomic_write(options.out / "result.csv", "w") as file:
-        file.write(table_csv(rows))
+        file.write(to_csv(Row, rows))
     write_page(options.out)
     (options.out / "result.part.jsonl").unlink()
     return 0
@@ -264,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def write_page(out: Path) -> None:
     """README.md and the picture from result.csv."""
-    rows = read_rows(out / "result.csv")
+    rows = from_csv(Row, out / "result.csv")
     with atomic_write(out / "README.md", "w") as file:
         file.write(report.readme(rows))
     report.draw(rows, out / "gains.png")

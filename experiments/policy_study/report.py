@@ -200,7 +200,8 @@ CAVEATS = """\
 
 def _error_words() -> str:
     if error() > CLEAR:
-        return f"above the model's error for long calls on the kind of sharing that it predicts worst, {100 * error():.1f} %"
+        kind = "for long calls in the kind of sharing that it predicts worst"
+        return f"above the model's error {kind}, {100 * error():.1f} %"
     return f"above {100 * CLEAR:.0f} % (this version of the model was not scored)"
 
 

@@ -105,7 +105,7 @@ def _count_text(cases: Sequence[Case]) -> str:
     for gpu in dict.fromkeys(case.gpu for case in cases):
         mine = [case for case in cases if case.gpu == gpu]
         fraction = compared({(case.first, case.second): case.serial_us / case.together_us for case in mine})
-        lines.append(f"Over one after the other by the same algorithms, the cases gain {fraction} on a {gpu}.")
+        lines.append(f"{gpu}: the cases gain {fraction} over one after the other by the same algorithms.")
     limit, words = error()
     mine = [case for case in cases if case.gpu == "h200"]
     same = sum(beyond_error(case, case.serial_us, limit) for case in mine)
@@ -154,7 +154,7 @@ def measured_text(measured: Sequence[Measured]) -> str:
     outside = [row for row in measured if not row.complementary]
     head = (
         f"{len(measured)} pairs of independent convolutions of GoogLeNet with given algorithms were measured side by "
-        f"side on an H200 (h200_validation); {len(inside)} complement one another by the rule. Gain is of the better "
+        f"side on an H200 (h200_validation); {len(inside)} of them are complementary by the rule. Gain is of the better "
         "of two streams and the best SM split over one after the other, by the same algorithms; one of more than "
         f"{100 * NOISE:.1f} % is beyond the noise of a measurement. A mix on an SM cannot be measured."
     )

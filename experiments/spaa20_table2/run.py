@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpusim.common.files import atomic_write
-from gpusim.common.markdown import page, table, wrapped
+from gpusim.common.markdown import bullet, page, table, wrapped
 from gpusim.common.rows import to_csv
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 
@@ -23,6 +23,7 @@ PAPER = "K40"
 OURS = {"H200, batch 128": (DATA, "googlenet"), "H200, batch 16": (DATA / "small", "googlenet16")}
 LAYER = "4a.5x5"
 FILTER, IMAGE = 5, 14
+NOTHING = 1e-4  # MB: where the picture has no workspace
 
 
 @dataclass(frozen=True)
@@ -180,38 +181,38 @@ def _findings(rows: Sequence[Row]) -> str:
         "DIRECT and WINOGRAD are not supported for this layer, in the paper's cuDNN and in ours; GEMM (unrolling) was "
         "not recorded for it."
     )
-    return "\n".join(f"* {wrapped(line).replace(chr(10), chr(10) + '  ')}" for line in lines)
+    return "\n".join(map(bullet, lines))
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Time against workspace, a panel a place."""
-    with new_figure(12.0, 3.9) as figure:
+    """Time against workspace, a panel a place; the line joins those than which none is faster with less."""
+    names = list(dict.fromkeys(_label(row) for row in rows))
+    look = dict(zip(names, zip([*COLOURS, "#777777", "#111111"], "os^Dv<>Pp", strict=False), strict=False))
+    with new_figure(12.0, 4.2) as figure:
         for n, where in enumerate((PAPER, *OURS)):
-            mine = at(rows, where)
-            axes = figure.add_subplot(1, 3, n + 1)
+            mine, axes = at(rows, where), figure.add_subplot(1, 3, n + 1)
             kept = not_beaten(mine)
-            place = [max(row.workspace_mb, 1e-4) for row in kept]
-            axes.step(place, [row.ms for row in kept], where="post", color=COLOURS[0], alpha=0.5)
+            place = [max(row.workspace_mb, NOTHING) for row in kept]
+            axes.step(place, [row.ms for row in kept], where="post", color="#999999", linewidth=1.0)
             for row in mine:
-                colour = COLOURS[0] if row in kept else "#888888"
-                axes.plot(max(row.workspace_mb, 1e-4), row.ms, "o", color=colour)
-                axes.annotate(
-                    row.algorithm.replace("IMPLICIT_", "I. ") + (" TF32" if row.printed.endswith("TF32") else ""),
-                    (max(row.workspace_mb, 1e-4), row.ms),
-                    xytext=(0, 6),
-                    textcoords="offset points",
-                    fontsize=6.5,
-                    ha="left" if row.workspace_mb < 1 else "right",
-                )
+                colour, marker = look[_label(row)]
+                x = max(row.workspace_mb, NOTHING)
+                axes.plot(x, row.ms, marker, color=colour, markersize=8, label=_label(row))
             axes.set_xscale("log")
-            axes.set_xlim(5e-5, 2e4)
+            axes.set_xlim(NOTHING / 2, 2e4)
+            axes.set_xticks([NOTHING, 0.001, 0.1, 10.0, 1000.0], ["none", "1 KB", "100 KB", "10 MB", "1 GB"])
+            axes.minorticks_off()
             axes.set_ylim(0.0, 1.15 * max(row.ms for row in mine))
-            axes.set_xlabel("workspace, MB (left end: none)")
-            if n == 0:
-                axes.set_ylabel("ms")
+            axes.set_xlabel("workspace")
+            axes.set_ylabel("ms")
             axes.set_title(where, loc="left")
+            axes.legend(fontsize=6.5, frameon=False, loc="lower left")
         figure.tight_layout()
         save_figure(figure, path)
+
+
+def _label(row: Row) -> str:
+    return f"{row.algorithm} TF32" if row.printed.endswith("TF32") else row.algorithm
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
