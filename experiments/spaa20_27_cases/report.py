@@ -154,8 +154,8 @@ def measured_text(measured: Sequence[Measured]) -> str:
     outside = [row for row in measured if not row.complementary]
     head = (
         f"{len(measured)} pairs of independent convolutions of GoogLeNet with given algorithms were measured side by "
-        f"side on an H200 (h200_validation); {len(inside)} of them are complementary by the rule. Gain is of the better "
-        "of two streams and the best SM split over one after the other, by the same algorithms; one of more than "
+        f"side on an H200 (h200_validation); {len(inside)} of them are complementary by the rule. Gain is of the "
+        "better of two streams and the best SM split over one after the other, by the same algorithms; one of more than "
         f"{100 * NOISE:.1f} % is beyond the noise of a measurement. A mix on an SM cannot be measured."
     )
     cells = []
