@@ -155,8 +155,8 @@ def measured_text(measured: Sequence[Measured]) -> str:
     head = (
         f"{len(measured)} pairs of independent convolutions of GoogLeNet with given algorithms were measured side by "
         f"side on an H200 (h200_validation); {len(inside)} of them are complementary by the rule. Gain is of the "
-        "better of two streams and the best SM split over one after the other, by the same algorithms; one of more than "
-        f"{100 * NOISE:.1f} % is beyond the noise of a measurement. A mix on an SM cannot be measured."
+        "better of two streams and the best SM split over one after the other, by the same algorithms; one of more "
+        f"than {100 * NOISE:.1f} % is beyond the noise of a measurement. A mix on an SM cannot be measured."
     )
     cells = []
     for name, rows in (("complementary", inside), ("not", outside)):
