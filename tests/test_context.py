@@ -14,6 +14,7 @@ from gpusim.engine.replay import stream_ends
 from gpusim.engine.serial import chain_us
 from gpusim.engine.sm_array import run_alone
 from gpusim.policies.hardware import Serial
+from gpusim.trace.kernels import Mix, WarpStalls
 from gpusim.trace.operations import Convolution, LoopArrivals
 
 GPU = tiny(switch_us=2.0)
@@ -57,6 +58,21 @@ def test_a_chain_takes_the_sum_with_and_without_events() -> None:
     total = 28.0 + 10.0 + 2 * 2.0 + 2 * 6.0
     assert chain_us(chain, GPU, kernels) == pytest.approx(total, rel=1e-9)
     assert stream_ends(chain, GPU, Serial(), kernels)["a"] == pytest.approx(total, rel=1e-9)
+
+
+def test_a_cold_call_asks_the_sm_for_what_it_asks_warm_and_waits_for_the_rest() -> None:
+    counted = Mix(issue_cycles=5000.0, active_cycles_avg=20_000.0, stalls=WarpStalls(wait=3.0, long_scoreboard=1.0))
+    op = convolution("x", [launch(4, 20.0).model_copy(update={"mix": counted})])
+    known = {"touched_bytes": int(2 * KEPT), "warm_us": 20.0, "cold_us": 30.0}
+    op = op.model_copy(update={"selected": op.selected.model_copy(update=known)})
+    longer, _ = in_context(trace(stream("a", op, told("y", 0, 10.0))), GPU).operations()
+    (kernel,) = longer.launches()
+    assert kernel.duration_us == 20.0 * 1.5 + 2.0
+    assert kernel.mix == counted.model_copy(
+        update={"active_cycles_avg": 30_000.0, "stalls": WarpStalls(wait=3.0, long_scoreboard=1.0 + 0.5 * 4.0)}
+    )
+    warm, cold = anchored(op.launches()[0], GPU), anchored(kernel, GPU)
+    assert cold.busy_us("issue_cycles") == pytest.approx(warm.busy_us("issue_cycles"), rel=0.05)
 
 
 def test_loading_is_time_without_blocks() -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import fsum
+from typing import Any
 
 from gpusim.hardware.gpu import GPU
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch, ScalingPoint
+from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
 
 MOST_LENGTHENED = 100_000  # launches that are remembered
@@ -72,4 +73,16 @@ def _longer(kernel: KernelLaunch, factor: float, load_us: float) -> KernelLaunch
 
     points = kernel.scaling and tuple(point.model_copy(update=longer(point)) for point in kernel.scaling)
     loading = (kernel.load_us or 0.0) + load_us
-    return kernel.model_copy(update={**longer(kernel), "load_us": loading, "scaling": points})
+    mix = kernel.mix and _waiting_longer(kernel.mix, factor)
+    return kernel.model_copy(update={**longer(kernel), "load_us": loading, "scaling": points, "mix": mix})
+
+
+def _waiting_longer(mix: Mix, factor: float) -> Mix:
+    """What a block asks for where it takes longer by waiting for memory: as much, in more cycles."""
+    cycles = {name: getattr(mix, name) for name in ("active_cycles_min", "active_cycles_avg", "active_cycles_max")}
+    longer: dict[str, Any] = {name: most and most * factor for name, most in cycles.items()}
+    if mix.stalls is not None:
+        reasons = [getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields]
+        waiting = (mix.stalls.long_scoreboard or 0.0) + (factor - 1.0) * fsum(reasons)
+        longer["stalls"] = mix.stalls.model_copy(update={"long_scoreboard": waiting})
+    return mix.model_copy(update=longer)
