@@ -1,4 +1,8 @@
-"""Why an SM takes no more blocks of a kernel that it holds: what is full, or else the policy."""
+"""Why an SM takes no more blocks of a kernel that it holds: what is full, or else the policy or the carve-out.
+
+How much shared memory an SM is set to depends on the kernel that came first to it while it was idle, which is not
+looked up here: memory is full where the largest carve-out would be.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from gpusim.model.occupancy import footprint, occupancy
 from gpusim.trace.kernels import KernelLaunch
 
 FULL = ("registers", "shared memory", "threads", "block slots")  # in the order in which the SMs look at them
-POLICY = "the policy"
+POLICY = "the policy, or the carve-out that the SM is set to"
 REASONS = (*FULL, POLICY)
 LIMITERS = {"registers": 0, "shared_memory": 1, "warps": 2, "blocks": 3}  # as `Occupancy` calls them
 
@@ -54,7 +58,7 @@ def why_no_more(mix: Mix, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
     limits = gpu.limits
     most = (
         limits.registers_per_sm,
-        limits.shared_memory_per_sm_bytes,  # what an SM is set to, whatever kernel comes first
+        limits.shared_memory_per_sm_bytes,
         limits.max_warps_per_sm,
         limits.max_blocks_per_sm,
     )
