@@ -8,7 +8,7 @@ const COLOURS = ["#0072B2", "#E69F00", "#D55E00", "#8CCBEA", "#004D35", "#CC79A7
   "#8C564B"];
 const OTHERS_GREY = "#E2E2E2"; // of what a filter leaves out
 const REASONS = ["its registers are full", "its shared memory is full", "its threads are full",
-  "its block slots are full", "there is room: the policy lets no more in"];
+  "its block slots are full", "there is room: the policy lets no more in, or the SM is set to less shared memory than it has"];
 const LEFT = 132, TOP = 22, STREAM_ROW = 24, GAP = 14, SM_AREA = 420; // of the timeline, pixels
 const MOST_ROWS = 300; // kernels in the table
 const LEAST_VIEW_US = 0.01;
