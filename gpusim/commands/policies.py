@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 120
 SOURCE = re.compile(r" \(([^()]+)\)$")  # at the end of a summary
-SAMPLE = re.compile(r"\bas ([\w+:]+)")  # in the description of a parameter
+SAMPLE = re.compile(r"\bas ([\w+:]*\d[\w+:]*)")  # in the description of a parameter: a value has a digit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
