@@ -77,11 +77,13 @@ def longest_kernels(gpu: GPU) -> tuple[dict[str, KernelModel], list[tuple[str, s
     return models, [pair for pair in permutations(models, 2) if work.graph.independent(*pair)]
 
 
-def refusals(gpu: GPU) -> Counter[str]:
+@cache
+def refusals(name: str) -> Counter[str]:
     """What keeps a block of one convolution off an SM that another has filled, over all ordered pairs.
 
     ``""``: it fits; ``few``: the other has too few blocks to fill every SM.
     """
+    gpu = gpusim.load_gpu(name)
     models, pairs = longest_kernels(gpu)
     found = Counter[str]()
     for a, b in pairs:
@@ -93,12 +95,15 @@ def refusals(gpu: GPU) -> Counter[str]:
     return found
 
 
+RESOURCES = {"registers": "registers", "shared_memory": "shared memory", "warps": "warps", "blocks": "block slots"}
+
+
 def limits() -> str:
     """The table of `refusals`."""
-    words = {"registers": "registers", "shared_memory": "shared memory", "warps": "warps", "blocks": "block slots"}
+    words = RESOURCES
     cells, lines = [], []
     for name in GPUS:
-        found = refusals(gpusim.load_gpu(name))
+        found = refusals(name)
         total = sum(found.values())
         shares = {key: 100 * found[key] / total for key in (*words, "few", "")}
         cells.append([name, str(total), *(f"{share:.0f} %" for share in shares.values())])
@@ -200,6 +205,38 @@ def gains() -> str:
     return table(["inception modules", "", *names], cells)
 
 
+def short() -> str:
+    """The answer in a few lines."""
+    run = study("inception_choice")
+    rows, report = from_csv(run.Row, STUDIES / "inception_choice" / "result.csv"), run.report
+    lines = []
+    for name in GPUS:
+        found = refusals(name)
+        refused = 100 * sum(found[key] for key in RESOURCES) / sum(found.values())
+        most = max(RESOURCES, key=lambda key: found[key])
+        few = 100 * found["few"] / sum(found.values())
+        text = (
+            f"**{name}**: a second convolution finds no room on an SM in {refused:.0f} % of the pairs, most often for "
+        )
+        text += f"want of {RESOURCES[most]}; in {few:.0f} % the first does not fill the SMs."
+        for gpu, batch in report.GROUPS:
+            if gpu == name:
+                mine = report.chosen(rows, gpu, batch)
+                ways = {"streams": "plain streams", "hardware": "what it can be told", "plan": "anything"}
+                told = [f"by {words} {report.compare(mine, way, 'serial')[0]}" for way, words in ways.items()]
+                text += f" To gain in an inception module at batch {batch}: {', '.join(told)}."
+        lines.append(bullet(text))
+    run, folder = study("spaa20_27_cases"), STUDIES / "spaa20_27_cases"
+    seen = from_csv(run.Case, folder / "cases.csv")
+    for name in GPUS:
+        mine = [run.report.faster(case) for case in seen if case.gpu == name]
+        text = f"**{name}**: {len(mine)} pairs of convolutions have algorithms that complement one another (the paper: "
+        text += f"27); {sum(one['same'] for one in mine)} gain by it over the same algorithms in turn, "
+        text += f"{sum(one['streams'] for one in mine)} over the fastest algorithms in two streams."
+        lines.append(bullet(text))
+    return "\n".join(lines)
+
+
 def modules() -> str:
     """The gain of the best plan that hardware can be told, by module."""
     run = study("inception_choice")
@@ -277,6 +314,7 @@ def bars() -> str:
 
 
 BLOCKS = {
+    "short": short,
     "limits": limits,
     "fft": fft,
     "gains": gains,

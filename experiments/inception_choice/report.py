@@ -71,7 +71,8 @@ each convolution by its fastest algorithm, which is what frameworks do."""
 
 KINDS = """\
 * *streams*: a stream a branch, the same algorithms.
-* *split*: these streams, each on SMs of its own; the best split found in steps of what the GPU can be told.
+* *split*: these streams, each on SMs of its own: the best split found in steps of what the GPU can be told (of a TPC on
+  a K40c, which cannot be told), or one that moves.
 * *mix*: these streams, blocks of all on every SM, as `even` or `warped-slicer` divide it; no hardware can be told to.
 * *hardware*: the best plan of any algorithms and streams in plain streams or an SM split that the GPU makes.
 * *plan*: the best of all.
