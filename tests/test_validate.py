@@ -24,6 +24,7 @@ from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios, summari
 from gpusim.studies.sharing import score_sharing
 from gpusim.studies.validate import Case, conditions, measurements, score
 
+ELSEWHERE = {"solo", "sharing"}  # experiments of two GPUs, and of microbenchmarks
 GENEROUS_PERCENT = {  # the sample's rows are few: a guard against breakage, not the accuracy of the model
     "sm_curve": 8.0,
     "residency_curve": 15.0,
@@ -171,7 +172,7 @@ def test_every_recorded_outcome_has_its_condition() -> None:
         for name in (("quota_a", "quota_b") if condition.experiment == "quota" else (condition.experiment,))
     }
     assert names == {name for name in measured if name[0] != "alone"}
-    assert {name for name, _ in names} == set(EXPERIMENTS) - {"solo"}  # which is of two GPUs
+    assert {name for name, _ in names} == set(EXPERIMENTS) - ELSEWHERE
 
 
 # ---- predictions -----------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def test_every_recorded_outcome_has_its_condition() -> None:
 
 def test_accuracy_on_the_sample(rows: Sequence[Scored], folder: Path) -> None:
     found = summaries(rows, measurements(Dataset(folder, load_gpu("h200"))))
-    assert [one.experiment for one in found] == [name for name in EXPERIMENTS if name != "solo"]
+    assert [one.experiment for one in found] == [name for name in EXPERIMENTS if name not in ELSEWHERE]
     for one in found:
         assert one.mape_percent < GENEROUS_PERCENT[one.experiment], one.experiment
 
