@@ -64,6 +64,12 @@ def test_a_difference_below_the_error_is_a_tie(found: Compared, verdict: str) ->
     assert found.verdict(0.05) == verdict
 
 
+def test_an_unknown_error_is_a_large_one() -> None:
+    assert Compared(1.08, 1.05, 1.11, 9).verdict(None) == "tie"
+    assert Compared(1.12, 1.05, 1.19, 9).verdict(None) == "gain?"
+    assert Compared(0.85, 0.80, 0.90, 9).verdict(None) == "loss?"
+
+
 def test_in_words() -> None:
     assert str(Compared(1.123, 1.081, 1.16, 9)) == "+12.3 % (+8.1 to +16.0)"
 

@@ -98,6 +98,7 @@ def test_verdicts_of_networks(answer: ModuleType) -> None:
     rows = [row(report.SERIAL, 110.0, 5.0), row(report.STREAMS, 100.0, 5.0), row(report.PLAN, 98.0, 0.0)]
     assert report.verdict(rows, "n", "streams", report.SERIAL) == "gain"
     assert report.verdict(rows, "n", report.PLAN, report.SERIAL) == "gain?"
+    assert report.verdict(rows, "n", report.PLAN, report.STREAMS) == "tie"  # a difference of 2 %, error unknown
     assert report.verdict([row(report.SERIAL, 104.0, 5.0), *rows[1:]], "n", "streams", report.SERIAL) == "tie"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.common.markdown import bullet, page, table, wrapped
-from gpusim.results.compare import CONFIDENCE, Compared, compared
+from gpusim.results.compare import CONFIDENCE, UNMEASURED, Compared, compared
 from gpusim.results.metrics import geometric_mean
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 
@@ -34,10 +34,7 @@ def compare(rows: Sequence[Row], way: str, over: str) -> tuple[Compared, str]:
     found = compared(ratios)
     errors = [error_of(row, way, over) for row in rows]
     known = [error for error in errors if error > 0.0]
-    if len(known) < len(errors):
-        verdict = found.verdict(0.0)
-        return found, verdict if verdict == "tie" else f"{verdict}?"
-    return found, found.verdict(fsum(known) / len(known) / 100.0)
+    return found, found.verdict(fsum(known) / len(known) / 100.0 if len(known) == len(errors) else None)
 
 
 def error_of(row: Row, *ways: str) -> float:
@@ -81,7 +78,8 @@ KINDS = """\
 READING = f"""\
 Intervals are of {100 * CONFIDENCE:.0f} %, by resampling the modules. *gain* and *loss* are differences that the
 interval leaves no doubt of and that exceed the error that was measured of the like (`gpusim replay` prints it); all
-else is a *tie*. A *?* marks a difference that nothing confirms, as its like was never measured."""
+else is a *tie*. A *?* marks a difference that nothing confirms, as its like was never measured, but that is more than
+{100 * UNMEASURED:.0f} %."""
 
 LEVERS_TEXT = """\
 Each lever beside those before it: what it adds to the best so far, mean over the modules. Another order would share the

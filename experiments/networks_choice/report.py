@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.common.markdown import page, table, wrapped
-from gpusim.results.compare import Compared, compared
+from gpusim.results.compare import UNMEASURED, Compared, compared
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def verdict(rows: Sequence[Row], network: str, way: str, over: str) -> str:
     if one is None or other is None or found is None:
         return ""
     known = one.error > 0.0 and other.error > 0.0
-    word = Compared(found, found, found, 1).verdict(max(one.error, other.error) / 100.0 if known else 0.0)
-    return word if known or word == "tie" else f"{word}?"
+    return Compared(found, found, found, 1).verdict(max(one.error, other.error) / 100.0 if known else None)
 
 
 def readme(rows: Sequence[Row]) -> str:
@@ -140,7 +139,10 @@ def _percent(value: float | None) -> str:
 
 
 def _means(rows: Sequence[Row]) -> str:
-    lines = ["*?*: the like was never measured. Over the networks, with the interval of 95 %:"]
+    lines = [
+        f"*?*: the like was never measured, and it is more than {100 * UNMEASURED:.0f} %.",
+        "Over the networks, with the interval of 95 %:",
+    ]
     for way, over, words in (
         ("streams", SERIAL, "streams over serial"),
         (PLAN, SERIAL, "the plan over serial"),
@@ -164,11 +166,12 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         bound = [next(row.bound_us for row in rows if row.network == name) for name in names]
         serial = [of_way(rows, name, SERIAL) for name in names]
         most = [100 * (one.makespan_us / us - 1) if one else 0.0 for one, us in zip(serial, bound, strict=True)]
-        axes.plot(most, range(len(names)), "|", color="#333333", markersize=28, label="no plan gains more")
+        axes.vlines(most, [n - 0.4 for n in range(len(names))], [n + 0.4 for n in range(len(names))],
+                    color="#333333", label="no plan gains more")  # fmt: skip
         axes.axvline(0.0, color="#555555", linewidth=0.8)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
         axes.set_xlabel("gain over one stream, %")
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(fontsize=8, frameon=False, loc="center right")
         figure.tight_layout()
         save_figure(figure, path)

@@ -17,7 +17,7 @@ from gpusim.common.markdown import wrapped as _wrapped
 from gpusim.policies.registry import policies
 from gpusim.policies.tools.mixes import Resources, fits
 from gpusim.policies.warped_slicer import best_sum, kept_points, progress_at, water_fill
-from gpusim.results.compare import CONFIDENCE, Compared, compared
+from gpusim.results.compare import CONFIDENCE, UNMEASURED, Compared, compared
 from gpusim.results.error_band import measured_errors
 from gpusim.results.metrics import geometric_mean
 from gpusim.results.plots import COLOURS, new_figure, save_figure
@@ -164,16 +164,17 @@ drawing the kernels anew, as pairs that share a kernel are not independent. A *g
 leaves out 1 and that is {error}; all else is a *tie*, however the table above orders it."""
 
 WHY_NOT_THE_SAME = """\
-The direction is what can be compared; the size cannot: *same way* is *yes* or *no* where the difference is no tie. On
-the K40c these are the pairs of four kernels of the seed's table only, which knows no bytes, so that all that a policy
-can win there are issue slots, and intervals of so few kernels are wide. The papers ran whole programs from Rodinia,
-Parboil and the like for millions of cycles on simulated GPUs of 15 or 16 SMs with Fermi or Kepler limits, where one
-program rarely fills an SM and the left-over policy leaves a second program next to nothing. Here the programs are
-kernels of cuDNN, tuned to fill an H200 by themselves: the compute-bound ones keep issue slots or a pipe nearly full, so
-two of them have little to give one another, and what there is to gain is between them and the memory-bound ones. Jobs
-are of 1.5 ms, so policies that measure before they decide pay for it more often. Dai et al. fight stalls of the memory
-pipeline (full miss queues) that a model of bandwidth shares does not have: what their scheme can win here is only what
-a fair share of L1 and DRAM bandwidth wins. As prior art of SMK an even SM split is taken [D]."""
+The direction is what can be compared; the size cannot: *same way* is *yes* or *no* where the difference is no tie, with
+a *?* where the like was never measured, as on a K40c. On the K40c these are the pairs of four kernels of the seed's
+table only, which knows no bytes, so that all that a policy can win there are issue slots, and intervals of so few
+kernels are wide. The papers ran whole programs from Rodinia, Parboil and the like for millions of cycles on simulated
+GPUs of 15 or 16 SMs with Fermi or Kepler limits, where one program rarely fills an SM and the left-over policy leaves a
+second program next to nothing. Here the programs are kernels of cuDNN, tuned to fill an H200 by themselves: the
+compute-bound ones keep issue slots or a pipe nearly full, so two of them have little to give one another, and what
+there is to gain is between them and the memory-bound ones. Jobs are of 1.5 ms, so policies that measure before they
+decide pay for it more often. Dai et al. fight stalls of the memory pipeline (full miss queues) that a model of
+bandwidth shares does not have: what their scheme can win here is only what a fair share of L1 and DRAM bandwidth wins.
+As prior art of SMK an even SM split is taken [D]."""
 
 WHY_SMK = """\
 SMK shares what blocks hold, not what they do with it: at equal dominant shares a memory-bound kernel of cuDNN has more
@@ -199,10 +200,10 @@ CAVEATS = """\
 
 
 def _error_words() -> str:
-    if error() > CLEAR:
-        kind = "for long calls in the kind of sharing that it predicts worst"
-        return f"above the model's error {kind}, {100 * error():.1f} %"
-    return f"above {100 * CLEAR:.0f} % (this version of the model was not scored)"
+    known = error("h200")
+    if known is None:
+        return f"above {100 * UNMEASURED:.0f} % (this version of the model was not scored, hence the *?*)"
+    return f"above the model's error for long calls in the kind of sharing that it predicts worst, {100 * known:.1f} %"
 
 
 def _kernel_text() -> str:
@@ -272,13 +273,11 @@ def compare(rows: Sequence[Row], gpu: str, policy: str, over: str, kind: str = A
     )
 
 
-def error() -> float:
-    """Of the model on an H200, relative: where its calls are predicted best, of the worst of streams, splits and mixes.
-
-    0 where this version was not scored.
-    """
-    found = [measured_errors(name).get("h200") for name in ("streams", "green", "quota")]
-    return max((errors[0] for errors in found if errors), default=0.0) / 100.0
+def error(gpu: str) -> float | None:
+    """Of the model, relative: for the calls predicted best, the worst of streams, splits and mixes; None: unknown."""
+    found = [measured_errors(name).get(gpu) for name in ("streams", "green", "quota")]
+    known = [errors[0] / 100.0 for errors in found if errors is not None]
+    return max(CLEAR, *known) if known else None
 
 
 def _claims_text(rows: Sequence[Row]) -> str:
@@ -293,17 +292,17 @@ def _claims_text(rows: Sequence[Row]) -> str:
                 f"`{claim.policy}` over `{claim.over}`",
                 claim.kind,
                 str(ours["h200"]),
-                _same_way(ours["h200"]),
+                _same_way(ours["h200"], "h200"),
                 _best_pair(rows, claim),
                 str(ours["k40c"]),
-                _same_way(ours["k40c"]),
+                _same_way(ours["k40c"], "k40c"),
             ]
         )
     return _markdown(columns, cells)
 
 
-def _same_way(ours: Compared) -> str:
-    return {"gain": "yes", "loss": "no", "tie": "tie"}[ours.verdict(max(CLEAR, error()))]
+def _same_way(ours: Compared, gpu: str) -> str:
+    return ours.verdict(error(gpu)).replace("gain", "yes").replace("loss", "no")
 
 
 def _best_pair(rows: Sequence[Row], claim: Claim) -> str:
@@ -323,7 +322,7 @@ def _rank_table(rows: Sequence[Row], gpu: str) -> str:
         line = [f"`{name}`"]
         for over in ("leftover", names[0]):
             found = compare(rows, gpu, name, over)
-            line += ["", ""] if name == over else [str(found), found.verdict(max(CLEAR, error()))]
+            line += ["", ""] if name == over else [str(found), found.verdict(error(gpu))]
         cells.append(line)
     return _markdown(["policy", "over `leftover`", "", f"over `{names[0]}`, the best mean", ""], cells)
 

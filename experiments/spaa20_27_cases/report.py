@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.common.markdown import page, table, wrapped
-from gpusim.results.compare import compared
+from gpusim.results.compare import UNMEASURED, compared
 from gpusim.results.error_band import measured_errors
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 
@@ -63,9 +63,11 @@ def beyond_error(case: Case, over_us: float, error: float) -> bool:
 
 
 def error() -> tuple[float, str]:
-    """The largest error of two streams on an H200, relative, and in words; 0 where this version was not scored."""
+    """The largest error of two streams on an H200, relative, and in words."""
     found = measured_errors("streams").get("h200")
-    return (found[1] / 100.0, f"{found[1]:.1f} %") if found else (0.0, "")
+    if found is None:
+        return UNMEASURED, f"{100 * UNMEASURED:.0f} % (this version of the model was not scored)"
+    return found[1] / 100.0, f"the model's largest error for two streams ({found[1]:.1f} %)"
 
 
 def readme(cases: Sequence[Case], measured: Sequence[Measured], counts: Mapping[str, int]) -> str:
@@ -111,14 +113,10 @@ def _count_text(cases: Sequence[Case]) -> str:
     same = sum(beyond_error(case, case.serial_us, limit) for case in mine)
     fast = sum(beyond_error(case, case.serial_fastest_us, limit) for case in mine)
     both = sum(beyond_error(case, case.streams_fastest_us, limit) for case in mine)
-    if limit:
-        lines.append(
-            f"By more than the model's largest error for two streams on an H200 ({words}): {same} against the same "
-            f"algorithms, {fast} against the fastest one after the other, {both} against the fastest in two streams; "
-            "the others are ties."
-        )
-    else:
-        lines.append("This version of the model was not scored: how many gains are ties is unknown.")
+    lines.append(
+        f"By more than {words}, on an H200: {same} against the same algorithms, {fast} against the fastest one after "
+        f"the other, {both} against the fastest in two streams; the others are ties or losses."
+    )
     return " ".join(lines)
 
 

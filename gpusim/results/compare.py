@@ -18,6 +18,7 @@ from random import Random
 
 SEED, RESAMPLES = 1, 2000
 CONFIDENCE = 0.95
+UNMEASURED = 0.10  # error that an answer is taken to have whose like was never measured, about that of short calls [D]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,17 @@ class Compared:
     high: float
     cases: int
 
-    def verdict(self, error: float) -> str:
-        """``gain``, ``loss`` or ``tie``.
+    def verdict(self, error: float | None) -> str:
+        """``gain``, ``loss`` or ``tie``; ``gain?`` or ``loss?`` where the like was never measured.
 
         Args:
-            error: of the model, relative: a mean difference below it is a tie, as is one whose interval holds 1.
+            error: of the model, relative: a mean difference below it is a tie, as is one whose interval holds 1. None:
+                unknown, and `UNMEASURED` stands for it.
         """
-        if self.low > 1.0 and self.ratio > 1.0 + error:
-            return "gain"
-        return "loss" if self.high < 1.0 and self.ratio < 1.0 / (1.0 + error) else "tie"
+        least, mark = (UNMEASURED, "?") if error is None else (error, "")
+        if self.low > 1.0 and self.ratio > 1.0 + least:
+            return f"gain{mark}"
+        return f"loss{mark}" if self.high < 1.0 and self.ratio < 1.0 / (1.0 + least) else "tie"
 
     def __str__(self) -> str:
         """Such as ``+12.3 % (+8.1 to +16.0)``."""
