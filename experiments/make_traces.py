@@ -15,10 +15,10 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import Dataset, Row
+from gpusim.io.dataset import Dataset, Row, back_to_back_us
 from gpusim.io.ncu import trimmed
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch, Mix
+from gpusim.trace.kernels import KernelLaunch, Mix, taking
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Stream
 
 DEVICE = "h200"
@@ -48,8 +48,10 @@ FASTEST = prose("""
     math; every other algorithm that cuDNN supports for the shape is an alternative.
 """)
 COUNTERS = prose("""
-    Kernel durations and mixes are Nsight Compute's, each kernel alone; demands per block are averages
-    over the launch; L2 hit rates that the counter puts above 100 % are cut to 100.
+    Kernel mixes are Nsight Compute's, each kernel alone; so are durations, scaled to take together what
+    the call took back to back without the profiler (but for algorithms with streams of their own and calls
+    too short for the GPU to be what takes time); demands per block are averages over the launch; L2 hit
+    rates that the counter puts above 100 % are cut to 100.
 """)
 MODULE_NOTES = prose("""
     {source}, batch {batch}. The convolutions of {network} {module}, one stream per branch. {fastest}
@@ -131,11 +133,23 @@ def read_dataset(folder: Path) -> Recorded:
 
 
 def algorithm_of(recorded: Recorded, call: Row) -> ConvolutionAlgorithm:
-    """One call as an algorithm with its kernels."""
+    """One call as an algorithm with its kernels, and what it takes warm and cold where that was recorded.
+
+    Profiled kernels that follow one another are scaled to take together what the call takes without the profiler, as
+    `gpusim validate` does.
+    """
+    op = recorded.dataset.op(call["op"])
+    timed = op.cold_us is not None
+    kernels = op.kernels
+    if op.gpu_bound and all(kernel.stream == "main" for kernel in kernels):
+        kernels = taking(kernels, trimmed(back_to_back_us(op.ms, recorded.dataset.gpu)))
     return ConvolutionAlgorithm(
         algorithm=f"{call['algorithm']}/{call['math']}",
         workspace_bytes=int(float(call["workspace_bytes"])),
-        kernels=recorded.kernels(call["op"]),
+        touched_bytes=op.touched_bytes if timed else None,
+        warm_us=trimmed(op.warm_us) if timed else None,
+        cold_us=trimmed(op.cold_us) if op.cold_us is not None else None,
+        kernels=kernels,
     )
 
 

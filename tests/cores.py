@@ -87,9 +87,15 @@ def submit(
     issue: float = 0.0,
     dram: float = 0.0,
     l2: float = 0.0,
+    least_carveout: int | None = None,
+    ramp: float = 0.0,
 ) -> None:
-    """Make a launch known with its caps; who may place blocks is for `line` to say."""
-    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2)
+    """Make a launch known with its caps; who may place blocks is for `line` to say.
+
+    Without ``least_carveout`` it joins others where their SM is set to no less than it wants itself.
+    """
+    least = carveout if least_carveout is None else least_carveout
+    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2, least_carveout=least, ramp=ramp)
     sms = len(array.residents_by_sm(slot))
     array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)
 

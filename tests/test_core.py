@@ -104,6 +104,25 @@ def test_an_idle_sm_is_set_to_the_carveout_of_the_first_comer(core: ModuleType) 
     assert ends(array) == [(0, 1.0), (1, 2.0), (2, 3.0)]  # 2 comes once the SM has been empty
 
 
+def test_a_kernel_joins_others_where_the_carveout_is_what_it_needs_though_less_than_it_would_set(
+    core: ModuleType,
+) -> None:
+    array = array_of(core, 1, (1000, 100, 64, 32), rates=own_pace(1.0, 1.0))
+    submit(array, 0, 1, need=(0, 10, 1, 1), carveout=40)
+    submit(array, 1, 1, need=(0, 10, 1, 1), carveout=60, least_carveout=30)
+    line(array, 0, 1, queues=[0, 1])
+    assert [array.residents_by_sm(slot) for slot in (0, 1)] == [[1], [1]]
+    assert array.free(0)[1] == 40 - 20
+
+
+def test_the_first_blocks_of_a_launch_take_longer(core: ModuleType) -> None:
+    array = array_of(core, 2, rates=own_pace(0.5))
+    submit(array, 0, 5, caps=1, ramp=0.25)
+    line(array, 0)
+    assert ends(array) == [(0, 2.5 + 2.0 + 2.0)]  # two at once with 0.25 of a block more, two, one
+    assert array.spans(0) == [(0, 3, 0.0, 6.5), (1, 2, 0.0, 4.5)]
+
+
 # ---- when blocks end ------------------------------------------------------------------------------------------------
 
 

@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim import cli
+from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import OUTCOMES, Dataset
 from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios, summaries, write_rows
+from gpusim.studies.sharing import score_sharing
 from gpusim.studies.validate import Case, conditions, measurements, score
 
 GENEROUS_PERCENT = {  # the sample's rows are few: a guard against breakage, not the accuracy of the model
@@ -262,3 +264,19 @@ def test_rows_that_cannot_be_written(short: Path, tmp_path: Path, capsys: pytest
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "rows.csv" in err
     assert not (tmp_path / "none").exists()
+
+
+def test_gains_on_one_sm_are_scored_against_the_microbenchmarks(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__).parent.parent / "experiments" / "h200_microbench"
+    assert cli.main(["validate", str(folder), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert found["experiment"] == "sharing"
+    assert found["points"] == 266
+    assert found["mape_percent"] < 10.0 < found["nothing_percent"]
+
+
+def test_microbenchmarks_without_counters_are_refused(tmp_path: Path) -> None:
+    source = Path(__file__).parent.parent / "experiments" / "h200_microbench"
+    (tmp_path / "sharing.csv").write_bytes((source / "sharing.csv").read_bytes())
+    with pytest.raises(InputError, match=r"counters\.csv"):
+        score_sharing(tmp_path, load_gpu("h200"))

@@ -30,6 +30,7 @@ from step import (
 
 from gpusim import load_gpu, replay
 from gpusim.common.files import atomic_write
+from gpusim.common.markdown import table as _markdown
 from gpusim.results.plots import new_figure, save_figure
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Host
@@ -395,12 +396,6 @@ def report(savings_rows: Sequence[Saving], rows: Sequence[Prediction]) -> str:
         ),
         four=_truth(of[HIDDEN, 4, names[4]]) / _truth(of[HIDDEN, 1, names[4]]),
     )
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in (columns, *rows)]
-    lines.insert(1, "|" + "---|" * len(columns))
-    return "\n".join(lines)
 
 
 def table_csv(savings_rows: Sequence[Saving], rows: Sequence[Prediction]) -> str:

@@ -23,7 +23,7 @@ from gpusim.studies.scores import summaries
 from gpusim.studies.validate import Condition, conditions, measurements
 
 CONSTANTS: Mapping[str, tuple[float, ...]] = {
-    "launch_latency_us": (2.0, 3.0, 4.0, 5.0),
+    "launch_ramp_us": (0.0, 1.2, 2.3, 3.5),
     "sustained_issue_share": (0.85, 0.9, 0.95),
     "barrier_turn_share": (0.0, 0.5, 1.0),
     "short_scoreboard_turn_share": (0.0, 0.5, 0.75, 1.0),
@@ -31,7 +31,7 @@ CONSTANTS: Mapping[str, tuple[float, ...]] = {
     "dram_sustained_gb_per_s": (4000.0, 4300.0, 4600.0),
     "l2_sustained_share": (0.85, 0.97, 1.1),
     "l2_read_gb_per_s": (4500.0, 6000.0, 9000.0),
-    "l2_write_gb_per_s": (3500.0, 5000.0, 9000.0),
+    "l2_write_gb_per_s": (3500.0, 4400.0, 5000.0, 9000.0),
     "l2_atomic_gb_per_s": (2000.0, 3000.0, 9000.0),
     "block_jitter": (0.01, 0.02, 0.03),
 }

@@ -17,6 +17,7 @@ from typing import Any
 from gpusim.calibrate import fit
 from gpusim.common import fingerprint
 from gpusim.common.files import atomic_write
+from gpusim.engine import context
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.model import contention
@@ -193,14 +194,25 @@ def _memory(dram: float, l2: float) -> Callable[[], None]:
     return patch
 
 
-def _held_carveout() -> None:
-    """An SM is set to what the first kernel wants, as recorded, and keeps it while blocks run."""
+def _no_carveouts() -> None:
+    """Every SM holds all its shared memory for every kernel."""
+    _put(fit, "carveouts", lambda launch, foot, blocks_per_sm, gpu: (gpu.limits.shared_memory_per_sm_bytes, 0))
 
-    def wanted(launch: Any, foot: Any, blocks_per_sm: int, gpu: GPU) -> int:
-        most = gpu.limits.shared_memory_per_sm_bytes
-        return min(most, max(launch.mix.shared_memory_config_bytes, foot.shared_memory_bytes * blocks_per_sm))
 
-    _put(fit, "carveout", wanted)
+def _carveouts_as_set() -> None:
+    """A kernel joins others only where the SM is set to what an idle one would be set to for it."""
+    known = fit.carveouts
+
+    def carveouts(*arguments: Any) -> tuple[int, int]:
+        set_to, _ = known(*arguments)
+        return set_to, set_to
+
+    _put(fit, "carveouts", carveouts)
+
+
+def _never_cold() -> None:
+    known = context._lengthened
+    _put(context, "_lengthened", lambda selected, switch_us, cold: known(selected, switch_us, False))
 
 
 def _nothing_persistent() -> None:
@@ -261,15 +273,21 @@ ABLATION = (
     Variant("no-l2-reads", "no ceiling of L2 reads", {"l2_read_gb_per_s": UNLIMITED}),
     Variant("no-l2-writes", "no ceiling of L2 writes", {"l2_write_gb_per_s": UNLIMITED}),
     Variant("no-l2-atomics", "no ceiling of L2 atomics", {"l2_atomic_gb_per_s": UNLIMITED}),
-    Variant("held-carveout", "an SM keeps the carve-out of the kernel that came first", patch=_held_carveout),
+    Variant("no-carveouts", "an SM holds all its shared memory for every kernel", patch=_no_carveouts),
     Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
+    Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", {"launch_ramp_us": 0.0}),
+    Variant("all-latency", "the ramp is launch latency", {"launch_latency_us": 4.0, "launch_ramp_us": 0.0}),
+    Variant("no-switch", "a call after another loads no instructions", {"switch_us": 0.0}),
+    Variant("never-cold", "L2 keeps the tensors of all calls", patch=_never_cold),
     Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}),
     Variant("no-priority-hold", "waiting blocks of high priority hold nobody back", patch=_no_hold),
     Variant("no-head-of-line", "a kernel's blocks start beside an earlier kernel's that wait", patch=_no_head_of_line),
 )
 DESIGNS = (
     Variant("enqueue-order", "streams start in the order of enqueuing, not the mean over orders", patch=_enqueue_order),
+    Variant("carveouts-as-set", "a kernel joins others where the SM is set to what it would set an idle one to",
+            patch=_carveouts_as_set),
     Variant("fixed-point", "in a mix others count by how often they come by, at what binds this kernel",
             patch=_fixed_point),
     Variant("same-resource", "in a mix others count by what they hold of the resource that binds this kernel",

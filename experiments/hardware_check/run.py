@@ -15,7 +15,7 @@ import csv
 import io
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cache
 from math import fsum
 from pathlib import Path
@@ -123,10 +123,18 @@ def _module(name: str) -> tuple[Work, Kernels]:
 
 
 def predicted_us(tried: Tried) -> float:
-    """Makespan of a plan."""
+    """Makespan of a plan: the mean over orders of its streams, as streams behind one flag do not start as enqueued."""
     work, kernels = _module(tried.module)
-    gpu = gpusim.load_gpu("h200")
-    return makespan_us(planned_trace(work, tried.plan), gpu, policy_from(tried.plan.policy), kernels)
+    gpu, plan = gpusim.load_gpu("h200"), tried.plan
+    orders = [tuple(range(len(plan.lanes)))] if plan.sms else orders_of(len(plan.lanes))
+    plans = [replace(plan, lanes=tuple(plan.lanes[i] for i in order)) for order in orders]
+    return mean([makespan_us(planned_trace(work, one), gpu, policy_from(one.policy), kernels) for one in plans])
+
+
+def orders_of(streams: int) -> list[tuple[int, ...]]:
+    """Every rotation of the order of streams, and of its reverse: as `gpusim validate` takes them."""
+    found = [tuple((i + shift) % streams for i in range(streams)) for shift in range(streams)]
+    return found if streams < 3 else [*found, *(order[::-1] for order in found)]
 
 
 def sharing_of(plan: Plan) -> str:

@@ -20,6 +20,7 @@ from record import BASIC, DIRECTIONS, SWEEPS, name
 
 import gpusim
 from gpusim.common.files import atomic_write
+from gpusim.common.markdown import table as _markdown
 from gpusim.hardware.gpu import GPU
 from gpusim.io.dataset import Dataset
 from gpusim.results.plots import COLOURS, new_figure, save_figure
@@ -535,12 +536,6 @@ HOW = ("pageable", "pinned", "prefetched")
 
 def _cell(row: Layer) -> str:
     return "" if row.ms is None or row.workspace_mib is None else f"{row.ms:.2f} / {row.workspace_mib:,.0f}"
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in (columns, *rows)]
-    lines.insert(1, "|" + "---|" * len(columns))
-    return "\n".join(lines)
 
 
 def table_csv(rows: Sequence[Layer], transfers: Mapping[tuple[str, str], float]) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import atomic_write
+from gpusim.common.markdown import table as _markdown
 from gpusim.common.tables import number
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.model.occupancy import exceeded, footprint, occupancy
@@ -387,12 +388,6 @@ def _rule_ratios(mixed: Trace) -> dict[str, float]:
 
 def _wrapped(text: str, indent: str = "") -> str:
     return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in (columns, *rows)]
-    lines.insert(1, "|" + "---|" * len(columns))
-    return "\n".join(lines)
 
 
 def table_csv(rows: Sequence[Row]) -> str:

@@ -18,7 +18,9 @@ from gpusim.model.contention import (
     MemoryLoad,
     WarpDemand,
     memory_free_share,
+    memory_slowdown,
     memory_stall_share,
+    mix_times,
     time_at,
     warp_demand,
 )
@@ -41,19 +43,39 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         InputError: no SM of the GPU holds one of its blocks.
     """
     model = _shape(launch, gpu, place)
-    recorded = launch.duration_us
-    latency = min(gpu.model.launch_latency_us, LATENCY_SHARE * recorded)
+    recorded, constants = launch.duration_us, gpu.model
+    loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
+    most_us = LATENCY_SHARE * (recorded - loading)
+    short = min(1.0, most_us / max(constants.launch_latency_us + constants.launch_ramp_us, 1e-9))
+    latency, ramp_us = loading + short * constants.launch_latency_us, short * constants.launch_ramp_us
     best, makespan = _fitted(model, launch.mix, gpu)
+    if ramp_us > 0.0:
+        work = ramp_us / (recorded - latency - ramp_us) * makespan / _block_us(best)
+        best = replace(best, ramp_work=work)
+        makespan = run_alone(best, gpu)[0]
     fitted = replace(best, unit_us=best.unit_us * (recorded - latency) / makespan)
     most = fitted.most_share_us
+    per_work = launch.blocks / (launch.blocks + _first_blocks(fitted) * fitted.ramp_work)
     return replace(
         fitted,
         latency_us=latency,
         solo_us=recorded,
-        issue_us=_issue_us(launch, gpu),
-        dram_share_us=min(most, _dram_bytes(launch) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
-        l2_share_us=min(most, _l2_us(launch.mix, gpu)),
+        issue_us=per_work * _issue_us(launch, gpu),
+        dram_share_us=min(most, per_work * _dram_bytes(launch) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
+        l2_share_us=min(most, per_work * _l2_us(launch.mix, gpu)),
     )
+
+
+def _first_blocks(model: KernelModel) -> int:
+    """Blocks that start at one instant where a kernel has the device alone."""
+    return min(model.blocks, model.blocks_per_sm * model.sm_count)
+
+
+def _block_us(model: KernelModel) -> float:
+    """Time of a mean block where the kernel fills the whole device alone."""
+    full = model.full_load
+    stretch = memory_slowdown(full.dram, full.l2, model.own_load)
+    return model.unit_us * mix_times([(model.demand, model.most_resident)])[0] * stretch
 
 
 def _fitted(model: KernelModel, mix: Mix | None, gpu: GPU) -> tuple[KernelModel, float]:
@@ -92,6 +114,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         gpu.model,
     )
     load, free = _memory(launch, kernel, residents, gpu)
+    set_to, least = carveouts(launch, foot, fit.blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
@@ -101,7 +124,8 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
         sm_count=gpu.sm_count,
-        carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, gpu),
+        carveout_bytes=set_to,
+        least_carveout_bytes=least,
         demand=kernel,
         unit_us=free,
         load=load,
@@ -109,6 +133,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
         latency_us=0.0,
+        ramp_work=0.0,
         issue_us=0.0,
         dram_share_us=0.0,
         l2_share_us=0.0,
@@ -170,14 +195,18 @@ def _dram_bytes(launch: KernelLaunch) -> float:
     return (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0) if mix is not None else 0.0
 
 
-def carveout(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> int:
-    """Shared memory of an SM while this kernel runs: all that there is, whatever the kernel needs [D].
+def carveouts(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> tuple[int, int]:
+    """What an idle SM's shared memory is set to for a kernel, and what other residents' must be for it to join them.
 
-    The H200 sets an idle SM to the carve-out of the kernel that comes first and keeps it while blocks run
-    (experiments/h200_microbench), but co-runs of cuDNN kernels are predicted better without that rule than with it:
-    variant `held-carveout` of experiments/h200_validation replays it with what the recording says of this launch.
+    The carve-out of an SM stays while blocks run. A kernel joins them where it holds as many of the kernel's blocks
+    as could be resident otherwise (experiments/h200_microbench, `carveout.csv`); an idle SM is often set to more, which
+    the recording tells.
     """
-    return gpu.limits.shared_memory_per_sm_bytes
+    needed = foot.shared_memory_bytes * blocks_per_sm
+    sizes = [kib * 1024 for kib in gpu.limits.shared_memory_carveouts_kib]
+    least = min((size for size in sizes if size >= needed), default=sizes[-1])
+    recorded = launch.mix.shared_memory_config_bytes if launch.mix is not None else None
+    return min(max(least, recorded or 0), sizes[-1]), least
 
 
 def _preferences(model: KernelModel, mix: Mix | None) -> tuple[float, ...]:

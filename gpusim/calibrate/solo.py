@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import fsum
 
 from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.context import in_context
 from gpusim.engine.host import release_times
 from gpusim.engine.replay import stream_ends, work_out
 from gpusim.hardware.gpu import GPU
@@ -14,8 +15,11 @@ from gpusim.trace.operations import Operation, Stream
 
 
 def solo_makespans(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
-    """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
-    kernels = kernels.seeded(0)
+    """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped.
+
+    Caches are as they are beside the other streams (`in_context`).
+    """
+    kernels, trace = kernels.seeded(0), in_context(trace, gpu)
     work_out(trace, kernels)
     return {stream.name: _solo_makespan(trace, stream, gpu, kernels) for stream in trace.streams}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpusim.calibrate.fit import carveout
+from gpusim.calibrate.fit import carveouts
 from gpusim.calibrate.launchable import fitting_occupancy
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
@@ -42,17 +42,20 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     demand = demand_elsewhere(
         model.demand, foot.warps / target.limits.sub_partitions, clock, lanes, source.model, target.model
     )
+    loading = min(model.latency_us, launch.load_us or 0.0)
+    set_to, least = carveouts(launch, foot, fit.blocks_per_sm, target)
     moved = replace(
         model,
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
         sm_count=target.sm_count,
-        carveout_bytes=carveout(launch, foot, fit.blocks_per_sm, target),
+        carveout_bytes=set_to,
+        least_carveout_bytes=least,
         demand=demand,
         load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,
         l2_share_us=model.l2_share_us * l2_bandwidth,
-        latency_us=min(model.latency_us, target.model.launch_latency_us),
+        latency_us=loading + min(model.latency_us - loading, target.model.launch_latency_us),
     )
     return replace(moved, solo_us=moved.latency_us + run_alone(moved, target)[0])

@@ -20,7 +20,12 @@ MOST_SCALING_POINTS = 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("dataset", type=Path, metavar="DATASET", help="a folder as experiments/h200_validation/data")
+    parser.add_argument(
+        "dataset",
+        type=Path,
+        metavar="DATASET",
+        help="a folder as experiments/h200_validation/data, or as experiments/h200_microbench",
+    )
     parser.add_argument("--gpu", default="h200", metavar="NAME|PATH", help="the GPU it was measured on; default: h200")
     parser.add_argument(
         "--recordings",
@@ -47,14 +52,22 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from gpusim.common.tables import print_json
+    from gpusim.hardware.gpu import load_gpu
     from gpusim.studies.scores import SUMMARY_FIELDS, choice, summaries, write_rows
+    from gpusim.studies.sharing import holds_sharing, score_sharing
     from gpusim.studies.validate import measurements, score, score_without_scaling
 
     case = _case(args)
-    measured = measurements(case.load())
-    rows = score(case)
-    found, chosen = summaries(rows, measured), choice(rows)
-    without = summaries(score_without_scaling(case, rows), measured) if case.scaling else []
+    without: list[Summary] = []
+    if holds_sharing(args.dataset):
+        rows = score_sharing(args.dataset, load_gpu(args.gpu))
+        found, chosen = summaries(rows, {}), choice(rows)
+    else:
+        measured = measurements(case.load())
+        rows = score(case)
+        found, chosen = summaries(rows, measured), choice(rows)
+        if case.scaling:
+            without = summaries(score_without_scaling(case, rows), measured)
     if args.rows is not None:
         write_rows(rows, args.rows)
     if args.json:

@@ -22,6 +22,13 @@ def wrapped(text: str) -> str:
     return textwrap.fill(" ".join(text.split()), WIDTH, break_on_hyphens=False, break_long_words=False)
 
 
+def bullet(text: str) -> str:
+    """One point of a list."""
+    return textwrap.fill(
+        " ".join(f"* {text}".split()), WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+    )
+
+
 def page(parts: Sequence[str]) -> str:
     """Headings, paragraphs and tables, each apart from the next."""
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"

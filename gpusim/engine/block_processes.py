@@ -62,6 +62,8 @@ class Launch:
     blocks: int
     need: tuple[int, int, int, int]
     carveout: int
+    least_carveout: int
+    ramp: float
     jitter: float
     seed: int
     demand: tuple[float, float]
@@ -125,10 +127,14 @@ class SlowSMs:
         l2_demand: float,
         own_dram: float = 0.0,
         own_l2: float = 0.0,
+        least_carveout: int = 0,
+        ramp: float = 0.0,
     ) -> None:
         demand, caps = (dram_demand, l2_demand), [0] * len(self.sms)
         own = MemoryLoad(own_dram, own_l2)
-        self.launches[slot] = Launch(blocks, need, carveout, jitter, seed, demand, own, caps, blocks)
+        self.launches[slot] = Launch(
+            blocks, need, carveout, least_carveout, ramp, jitter, seed, demand, own, caps, blocks
+        )
         self.stale_rates = True
 
     def set_slowdowns(self, slowdowns: Callable[[int, float, float], dict[int, float]] | None) -> None:
@@ -269,7 +275,7 @@ class SlowSMs:
         launch = self.launches[slot]
         if sum(b.slot == slot for b in sm.blocks) >= launch.caps[sm.number]:
             return 0
-        if sm.blocks and sm.carveout < launch.carveout:
+        if sm.blocks and sm.carveout < launch.least_carveout:
             return 0
         if launch.tenant >= 0 and any(self.launches[b.slot].tenant != launch.tenant for b in sm.blocks):
             return 0
@@ -284,6 +290,8 @@ class SlowSMs:
         else:
             work = _jitter_factor()(launch.seed, launch.next_block, launch.jitter)
             launch.next_block += 1
+            if launch.first_start in (-1.0, self.now):
+                work += launch.ramp
         if not sm.blocks:
             sm.carveout = launch.carveout
         sm.blocks.append(Block(slot, work, self.now))

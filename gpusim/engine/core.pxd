@@ -22,11 +22,11 @@ cdef class SMArray:
     cdef object resolve, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
-    cdef long long[::1] limit, carveout, wanted_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need
+    cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
     cdef long long[::1] group_first, first_rate, rate_slot, slowed_at, update_of
-    cdef double[::1] since, due, issue_now, dram_now, l2_now, group_due, work, rate, jitter
+    cdef double[::1] since, due, issue_now, dram_now, l2_now, group_due, work, rate, jitter, ramp
     cdef double[::1] issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start, dispatched_at, throughput, carried
     cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
     cdef double[::1] capacity, dram_served, l2_served
@@ -43,7 +43,7 @@ cdef class SMArray:
     cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart=*)
     @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong)
     cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
-                 double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*)
+                 double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, double ramp=*)
     @cython.locals(sm=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)

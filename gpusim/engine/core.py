@@ -152,6 +152,7 @@ class SMArray:
         # one entry a slot
         self.need = zeros(slots * RESOURCES)
         self.wanted_carveout = zeros(slots)
+        self.least_carveout = zeros(slots)
         self.waiting = zeros(slots)
         self.resident = zeros(slots)
         self.unfinished = zeros(slots)
@@ -159,6 +160,7 @@ class SMArray:
         self.seed = zeros(slots)
         self.tenant = array("q", [-1] * slots)
         self.jitter = reals(slots)
+        self.ramp = reals(slots)
         self.issue_demand = reals(slots)
         self.dram_demand = reals(slots)
         self.l2_demand = reals(slots)
@@ -301,6 +303,8 @@ class SMArray:
         l2_demand: float,
         own_dram: float = 0.0,
         own_l2: float = 0.0,
+        least_carveout: int = 0,
+        ramp: float = 0.0,
     ) -> None:
         """Make a launch known: its blocks wait until its caps and place in line let them in.
 
@@ -309,7 +313,7 @@ class SMArray:
             blocks: its thread blocks.
             need: registers, shared memory bytes, warps and block slots of one resident block.
             carveout: shared memory bytes that an idle SM is set to when a block of this launch comes first. The
-                carve-out cannot change while blocks run: others join only if it is no less than their own.
+                carve-out cannot change while blocks run.
             jitter: standard deviation of a block's work over the mean.
             seed: of the jitter.
             issue_demand: SM-microseconds of all issue slots for one block, for the history.
@@ -317,8 +321,11 @@ class SMArray:
             l2_demand: the same of L2.
             own_dram: load that it puts on DRAM where it has the whole device, for `slowdown_at`.
             own_l2: the same of L2.
+            least_carveout: of an SM that holds blocks: this launch joins them only where it is set to no less.
+            ramp: work (blocks) that the blocks placed at the instant of the first have beside their own.
         """
         self.wanted_carveout[slot] = carveout
+        self.least_carveout[slot] = least_carveout
         for r in range(RESOURCES):
             self.need[slot * RESOURCES + r] = need[r]
         self.waiting[slot] = blocks
@@ -327,6 +334,7 @@ class SMArray:
         self.next_block[slot] = 0
         self.seed[slot] = seed
         self.jitter[slot] = jitter
+        self.ramp[slot] = ramp
         self.issue_demand[slot] = issue_demand
         self.dram_demand[slot] = dram_demand
         self.l2_demand[slot] = l2_demand
@@ -713,7 +721,7 @@ class SMArray:
         r = slot * RESOURCES
         shared = self.wanted_carveout[slot]
         if self.count[sm] > 0:
-            if self.carveout[sm] < shared:
+            if self.carveout[sm] < self.least_carveout[slot]:
                 return False
             shared = self.carveout[sm]
         return (
@@ -753,6 +761,8 @@ class SMArray:
         else:
             work = jitter_factor(self.seed[slot], self.next_block[slot], self.jitter[slot])
             self.next_block[slot] += 1
+            if self.first_start[slot] < 0.0 or self.first_start[slot] == self.now:
+                work += self.ramp[slot]
         if self.count[sm] == 0:
             self.carveout[sm] = self.wanted_carveout[slot]
         j = sm * self.width + self.count[sm]

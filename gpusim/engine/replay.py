@@ -13,6 +13,7 @@ from typing import Protocol
 import simpy
 
 from gpusim.common.errors import InputError
+from gpusim.engine.context import in_context
 from gpusim.engine.device import Device, Launch
 from gpusim.engine.host import host_queues, release_times, unready
 from gpusim.engine.remaining import Pass, operation_views
@@ -142,6 +143,7 @@ class _Replay:
         keep_placements: bool = False,
         keep_residents: bool = False,
     ) -> None:
+        trace = in_context(trace, gpu)
         self.trace = trace
         self.gpu = gpu
         self.policy = policy

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+from gpusim.engine.context import in_context
 from gpusim.engine.core import Mix, MixRates
 from gpusim.engine.replay import KernelSource, work_out
 from gpusim.engine.sm_array import sm_array, submit
@@ -93,6 +94,7 @@ class Chain:
 
 def chain_us(trace: Trace, gpu: GPU, kernels: KernelSource) -> float:
     """The makespan of a chain under serial."""
+    trace = in_context(trace, gpu)
     work_out(trace, kernels)
     chain = Chain(gpu)
     for op, launch in in_order(trace):

@@ -71,6 +71,8 @@ def submit(array: SMArray, slot: int, model: KernelModel) -> None:
         model.l2_share_us,
         model.own_load.dram,
         model.own_load.l2,
+        model.least_carveout_bytes,
+        model.ramp_work,
     )
 
 

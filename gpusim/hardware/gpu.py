@@ -56,14 +56,30 @@ class ModelConstants(Strict):
         json_schema_extra={"unit": "GB/s"},
     )
     launch_latency_us: Annotated[float, Field(ge=0, le=1000)] = Field(
-        default=4.0,
+        default=1.7,
         description="part of a kernel's recorded duration in which none of its blocks runs, whatever the SMs",
         json_schema_extra={"unit": "us"},
     )
+    launch_ramp_us: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=2.3,
+        description="what the first blocks of a kernel, those placed at one instant, take longer than later ones",
+        json_schema_extra={"unit": "us"},
+    )
     event_overhead_us: Annotated[float, Field(ge=0, le=1000)] = Field(
-        default=4.6,
+        default=1.5,
         description="what a measurement from event to event adds to a sequence of calls, however long",
         json_schema_extra={"unit": "us"},
+    )
+    switch_us: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=2.0,
+        description="what a call takes longer after a different one than after itself, whatever L2 holds: "
+        "instructions and constants that are loaded anew",
+        json_schema_extra={"unit": "us"},
+    )
+    l2_kept_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.5,
+        description="share of L2 that calls in turn may touch together so that each finds its tensors there again",
+        json_schema_extra={"unit": "1"},
     )
     l2_sustained_share: Annotated[float, Field(ge=0.01, le=1.5)] = Field(
         default=0.97,
@@ -76,7 +92,7 @@ class ModelConstants(Strict):
         json_schema_extra={"unit": "GB/s"},
     )
     l2_write_gb_per_s: BandwidthGbPerS = Field(
-        default=5000.0,
+        default=4400.0,
         description="plain writes that L2 sustains",
         json_schema_extra={"unit": "GB/s"},
     )

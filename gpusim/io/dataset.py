@@ -19,9 +19,10 @@ from gpusim.common.files import decompressed, read_bytes, utf8
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
 from gpusim.model.occupancy import occupancy
-from gpusim.trace.fields import MAX_DURATION_US
+from gpusim.trace.fields import MAX_DURATION_US, MAX_TRAFFIC_BYTES
 from gpusim.trace.kernels import KernelLaunch
 
+SEQUENCE = 10  # calls back to back behind a ms_stream
 Row = Mapping[str, str]
 
 MAX_TEXT_BYTES = 2**27  # of one CSV file: 100 times the largest of experiments/h200_validation
@@ -57,6 +58,9 @@ class Op:
         ms: of one of many calls back to back.
         gpu_bound: whether the GPU, and not the host, bounds it.
         kernels: in launch order.
+        touched_bytes: of its tensors and workspace; None where the file does not say.
+        warm_us: one call after calls of itself, from event to event; without such a column as back to back.
+        cold_us: one call with nothing in L2, from event to event; None where the file does not say.
         scaling_ms: what a call takes on other numbers of SMs, where a prediction may use it.
     """
 
@@ -64,7 +68,15 @@ class Op:
     ms: float
     gpu_bound: bool
     kernels: tuple[KernelLaunch, ...]
+    touched_bytes: int | None
+    warm_us: float
+    cold_us: float | None
     scaling_ms: Mapping[int, float] = field(default_factory=dict)
+
+
+def back_to_back_us(ms_stream: float, gpu: GPU) -> float:
+    """What a call takes beside others of its own, us: its part of a timed sequence, the events' share taken off."""
+    return ms_stream * 1e3 - gpu.model.event_overhead_us / SEQUENCE
 
 
 class Recordings:
@@ -136,7 +148,31 @@ class Recordings:
             time_in(call, column, self.folder / "convolutions.csv", name)
             for column in ("ms_stream_run1", "ms_stream_run2")
         ]
-        return Op(name, sum(times) / len(times), self.gpu_bound(name), tuple(kernels), scaling_ms)
+        ms = sum(times) / len(times)
+        cold = self._optional_us(call, "ms_warm", "ms_cold")
+        warm_us, cold_us = cold if cold is not None else (ms * 1e3, None)
+        return Op(
+            name, ms, self.gpu_bound(name), tuple(kernels), self._touched_bytes(call), warm_us, cold_us, scaling_ms
+        )
+
+    def _optional_us(self, call: Row, *columns: str) -> tuple[float, ...] | None:
+        """Times of a call in columns that a file need not have, us."""
+        if not all(column in call for column in columns):
+            return None
+        path = self.folder / "convolutions.csv"
+        return tuple(time_in(call, column, path, call["op"]) * 1e3 for column in columns)
+
+    def _touched_bytes(self, call: Row) -> int | None:
+        """Bytes of the tensors and the workspace of a call."""
+        columns = ("tensor_bytes", "workspace_bytes")
+        if not all(column in call for column in columns):
+            return None
+        path = self.folder / "convolutions.csv"
+        sizes = [number_in(call, column, path, call["op"]) for column in columns]
+        for column, size in zip(columns, sizes, strict=True):
+            if not 0.0 <= size <= MAX_TRAFFIC_BYTES:
+                raise InputError(path, call["op"], f"{column} is {call[column]}", f"0 to {MAX_TRAFFIC_BYTES}")
+        return int(sum(sizes))
 
     def _read_calls(self) -> dict[str, Row]:
         path = self.folder / "convolutions.csv"

@@ -24,6 +24,7 @@ class KernelModel:
         blocks_per_sm: most resident blocks of this kernel alone.
         sm_count: SMs of the GPU that it is replayed on.
         carveout_bytes: shared memory that an idle SM is set to for it.
+        least_carveout_bytes: shared memory that an SM with other blocks must be set to for its own to join them.
         demand: of its warps on an SM.
         unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
         load: what one such block adds to the load of L2 and DRAM.
@@ -31,7 +32,8 @@ class KernelModel:
         own_load: load of its blocks when it has the whole device to itself: it follows from the rest.
         age_preference: how strongly old blocks go before young ones.
         jitter: standard deviation of a block's work.
-        latency_us: launch latency.
+        latency_us: launch latency: no block runs.
+        ramp_work: work that its first blocks, those placed at one instant, have beside their own.
         issue_us: SM-time of all issue slots that a block needs.
         dram_share_us: share of the sustained DRAM bandwidth x time that a block needs.
         l2_share_us: the same of what L2 sustains.
@@ -48,6 +50,7 @@ class KernelModel:
     blocks_per_sm: int
     sm_count: int
     carveout_bytes: int
+    least_carveout_bytes: int
     demand: WarpDemand
     unit_us: float
     load: MemoryLoad
@@ -55,6 +58,7 @@ class KernelModel:
     age_preference: float
     jitter: float
     latency_us: float
+    ramp_work: float
     issue_us: float
     dram_share_us: float
     l2_share_us: float
@@ -108,6 +112,7 @@ class KernelModel:
             self,
             blocks=sms,
             unit_us=self.unit_us * more,
+            ramp_work=self.ramp_work / more,
             issue_us=self.issue_us * more,
             dram_share_us=self.dram_share_us * more,
             l2_share_us=self.l2_share_us * more,

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
-from gpusim.io.ncu import launch_from_counters
+from gpusim.io.dataset import back_to_back_us
+from gpusim.io.ncu import launch_from_counters, trimmed
 from gpusim.io.products import recording_gpu
 from gpusim.io.timeline import Product
 from gpusim.networks.steps import CONVOLUTION, Step, Work
@@ -17,7 +18,7 @@ from gpusim.record.calls import Call
 from gpusim.record.recording import Recording
 from gpusim.trace.file import trace_error
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.kernels import KernelLaunch, taking
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Kernel, Stream
 
 PARAMETERS = "parameters"  # the stream of the gradients of parameters
@@ -82,9 +83,16 @@ def _gpu(recording: Recording) -> GPU:
 
 def _algorithm(recording: Recording, call: Call, gpu: GPU) -> ConvolutionAlgorithm:
     kernels = tuple(launch_from_counters(row, gpu.sm_count, row["stream"]) for row in recording.kernels(call))
+    timing = recording.timing(call)
+    if timing["gpu_bound"] == "True" and all(kernel.stream == "main" for kernel in kernels):
+        ms = (float(timing["ms_stream_run1"]) + float(timing["ms_stream_run2"])) / 2.0
+        kernels = taking(kernels, trimmed(back_to_back_us(ms, gpu)))
     return ConvolutionAlgorithm(
         algorithm=f"{call.algorithm}/{call.math}",
-        workspace_bytes=int(recording.timing(call)["workspace_bytes"]),
+        workspace_bytes=int(timing["workspace_bytes"]),
+        touched_bytes=int(timing["tensor_bytes"]) + int(timing["workspace_bytes"]),
+        warm_us=trimmed(float(timing["ms_warm"]) * 1e3),
+        cold_us=trimmed(float(timing["ms_cold"]) * 1e3),
         kernels=kernels,
     )
 

@@ -21,6 +21,7 @@ EXPERIMENTS = (
     "quota_b",
     "modules_serial",
     "modules_streams",
+    "sharing",
 )
 
 

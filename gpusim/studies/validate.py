@@ -22,17 +22,17 @@ from gpusim.calibrate.scaling import shared_out
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
 from gpusim.engine.replay import stream_ends
-from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import Dataset, Op, Recordings, Row, time_in
+from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.io.dataset import SEQUENCE, Dataset, Op, Recordings, Row, back_to_back_us, time_in
+from gpusim.model.kernel import KernelModel
 from gpusim.policies.hardware import Leftover, Serial
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.studies.rules import makespan_us
 from gpusim.studies.scores import Scored
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.kernels import KernelLaunch, taking
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, LoopArrivals, Stream
 
-SEQUENCE = 10  # calls back to back behind a ms_stream
 CURVE_CALLS = 3  # behind a row of sm_curve.csv
 SCALED = ("sm_curve", "streams", "green")  # what scaling points are shown to buy
 QUOTA_LEAD_US = 20.0  # b waits this long before the reservation ends (recording/ground_truth.cu)
@@ -240,6 +240,7 @@ class Predictor:
         self._source = dataset.recordings.gpu
         self._gpu = dataset.gpu
         self._kernels = Kernels(self._source, self._gpu)
+        self._reserved = _BesideReservation(self._kernels, self._gpu)
         self._operations: dict[str, Convolution] = {}
 
     def predict(self, condition: Condition) -> dict[str, float]:
@@ -253,7 +254,7 @@ class Predictor:
             us = self._makespan(condition, _Reserved(condition.blocks[0])) + overhead
         elif condition.experiment == "quota":
             policy = _PriorityEntry(condition.blocks[0], condition.release_us)
-            ends = stream_ends(self._trace(condition), self._gpu, policy, self._kernels)
+            ends = stream_ends(self._trace(condition), self._gpu, policy, self._reserved)
             return {"quota_a": (ends["a"] + overhead) / 1e3, "quota_b": (ends["b"] + overhead) / 1e3}
         elif condition.experiment == "green":
             us = self._makespan(condition, _Confined(condition.sms)) + overhead
@@ -306,19 +307,18 @@ class Predictor:
         if known is not None:
             return known
         op = self._recordings.op(name)
-        overhead_us = self._source.model.event_overhead_us / SEQUENCE
-        target = op.ms * 1e3 - overhead_us
-        if target <= 0.0:
+        target_us = back_to_back_us(op.ms, self._source)
+        if target_us <= 0.0:
             path, problem = self._recordings.folder / "convolutions.csv", f"takes {op.ms * 1e3:g} us a call"
-            raise InputError(path, name, problem, f"more than {overhead_us:g}, what the events take")
+            raise InputError(path, name, problem, f"more than {op.ms * 1e3 - target_us:g}, what the events take")
         kernels = op.kernels
+        recorded_us = fsum(kernel.duration_us for kernel in kernels)
         if all(kernel.stream == "main" for kernel in kernels):
-            factor = target / fsum(kernel.duration_us for kernel in kernels)
-            operation = _convolution(shared_out(_scaled(kernels, factor), self._points_us(op), self._source))
+            scaled = shared_out(taking(kernels, target_us), self._points_us(op), self._source)
         else:
             factor = 1.0
             for _ in range(3):
-                operation = _convolution(_scaled(kernels, factor))
+                operation = _convolution(op, taking(kernels, factor * recorded_us))
                 trace = Trace.model_construct(
                     version=1,
                     name=name,
@@ -326,9 +326,9 @@ class Predictor:
                     notes="",
                     streams=(Stream.model_construct(name="a", priority=0, operations=(operation,), arrivals=None),),
                 )
-                factor *= target / makespan_us(trace, self._source, Leftover(), Kernels(self._source, self._source))
-            operation = _convolution(_scaled(kernels, factor))
-        self._operations[name] = operation
+                factor *= target_us / makespan_us(trace, self._source, Leftover(), Kernels(self._source, self._source))
+            scaled = taking(kernels, factor * recorded_us)
+        operation = self._operations[name] = _convolution(op, scaled)
         return operation
 
     def _points_us(self, op: Op) -> dict[int, float]:
@@ -337,12 +337,31 @@ class Predictor:
         return {sms: ms * 1e3 - overhead_us for sms, ms in op.scaling_ms.items()}
 
 
-def _scaled(kernels: Sequence[KernelLaunch], factor: float) -> tuple[KernelLaunch, ...]:
-    return tuple(kernel.model_copy(update={"duration_us": kernel.duration_us * factor}) for kernel in kernels)
+class _BesideReservation:
+    """Kernels on SMs whose shared memory is set to its largest, by a kernel that holds it."""
+
+    def __init__(self, kernels: Kernels, gpu: GPU) -> None:
+        self._kernels = kernels
+        self._most = gpu.limits.shared_memory_per_sm_bytes
+        self._known: dict[int, KernelModel] = {}  # by the model that it is of, which `kernels` keeps
+
+    def model(self, launch: KernelLaunch, place: str) -> KernelModel:
+        """As `Kernels.model`."""
+        model = self._kernels.model(launch, place)
+        if id(model) not in self._known:
+            self._known[id(model)] = replace(model, carveout_bytes=self._most)
+        return self._known[id(model)]
 
 
-def _convolution(kernels: tuple[KernelLaunch, ...]) -> Convolution:
-    selected = ConvolutionAlgorithm.model_construct(algorithm="recorded", workspace_bytes=None, kernels=kernels)
+def _convolution(op: Op, kernels: tuple[KernelLaunch, ...]) -> Convolution:
+    selected = ConvolutionAlgorithm.model_construct(
+        algorithm="recorded",
+        workspace_bytes=None,
+        touched_bytes=op.touched_bytes,
+        warm_us=op.warm_us,
+        cold_us=op.cold_us,
+        kernels=kernels,
+    )
     parts: dict[str, Any] = {"id": "op", "kind": "convolution", "depends_on": (), "direction": "fwd"}
     return Convolution.model_construct(**parts, shape=NO_SHAPE, selected=selected, alternatives=())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 from typing import Annotated
 
 from pydantic import (
@@ -165,6 +166,15 @@ class KernelLaunch(Recurring):
             pattern=STREAM_PATTERN,
         ),
     ] = "main"
+    load_us: Annotated[
+        float | None,
+        measured(
+            "us",
+            "first part of the duration, in which instructions and constants are loaded and no block runs",
+            ge=0,
+            le=MAX_DURATION_US,
+        ),
+    ] = None
     mix: Annotated[Mix | None, described("what a block asks for; absent if the source cannot know")] = None
     scaling: Annotated[
         tuple[ScalingPoint, ...] | None,
@@ -268,3 +278,9 @@ def launch_waits(kernels: Sequence[KernelLaunch]) -> tuple[tuple[int, ...], ...]
             waits.append(() if previous is None else (previous,))
             open_internal[kernel.stream] = index
     return tuple(waits)
+
+
+def taking(launches: Sequence[KernelLaunch], duration_us: float) -> tuple[KernelLaunch, ...]:
+    """Kernels that run one after the other, their durations scaled to take so long together."""
+    factor = duration_us / fsum(launch.duration_us for launch in launches)
+    return tuple(launch.model_copy(update={"duration_us": launch.duration_us * factor}) for launch in launches)

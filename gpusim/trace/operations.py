@@ -19,6 +19,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.hardware.host_costs import HostService
 from gpusim.trace.fields import (
     ID_PATTERN,
+    LEAST_DURATION_US,
     LEAST_RATE_PER_S,
     MAX_ALTERNATIVES,
     MAX_DURATION_US,
@@ -151,6 +152,21 @@ class ConvolutionAlgorithm(Recurring):
     workspace_bytes: Annotated[
         int | None, measured("bytes", "device memory beside the tensors; absent if unknown", ge=0, le=MAX_TRAFFIC_BYTES)
     ] = None
+    touched_bytes: Annotated[
+        int | None,
+        measured("bytes", "device memory it reads or writes, each byte once: tensors and workspace", ge=0,
+                 le=MAX_TRAFFIC_BYTES),
+    ] = None  # fmt: skip
+    warm_us: Annotated[
+        float | None,
+        measured("us", "duration where it repeats itself, as its kernels were recorded; absent if recorded otherwise",
+                 ge=LEAST_DURATION_US, le=MAX_DURATION_US),
+    ] = None  # fmt: skip
+    cold_us: Annotated[
+        float | None,
+        measured("us", "duration, measured in the same way, where L2 holds nothing that it reads",
+                 ge=LEAST_DURATION_US, le=MAX_DURATION_US),
+    ] = None  # fmt: skip
     kernels: Annotated[
         tuple[KernelLaunch, ...],
         FailFast(),

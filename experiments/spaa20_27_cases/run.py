@@ -1,0 +1,219 @@
+"""SPAA'20's 27 cases, counted: `python experiments/spaa20_27_cases/run.py [--out DIR] [--jobs N]`.
+
+Pairs of independent convolutions of GoogLeNet with algorithms that complement one another, by the rule of `gpusim
+pairs`, on a K40c and an H200; how many of them gain when replayed, and when measured. It writes README.md, cases.csv,
+measured.csv and cases.png beside itself (or to DIR). A run that was cut off goes on where it was (*.part.jsonl).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import report
+
+import gpusim
+from gpusim.calibrate.kernels import Kernels
+from gpusim.choose.pairs import Pairs, complementary, pairs
+from gpusim.common import fingerprint
+from gpusim.common.files import atomic_write
+from gpusim.common.rows import from_csv, to_csv
+from gpusim.sweep.resume import resumed
+from gpusim.sweep.workers import local
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
+
+HERE = Path(__file__).resolve().parent
+TRACE = HERE.parent.parent / "traces" / "googlenet_forward.json.gz"
+MEASURED = HERE.parent / "h200_validation" / "data" / "pairs.csv"
+GPUS = ("k40c", "h200")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two independent convolutions with algorithms that complement one another.
+
+    Attributes:
+        gpu: where.
+        first, second: the convolutions.
+        first_by, second_by: the algorithms that are best together of those that complement one another.
+        first_holds, second_holds: what each holds most of on an SM.
+        combinations, gaining: pairs of algorithms that complement one another; those that gain side by side.
+        policy: under which they are best together.
+        together_us: their makespan then.
+        serial_us: one after the other by the same algorithms.
+        serial_fastest_us, streams_fastest_us: by the fastest algorithms, one after the other and in two streams.
+    """
+
+    gpu: str
+    first: str
+    second: str
+    first_by: str
+    second_by: str
+    first_holds: str
+    second_holds: str
+    combinations: int
+    gaining: int
+    policy: str
+    together_us: float
+    serial_us: float
+    serial_fastest_us: float
+    streams_fastest_us: float
+
+
+@dataclass(frozen=True)
+class Count:
+    """A GPU's count.
+
+    Attributes:
+        gpu: where.
+        independent: pairs of convolutions that do not wait for one another.
+    """
+
+    gpu: str
+    independent: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Two independent convolutions of GoogLeNet that were measured side by side on an H200.
+
+    Attributes:
+        first, second: operation and algorithm.
+        complementary: whether they are by the rule: 1 or 0.
+        alone_ms: one after the other.
+        streams_ms: in two streams, the better of both orders.
+        split_ms: on disjoint SMs, the best split measured; 0: none was.
+    """
+
+    first: str
+    second: str
+    complementary: int
+    alone_ms: float
+    streams_ms: float
+    split_ms: float
+
+    @property
+    def gain(self) -> float:
+        """Of the better of streams and split over one after the other: 1.1 is a tenth faster."""
+        return self.alone_ms / min(ms for ms in (self.streams_ms, self.split_ms) if ms > 0.0)
+
+
+def answer(gpu: str) -> list[Any]:
+    """The count and the cases of a GPU as plain data."""
+    found = pairs(gpusim.load_trace(TRACE), gpusim.load_gpu(gpu))
+    return [found.independent, [list(astuple(case)) for case in cases(found)]]
+
+
+def cases(found: Pairs) -> Iterator[Case]:
+    """As rows."""
+    for case in found.cases:
+        a, b = case.sides
+        yield Case(
+            found.gpu,
+            a.operation,
+            b.operation,
+            a.algorithm,
+            b.algorithm,
+            a.holds[0],
+            b.holds[0],
+            case.combinations,
+            case.gaining,
+            case.policy,
+            case.together_us,
+            case.serial_us,
+            case.serial_fastest_us,
+            case.streams_fastest_us,
+        )
+
+
+def identity(gpu: str) -> str:
+    """A hash of everything that the cases of a GPU come from."""
+    model = fingerprint.sources("gpusim.choose.pairs", "gpusim.policies")
+    gpus = [gpusim.load_gpu(name) for name in (gpu, "h200")]
+    return fingerprint.data([model, *gpus, fingerprint.files([Path(__file__), TRACE])])
+
+
+# ---- measured --------------------------------------------------------------------------------------------------------
+
+
+def algorithms(trace: Trace) -> dict[str, tuple[Convolution, ConvolutionAlgorithm]]:
+    """Every algorithm of every convolution, by operation and algorithm."""
+    return {
+        f"{op.id}/{one.algorithm}": (op, one)
+        for op in trace.operations()
+        if isinstance(op, Convolution)
+        for one in (op.selected, *op.alternatives)
+    }
+
+
+def measured() -> list[Measured]:
+    """Measured pairs of independent forward convolutions of GoogLeNet; the lines of a pair once each, in file order."""
+    trace, gpu = gpusim.load_trace(TRACE), gpusim.load_gpu("h200")
+    known, kernels = algorithms(trace), Kernels(gpu, gpu)
+    branch = {op.id: stream.name for stream in trace.streams for op in stream.operations}
+    times: dict[tuple[str, str, str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with MEASURED.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            names = [_in_trace(line[side]) for side in ("a", "b")]
+            if all(name in known for name in names):
+                key = (*names, line["na"], line["nb"])
+                times[key][line["mode"]].append(float(line["ms_makespan"]))
+    rows = []
+    for (a, b, _, _), modes in times.items():
+        (first, mine), (second, its) = known[a], known[b]
+        if first.id.split(".")[0] != second.id.split(".")[0] or branch[first.id] == branch[second.id]:
+            continue  # one waits for the other
+        longest = [max(found.kernels, key=lambda kernel: kernel.duration_us) for found in (mine, its)]
+        models = [kernels.model(kernel, name) for kernel, name in zip(longest, (a, b), strict=True)]
+        alone = sum(modes["alone"]) / len(modes["alone"])
+        streams = min((*modes["streams"], *modes["streams_b_first"]))
+        split = min(modes["green"], default=0.0)
+        rows.append(Measured(a, b, int(complementary(*models, gpu)), alone, streams, split))
+    return rows
+
+
+def _in_trace(op: str) -> str:
+    """``googlenet/3a.1x1/fwd/GEMM/FMA`` as ``3a.1x1/GEMM/FMA``; what is not a forward one of GoogLeNet as nothing."""
+    network, layer, direction, algorithm, math = op.split("/")
+    return f"{layer}/{algorithm}/{math}" if (network, direction) == ("googlenet", "fwd") else ""
+
+
+def write_page(out: Path) -> None:
+    """README.md and the picture from the tables."""
+    found, seen = from_csv(Case, out / "cases.csv"), from_csv(Measured, out / "measured.csv")
+    counts = {count.gpu: count.independent for count in from_csv(Count, out / "counts.csv")}
+    with atomic_write(out / "README.md", "w") as file:
+        file.write(report.readme(found, seen, counts))
+    report.draw(found, seen, out / "cases.png")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Searches what is missing and writes everything."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    options = parser.parse_args(arguments)
+    out, journal = options.out, options.out / "cases.part.jsonl"
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = {identity(gpu): gpu for gpu in GPUS}
+    answers = dict(zip(GPUS, resumed(journal, wanted, answer, *local(options.jobs)).values(), strict=True))
+    found = [Case(*row) for _, rows in answers.values() for row in rows]
+    counts = [Count(gpu, independent) for gpu, (independent, _) in answers.items()]
+    tables = {"cases": to_csv(Case, found), "counts": to_csv(Count, counts), "measured": to_csv(Measured, measured())}
+    for name, text in tables.items():
+        with atomic_write(out / f"{name}.csv", "w") as file:
+            file.write(text)
+    write_page(out)
+    journal.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,232 @@
+"""SPAA'20, Table 2, beside an H200: `python experiments/spaa20_table2/run.py [--out DIR]`.
+
+Workspace against time of every algorithm of one convolution: the paper's on a Tesla K40, ours as recorded on an H200.
+It writes README.md, result.csv and table2.png beside itself (or to DIR).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpusim.common.files import atomic_write
+from gpusim.common.markdown import bullet, page, table, wrapped
+from gpusim.common.rows import to_csv
+from gpusim.results.plots import COLOURS, new_figure, save_figure
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE.parent / "h200_validation" / "data"
+PAPER = "K40"
+OURS = {"H200, batch 128": (DATA, "googlenet"), "H200, batch 16": (DATA / "small", "googlenet16")}
+LAYER = "4a.5x5"
+FILTER, IMAGE = 5, 14
+NOTHING = 1e-4  # MB: where the picture has no workspace
+
+
+@dataclass(frozen=True)
+class Row:
+    """An algorithm of the convolution.
+
+    Attributes:
+        where: the paper's K40, or our recording.
+        printed: what the table calls it; for ours cuDNN's name and the arithmetic.
+        algorithm: what it is.
+        workspace_mb: 10^6 bytes.
+        ms: of a call.
+    """
+
+    where: str
+    printed: str
+    algorithm: str
+    workspace_mb: float
+    ms: float
+
+
+TABLE_2 = (  # [V]; the second name is worked out, as the page says
+    Row(PAPER, "GEMM", "IMPLICIT_GEMM", 0.0, 58.0),
+    Row(PAPER, "IMPLICIT GEMM", "IMPLICIT_PRECOMP_GEMM", 0.048, 59.0),
+    Row(PAPER, "PRECOMP GEMM", "GEMM", 4800.0, 126.0),
+    Row(PAPER, "WINOGRAD NONFUSED", "WINOGRAD_NONFUSED", 691.0, 46.0),
+    Row(PAPER, "FFT", "FFT", 2200.0, 36.0),
+    Row(PAPER, "FFT TILING", "FFT_TILING", 1100.0, 48.0),
+)
+
+
+def recorded() -> list[Row]:
+    """Every algorithm that was recorded for our convolution, at both batches; mean of two runs of ten calls."""
+    rows = []
+    for where, (folder, network) in OURS.items():
+        with (folder / "convolutions.csv").open(encoding="utf-8", newline="") as file:
+            found = {
+                line["op"]: line
+                for line in csv.DictReader(file)
+                if line["op"].startswith(f"{network}/{LAYER}/fwd/") and line["supported"] == "True"
+            }
+        for op, line in found.items():
+            algorithm, math = op.split("/")[3:]
+            ms = (float(line["ms_stream_run1"]) + float(line["ms_stream_run2"])) / 2
+            rows.append(Row(where, f"{algorithm}/{math}", algorithm, float(line["workspace_bytes"]) / 1e6, ms))
+    return rows
+
+
+def not_beaten(rows: Sequence[Row]) -> list[Row]:
+    """Those than which no other is both faster and smaller, by workspace."""
+    best: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row.workspace_mb, row.ms)):
+        if not best or row.ms < best[-1].ms:
+            best.append(row)
+    return best
+
+
+def at(rows: Sequence[Row], where: str) -> list[Row]:
+    """Rows of one place."""
+    return [row for row in rows if row.where == where]
+
+
+def channels() -> float:
+    """Input channels at which an index of 4 bytes for each element of a filter takes the 48 KB of the table."""
+    return TABLE_2[1].workspace_mb * 1e6 / (4 * FILTER**2)
+
+
+def images() -> float:
+    """Images of 14 x 14 whose unrolled windows, as many channels, take the 4.8 GB of the table."""
+    return TABLE_2[2].workspace_mb * 1e6 / (4 * FILTER**2 * channels() * IMAGE**2)
+
+
+INTRODUCTION = """\
+Pourghassemi, Zhang, Lee and Chandramowlishwaran (SPAA'20) compare time and workspace of the 5x5 convolution in the
+third inception module of GoogLeNet, by every algorithm that cuDNN 7.6 has for it on a Tesla K40: changing the algorithm
+is the only way to configure workspace. Here are their numbers beside those of the same layer, inception 4a, recorded
+on an H200 with cuDNN 9, at batch 128 and 16."""
+
+OTHER_SHAPE = """\
+**The two are not the same shape.** The table does not tell the batch. It follows from two of its numbers, if they are
+what cuDNN's algorithms need: unrolling a batch (GEMM) takes 4 bytes for each element of every window, and
+IMPLICIT_PRECOMP_GEMM an index of 4 bytes for each element of a filter. 48 KB are then {channels:.0f} input channels,
+all that enter the module: the 5x5 without the 1x1 reduction before it. And 4.8 GB are {images:.0f} images of 14 x 14.
+Our 5x5 has GoogLeNet's 16 channels, after the reduction. So only ratios can be compared, not milliseconds."""
+
+NAMES_MOVED = """\
+**Three names of the table are shifted** by the same reasoning: unrolling cannot take 0 bytes (its GEMM), and an index
+not 4.8 GB (its PRECOMP GEMM). In the order of cuDNN's own list, IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, GEMM, the three
+numbers are what these need. The column *is* has the names so; the times would else say that unrolling needs nothing and
+is twice as fast as computing indices. That is our reading [D], not the paper's."""
+
+
+def report(rows: Sequence[Row]) -> str:
+    """The text of README.md."""
+    paper = at(rows, PAPER)
+    parts = [
+        "# SPAA'20, Table 2: workspace against time",
+        "Generated by `python experiments/spaa20_table2/run.py`; do not edit. All rows: `result.csv`.",
+        wrapped(INTRODUCTION),
+        "![time against workspace](table2.png)",
+        "## The paper's, on a K40",
+        _table(paper, ["printed", "is"]),
+        wrapped(NAMES_MOVED),
+        wrapped(OTHER_SHAPE.format(channels=channels(), images=images())),
+    ]
+    for where in OURS:
+        parts += [f"## Ours, {where}", _table(at(rows, where), ["algorithm"])]
+    parts += ["## What they have in common, and what not", _findings(rows)]
+    return page(parts)
+
+
+def _table(rows: Sequence[Row], first: Sequence[str]) -> str:
+    fastest, kept = min(row.ms for row in rows), not_beaten(rows)
+    cells = [
+        [
+            *(row.printed, row.algorithm)[: len(first)],
+            _mb(row),
+            f"{row.ms:,.0f}" if row.ms >= 10 else f"{row.ms:.4f}",
+            f"{row.ms / fastest:.2f}",
+            "no other is faster with less" if row in kept else "",
+        ]
+        for row in sorted(rows, key=lambda row: row.workspace_mb)
+    ]
+    return table([*first, "workspace", "ms", "over the fastest", ""], cells)
+
+
+def _mb(row: Row) -> str:
+    small = row.workspace_mb < 0.1
+    return f"{1000 * row.workspace_mb:,.0f} KB" if small and row.workspace_mb else f"{row.workspace_mb:,.0f} MB"
+
+
+def _findings(rows: Sequence[Row]) -> str:
+    lines = []
+    for where in (PAPER, *OURS):
+        mine = at(rows, where)
+        small = min(mine, key=lambda row: (row.workspace_mb, row.ms))
+        fast = min(mine, key=lambda row: row.ms)
+        chain = " → ".join(f"{row.algorithm} ({_mb(row)})" for row in not_beaten(mine))
+        lines.append(
+            f"{where}: the fastest is {fast.printed} with {_mb(fast)}; without workspace one waits "
+            f"{small.ms / fast.ms:.2f} times as long. Worth having, by workspace: {chain}."
+        )
+    for where in (PAPER, *OURS):
+        of = {row.algorithm: row for row in at(rows, where) if not row.printed.endswith("TF32")}
+        if "FFT" in of and "WINOGRAD_NONFUSED" in of:
+            fft, winograd = of["FFT"], of["WINOGRAD_NONFUSED"]
+            words = "less" if fft.ms < winograd.ms else "more"
+            lines.append(
+                f"{where}: FFT takes {100 * abs(1 - fft.ms / winograd.ms):.0f} % {words} time than WINOGRAD_NONFUSED, "
+                f"and {fft.workspace_mb - winograd.workspace_mb:,.0f} MB more."
+            )
+        else:
+            lines.append(f"{where}: FFT was not recorded, so it cannot be compared with WINOGRAD_NONFUSED.")
+    lines.append(
+        "DIRECT and WINOGRAD are not supported for this layer, in the paper's cuDNN and in ours; GEMM (unrolling) was "
+        "not recorded for it."
+    )
+    return "\n".join(map(bullet, lines))
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Time against workspace, a panel a place; the line joins those than which none is faster with less."""
+    names = list(dict.fromkeys(_label(row) for row in rows))
+    look = dict(zip(names, zip([*COLOURS, "#777777", "#111111"], "os^Dv<>Pp", strict=False), strict=False))
+    with new_figure(12.0, 4.2) as figure:
+        for n, where in enumerate((PAPER, *OURS)):
+            mine, axes = at(rows, where), figure.add_subplot(1, 3, n + 1)
+            kept = not_beaten(mine)
+            place = [max(row.workspace_mb, NOTHING) for row in kept]
+            axes.step(place, [row.ms for row in kept], where="post", color="#999999", linewidth=1.0)
+            for row in mine:
+                colour, marker = look[_label(row)]
+                x = max(row.workspace_mb, NOTHING)
+                axes.plot(x, row.ms, marker, color=colour, markersize=8, label=_label(row))
+            axes.set_xscale("log")
+            axes.set_xlim(NOTHING / 2, 2e4)
+            axes.set_xticks([NOTHING, 0.001, 0.1, 10.0, 1000.0], ["none", "1 KB", "100 KB", "10 MB", "1 GB"])
+            axes.minorticks_off()
+            axes.set_ylim(0.0, 1.15 * max(row.ms for row in mine))
+            axes.set_xlabel("workspace")
+            axes.set_ylabel("ms")
+            axes.set_title(where, loc="left")
+            axes.legend(fontsize=6.5, frameon=False, loc="lower left")
+        figure.tight_layout()
+        save_figure(figure, path)
+
+
+def _label(row: Row) -> str:
+    return f"{row.algorithm} TF32" if row.printed.endswith("TF32") else row.algorithm
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes everything."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
+    out = parser.parse_args(arguments).out
+    rows = [*TABLE_2, *recorded()]
+    for name, text in (("result.csv", to_csv(Row, rows)), ("README.md", report(rows))):
+        with atomic_write(out / name, "w") as file:
+            file.write(text)
+    draw(rows, out / "table2.png")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+"""What ran before an operation, and how much longer that makes it than its recording says.
+
+A call is recorded while it repeats itself: its tensors are then in L2 as far as they fit, its instructions and
+constants in the caches of the SMs. Where other operations ran in between they are not. A trace may say of a call how
+long it takes warm and cold, and how many bytes it touches; calls of which it says nothing take what was recorded.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import fsum
+from typing import Any
+
+from gpusim.hardware.gpu import GPU
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
+
+MOST_LENGTHENED = 100_000  # launches that are remembered
+
+
+def in_context(trace: Trace, gpu: GPU) -> Trace:
+    """A trace with the kernels of each operation as long as they take after the others.
+
+    The trace is taken to run again and again, as measurements do: an operation that is not alone then runs after
+    others. It loads its instructions anew (`switch_us`), and where all operations together touch more than L2 keeps
+    (`l2_kept_share`) it finds nothing of its tensors there, and takes as much longer as it took cold over warm [D].
+
+    Args:
+        trace: as recorded; itself where it tells no warm durations.
+        gpu: the GPU that runs it.
+    """
+    told = [op.selected for op in trace.operations() if isinstance(op, Convolution) and op.selected.warm_us is not None]
+    if not told or sum(len(stream.operations) for stream in trace.streams) == 1:
+        return trace
+    cold = fsum(one.touched_bytes or 0 for one in told) > gpu.model.l2_kept_share * gpu.l2_bytes
+    streams = tuple(
+        stream
+        if _repeats_itself(stream)
+        else stream.model_copy(update={"operations": tuple(_after_others(op, gpu, cold) for op in stream.operations)})
+        for stream in trace.streams
+    )
+    return trace.model_copy(update={"streams": streams})
+
+
+def _repeats_itself(stream: Stream) -> bool:
+    """Whether a stream runs one operation over and over."""
+    return len(stream.operations) == 1 and stream.arrivals is not None
+
+
+def _after_others(op: Operation, gpu: GPU, cold: bool) -> Operation:
+    if not isinstance(op, Convolution) or op.selected.warm_us is None:
+        return op
+    return op.model_copy(update={"selected": _lengthened(op.selected, gpu.model.switch_us, cold)})
+
+
+def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, cold: bool) -> ConvolutionAlgorithm:
+    """An algorithm that loads its instructions first, and whose kernels take longer in proportion where L2 is cold."""
+    recorded, missing_us = fsum(kernel.duration_us for kernel in selected.kernels), 0.0
+    if cold and selected.warm_us is not None and selected.cold_us is not None:
+        missing_us = max(0.0, selected.cold_us - selected.warm_us)
+    factor = 1.0 + missing_us / recorded
+    kernels = tuple(_longer(kernel, factor, 0.0 if at else switch_us) for at, kernel in enumerate(selected.kernels))
+    return selected.model_copy(update={"kernels": kernels})
+
+
+@lru_cache(MOST_LENGTHENED)
+def _longer(kernel: KernelLaunch, factor: float, load_us: float) -> KernelLaunch:
+    """The same object for the same arguments: what is known of a kernel is found by it."""
+
+    def longer(part: KernelLaunch | ScalingPoint) -> dict[str, float]:
+        return {"duration_us": part.duration_us * factor + load_us}
+
+    points = kernel.scaling and tuple(point.model_copy(update=longer(point)) for point in kernel.scaling)
+    loading = (kernel.load_us or 0.0) + load_us
+    mix = kernel.mix and _waiting_longer(kernel.mix, factor)
+    return kernel.model_copy(update={**longer(kernel), "load_us": loading, "scaling": points, "mix": mix})
+
+
+def _waiting_longer(mix: Mix, factor: float) -> Mix:
+    """What a block asks for where it takes longer by waiting for memory: as much, in more cycles."""
+    cycles = {name: getattr(mix, name) for name in ("active_cycles_min", "active_cycles_avg", "active_cycles_max")}
+    longer: dict[str, Any] = {name: most and most * factor for name, most in cycles.items()}
+    if mix.stalls is not None:
+        reasons = [getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields]
+        waiting = (mix.stalls.long_scoreboard or 0.0) + (factor - 1.0) * fsum(reasons)
+        longer["stalls"] = mix.stalls.model_copy(update={"long_scoreboard": waiting})
+    return mix.model_copy(update=longer)

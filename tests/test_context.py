@@ -1,0 +1,88 @@
+"""What operations take after others: a switch of instructions, and what L2 no longer holds."""
+
+from __future__ import annotations
+
+from math import fsum
+
+import pytest
+from tiny import convolution, launch, stream, tiny, trace
+
+from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.context import in_context
+from gpusim.engine.replay import stream_ends
+from gpusim.engine.serial import chain_us
+from gpusim.engine.sm_array import run_alone
+from gpusim.policies.hardware import Serial
+from gpusim.trace.kernels import Mix, WarpStalls
+from gpusim.trace.operations import Convolution, LoopArrivals
+
+GPU = tiny(switch_us=2.0)
+KEPT = GPU.model.l2_kept_share * GPU.l2_bytes
+
+
+def told(id: str, touched: float, *durations_us: float) -> Convolution:
+    """A call that takes 30 us warm and 36 cold from event to event."""
+    op = convolution(id, [launch(4, us) for us in durations_us])
+    known = {"touched_bytes": int(touched), "warm_us": 30.0, "cold_us": 36.0}
+    return op.model_copy(update={"selected": op.selected.model_copy(update=known)})
+
+
+def durations(op: object) -> list[float]:
+    assert isinstance(op, Convolution)
+    return [kernel.duration_us for kernel in op.launches()]
+
+
+def test_calls_in_turn_load_their_instructions_and_find_l2_cold_where_they_touch_more_than_it_keeps() -> None:
+    warm = in_context(trace(stream("a", told("x", KEPT / 2, 20.0, 8.0), told("y", KEPT / 2, 10.0))), GPU)
+    assert [durations(op) for op in warm.operations()] == [[22.0, 8.0], [12.0]]
+    cold = in_context(trace(stream("a", told("x", KEPT / 2 + 1, 20.0, 8.0), told("y", KEPT / 2, 10.0))), GPU)
+    x, y = (durations(op) for op in cold.operations())
+    assert fsum(x) == pytest.approx(28.0 + 2.0 + 6.0) and x[1] == pytest.approx(8.0 * (1 + 6.0 / 28.0))
+    assert y == pytest.approx([10.0 + 2.0 + 6.0])
+
+
+def test_a_call_alone_or_repeated_and_calls_of_which_no_warm_time_is_known_take_what_was_recorded() -> None:
+    alone = trace(stream("a", told("x", 2 * KEPT, 20.0)))
+    assert in_context(alone, GPU) is alone
+    loop = stream("a", told("x", 2 * KEPT, 20.0)).model_copy(update={"arrivals": LoopArrivals(kind="loop", count=3)})
+    beside = in_context(trace(loop, stream("b", told("y", 0, 20.0))), GPU)
+    assert [durations(op) for op in beside.operations()] == [[20.0], [28.0]]
+    unknown = trace(stream("a", convolution("x", [launch(4, 20.0)]), convolution("y", [launch(4, 20.0)])))
+    assert in_context(unknown, GPU) is unknown
+
+
+def test_a_chain_takes_the_sum_with_and_without_events() -> None:
+    chain = trace(stream("a", told("x", KEPT, 20.0, 8.0), told("y", KEPT, 10.0)))
+    kernels = Kernels(GPU, GPU)
+    total = 28.0 + 10.0 + 2 * 2.0 + 2 * 6.0
+    assert chain_us(chain, GPU, kernels) == pytest.approx(total, rel=1e-9)
+    assert stream_ends(chain, GPU, Serial(), kernels)["a"] == pytest.approx(total, rel=1e-9)
+
+
+def test_a_cold_call_asks_the_sm_for_what_it_asks_warm_and_waits_for_the_rest() -> None:
+    counted = Mix(issue_cycles=5000.0, active_cycles_avg=20_000.0, stalls=WarpStalls(wait=3.0, long_scoreboard=1.0))
+    op = convolution("x", [launch(4, 20.0).model_copy(update={"mix": counted})])
+    known = {"touched_bytes": int(2 * KEPT), "warm_us": 20.0, "cold_us": 30.0}
+    op = op.model_copy(update={"selected": op.selected.model_copy(update=known)})
+    longer, _ = in_context(trace(stream("a", op, told("y", 0, 10.0))), GPU).operations()
+    (kernel,) = longer.launches()
+    assert kernel.duration_us == 20.0 * 1.5 + 2.0
+    assert kernel.mix == counted.model_copy(
+        update={"active_cycles_avg": 30_000.0, "stalls": WarpStalls(wait=3.0, long_scoreboard=1.0 + 0.5 * 4.0)}
+    )
+    warm, cold = anchored(op.launches()[0], GPU), anchored(kernel, GPU)
+    assert cold.busy_us("issue_cycles") == pytest.approx(warm.busy_us("issue_cycles"), rel=0.05)
+
+
+def test_loading_is_time_without_blocks() -> None:
+    model = anchored(launch(4, 20.0).model_copy(update={"load_us": 2.0}), GPU)
+    assert model.latency_us == 2.0 + GPU.model.launch_latency_us
+    assert model.latency_us + run_alone(model, GPU)[0] == pytest.approx(20.0, rel=1e-12)
+
+
+def test_a_ramp_is_taken_once_by_the_first_blocks_and_the_recorded_time_stays() -> None:
+    gpu = tiny(launch_ramp_us=3.0)
+    model = anchored(launch(8, 20.0), gpu)  # two waves of four SMs: 1 us latency, 3 us ramp, twice 8 us
+    assert model.latency_us + run_alone(model, gpu)[0] == pytest.approx(20.0, rel=1e-12)
+    assert model.unit_us * model.ramp_work == pytest.approx(3.0 * model.unit_us / 8.0, rel=1e-6)

@@ -1,0 +1,133 @@
+"""The studies of choices: their pages are what their tables say, and a row of each is what a replay gives.
+
+When one fails after a change of the model: run the study's ``run.py``, then ``experiments/answer/run.py``, and read.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from math import prod
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gpusim.common.markdown import BLOCK
+from gpusim.common.rows import from_csv
+
+STUDIES = Path(__file__).resolve().parent.parent / "experiments"
+FROM_TABLES = ("inception_choice", "networks_choice", "spaa20_27_cases")
+
+
+@pytest.fixture(scope="module")
+def answer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("answer", STUDIES / "answer" / "run.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", FROM_TABLES)
+def test_the_page_is_what_the_tables_say(answer: ModuleType, name: str, tmp_path: Path) -> None:
+    for table in (STUDIES / name).glob("*.csv"):
+        shutil.copy(table, tmp_path)
+    answer.study(name).write_page(tmp_path)
+    assert (tmp_path / "README.md").read_text() == (STUDIES / name / "README.md").read_text()
+    assert [path.stat().st_size > 10_000 for path in tmp_path.glob("*.png")] == [True]
+
+
+def test_table_2_is_what_was_recorded(answer: ModuleType, tmp_path: Path) -> None:
+    study = answer.study("spaa20_table2")
+    assert study.main(["--out", str(tmp_path)]) == 0
+    for name in ("result.csv", "README.md"):
+        assert (tmp_path / name).read_text() == (STUDIES / "spaa20_table2" / name).read_text(), name
+
+
+def test_the_shape_of_table_2(answer: ModuleType) -> None:
+    """48,000 / (4 x 25) channels; 4.8e9 / (4 x 25 x 480 x 196) images, near 512."""
+    study = answer.study("spaa20_table2")
+    assert study.channels() == pytest.approx(480.0)
+    assert study.images() == pytest.approx(512.0, rel=0.01)
+
+
+def test_what_no_other_beats_in_both(answer: ModuleType) -> None:
+    study = answer.study("spaa20_table2")
+    rows = [study.Row("", name, name, mb, ms) for name, mb, ms in (("a", 0, 5), ("b", 1, 6), ("c", 2, 3), ("d", 3, 3))]
+    assert [row.printed for row in study.not_beaten(rows)] == ["a", "c"]
+
+
+def test_a_row_of_the_modules_is_what_the_search_gives(answer: ModuleType) -> None:
+    run = answer.study("inception_choice")
+    task = run.Task("h200", 16, "4a", "0")
+    assert run.searched(task) == task
+    found = run.Row(*run.answer(task))
+    known = from_csv(run.Row, STUDIES / "inception_choice" / "result.csv")
+    (row,) = [row for row in known if (row.gpu, row.batch, row.module, row.limit) == ("h200", 16, "4a", "0")]
+    for way in ("serial", *run.report.WAYS, "other", "bound"):
+        assert found.us(way) == pytest.approx(row.us(way), rel=1e-5), way
+
+
+def test_steps_of_the_levers_make_the_gain(answer: ModuleType) -> None:
+    """Streams 100 to 80; the split at 90 adds nothing, the mix 80 to 75, algorithms 75 to 60, order 60 to 50."""
+    run = answer.study("inception_choice")
+    times = (100.0, 80.0, 90.0, 75.0, 50.0, 50.0, 60.0, 40.0)
+    row = run.Row("h200", 16, "4a", "none", *times, 1.0, "leftover", 1, 1.0, 1.0, 1.0, 1.0, "")
+    steps = row.steps()
+    assert list(steps.values()) == pytest.approx([100 / 80, 1.0, 80 / 75, 75 / 60, 60 / 50])
+    assert prod(steps.values()) == pytest.approx(row.gain("plan"))
+
+
+def test_a_limit_that_no_plan_exceeds_is_none(answer: ModuleType) -> None:
+    run = answer.study("inception_choice")
+    task = run.Task("h200", 16, "3a", "64")  # its largest workspaces add up to 34 MiB
+    assert run.searched(task).limit == "none"
+    assert run.searched(run.Task("h200", 128, "3a", "512")).limit == "512"
+
+
+def test_verdicts_of_networks(answer: ModuleType) -> None:
+    run = answer.study("networks_choice")
+    report = run.report
+
+    def row(way: str, us: float, error: float) -> object:
+        return run.Row("n", way, us, 0.0, "leftover", 2, 1, 1, 0, 10.0, 1, error, "")
+
+    rows = [row(report.SERIAL, 110.0, 5.0), row(report.STREAMS, 100.0, 5.0), row(report.PLAN, 98.0, 0.0)]
+    assert report.verdict(rows, "n", "streams", report.SERIAL) == "gain"
+    assert report.verdict(rows, "n", report.PLAN, report.SERIAL) == "gain?"
+    assert report.verdict([row(report.SERIAL, 104.0, 5.0), *rows[1:]], "n", "streams", report.SERIAL) == "tie"
+
+
+def test_measured_pairs_are_independent_and_known(answer: ModuleType) -> None:
+    run = answer.study("spaa20_27_cases")
+    known = from_csv(run.Measured, STUDIES / "spaa20_27_cases" / "measured.csv")
+    found = run.measured()
+    assert [(row.first, row.second, row.complementary) for row in found] == [
+        (row.first, row.second, row.complementary) for row in known
+    ]
+    for row in found:
+        assert row.first.split(".")[0] == row.second.split(".")[0]
+        assert not {row.first.split("/")[0], row.second.split("/")[0]} <= {"3a.3x3", "3a.3x3_reduce"}
+
+
+def test_the_answer_holds_what_the_studies_say(answer: ModuleType) -> None:
+    """All but what takes minutes to work out."""
+    text = answer.DOCUMENT.read_text(encoding="utf-8")
+    blocks = {place["name"]: place[0] for place in BLOCK.finditer(text)}
+    assert set(blocks) == set(answer.BLOCKS)
+    for name in ("gains", "modules", "levers", "memory", "networks", "cases", "bars"):
+        assert answer.BLOCKS[name]() in blocks[name], name
+
+
+def test_the_policy_study_renders_from_its_rows(answer: ModuleType) -> None:
+    run = answer.study("policy_study")
+    rows = from_csv(run.Row, STUDIES / "policy_study" / "result.csv")
+    claims = run.report._claims_text(rows)
+    assert claims.count("\n") == 1 + len(run.report.CLAIMS)
+    ranked = run.report._rank_table(rows, "h200")
+    assert ranked.count("\n") == 1 + len(run.report.replayed(rows, "h200"))
+    few = [row for row in rows if row.policy in ("leftover", "inter-sm")]  # as when others are new
+    assert "`inter-sm`" in run.report._rank_table(few, "k40c")
