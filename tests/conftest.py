@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from hypothesis import HealthCheck, settings
 REPOSITORY = Path(__file__).resolve().parent.parent
 BENCHMARKS = Path(__file__).resolve().parent / "benchmarks"
 
-os.environ["GPUSIM_NO_CACHE"] = "1"  # no test reads or writes the cache of the user who runs it, unless it asks to
+# No test reads or writes the cache of the user who runs it: those of one run share one that goes with it.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    CACHE = tempfile.TemporaryDirectory(prefix="gpusim-tests-", ignore_cleanup_errors=True)
+    os.environ["XDG_CACHE_HOME"] = CACHE.name
 
 # The same examples on every run and every machine, whatever profile hypothesis itself would choose there.
 settings.register_profile(
@@ -30,6 +34,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if BENCHMARKS in item.path.parents:
             item.add_marker(pytest.mark.benchmark)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Timings are taken in one process; other tests in as many as there are cores."""
+    return 0 if config.option.markexpr == "benchmark" else None
 
 
 @pytest.fixture(scope="session")

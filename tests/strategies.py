@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -29,56 +29,87 @@ MAX_STATIC_BYTES = 49152
 AnyOperation = Kernel | Convolution | Copy | Host
 
 
+@cache
 def rounded(low: float, high: float) -> st.SearchStrategy[float]:
     """Floats of at most three decimals, which print short."""
     return st.integers(round(low * 1000), round(high * 1000)).map(lambda n: n / 1000)
 
 
+# Strategies that are made once: to make and check one in each of many draws takes longer than the draws.
+PERCENT = st.none() | rounded(0, 100)
+BUSY_SHARES = st.fixed_dictionaries(
+    {f"{name}_cycles": st.none() | rounded(0, 0.95) for name in ("issue", "alu", "fma", "tensor", "lsu", "l1")}
+)
+BYTES_PER_CYCLE = st.fixed_dictionaries(
+    dict.fromkeys(
+        (
+            "l1_read_bytes",
+            "l1_write_bytes",
+            "l2_bytes",
+            "l2_read_bytes",
+            "l2_write_bytes",
+            "dram_read_bytes",
+            "dram_write_bytes",
+        ),
+        st.none() | rounded(0, 20),
+    )
+)
+ACTIVE_SHARE = st.none() | rounded(0.3, 1)
+OTHER_COUNTERS = st.fixed_dictionaries(
+    {
+        "l1_hit_percent": PERCENT,
+        "l2_hit_percent": PERCENT,
+        "achieved_warps_per_sm": st.none() | rounded(1, 64),
+        "stalls": st.none()
+        | st.builds(WarpStalls, **dict.fromkeys(WarpStalls.model_fields, st.none() | rounded(0, 20))),
+        "alu_utilisation_percent": PERCENT,
+        "memory_stall_percent": PERCENT,
+    }
+)
+BLOCK_SHAPES = st.sampled_from([(32, 1, 1), (8, 8, 1), (128, 1, 1), (8, 32, 1), (384, 1, 1), (16, 8, 8)]) | st.tuples(
+    st.integers(1, 1024), st.just(1), st.just(1)
+)
+SHAPES = st.builds(
+    ConvolutionShape,
+    batch=st.integers(1, 128),
+    in_channels=st.integers(1, 512),
+    in_height=st.integers(7, 64),
+    in_width=st.integers(7, 64),
+    out_channels=st.integers(1, 512),
+    filter_height=st.integers(1, 7),
+    filter_width=st.integers(1, 7),
+    padding=st.integers(0, 3),
+    stride=st.integers(1, 2),
+)
+
+
 @st.composite
 def mixes(draw: st.DrawFn, duration_us: float, blocks: int) -> Mix:
     """A mix that can be: no pipe of the H200 is busy for longer than the kernel lasts."""
-    cycles_per_block = duration_us * H200_CLOCK_MHZ * min(blocks, H200_SMS) / blocks
-    busy = st.none() | rounded(0, 0.95).map(lambda share: share * cycles_per_block)
-    traffic = st.none() | rounded(0, 20).map(lambda per_cycle: per_cycle * cycles_per_block)
-    percent = st.none() | rounded(0, 100)
-    ratio = st.none() | rounded(0, 20)
-    names = ("issue", "alu", "fma", "tensor", "lsu", "l1")
-    transfers = (
-        "l1_read_bytes",
-        "l1_write_bytes",
-        "l2_bytes",
-        "l2_read_bytes",
-        "l2_write_bytes",
-        "dram_read_bytes",
-        "dram_write_bytes",
-    )
-    stalls = st.none() | st.builds(WarpStalls, **dict.fromkeys(WarpStalls.model_fields, ratio))
-    fields: dict[str, Any] = {f"{name}_cycles": draw(busy) for name in names}
-    if draw(st.booleans()):
-        most = duration_us * H200_CLOCK_MHZ
-        fields |= {"active_cycles_max": most, "active_cycles_avg": draw(rounded(0.3, 1)) * most}
-    fields |= {name: draw(traffic) for name in transfers}
-    return Mix(
-        **fields,
-        l1_hit_percent=draw(percent),
-        l2_hit_percent=draw(percent),
-        achieved_warps_per_sm=draw(st.none() | rounded(1, 64)),
-        stalls=draw(stalls),
-        alu_utilisation_percent=draw(percent),
-        memory_stall_percent=draw(percent),
-    )
+    cycles = duration_us * H200_CLOCK_MHZ
+    cycles_per_block = cycles * min(blocks, H200_SMS) / blocks
+    rates = draw(BUSY_SHARES) | draw(BYTES_PER_CYCLE)
+    counted = {name: None if rate is None else rate * cycles_per_block for name, rate in rates.items()}
+    share = draw(ACTIVE_SHARE)
+    if share is not None:
+        counted |= {"active_cycles_max": cycles, "active_cycles_avg": share * cycles}
+    return Mix(**counted, **draw(OTHER_COUNTERS))
+
+
+@cache
+def dynamic_shared_bytes(most: int) -> st.SearchStrategy[int]:
+    return st.sampled_from([0, 0, 8704, 33280]) | st.integers(0, most)
 
 
 @st.composite
 def kernels(draw: st.DrawFn, stream: str = "main", max_blocks_x: int = 2000) -> KernelLaunch:
     """A launch of which at least one block fits an SM of compute capability 9.0."""
-    usual = st.sampled_from([(32, 1, 1), (8, 8, 1), (128, 1, 1), (8, 32, 1), (384, 1, 1), (16, 8, 8)])
-    block = draw(usual | st.tuples(st.integers(1, 1024), st.just(1), st.just(1)))
+    block = draw(BLOCK_SHAPES)
     threads = block[0] * block[1] * block[2]
     warps_rounded = -(-threads // 128) * 4  # warps, rounded up to the four sub-partitions
     most_registers = min(255, 65536 // warps_rounded // 256 * 8)
     static = draw(st.sampled_from([0, 0, 1024, 2304, 16640, MAX_STATIC_BYTES]))
-    dynamic = draw(st.sampled_from([0, 0, 8704, 33280]) | st.integers(0, MAX_SHARED_BYTES - static))
+    dynamic = draw(dynamic_shared_bytes(MAX_SHARED_BYTES - static))
     grid = (draw(st.integers(1, max_blocks_x)), draw(st.integers(1, 3)), draw(st.integers(1, 2)))
     duration_us = draw(rounded(1, 2000))
     blocks = grid[0] * grid[1] * grid[2]
@@ -91,7 +122,7 @@ def kernels(draw: st.DrawFn, stream: str = "main", max_blocks_x: int = 2000) -> 
         dynamic_shared_memory_bytes=dynamic,
         duration_us=duration_us,
         stream=stream,
-        mix=draw(st.none() | mixes(duration_us, blocks)),
+        mix=draw(mixes(duration_us, blocks)) if draw(st.booleans()) else None,
     )
 
 
@@ -139,17 +170,7 @@ def operations(
         id=id,
         kind="convolution",
         depends_on=depends_on,
-        shape=ConvolutionShape(
-            batch=draw(st.integers(1, 128)),
-            in_channels=draw(st.integers(1, 512)),
-            in_height=draw(st.integers(7, 64)),
-            in_width=draw(st.integers(7, 64)),
-            out_channels=draw(st.integers(1, 512)),
-            filter_height=draw(st.integers(1, 7)),
-            filter_width=draw(st.integers(1, 7)),
-            padding=draw(st.integers(0, 3)),
-            stride=draw(st.integers(1, 2)),
-        ),
+        shape=draw(SHAPES),
         direction=draw(st.sampled_from(["fwd", "bwd_data", "bwd_filter"])),
         selected=draw(algorithms(max_blocks_x=max_blocks_x)),
         alternatives=tuple(draw(algorithms(name)) for name in others),

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tiny import shipped_traces
+from tiny import fitted, shipped_traces
 
 from gpusim import load_gpu, load_trace
-from gpusim.calibrate.kernels import Kernels
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Partition, View
 from gpusim.studies.rules import replay_rule as replay
@@ -35,12 +34,11 @@ class Told(Serial):
 def test_a_kernel_alone_is_bound_by_what_policies_are_told(path: Path) -> None:
     recorded = load_trace(path)
     gpu = load_gpu(recorded.device)
-    kernels = Kernels(gpu, gpu)
     launches: dict[KernelLaunch, None] = {
         launch.model_copy(update={"stream": "main"}): None for op in recorded.operations() for launch in op.launches()
     }
     operations = tuple(Kernel(id=f"k{i}", kind="kernel", kernel=launch) for i, launch in enumerate(launches))
     alone = Trace(version=1, name="alone", device=recorded.device, streams=(Stream(name="a", operations=operations),))
     policy = Told()
-    result = replay(alone, gpu, policy, kernels=kernels)
+    result = replay(alone, gpu, policy, kernels=fitted(recorded.device))
     assert [run.bound_by for run in result.kernel_runs] == [policy.bound_by[i] for i in range(len(launches))]

@@ -14,6 +14,7 @@ from cores import is_compiled, plain_core
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import kernels, traces
+from tiny import fitted
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
@@ -143,19 +144,19 @@ def anchored_model(launch: KernelLaunch) -> KernelModel:
     return MODELS.model(launch, "")
 
 
-@settings(max_examples=450)
+@settings(max_examples=150)
 @given(trace=traces(), policy=POLICIES)
 def test_random_traces_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(trace=traces(max_streams=4, max_operations=6, with_arrivals=True), policy=POLICIES)
 def test_random_traces_with_arrivals_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(trace=traces(max_streams=4))
 def test_serial_takes_no_less_than_its_kernels_alone(trace: Trace) -> None:
     result = replay(trace, H200, "serial", kernels=MODELS)
@@ -163,7 +164,7 @@ def test_serial_takes_no_less_than_its_kernels_alone(trace: Trace) -> None:
     assert result.makespan_us >= sum(run.solo_us for run in on_main) * (1 - 1e-6)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(trace=traces(max_streams=1, max_operations=5))
 def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
     result = replay(trace, H200, "leftover", kernels=MODELS)
@@ -173,13 +174,13 @@ def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
 # ---- the same again -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(trace=traces(), policy=POLICIES)
 def test_the_same_replay_twice_is_the_same(trace: Trace, policy: str) -> None:
     assert replay(trace, H200, policy) == replay(trace, H200, policy)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(trace=traces(), policy=POLICIES)
 def test_what_was_worked_out_before_changes_nothing(trace: Trace, policy: str) -> None:
     kernels = Kernels(H200, H200)
@@ -227,10 +228,8 @@ def test_another_process_and_hash_seed_give_the_same_bytes() -> None:
 @pytest.mark.parametrize("path", sorted(TRACES.glob("*.json*")), ids=lambda path: path.name.split(".")[0])
 def test_shipped_traces_replay(path: Path) -> None:
     trace = load_trace(path)
-    gpu = load_gpu(trace.device)
-    kernels = Kernels(gpu, gpu)
     for policy in ("serial", "leftover"):
-        result = replay(trace, gpu, policy, kernels=kernels)
+        result = replay(trace, load_gpu(trace.device), policy, kernels=fitted(trace.device))
         assert result.makespan_us > 0.0
     assert any(isinstance(op, Convolution | Kernel) for op in trace.operations())
 

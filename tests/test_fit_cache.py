@@ -75,7 +75,6 @@ def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path, launch:
 def test_a_second_run_fits_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv(cache.OFF)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     command = ["replay", str(TRACE), "--policy", "leftover"]
     assert main([*command, "--no-cache"]) == 0

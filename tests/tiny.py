@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gpusim import load_gpu, replay
+from gpusim.calibrate.kernels import Kernels
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Policy
 from gpusim.results.result import Result
@@ -104,3 +106,10 @@ def shipped_traces(folder: Path) -> list[Path]:
     return sorted(
         path for path in folder.glob("*.json*") if re.search(r"_b\d+_(forward|training)\.", path.name) is None
     )
+
+
+@cache
+def fitted(device: str) -> Kernels:
+    """The kernels of the traces that ship, each fitted once for all tests."""
+    gpu = load_gpu(device)
+    return Kernels(gpu, gpu)
