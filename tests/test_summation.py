@@ -39,9 +39,15 @@ def refused(values: Iterable[Any], /, start: Any = 0) -> Any:
 
 
 def looks_real(term: ast.expr) -> bool:
-    """Whether what is summed divides, holds a real number, or is named as a time, rate, share or progress is."""
+    """Whether what is summed divides, holds a real number, or is named as a time, rate, share or progress is.
+
+    Conditions are counted, not summed: neither a comparison nor what comes after an `if` is looked at.
+    """
     words = ("_us", "ms", "rate", "rates", "share", "shares", "progress", "figures")
-    nodes = list(ast.walk(term))
+    parts = [term]
+    if isinstance(term, ast.GeneratorExp | ast.ListComp):
+        parts = [term.elt, *(generator.iter for generator in term.generators)]
+    nodes = [node for part in parts if not isinstance(part, ast.Compare) for node in ast.walk(part)]
     names = [getattr(node, "attr", getattr(node, "id", "")) for node in nodes]
     return any(
         isinstance(node, ast.Div) or (isinstance(node, ast.Constant) and isinstance(node.value, float))

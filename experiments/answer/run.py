@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from itertools import permutations
+from math import fsum
 from pathlib import Path
 from types import ModuleType
 
@@ -109,7 +110,7 @@ def limits() -> str:
         cells.append([name, str(total), *(f"{share:.0f} %" for share in shares.values())])
         refused = max(words, key=lambda key: found[key])
         lines.append(
-            f"{name}: the second finds no room in {sum(shares[key] for key in words):.0f} % of the pairs, most "
+            f"{name}: the second finds no room in {fsum(shares[key] for key in words):.0f} % of the pairs, most "
             f"often for want of {words[refused]}; in {shares['few']:.0f} % the first does not fill the GPU by itself."
         )
     titles = ["GPU", "ordered pairs", *words.values(), "the first does not fill the GPU", "a block fits"]

@@ -11,6 +11,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 
 from step import (
@@ -247,7 +248,7 @@ def agreement() -> list[tuple[str, str, str, str]]:
 
 def error_percent(rows: Sequence[Prediction]) -> float:
     """Mean absolute error of predictions against what was measured, under MPS where there are several ranks."""
-    return sum(100.0 * abs(row.predicted_us / _truth(row) - 1.0) for row in rows) / len(rows)
+    return fsum(100.0 * abs(row.predicted_us / _truth(row) - 1.0) for row in rows) / len(rows)
 
 
 def _truth(row: Prediction) -> float:

@@ -110,9 +110,9 @@ def _count_text(cases: Sequence[Case]) -> str:
         lines.append(f"{gpu}: the cases gain {fraction} over one after the other by the same algorithms.")
     limit, words = error()
     mine = [case for case in cases if case.gpu == "h200"]
-    same = sum(beyond_error(case, case.serial_us, limit) for case in mine)
-    fast = sum(beyond_error(case, case.serial_fastest_us, limit) for case in mine)
-    both = sum(beyond_error(case, case.streams_fastest_us, limit) for case in mine)
+    same = sum(1 for case in mine if beyond_error(case, case.serial_us, limit))
+    fast = sum(1 for case in mine if beyond_error(case, case.serial_fastest_us, limit))
+    both = sum(1 for case in mine if beyond_error(case, case.streams_fastest_us, limit))
     lines.append(
         f"By more than {words}, on an H200: {same} against the same algorithms, {fast} against the fastest one after "
         f"the other, {both} against the fastest in two streams; the others are ties or losses."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations, product
+from math import fsum
 
 from gpusim.choose.bound import Bounds
 from gpusim.choose.graph import Graph
@@ -246,4 +247,4 @@ def sharing_near(work: Work, gpu: GPU, bounds: Bounds, sharing: str, plan: Plan)
 
 def lane_weights(work: Work, bounds: Bounds, plan: Plan) -> list[float]:
     """What the operations of each stream take alone, added, us."""
-    return [sum(bounds.alone_us(id, plan.algorithms.get(id, "")) for id in lane) for lane in plan.lanes]
+    return [fsum(bounds.alone_us(id, plan.algorithms.get(id, "")) for id in lane) for lane in plan.lanes]

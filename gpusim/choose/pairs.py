@@ -203,7 +203,7 @@ def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: S
     return Case(
         (_side(bounds, gpu, a, chosen[a]), _side(bounds, gpu, b, chosen[b])),
         len(found),
-        sum(is_less(one.makespan_us, other.makespan_us) for one, other in ranked),
+        sum(1 for one, other in ranked if is_less(one.makespan_us, other.makespan_us)),
         best.plan.policy,
         best.makespan_us,
         serial.makespan_us,
@@ -252,7 +252,7 @@ def as_json(found: Pairs) -> dict[str, Any]:
         "complementary_combinations": sum(case.combinations for case in cases),
         "gaining_combinations": sum(case.gaining for case in cases),
         "gaining_pairs": sum(case.gaining > 0 for case in cases),
-        "faster_than_serial_fastest": sum(is_less(case.together_us, case.serial_fastest_us) for case in cases),
-        "faster_than_streams_fastest": sum(is_less(case.together_us, case.streams_fastest_us) for case in cases),
+        "faster_than_serial_fastest": sum(1 for case in cases if is_less(case.together_us, case.serial_fastest_us)),
+        "faster_than_streams_fastest": sum(1 for case in cases if is_less(case.together_us, case.streams_fastest_us)),
         "pairs": [{**asdict(case), "gain": case.gain, "gain_over_fastest": case.gain_over_fastest} for case in cases],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.judge import Candidate
@@ -68,7 +69,9 @@ def together(selection: Selection, result: Result) -> list[Together]:
     profiles = {id: profile(selection.bounds.models(id, algorithms.get(id, "")), selection.gpu) for id in spans}
     found = []
     for a, b in combinations(spans, 2):
-        overlap = sum(max(0.0, min(one[1], other[1]) - max(one[0], other[0])) for one in spans[a] for other in spans[b])
+        overlap = fsum(
+            max(0.0, min(one[1], other[1]) - max(one[0], other[0])) for one in spans[a] for other in spans[b]
+        )
         if overlap > 0.0:
             mine, its = profiles[a], profiles[b]
             found.append(Together((a, b), overlap, tuple(complements(mine, its)), tuple(contended(mine, its))))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import ceil
+from math import ceil, fsum
 
 import numpy as np
 import numpy.typing as npt
@@ -204,7 +204,7 @@ class Oracle:
         """Parameters of the divided layers, and elements of a sample's inputs and outputs that a rank has."""
         if (how, width) not in self._elements:
             named = self._named(how, width)
-            held = sum(
+            held = fsum(
                 (size.x + size.y) / (width if how == ROWS and name in named else 1) for name, size in self.sizes.items()
             )
             self._elements[(how, width)] = (sum(self.sizes[name].w for name in named), held)
@@ -313,7 +313,7 @@ class Oracle:
 
     def _balancer(self, samples: float) -> Callable[[int], list[int] | None]:
         if samples not in self._balancers:
-            costs = [sum(self._layer_us(samples)[node.name]) for node in self.network.nodes]
+            costs = [fsum(self._layer_us(samples)[node.name]) for node in self.network.nodes]
             self._balancers[samples] = balancer(costs, self._cuts)
         return self._balancers[samples]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,14 @@ def score_sharing(folder: Path, gpu: GPU) -> list[Scored]:
         if not all(kernel in demands and (kernel, blocks) in alone for kernel, blocks in mix):
             continue
         rates = [number_in(row, f"rate_{name}", folder / SHARING, row["case"]) for name in "ab"]
-        measured = sum(rate / alone[one] for rate, one in zip(rates, mix, strict=True))
+        measured = fsum(rate / alone[one] for rate, one in zip(rates, mix, strict=True))
         rows.append(Scored("sharing", row["case"], _gain([(demands[k], n) for k, n in mix]), measured, 1.0))
     return rows
 
 
 def _gain(residents: list[tuple[WarpDemand, int]]) -> float:
     times = mix_times(residents)
-    return sum(mix_times([one])[0] / time for one, time in zip(residents, times, strict=True))
+    return fsum(mix_times([one])[0] / time for one, time in zip(residents, times, strict=True))
 
 
 def _demands(folder: Path, gpu: GPU) -> dict[str, WarpDemand]:
