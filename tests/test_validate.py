@@ -36,7 +36,6 @@ GENEROUS_PERCENT = {  # the sample's rows are few: a guard against breakage, not
     "modules_serial": 8.0,
     "modules_streams": 12.0,
 }
-OF_OTHER_DATA = {"solo", "sharing"}  # two GPUs' datasets; microbenchmarks
 
 
 @pytest.fixture(scope="module")
