@@ -1,0 +1,62 @@
+"""Plans that ran on a GPU: the page is what the tables say, a prediction is what a replay gives."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gpusim.common.rows import from_csv
+
+STUDY = Path(__file__).resolve().parent.parent / "experiments" / "hardware_check"
+
+
+@pytest.fixture(scope="module")
+def study() -> ModuleType:
+    sys.path.insert(0, str(STUDY))
+    try:
+        spec = importlib.util.spec_from_file_location("hardware_check", STUDY / "run.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(STUDY))
+    return module
+
+
+def test_the_page_is_what_the_table_says(study: ModuleType) -> None:
+    rows = from_csv(study.Row, STUDY / "result.csv")
+    assert len(rows) == len((STUDY / "plans.txt").read_text().splitlines())
+    assert study.readme(rows) == (STUDY / "README.md").read_text()
+
+
+def test_a_prediction_is_what_a_replay_gives_now(study: ModuleType) -> None:
+    rows = {(row.module, row.plan): row for row in from_csv(study.Row, STUDY / "result.csv")}
+    measured = study.measurements()
+    for tried in study.read(STUDY / "plans.txt"):
+        row = rows[tried.module, tried.name]
+        assert row.measured_us == pytest.approx(measured[tried.module, tried.name], rel=1e-4)
+        if tried.module == "inception_4a_b16" and tried.name in ("serial-fastest", "streams-fastest"):
+            assert row.predicted_us == pytest.approx(study.predicted_us(tried), rel=1e-4)
+
+
+def test_what_following_the_model_gets(study: ModuleType) -> None:
+    """Predicted best is b: 1.5 predicted and 1.2 measured are 30 points; a would have taken 90, b takes 100."""
+
+    def row(plan: str, predicted_us: float, measured_us: float) -> object:
+        return study.Row("m", plan, "", 1, predicted_us, measured_us, 150.0 / predicted_us, 120.0 / measured_us)
+
+    (found,) = study.chosen([row("serial", 150.0, 120.0), row("a", 110.0, 90.0), row("b", 100.0, 100.0)])
+    assert found.row.plan == "b" and found.plans == 3
+    assert found.error_points == pytest.approx(-30.0)
+    assert found.regret_percent == pytest.approx(100.0 / 9.0)
+
+
+def test_orders_of_streams(study: ModuleType) -> None:
+    assert study.orders_of(1) == [(0,)]
+    assert study.orders_of(2) == [(0, 1), (1, 0)]
+    assert study.orders_of(3) == [(0, 1, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (0, 2, 1), (1, 0, 2)]
