@@ -15,7 +15,7 @@ from gpusim import load_gpu, load_trace, replay
 from gpusim.common.errors import InputError
 from gpusim.hardware.host_costs import CostTable, HostCosts
 from gpusim.results.error_band import error_band
-from gpusim.trace.operations import Collective, Copy, Host, LoopArrivals
+from gpusim.trace.operations import Collective, Convolution, Copy, Host, LoopArrivals, Stream
 
 ROOT = Path(__file__).parents[1]
 
@@ -92,10 +92,23 @@ def test_gpus_do_not_share_sms_or_copy_engines() -> None:
     assert len(result.usage.shares) == 8
 
 
+def without_warm_times(stream: Stream) -> Stream:
+    operations = []
+    for op in stream.operations:
+        assert isinstance(op, Convolution)
+        selected = op.selected.model_copy(update={"warm_us": None, "cold_us": None})
+        operations.append(op.model_copy(update={"selected": selected}))
+    return stream.model_copy(update={"operations": tuple(operations)})
+
+
 @pytest.mark.parametrize("policy", ["leftover", "even", "inter-sm", "mps", "smk"])
 def test_a_stream_on_a_gpu_of_its_own_is_as_fast_as_alone(policy: str) -> None:
-    """Nothing is shared with other GPUs, L2 and DRAM included."""
+    """Nothing is shared with other GPUs, L2 and DRAM included; of kernels of which nobody said what a cold cache costs.
+
+    With that, a call beside others counts as one after others, on whichever GPU they are (`gpusim.engine.context`).
+    """
     gpu, shipped = load_gpu("h200"), load_trace(ROOT / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz")
+    shipped = shipped.model_copy(update={"streams": tuple(map(without_warm_times, shipped.streams))})
     apart = shipped.model_copy(
         update={"streams": tuple(s.model_copy(update={"gpu": g}) for g, s in enumerate(shipped.streams))}
     )

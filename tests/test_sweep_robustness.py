@@ -123,6 +123,7 @@ def started(experiment: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         cwd=ROOT,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what runs the tests may ignore it
     )
 
 
