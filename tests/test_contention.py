@@ -24,9 +24,14 @@ from gpusim.model.contention import (
     WarpDemand,
     age_shares,
     binding,
+    binding_at,
+    capped_time,
+    demand_elsewhere,
     memory_free_share,
     memory_slowdown,
+    memory_stall_share,
     mix_times,
+    time_at,
     warp_demand,
 )
 from gpusim.trace.kernels import Mix, WarpStalls
@@ -205,3 +210,174 @@ def test_what_binds_is_what_takes_longest() -> None:
     assert binding([(idle, 1)], 0, 0.0, 0.0, nothing) == "latency"
     assert binding([(idle, 1)], 0, 2.0, 0.0, MemoryLoad(2.0, 0.0)) == "dram"
     assert binding([(idle, 1)], 0, 0.0, 2.0, MemoryLoad(0.0, 2.0)) == "l2"
+
+
+# ---- by hand --------------------------------------------------------------------------------------------------------
+
+CONSTANTS = H200.model.model_copy(  # constants that are easy to reckon with
+    update={
+        "sustained_issue_share": 0.8,
+        "barrier_turn_share": 0.5,
+        "short_scoreboard_turn_share": 0.25,
+        "long_scoreboard_turn_share": 1.0,
+    }
+)
+
+
+def recorded(mix: Mix | None, warps: int = 8) -> WarpDemand:
+    """A launch of which an SM of 4 schedulers held 2 blocks at a time and ran 10 in all."""
+    return warp_demand(mix, warps, 2, 10.0, 4, CONSTANTS)
+
+
+@pytest.mark.parametrize(
+    ("mix", "busy"),
+    [(None, 0.5), (Mix(alu_utilisation_percent=20.0), 0.2), (Mix(alu_utilisation_percent=0.0), 0.001)],
+)
+def test_without_counters_one_number_says_how_busy_an_sm_was(mix: Mix | None, busy: float) -> None:
+    """2 warps a scheduler and block: 4 compete, so an instruction holds what is sustained for busy / (0.8 x 4)."""
+    kernel = recorded(mix)
+    demand = busy / 3.2
+    assert kernel.warps_per_scheduler == 2.0
+    assert kernel.demands == pytest.approx([demand, *[0.001 / 3.2] * 5])
+    assert (kernel.resource, kernel.service_demand, kernel.counted) == ("issue", pytest.approx(demand), False)
+    assert kernel.latency == pytest.approx(sqrt(1.0 - 15.0 * demand**2))
+
+
+def test_counted_cycles_say_how_busy_each_resource_was() -> None:
+    """10 blocks on an SM in 10,000 cycles: 300 cycles of each are 0.3, 2000 more than all."""
+    mix = Mix(issue_cycles=300.0, alu_cycles=200.0, fma_cycles=600.0, active_cycles_avg=10_000.0)
+    kernel = recorded(mix)
+    assert kernel.demands == pytest.approx([0.3 / 3.2, 0.2 / 3.2, 0.6 / 3.2, *[0.001 / 3.2] * 3])
+    assert (kernel.resource, kernel.service_demand) == ("fma", pytest.approx(0.6 / 3.2))
+    assert recorded(mix.model_copy(update={"lsu_cycles": 2000.0})).demands[4] == pytest.approx(1.0 / 3.2)
+
+
+STALLED = Mix(  # L1 is half busy; of 16 warps in each issued instruction's time 4 wait for service whatever competes
+    issue_cycles=100.0,
+    l1_cycles=500.0,
+    active_cycles_avg=10_000.0,
+    stalls=WarpStalls(
+        not_selected=1.0,
+        math_pipe_throttle=2.0,
+        dispatch=0.5,
+        mio_throttle=0.25,
+        lg_throttle=0.25,
+        barrier=4.0,
+        short_scoreboard=2.0,
+        long_scoreboard=3.0,
+        wait=2.0,
+        selected=1.0,
+    ),
+)
+
+
+def test_latency_is_what_the_stalls_leave() -> None:
+    """2 warps compete: what barriers and scoreboards wait for another's turn is half of their turn shares."""
+    kernel = recorded(STALLED, warps=4)
+    turns = 4.0 + 0.5 * (0.5 * 4.0 + 0.25 * 2.0 + 1.0 * 0.5**2 * 3.0)
+    latency = 1.0 - turns / 16.0
+    assert kernel.latency == pytest.approx(latency)
+    assert kernel.service_demand == pytest.approx(sqrt((1.0 - latency**2) / 3.0))  # so that the recorded time is 1
+    assert mix_times([(kernel, 2)]) == [pytest.approx(1.0)]
+
+
+def test_where_one_warp_competes_only_cycles_tell_its_service_demand() -> None:
+    assert recorded(STALLED, warps=2).service_demand == pytest.approx(0.5 / 0.8)
+
+
+def test_an_instruction_that_only_waits_for_service_still_takes_its_cycle() -> None:
+    """16 warps compete, 10 are counted, of which the one that issues only half the time."""
+    stalls = WarpStalls(not_selected=9.5, selected=0.5)
+    assert recorded(Mix(stalls=stalls), warps=32).latency == pytest.approx(1.0 / 10.0)
+
+
+@pytest.mark.parametrize(
+    ("mix", "share"),
+    [
+        (None, 0.0),
+        (Mix(), 0.0),
+        (Mix(memory_stall_percent=40.0), 0.4),
+        (Mix(stalls=WarpStalls(long_scoreboard=3.0, wait=9.0), memory_stall_percent=40.0), 0.25),
+        (Mix(stalls=WarpStalls(wait=9.0)), 0.0),
+        (Mix(stalls=WarpStalls(wait=0.0), memory_stall_percent=40.0), 0.4),
+    ],
+)
+def test_the_share_of_stalls_that_wait_for_memory(mix: Mix | None, share: float) -> None:
+    assert memory_stall_share(mix) == pytest.approx(share)
+
+
+NARROW = WarpDemand(1.0, 0.8, 0.2, (0.1, 0.2, 0.0, 0.0, 0.0, 0.1), 1)
+WIDE = WarpDemand(2.0, 0.9, 0.6, (0.0, 0.0, 0.3, 0.0, 0.0, 0.2), 2)
+
+
+def test_two_kernels_wait_for_one_another() -> None:
+    """2 blocks of one warp hold 0.4, 1 of two warps 0.6; WIDE waits twice what its counters say, so for others too."""
+    first, second = mix_times([(NARROW, 2), (WIDE, 1)])
+    assert first == pytest.approx(sqrt(0.8**2 + (0.4 + 0.6) ** 2 - 0.2**2))
+    assert second == pytest.approx(sqrt(0.9**2 + (2 * 0.6 + 2 * 0.4) ** 2 - 0.6**2))
+
+
+def test_time_between_whole_numbers_of_blocks_is_linear() -> None:
+    two, three = (mix_times([(NARROW, blocks)])[0] for blocks in (2, 3))
+    assert [time_at(NARROW, blocks) for blocks in (2.0, 2.25, 3.0)] == pytest.approx(
+        [two, 0.75 * two + 0.25 * three, three]
+    )
+
+
+def test_a_share_of_an_sm_takes_its_time() -> None:
+    """2 blocks of WIDE are 4 warps, each with 0.2 at L1; 3 of NARROW 3 warps with 0.1 at issue and at L1."""
+    assert capped_time(WIDE, 2, None, None) == 0.0
+    assert capped_time(WIDE, 2, 0.5, 0.25) == pytest.approx(4 * 0.2 / 0.25)
+    assert capped_time(NARROW, 3, 0.5, 0.75) == pytest.approx(3 * 0.1 / 0.5)
+    assert capped_time(NARROW, 3, 0.5, None) == pytest.approx(3 * 0.1 / 0.5)
+
+
+def test_demand_on_another_gpu() -> None:
+    """Cycles of latency at 3/2 of the clock, operations on a half or on five times the lanes of an SM."""
+    there = demand_elsewhere(NARROW, 4.0, 1.5, 0.5, CONSTANTS, CONSTANTS)
+    assert there == WarpDemand(4.0, pytest.approx(1.2), 0.1, (0.05, 0.1, 0.0, 0.0, 0.0, 0.05), 1)
+    assert (
+        demand_elsewhere(NARROW, 1.0, 0.5, 5.0, CONSTANTS, CONSTANTS).latency == 1.0
+    )  # no less than the service demand
+
+
+@pytest.mark.parametrize(
+    ("dram", "l2", "own", "eighth_power"),
+    [
+        (1.0, 0.0, MemoryLoad(1.0, 0.0), 16.0),  # sqrt(2)
+        (0.0, 1.0, MemoryLoad(0.0, 1.0), 2.0),
+        (1.0, 1.0, MemoryLoad(1.0, 1.0), 17.0),
+        (2.0, 0.0, MemoryLoad(0.5, 0.0), 16.0),  # load x own
+        (0.5, 0.0, MemoryLoad(2.0, 0.0), 1.25**4),  # load x load: no more is there
+        (0.0, 2.0, MemoryLoad(0.0, 0.5), 2.0),
+        (0.0, 0.5, MemoryLoad(0.0, 2.0), 1.0 + 0.25**4),
+    ],
+)
+def test_memory_slowdown_by_hand(dram: float, l2: float, own: MemoryLoad, eighth_power: float) -> None:
+    assert memory_slowdown(dram, l2, own) ** 8 == pytest.approx(eighth_power)
+
+
+def test_of_a_recorded_time_memory_leaves_a_fiftieth_at_least() -> None:
+    assert memory_free_share(1.0, 1.0) == pytest.approx(0.02)
+
+
+def test_each_younger_block_gets_a_share_less() -> None:
+    assert age_shares(3, 0.5) == pytest.approx([12 / 7, 6 / 7, 3 / 7])
+
+
+@pytest.mark.parametrize(
+    ("time", "dram", "l2", "bound"),
+    [
+        (0.55, 0.0, 0.0, "latency"),  # 0.55^2 - 0.16 = 0.1425 of waiting
+        (0.60, 0.0, 0.0, "fma"),  # 0.20
+        (0.60, 0.5, 0.0, "fma"),  # 0.36 x 0.5 = 0.18 of DRAM
+        (0.60, 0.6, 0.0, "dram"),  # 0.216
+        (0.60, 0.0, 4.8, "fma"),  # 0.36 x ((1 + 4.8)^(1/4) - 1) = 0.199 of L2
+        (0.60, 0.0, 4.9, "l2"),  # 0.201
+    ],
+)
+def test_the_largest_part_of_a_time_binds(time: float, dram: float, l2: float, bound: str) -> None:
+    """0.5^2 - 0.3^2 = 0.16 of the squared time is latency; loads are given to the power of 2 and 8."""
+    kernel = WarpDemand(1.0, 0.5, 0.3, (0.0, 0.0, 0.3, 0.0, 0.0, 0.0), 2)
+    load = MemoryLoad(dram**0.5, l2**0.125)
+    assert binding_at(kernel, time, load.dram, load.l2, load) == bound

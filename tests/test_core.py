@@ -136,6 +136,7 @@ def test_waves(core: ModuleType) -> None:
     assert array.dispatched(0) == 2.0
     assert array.block_time() == 14.0
     assert array.spans(0) == [(0, 4, 0.0, 4.0), (1, 3, 0.0, 4.0)]
+    assert [list(column) for column in array.span_columns(0)] == [[0, 1], [4, 3], [0.0, 0.0], [4.0, 4.0]]
 
 
 def test_processor_sharing(core: ModuleType) -> None:
@@ -167,6 +168,16 @@ def test_three_arrivals_share_one_sm(core: ModuleType) -> None:
         (2, pytest.approx(9.0, abs=1e-12)),
         (1, pytest.approx(10.0, abs=1e-12)),
     ]
+
+
+def test_an_sm_that_shares_one_pace_is_busy_until_all_work_is_done(core: ModuleType) -> None:
+    """With 100 blocks it goes through more mixes than its tables hold at first, down as well as up."""
+    array = array_of(core, limits=(65536, 65536, 100, 100))
+    submit(array, 0, 100, caps=100, jitter=0.1, seed=3)
+    line(array, 0)
+    work = [plain_core().jitter_factor(3, block, 0.1) for block in range(100)]
+    assert array.next_due() == pytest.approx(100.0 * min(work))
+    assert ends(array) == [(0, pytest.approx(sum(work)))]
 
 
 def test_old_blocks_go_before_young_ones(core: ModuleType) -> None:
@@ -256,6 +267,20 @@ def test_masks_and_caps(core: ModuleType) -> None:
     assert array.residents_by_sm(1) == [0, 0, 1, 2]
     assert sorted(ends(array)) == [(0, 2.0), (1, 2.0)]
     assert [span[:2] for span in array.spans(0)] == [(0, 4), (1, 2)]
+
+
+def test_an_sm_of_a_tenant_drains_before_another_comes(core: ModuleType) -> None:
+    """Slots 0 and 2 are of one tenant, 1 of another, 3 of none: 1 waits for 0 and 2, then the rest of 0 for 1."""
+    array = array_of(core, rates=own_pace(0.5, 0.25, 1.0, 1.0))
+    for slot, blocks in enumerate((2, 1, 1, 1)):
+        submit(array, slot, blocks, caps=1)
+    for slot, tenant in enumerate((0, 1, 0, -1)):
+        array.set_tenant(slot, tenant)
+    line(array, 0, 1, 2, 3, queues=[0, 1, 2, 3])
+    assert [array.resident_blocks(slot) for slot in range(4)] == [1, 0, 1, 1]
+    assert sorted(ends(array, 1.5)) == [(2, 1.0), (3, 1.0)]
+    line(array, 1, 0, queues=[0, 1])
+    assert ends(array) == [(1, 6.0), (0, 8.0)]
 
 
 def test_residents_above_a_lowered_cap_run_to_their_end(core: ModuleType) -> None:
@@ -393,12 +418,12 @@ def test_a_domain_that_has_half_serves_half(core: ModuleType) -> None:
 
 
 def test_who_comes_at_the_same_load_is_counted_by_what_it_is_served(core: ModuleType) -> None:
-    """The load stands still, what is served does not: 0.5 until 1, then 2.5 where there is 1."""
+    """The load stands still, what is served does not: 0.5 until 1, then 1.5 where there is 1."""
     array = array_of(core, 1, rates=own_pace(1.0, 1.0), load=lambda mix: (1.0, 0.0), capacity=[1.0])
     submit(array, 0, 1, need=(0, 0, 64, 1), dram=0.5)
-    submit(array, 1, 1, need=(0, 0, 64, 1), dram=2.5)
+    submit(array, 1, 1, need=(0, 0, 64, 1), dram=1.5)
     line(array, 0, 1)
-    assert ends(array) == [(0, 1.0), (1, pytest.approx(3.5))]
+    assert ends(array) == [(0, 1.0), (1, pytest.approx(2.5))]
 
 
 def test_what_is_served_grows_again_when_others_leave(core: ModuleType) -> None:
@@ -410,6 +435,89 @@ def test_what_is_served_grows_again_when_others_leave(core: ModuleType) -> None:
     line(array, 0, 1, queues=[0, 1])
     # both ask for 1: half the pace until 2, when the first is done and the second has half left, at full pace
     assert ends(array) == [(0, pytest.approx(2.0)), (1, pytest.approx(3.0))]
+
+
+def test_who_comes_later_is_slowed_by_the_load_of_others(core: ModuleType) -> None:
+    """The load does not move when slot 1 comes; that alone is slowed by it, by sqrt(2)."""
+    array = array_of(core, 2, rates=own_pace(0.25, 1.0), load=lambda mix: (float(mix[0][0] == 0), 0.0), capacity=[1.0])
+    array.set_slowdowns(None)
+    submit(array, 0, 1, caps=[1, 0])
+    line(array, 0)
+    assert ends(array, 1.0) == []
+    array.submit(1, 1, (0, 0, 1, 1), 65536, 0.0, 1, 0.0, 0.0, 0.0, own_dram=1.0)
+    array.set_caps(1, [0, 1])
+    line(array, 1)
+    assert ends(array) == [(1, pytest.approx(1.0 + 2**0.5)), (0, 4.0)]
+
+
+def slow_anew(array: Any, *factors: float) -> None:
+    """From now on slot k is slowed by ``factors[k]``; a launch that may place no block makes the array ask."""
+    array.set_slowdowns(lambda domain, dram, l2: dict(enumerate(factors)))
+    submit(array, len(factors), 1, caps=0)
+    array.dispatch()
+
+
+def test_a_block_slowed_on_its_way_keeps_what_it_has_done(core: ModuleType) -> None:
+    """Slot 0, alone on its SM, runs at 1/8 beside slot 1 until 1, at 1/4, at 1/16 beside slot 2 from 2.5 to 3.5."""
+    array = array_of(
+        core,
+        4,
+        rates=own_pace(0.25, 1.0, 1.0),
+        domains=[0, 0, 1, 1],
+        load=lambda mix: (sum({0: 0, 1: 1, 2: 3}[slot] for slot, _ in mix), 0.0),
+        slowdowns=lambda domain, dram, l2: {0: 1.0 + domain * dram, 1: 1.0, 2: 1.0},
+    )
+    submit(array, 0, 1, caps=[0, 0, 1, 0], issue=4.0, dram=2.0, l2=1.0)
+    submit(array, 1, 1, caps=[0, 0, 0, 1])
+    line(array, 0, 1, queues=[0, 1])
+    assert ends(array, 2.5) == [(1, 1.0)]
+    assert array.work_left_by_sm(0) == array.work_done_by_sm(0) == [0.0, 0.0, 0.5, 0.0]
+    submit(array, 2, 1, caps=[0, 0, 0, 1])
+    line(array, 2)
+    assert ends(array, 4.0) == [(2, 3.5)]
+    assert array.work_left_by_sm(0) == [0.0, 0.0, 0.3125, 0.0]
+    assert array.work_done_by_sm(0) == [0.0, 0.0, 0.6875, 0.0]
+    assert array.next_due() == 5.25
+    assert ends(array) == [(0, 5.25)]
+    width, flat = array.usage()
+    uses = [list(flat[(2 * 128 + b) * 7 + 3 : (2 * 128 + b) * 7 + 7]) for b in range(7)]
+    held = [1.0, 1.0, 1.0, 1.0, 1.0, 0.25, 0.0]
+    work = [0.125, 0.25, 0.15625, 0.15625, 0.25, 0.0625, 0.0]
+    assert width == 1.0
+    assert uses == [[n, 4.0 * done, 2.0 * done, done] for n, done in zip(held, work, strict=True)]
+
+
+@pytest.mark.parametrize("core", cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+@given(phases=st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.5, 4.0)), max_size=5))
+def test_progress_is_time_over_slowdown_summed(core: ModuleType, phases: list[tuple[float, float]]) -> None:
+    """Two blocks at 3/4 and 1/4 of their SM's pace; the slowdown is 2 for good before either ends."""
+    array = array_of(core, rates=own_pace(0.0625), shares=lambda count: [1.0] if count == 1 else [1.5, 0.5])
+    submit(array, 0, 2, caps=2, issue=2.0, l2=3.0)
+    line(array, 0)
+    done, factor = 0.0, 1.0
+    for passed, after in (*phases, (0.25, 2.0)):
+        assert ends(array, array.now + passed) == []
+        done += 0.0625 * passed / factor
+        slow_anew(array, factor := after)
+    assert array.work_left_by_sm(0) == [pytest.approx(1.0 - 0.5 * done)]
+    assert array.work_done_by_sm(0) == [pytest.approx(2.0 * done)]
+    first = array.now + (1.0 - 1.5 * done) * 2.0 / (1.5 * 0.0625)
+    assert array.next_due() == pytest.approx(first)
+    assert ends(array) == [(0, pytest.approx(first + (2.0 / 3.0) * 2.0 / 0.0625))]
+    _, flat = array.usage()
+    assert array.block_time() == pytest.approx(first + array.now)
+    assert [sum(flat[use::7]) for use in (4, 5, 6)] == pytest.approx([2.0 * 2.0, 0.0, 2.0 * 3.0])
+
+
+def test_who_is_slowed_on_its_way_is_served_less(core: ModuleType) -> None:
+    """0.8 of what a domain serves until 0.5; then two that ask for as much share it, until the first is done at 1.3."""
+    array = array_of(core, 2, rates=own_pace(1.0, 1.0), load=lambda mix: (float(len(mix)), 0.0), capacity=[1.0])
+    submit(array, 0, 1, caps=[1, 0], dram=0.8)
+    line(array, 0)
+    assert ends(array, 0.5) == []
+    submit(array, 1, 1, caps=[0, 1], dram=0.8)
+    line(array, 1)
+    assert ends(array) == [(0, pytest.approx(1.3)), (1, pytest.approx(1.8))]
 
 
 # ---- steady updates -----------------------------------------------------------------------------------------------
@@ -436,6 +544,29 @@ def test_a_long_launch_with_jitter_takes_the_mean(core: ModuleType) -> None:
     assert end == pytest.approx(8.0e6, rel=1e-4)
     assert array.block_time() == pytest.approx(8 * end, rel=1e-4)
     assert [span[1] for span in array.spans(0)] == [pytest.approx(2e6, rel=1e-3)] * 4
+
+
+def test_what_is_slowed_on_its_way_still_takes_its_waves(core: ModuleType) -> None:
+    """Four and a half of 1000 waves of 8 us, then the rest at half the pace: steady updates begin amid the change."""
+    array = array_of(core, 4, rates=own_pace(0.125))
+    submit(array, 0, 8_000, caps=2, issue=0.25)
+    line(array, 0)
+    assert ends(array, 36.0) == []
+    slow_anew(array, 2.0)
+    assert ends(array) == [(0, pytest.approx(36.0 + 995.5 * 16.0, rel=1e-12))]
+    assert [span[1] for span in array.spans(0)] == [2_000] * 4
+    _, flat = array.usage()
+    assert array.block_time() == pytest.approx(8 * array.now)
+    assert sum(flat[4::7]) == pytest.approx(8_000 * 0.25)
+
+
+def test_steady_updates_are_in_the_history_wherever_they_stop(core: ModuleType) -> None:
+    array = array_of(core, 4, rates=own_pace(0.125))
+    submit(array, 0, 80_000, caps=2)
+    line(array, 0)
+    assert ends(array, 1000.0) == []
+    assert array.now == 1000.0
+    assert array.block_time() == pytest.approx(8 * 1000.0)
 
 
 @pytest.mark.parametrize("step", [7.0, 33.25, 1000.0])

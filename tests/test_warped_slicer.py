@@ -22,6 +22,7 @@ from gpusim.policies.warped_slicer import (
     Curve,
     WarpedSlicer,
     _layout,
+    _points,
     _sampled_curves,
     _Sampling,
     best_sum,
@@ -230,11 +231,17 @@ def test_which_sm_samples_what() -> None:
     assert _layout(view) == {0: (1, 2, 0, 0, 0, 0), 4: (0, 0, 1, 2, 0, 0), 5: (0, 0, 0, 0, 1, 2)}
 
 
-def sampled(a: Mapping[str, float], b: Mapping[str, float], held: Sequence[int] = (1, 2, 3)) -> list[Curve]:
-    """Seven SMs for 10 us: a ran 4, 6 and 9 blocks on SMs of 1, 2 and 3, b 1, 3, 2 and 5 on SMs of 1, 2, 1 and 2."""
+def sampled(
+    a: Mapping[str, float], b: Mapping[str, float], held: Sequence[int] = (1, 2, 3), pace: float = 1.0
+) -> list[Curve]:
+    """Seven SMs for 10 us: a ran 4, 6 and 9 blocks on SMs of 1, 2 and 3, b 1, 3, 2 and 5 on SMs of 1, 2, 1 and 2.
+
+    With another ``pace`` so many times as much.
+    """
     layout = {0: (1, 2, 3, 0, 0, 0, 0), 1: (0, 0, 0, 1, 2, 1, 2)}
     before = {0: [1.0] * 7, 1: [2.0] * 7}
-    progress = {0: [5.0, 7.0, 10.0, 1.0, 1.0, 1.0, 1.0], 1: [2.0, 2.0, 2.0, 3.0, 5.0, 4.0, 7.0]}
+    done = {0: [4.0, 6.0, 9.0, 0.0, 0.0, 0.0, 0.0], 1: [0.0, 0.0, 0.0, 1.0, 3.0, 2.0, 5.0]}
+    progress = {number: [before[number][0] + pace * blocks for blocks in done[number]] for number in done}
     residents = {0: [*held, 0, 0, 0, 0], 1: list(layout[1])}
     kernels = kernel(0, blocks_per_sm=3, **a), kernel(1, blocks_per_sm=2, **b)
     view = view_of(*kernels, residents=residents, progress=progress, gpu=SMALL)
@@ -247,6 +254,13 @@ B = ((1, pytest.approx(1.5 / 4)), (2, 1.0))
 
 def test_curves_are_what_sms_did() -> None:
     assert sampled({}, {}) == [A, B]
+    assert sampled({}, {}, pace=0.01) == [A, B]  # parts of a block
+
+
+def test_a_point_of_a_curve_is_the_mean_of_its_sms() -> None:
+    """Three SMs ran 1 block at a time, one ran 3; a number of blocks that none ran is no point."""
+    assert _points([(1, 0.25), (1, 0.5), (1, 0.75), (3, 2.0)], 1.5, 0.0) == ((1, 0.25), (3, 1.0))
+    assert _points([(1, 0.25), (3, 0.5)], 2.0, 0.0) == ((1, 0.5), (3, 1.0))
 
 
 @pytest.mark.parametrize("memory", ["dram_us", "l2_us"])
