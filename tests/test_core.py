@@ -139,6 +139,17 @@ def test_waves(core: ModuleType) -> None:
     assert [list(column) for column in array.span_columns(0)] == [[0, 1], [4, 3], [0.0, 0.0], [4.0, 4.0]]
 
 
+def test_a_slot_that_another_launch_gets_starts_from_nothing(core: ModuleType) -> None:
+    array = array_of(core, 2, rates=own_pace(0.5))
+    for start, caps in ((0.0, [1, 1]), (2.0, [1, 0])):
+        submit(array, 0, sum(caps), caps=caps)
+        assert (array.started_at(0), array.dispatched(0), array.spans(0)) == (-1.0, -1.0, [])
+        line(array, 0)
+        assert ends(array) == [(0, start + 2.0)]
+        assert (array.started_at(0), array.dispatched(0)) == (start, start)
+        assert array.spans(0) == [(sm, 1, start, start + 2.0) for sm in range(2) if caps[sm]]
+
+
 def test_processor_sharing(core: ModuleType) -> None:
     array = array_of(core)
     submit(array, 0, 1)
@@ -448,6 +459,27 @@ def test_who_comes_later_is_slowed_by_the_load_of_others(core: ModuleType) -> No
     array.set_caps(1, [0, 1])
     line(array, 1)
     assert ends(array) == [(1, pytest.approx(1.0 + 2**0.5)), (0, 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("load", "end"),
+    [
+        (0.25, 1.0 + (1.0 - 0.5 / 2.25) * 2.0 / 0.5),  # slowed by 2.25 until 1, by 2 from then on
+        (0.015, 2.015 / 0.5),  # less than the step of 0.02: slowed by 2.015 to the end
+    ],
+)
+def test_a_load_that_hardly_moves_changes_nothing(core: ModuleType, load: float, end: float) -> None:
+    array = array_of(
+        core,
+        2,
+        rates=own_pace(0.5, 1.0),
+        load=lambda mix: (sum((1.0, load)[slot] for slot, _ in mix), 0.0),
+        slowdowns=lambda domain, dram, l2: {0: 1.0 + dram, 1: 1.0},
+    )
+    submit(array, 0, 1, caps=[1, 0])
+    submit(array, 1, 1, caps=[0, 1])
+    line(array, 0, 1, queues=[0, 1])
+    assert ends(array) == [(1, 1.0), (0, pytest.approx(end))]
 
 
 def slow_anew(array: Any, *factors: float) -> None:

@@ -131,16 +131,16 @@ def test_latencies_of_streams_with_arrivals() -> None:
         RequestRun("web", 0, 0.0, 0.0, 3.0),
         RequestRun("web", 1, 4.0, 4.0, 5.0),
         RequestRun("web", 2, 4.5, 5.0, 6.5),
-        RequestRun("late", 0, 10.0, 10.0, 14.0),
+        RequestRun("late", 0, 0.5, 10.0, 14.0),
         RequestRun("plain", 0, 0.0, 0.0, 9.0),
     )
-    streams = (stream("web", 6.5, 1.0), stream("late", 14.0, 4.0, 10.0), stream("plain", 9.0, 9.0))
+    streams = (stream("web", 6.5, 1.0), stream("late", 14.0, 4.0, 0.5), stream("plain", 9.0, 9.0))
     run = result(streams, request_runs=requests)
-    assert latencies_us(run) == {"web": [1.0, 2.0, 3.0], "late": [4.0]}
+    assert latencies_us(run) == {"web": [1.0, 2.0, 3.0], "late": [13.5]}
     found = metrics(run)
     assert found["latency_p50_us[web]"] == 2.0
     assert found["latency_p95_us[web]"] == found["latency_p99_us[web]"] == 3.0
-    assert found["latency_p50_us[late]"] == 4.0
+    assert found["latency_p50_us[late]"] == 13.5
     assert not any("plain" in name for name in found if name.startswith("latency"))
     burst = (RequestRun("plain", 0, 0.0, 0.0, 9.0), RequestRun("plain", 1, 0.0, 9.0, 18.0))
     assert latencies_us(result((streams[2],), request_runs=burst)) == {"plain": [9.0, 18.0]}

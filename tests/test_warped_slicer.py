@@ -132,6 +132,7 @@ def test_water_filling_goes_on_with_the_others_when_one_is_full() -> None:
 def test_of_equal_sums_the_fairer() -> None:
     a = ((1, 0.25), (2, 0.5), (3, 0.75), (4, 1.0))
     assert best_sum([a, a], lambda counts: sum(counts) <= 4) == [2, 2]
+    assert best_sum([a, a], lambda counts: sum(counts) <= 3) == [1, 2]  # as fair: the first
     assert best_sum([a, a], lambda counts: sum(counts) <= 1) is None
     assert best_sum([((1, 0.9), (2, 1.0)), ((1, 0.1), (2, 1.0))], lambda counts: sum(counts) <= 3) == [1, 2]
 
