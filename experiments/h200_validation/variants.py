@@ -22,7 +22,7 @@ from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.model import contention
 from gpusim.model import kernel as kernel_model
-from gpusim.policies.interface import Grant, Partition, View
+from gpusim.policies.interface import Partition, View
 from gpusim.results.error_band import model_identity
 from gpusim.studies import validate
 from gpusim.studies.scores import Scored
@@ -231,15 +231,18 @@ def _enqueue_order() -> None:
         order = list(range(len(condition.ops)))
         if condition.experiment == "streams_b_first":
             order.reverse()
-        return self._makespan(condition, validate._InOrder(tuple(order)))
+        overhead = self._gpu.model.event_overhead_us
+        return self._makespan(condition, validate._InOrder(tuple(order), validate.MARKS * overhead)) + overhead
 
     _put(Predictor, "_released_together", released)
 
 
 def _no_head_of_line() -> None:
+    known = validate._InOrder.partition
+
     def partition(self: Any, view: View) -> Partition:
-        ordered = sorted(view.kernels, key=lambda k: (k.ready_us, self.order.index(k.stream_index), k.id))
-        return Partition(tuple(Grant(kernel.id, queue=kernel.stream_index) for kernel in ordered))
+        found, stream = known(self, view), {kernel.id: kernel.stream_index for kernel in view.kernels}
+        return replace(found, grants=tuple(replace(one, queue=stream[one.kernel]) for one in found.grants))
 
     _put(validate._InOrder, "partition", partition)
 
@@ -278,6 +281,7 @@ ABLATION = (
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
     Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", {"launch_ramp_us": 0.0}),
     Variant("all-latency", "the ramp is launch latency", {"launch_latency_us": 4.0, "launch_ramp_us": 0.0}),
+    Variant("no-turns", "streams beside a kernel do not delay its start", {"stream_turn_us": 0.0}),
     Variant("no-switch", "a call after another loads no instructions", {"switch_us": 0.0}),
     Variant("never-cold", "L2 keeps the tensors of all calls", patch=_never_cold),
     Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}),

@@ -71,9 +71,15 @@ class ModelConstants(Strict):
         json_schema_extra={"unit": "us"},
     )
     switch_us: Annotated[float, Field(ge=0, le=1000)] = Field(
-        default=2.0,
+        default=0.5,
         description="what a call takes longer after a different one than after itself, whatever L2 holds: "
         "instructions and constants that are loaded anew",
+        json_schema_extra={"unit": "us"},
+    )
+    stream_turn_us: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=0.0,
+        description="what the start of a kernel is later for each other stream that has a kernel under way; "
+        "a GPU file that does not give it has none",
         json_schema_extra={"unit": "us"},
     )
     l2_kept_share: Annotated[float, Field(ge=0, le=1)] = Field(
