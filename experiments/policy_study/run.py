@@ -10,10 +10,8 @@ A run that was cut off goes on where it was: rows wait in *.part.jsonl, each und
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from math import fsum
@@ -38,6 +36,7 @@ from workloads import (
 
 import gpusim
 from gpusim.calibrate.solo import solo_makespans
+from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
 from gpusim.common.files import atomic_write
 from gpusim.results.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
@@ -281,11 +280,7 @@ def all_rows(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing and write everything."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
+    options = study_options(__doc__, HERE, arguments)
     rows = all_rows(Row, [pair for gpu in POLICIES for pair in pairs(gpu)], pair_answer, options.out, options.jobs)
     modules = all_rows(Module, MODULES, module_answer, options.out, options.jobs)
     waits = [row for load in LOADS for row in latencies(load)]

@@ -15,6 +15,11 @@ from gpusim.policies.registry import policy_from
 SAME = 1e-9  # relative: makespans this near are equal
 
 
+def is_less(some_us: float, other_us: float) -> bool:
+    """Whether a time is shorter than another by more than rounding."""
+    return some_us < other_us * (1.0 - SAME)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A plan that was replayed.
@@ -79,18 +84,18 @@ class Judge:
 
         A plan whose lower bound is no better is not replayed.
         """
-        if not self.allows(plan) or self.bounds.of_plan(self.work, plan) >= than.makespan_us * (1.0 - SAME):
+        if not self.allows(plan) or not is_less(self.bounds.of_plan(self.work, plan), than.makespan_us):
             return None
         if plan.key not in self._seen and self.left <= 0:
             return None
         found = self.replayed(plan)
-        return found if found.makespan_us < than.makespan_us * (1.0 - SAME) else None
+        return found if is_less(found.makespan_us, than.makespan_us) else None
 
 
 def frontier(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Those that no other beats in both memory and makespan, by ascending memory."""
     found: list[Candidate] = []
     for one in sorted(candidates, key=lambda c: (c.memory_bytes, c.makespan_us)):
-        if not found or one.makespan_us < found[-1].makespan_us * (1.0 - SAME):
+        if not found or is_less(one.makespan_us, found[-1].makespan_us):
             found.append(one)
     return found

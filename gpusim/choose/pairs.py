@@ -23,7 +23,7 @@ from typing import Any
 from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.choose.bound import Bounds
-from gpusim.choose.judge import SAME, Judge
+from gpusim.choose.judge import Judge, is_less
 from gpusim.choose.moves import MIXES, fastest
 from gpusim.choose.plan import STREAMS, Plan, Work
 from gpusim.choose.profile import BUSY, STATIC, Profile, profile
@@ -210,11 +210,6 @@ def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: S
         judge.replayed(Plan(((a, b),), fast)).makespan_us,
         min(judge.replayed(Plan(lanes, fast)).makespan_us for lanes in (((a,), (b,)), ((b,), (a,)))),
     )
-
-
-def is_less(some_us: float, other_us: float) -> bool:
-    """Whether a time is shorter than another by more than rounding."""
-    return some_us < other_us * (1.0 - SAME)
 
 
 def _side_by_side(a: str, b: str, algorithms: dict[str, str]) -> Iterator[Plan]:

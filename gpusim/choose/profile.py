@@ -53,13 +53,7 @@ class Profile:
 
 def profile(models: Sequence[KernelModel], gpu: GPU) -> Profile:
     """The profile of kernels that run one after the other."""
-    limits = gpu.limits
-    whole = (
-        limits.registers_per_sm,
-        limits.shared_memory_per_sm_bytes,
-        limits.max_warps_per_sm,
-        limits.max_blocks_per_sm,
-    )
+    whole = gpu.limits.capacity
     total = fsum(model.solo_us for model in models)
 
     def mean(shares: Sequence[Sequence[float]]) -> tuple[float, ...]:

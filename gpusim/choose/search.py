@@ -26,7 +26,7 @@ from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.choose.bound import Bound, Bounds
 from gpusim.choose.graph import chains, graph_of
-from gpusim.choose.judge import SAME, Candidate, Judge, frontier
+from gpusim.choose.judge import Candidate, Judge, frontier, is_less
 from gpusim.choose.moves import (
     MIXES,
     algorithms_near,
@@ -282,7 +282,7 @@ def _complete(judge: Judge, plans: Sequence[Plan]) -> bool:
     best = min(judge.seen, key=lambda one: one.makespan_us)
     bounded = sorted(((judge.bounds.of_plan(judge.work, plan), n) for n, plan in enumerate(plans)))
     for bound, n in bounded:
-        if bound >= best.makespan_us * (1.0 - SAME):
+        if not is_less(bound, best.makespan_us):
             return True
         if judge.left <= 0:
             return False
