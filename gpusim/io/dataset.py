@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpusim.calibrate.launchable import launch_occupancy
 from gpusim.common.errors import InputError, from_pydantic, quote
-from gpusim.common.files import decompressed, read_bytes, utf8
+from gpusim.common.files import read_table
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
 from gpusim.trace.fields import MAX_DURATION_US, MAX_TRAFFIC_BYTES
@@ -383,9 +383,7 @@ def number_in(row: Row, column: str, path: Path, place: str) -> float:
 
 
 def _text(path: Path) -> str:
-    data = read_bytes(path, MAX_TEXT_BYTES)
-    text = utf8(decompressed(data, path, MAX_TEXT_BYTES) if path.suffix == ".gz" else data, path)
-    return text.removeprefix("\ufeff")
+    return read_table(path, MAX_TEXT_BYTES).removeprefix("\ufeff")
 
 
 def time_in(row: Row, column: str, path: Path, place: str) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import decompressed, read_bytes, utf8
+from gpusim.common.files import read_table
 from gpusim.networks.network import Network
 from gpusim.parallel.divide import CHANNEL, FILTER, ROWS, WHOLE
 from gpusim.trace.format import Trace
@@ -189,9 +189,7 @@ def _prefixes(name: str) -> Iterable[str]:
 
 
 def _rows(path: str | Path, network: str) -> list[tuple[str, str, int, int, float, float]]:
-    data = read_bytes(path)
-    text = utf8(decompressed(data, path) if str(path).endswith(".gz") else data, path)
-    reader = csv.DictReader(io.StringIO(text))
+    reader = csv.DictReader(io.StringIO(read_table(path)))
     missing = set(COLUMNS) - set(reader.fieldnames or ())
     if missing:
         raise InputError(path, "line 1", f"has no column {quote(min(missing))}", f"columns {','.join(COLUMNS)}")
