@@ -238,11 +238,11 @@ def passes(result: Result, stream: str, until_us: float) -> float:
 
 
 AnyRow = TypeVar("AnyRow", Row, Module, Latency)
-Item = TypeVar("Item", Pair, str)
+Item = TypeVar("Item", Pair, str, float)
 
 
 def identity(item: Any) -> str:
-    """A hash of everything that the rows of a pair or of a module come from."""
+    """A hash of everything that the rows of a pair, of a module or of a load come from."""
     traces = sorted({kernel.trace for kernel in KERNELS} | set(MODULES))
     gpus = [fingerprint.data(gpu_of(name)) for name in POLICIES]
     ours = fingerprint.files([HERE / "run.py", HERE / "workloads.py", *(TRACES / name for name in traces)])
@@ -269,6 +269,11 @@ def module_answer(file: str) -> list[list[Any]]:
     return [list(astuple(row)) for row in module_rows(file)]
 
 
+def latency_answer(load: float) -> list[list[Any]]:
+    """`latencies` as plain data."""
+    return [list(astuple(row)) for row in latencies(load)]
+
+
 def all_rows(
     kind: type[AnyRow], items: Iterable[Item], answer: Callable[[Item], list[list[Any]]], out: Path, jobs: int
 ) -> list[AnyRow]:
@@ -283,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = study_options(__doc__, HERE, arguments)
     rows = all_rows(Row, [pair for gpu in POLICIES for pair in pairs(gpu)], pair_answer, options.out, options.jobs)
     modules = all_rows(Module, MODULES, module_answer, options.out, options.jobs)
-    waits = [row for load in LOADS for row in latencies(load)]
+    waits = all_rows(Latency, LOADS, latency_answer, options.out, options.jobs)
     for name, text in (
         ("result.csv", table_csv(Row, rows)),
         ("modules.csv", table_csv(Module, modules)),
