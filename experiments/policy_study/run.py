@@ -5,7 +5,8 @@ as the papers run them: jobs that restart until the longest has ended (STP, ANTT
 (makespan). The branches of recorded network modules, once. And latency-critical requests beside a best-effort job. It
 writes README.md, result.csv, modules.csv, inference.csv and stp.png beside itself (or to DIR).
 
-A run that was cut off goes on where it was: rows wait in *.part.jsonl, each under a hash of what it comes from.
+It takes some minutes of CPU time. A run that was interrupted continues where it stopped: rows are kept in *.part.jsonl,
+each under a hash of everything that can change it.
 """
 
 from __future__ import annotations

@@ -37,17 +37,17 @@ class Profile:
     counted: bool
 
     def scarce(self) -> list[str]:
-        """What it holds or keeps busy for more than half, most first."""
+        """The resources of which it uses more than half, in descending order."""
         every = [*zip(STATIC, self.held, strict=True), *zip(DYNAMIC, self.busy, strict=True)]
         return [name for name, share in sorted(every, key=lambda found: -found[1]) if share > BUSY]
 
     def share(self, name: str) -> float:
-        """The share of one of `STATIC` or `DYNAMIC`."""
+        """The share used of one resource of `STATIC` or `DYNAMIC`."""
         return (self.held + self.busy)[(*STATIC, *DYNAMIC).index(name)]
 
     @property
     def busiest(self) -> str:
-        """What it keeps busy longest: one of `DYNAMIC`."""
+        """The busiest resource: one of `DYNAMIC`."""
         return DYNAMIC[max(range(len(DYNAMIC)), key=lambda n: self.busy[n])]
 
 

@@ -1,4 +1,4 @@
-"""What the host pays for a GPU's services, measured: `host.cu` built and run, and a GPU file's section made of it."""
+"""Measures the host's costs of GPU services: builds and runs `host.cu`, and writes the section of a GPU file."""
 
 from __future__ import annotations
 

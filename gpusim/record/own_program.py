@@ -1,4 +1,4 @@
-"""A program of one's own under Nsight Compute, and the trace of what it ran."""
+"""Profiles a user's program with Nsight Compute and builds a trace of its kernels."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ DEVICE_COUNTERS = ("device__attribute_display_name", "device__attribute_multipro
 def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
     """Runs a command with every kernel profiled; writes ncu's CSV and the trace into a folder.
 
-    What the program prints goes where it always goes. Every kernel runs many times, once for each set of counters, so
-    it takes far longer than without.
+    The program's own output is not captured. Every kernel runs many times, once for each set of counters, so that the
+    run takes far longer than without the profiler.
 
     Raises:
         InputError: no ncu, no right to its counters, a program that fails or runs no kernel.

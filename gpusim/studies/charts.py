@@ -1,7 +1,7 @@
-"""Pictures of studies: policies side by side, curves of what is divided, what kernels spend their time on.
+"""Charts: policies side by side, time over SM splits and residency, and what kernels spend their time on.
 
-As in `gpusim.results.plots`, a function draws on axes that are given, or makes a figure for `save_figure`. What tells
-apart in colour tells apart in grey, by hatches, markers and styles of lines.
+As in `gpusim.results.plots`, a function draws on given axes, or returns a figure for `save_figure`. Hatches, markers
+and line styles keep everything distinguishable without colour.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def policies(comparison: Comparison) -> Figure:
 
 
 def makespans(comparison: Comparison, axes: Axes) -> None:
-    """Draws a bar a policy: its makespan, in words its speedup over serial and how wrong that may be.
+    """Draws a bar for each policy: its makespan, labelled with the speedup over serial and the error of the model.
 
-    An error that was measured for such replays is a bar of plus and minus that much; a bar without one is hatched.
+    Where the model's error was measured for such replays, an error bar shows it; other bars are hatched.
     """
     entries = comparison.entries
     divisor, unit = time_unit(max(entry.result.makespan_us for entry in entries))
@@ -109,7 +109,7 @@ def split(curve: SplitCurve) -> Figure:
 def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
     """Draws makespan over the SMs of the first stream, those of the second above, on a logarithmic axis of time.
 
-    Lines across: what the two take one after the other, and together on undivided SMs; those measured are thick.
+    Horizontal lines: both streams one after the other, and together on undivided SMs; measured ones are thick.
     """
     divisor, unit = time_unit(max(curve.predicted_us.values()))
     _points(axes, _over(curve.predicted_us, divisor), _over(curve.measured_us, divisor), curve.how_wrong)

@@ -163,7 +163,7 @@ class LocalPool(ProcessPoolExecutor):
 
 @contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    """Holds Ctrl-C back, from this thread and for good from processes that it starts, where the system can."""
+    """Defers Ctrl-C in this thread, and blocks it for good in processes started meanwhile, where the system can."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
