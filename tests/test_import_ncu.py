@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import sys
@@ -223,6 +224,15 @@ def test_a_real_report_gives_what_its_csv_gives() -> None:
     for (_, ones), (_, others) in zip(report, table, strict=True):
         for (one,), (other,) in zip(ones, others, strict=True):
             assert_as_printed(one.model_dump(), other.model_dump())
+
+
+def test_a_real_report_that_ends_early(tmp_path: Path) -> None:
+    pytest.importorskip("ncu_report", reason="ncu-report is not installed")
+    report = tmp_path / "a.ncu-rep"
+    whole = gzip.decompress(REAL.with_suffix(".ncu-rep.gz").read_bytes())
+    for size in (4, 20, len(whole) // 2, len(whole) - 1):
+        report.write_bytes(whole[:size])
+        assert "expected a whole .ncu-rep" in refused(report)
 
 
 def assert_as_printed(counted: Mapping[str, Any], printed: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from gpusim.trace.kernels import Mix
 
 REPORT_MAGIC = b"NVR\x00"
 A_RAW_PAGE = "a CSV of ncu --csv --page raw"
+A_PROFILE = f"a whole .ncu-rep, or {A_RAW_PAGE}"
 SINGLE_KERNELS = "single kernels: ncu --graph-profiling node, --replay-mode kernel or application"
 
 _NOT_METRICS = {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
@@ -71,7 +72,7 @@ def read(path: Path) -> list[Profiled]:
     """
     profiled = list(_report(path) if source.head(path).startswith(REPORT_MAGIC) else _table(path))
     if not profiled:
-        raise InputError(path, "", "holds no kernels", A_RAW_PAGE)
+        raise InputError(path, "", "holds no kernels", A_PROFILE)
     return profiled
 
 
@@ -193,7 +194,7 @@ def _profiled(
         for what, given in zip(("grid", "block"), dimensions, strict=True)
     )
     if grid is None or block is None:
-        raise InputError(path, place, "has no grid or block size", A_RAW_PAGE)
+        raise InputError(path, place, "has no grid or block size", A_PROFILE)
     counters["launch__grid_size"] = str(grid[0] * grid[1] * grid[2])
     return Profiled(_CAST.sub("", one_line(name)).strip() or "unnamed", grid, block, device, stream, counters)
 
