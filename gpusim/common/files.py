@@ -276,6 +276,18 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def make_folder(path: Path) -> None:
+    """Makes a folder, and those above it, where it is missing.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InputError(path, "", f"cannot be made ({_reason(error)})", "a folder that may be written to") from None
+
+
 def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:
     """Opens `path` for writing: a new file, unless it is a device to write to straight."""
     flags = mode if straight else mode.replace("w", "x")
