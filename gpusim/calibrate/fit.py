@@ -7,11 +7,11 @@ of the jitter, are chosen so that mean resident warps and active SMs of that rep
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from gpusim.calibrate.launchable import fitting_occupancy
-from gpusim.engine.core import NEVER
-from gpusim.engine.sm_array import run_alone
+from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
+from gpusim.engine.sm_array import SoloRates, run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
     MOST_BUSY,
@@ -25,7 +25,7 @@ from gpusim.model.contention import (
     warp_demand,
 )
 from gpusim.model.kernel import KernelModel
-from gpusim.model.occupancy import Footprint, footprint
+from gpusim.model.occupancy import Footprint
 from gpusim.trace.kernels import KernelLaunch, Mix
 
 AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -78,22 +78,41 @@ def _block_us(model: KernelModel) -> float:
     return model.unit_us * mix_times([(model.demand, model.most_resident)])[0] * stretch
 
 
-def _fitted(model: KernelModel, mix: Mix | None, gpu: GPU) -> tuple[KernelModel, float]:
-    """The kernel with the age preference and seed that replay its recording well, and its makespan alone (us).
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A kernel with some age preference and seed, alone: its makespan and how far that replay is from the recording."""
 
-    A later pair replaces the one held where its misfit is less by more than `PARSIMONY`; below `GOOD_FIT` is enough.
-    """
-    best, best_misfit, best_us = model, NEVER, 0.0
-    for preference in _preferences(model, mix):
-        for seed in JITTER_SEEDS if mix is not None else JITTER_SEEDS[:1]:
-            tried = replace(model, age_preference=preference, seed=seed)
-            makespan, residents, active = run_alone(tried, gpu)
-            misfit = _misfit(tried, mix, residents, active)
-            if misfit < best_misfit - PARSIMONY:
-                best, best_misfit, best_us = tried, misfit, makespan
-            if best_misfit < GOOD_FIT:
-                return best, best_us
-    return best, best_us
+    model: KernelModel
+    makespan_us: float
+    misfit: float
+
+
+def _fitted(model: KernelModel, mix: Mix | None, gpu: GPU) -> tuple[KernelModel, float]:
+    """The kernel with the age preference and seed that replay its recording well, and its makespan alone (us)."""
+    rates: dict[int, SoloRates] = {}  # neither changes them
+    first, *weakest_first = (replace(model, age_preference=a, seed=JITTER_SEEDS[0]) for a in _preferences(model, mix))
+    held = _best(_tried(first, mix, gpu, rates), weakest_first, mix, gpu, rates)
+    other_tails = [replace(held.model, seed=seed) for seed in JITTER_SEEDS[1:]]
+    held = _best(held, other_tails, mix, gpu, rates)
+    return held.model, held.makespan_us
+
+
+def _best(
+    held: _Tried, others: Iterable[KernelModel], mix: Mix | None, gpu: GPU, rates: dict[int, SoloRates]
+) -> _Tried:
+    """The one held, or another whose misfit is less by more than `PARSIMONY`; below `GOOD_FIT` none is looked for."""
+    for model in others:
+        if held.misfit < GOOD_FIT:
+            break
+        tried = _tried(model, mix, gpu, rates)
+        if tried.misfit < held.misfit - PARSIMONY:
+            held = tried
+    return held
+
+
+def _tried(model: KernelModel, mix: Mix | None, gpu: GPU, rates: dict[int, SoloRates]) -> _Tried:
+    makespan, residents, active = run_alone(model, gpu, rates)
+    return _Tried(model, makespan, _misfit(model, mix, residents, active))
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, sm_count: int) -> bool:
@@ -103,7 +122,7 @@ def is_persistent(launch: KernelLaunch, blocks_per_sm: int, sm_count: int) -> bo
 
 def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
     fit = fitting_occupancy(launch, gpu, place)
-    foot = footprint(gpu, launch.threads_per_block, launch.registers_per_thread, launch.shared_memory_per_block_bytes)
+    foot = launch_footprint(launch, gpu)
     residents = _recorded_residents(launch, foot, fit.blocks_per_sm, gpu)
     kernel = warp_demand(
         launch.mix,

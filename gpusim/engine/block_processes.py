@@ -21,7 +21,6 @@ import simpy
 
 from gpusim.engine import sm_array
 from gpusim.engine.compiled import plain_core
-from gpusim.engine.core import BINS
 from gpusim.model.contention import MemoryLoad, memory_slowdown
 
 AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended
@@ -95,8 +94,10 @@ class SlowSMs:
         resolve: Callable[[Mix], tuple[list[list[float]], float, float]],
         slowdowns: Callable[[int, float, float], dict[int, float]] | None,
         load_step: float,
+        bins: int,
     ) -> None:
         self.env = simpy.Environment()
+        self.bins = bins
         self.limits = limits
         self.order = order
         self.resolve = resolve
@@ -244,7 +245,7 @@ class SlowSMs:
         return array("i", sms), array("q", blocks), array("d", starts), array("d", ends)
 
     def usage(self) -> tuple[float, array[float]]:
-        return max(1.0, self.now / (BINS - 1)), array("d", [0.0]) * (len(self.sms) * BINS * USES)
+        return max(1.0, self.now / (self.bins - 1)), array("d", [0.0]) * (len(self.sms) * self.bins * USES)
 
     # ---- placing
 

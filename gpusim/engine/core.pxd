@@ -3,7 +3,7 @@ cimport cython
 from libc cimport math
 
 # numbers that core.py sets once (those that other modules read stay Python's, with a copy for C)
-cdef long long RESOURCES, USES, FIRST_MIXES, SKIPPED_WAVES, _BINS
+cdef long long RESOURCES, USES, FIRST_MIXES, SKIPPED_WAVES
 cdef double FINISHED, SLACK, ROUNDING, _NEVER
 
 cdef long long below_prime(long long x) noexcept
@@ -14,7 +14,7 @@ cdef double jitter_factor(long long seed, long long block, double jitter)
 cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2)
 
 cdef class SMArray:
-    cdef long long sms, width, slots, domain_count, group, groups, order_length, open_count
+    cdef long long sms, bins, width, slots, domain_count, group, groups, order_length, open_count
     cdef long long stable, residents, rates_used, updates
     cdef bint reopen, stale_rates, noting
     cdef public double now
@@ -25,8 +25,8 @@ cdef class SMArray:
     cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
-    cdef long long[::1] group_first, first_rate, rate_slot, slowed_at, update_of
-    cdef double[::1] since, due, issue_now, dram_now, l2_now, group_due, work, rate, jitter, ramp
+    cdef long long[::1] group_first, only_slot, first_rate, rate_slot, slowed_at, update_of
+    cdef double[::1] since, recorded, pace, noted_slowdown, due, issue_now, dram_now, l2_now, group_due, work, rate, jitter, ramp
     cdef double[::1] issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start, dispatched_at, throughput, carried
     cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
     cdef double[::1] capacity, dram_served, l2_served
@@ -63,17 +63,19 @@ cdef class SMArray:
     cpdef double block_time(self)
     @cython.locals(passed=cython.double, base=cython.longlong, n=cython.longlong, j=cython.longlong)
     cdef void charge(self, long long sm, double t) noexcept
-    @cython.locals(u=cython.longlong, b=cython.longlong, h=cython.longlong, issue=cython.double,
+    @cython.locals(u=cython.longlong, b=cython.longlong, h=cython.longlong, issue=cython.double, start=cython.double,
                    dram=cython.double, l2=cython.double, edge=cython.double, part=cython.double)
-    cdef void record(self, long long sm, double start, double end) noexcept
+    cdef void record(self, long long sm, double end) noexcept
     @cython.locals(sm=cython.longlong, b=cython.longlong, h=cython.longlong, low=cython.longlong, i=cython.longlong)
     cdef void fold(self) noexcept
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
     @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
                    mix=cython.longlong, issue=cython.double, dram=cython.double, l2=cython.double,
-                   rate=cython.double)
+                   rate=cython.double, only=cython.longlong)
     cdef void set_rates(self, long long sm) noexcept
+    @cython.locals(pace=cython.double, change=cython.double)
+    cdef void change_pace(self, long long sm, double slowdown) noexcept
     @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, due=cython.double, left=cython.double)
     cdef void set_due(self, long long sm) noexcept
     @cython.locals(i=cython.longlong)
@@ -108,7 +110,7 @@ cdef class SMArray:
     @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong,
                    first=cython.longlong, factor=cython.double, excess=cython.double)
     cdef update_slowdowns(self, long long domain)
-    @cython.locals(sm=cython.longlong)
+    @cython.locals(sm=cython.longlong, only=cython.longlong)
     cdef void slow_all(self, long long domain) noexcept
     @cython.locals(served=cython.double)
     cdef double excess(self, long long domain) noexcept

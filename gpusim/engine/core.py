@@ -23,7 +23,7 @@ from typing import Any
 
 RESOURCES = 4  # registers, shared memory, warps, block slots: in this order wherever four numbers stand together
 USES = 7  # the four resources, issue slots, DRAM, L2: what the usage history holds
-BINS = 128  # bins of the usage history; their width doubles when the history outgrows them
+BINS = 128  # bins of the usage history, an even number; their width doubles when the history outgrows them
 FIRST_MIXES = 64  # mixes that the tables hold before they grow
 SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by is then within 0.5 % of the whole
 FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
@@ -31,8 +31,7 @@ SLACK = 1e-9  # relative, of what a memory domain can serve: rounding is no exce
 ROUNDING = 4e-16  # relative, of the clock: late in a long replay a short block's end rounds to this
 NEVER = 1e300
 BUILT_FROM = ""
-_BINS = BINS  # the same, which the build makes numbers of C
-_NEVER = NEVER
+_NEVER = NEVER  # the same, which the build makes a number of C
 
 Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in ascending order of slot
 MixRates = tuple[list[list[float]], float, float]  # rates by slot and rank, DRAM load, L2 load
@@ -102,6 +101,7 @@ class SMArray:
         slowdowns: gives, for a domain and its DRAM and L2 load, the factor by which the blocks of each slot in use are
             slowed; None: `slowdown_at` of each.
         load_step: a domain's slowdown is worked out anew when its load has moved by this much.
+        bins: of the usage history, an even number.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class SMArray:
         resolve: Resolve,
         slowdowns: Slowdowns | None,
         load_step: float,
+        bins: int = BINS,
     ) -> None:
         self.sms = sms
         self.width = block_slots
@@ -124,6 +125,7 @@ class SMArray:
         self.resolve = resolve
         self.slowdowns_of = slowdowns
         self.load_step = load_step
+        self.bins = bins
         self.limit = array("q", limits)
         self.carveout = array("q", [limits[1]] * sms)
         self.sm_order = array("q", order)
@@ -134,7 +136,10 @@ class SMArray:
         self.count = zeros(sms)
         self.used = zeros(sms * RESOURCES)
         self.mix = zeros(sms)
-        self.since = reals(sms)
+        self.since = reals(sms)  # progress is booked up to then, as if the pace had always been today's
+        self.recorded = reals(sms)  # use is booked up to then
+        self.pace = array("d", [1.0] * sms)  # what the rates noted for an SM's blocks are multiplied by
+        self.noted_slowdown = array("d", [1.0] * sms)  # of the kernel that an SM holds alone, when they were noted
         self.due = array("d", [_NEVER] * sms)
         self.issue_now = reals(sms)
         self.dram_now = reals(sms)
@@ -203,7 +208,7 @@ class SMArray:
         self.done: list[int] = []
         # usage history
         self.bin_width = 1.0
-        self.history = reals(sms * _BINS * USES)
+        self.history = reals(sms * self.bins * USES)
         # what each SM held when, noted only where that is asked for
         self.noting = False
         self.noted: list[tuple[float, int, Mix]] = []
@@ -221,6 +226,7 @@ class SMArray:
         self.rates_at = zeros(FIRST_MIXES * self.slots)
         self.mix_dram = reals(FIRST_MIXES)
         self.mix_l2 = reals(FIRST_MIXES)
+        self.only_slot = unknown(FIRST_MIXES)  # of a mix of one; -1: of several, or of none
         self.rates = reals(1024)
         self.slowed_rates = reals(1024)  # under the slowdowns with the number in slowed_at
         self.rate_slot = zeros(1024)
@@ -234,6 +240,10 @@ class SMArray:
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 mix[self.owner[j]] = mix.get(self.owner[j], 0) + 1
             self.mix[sm] = self.intern(tuple(sorted(mix.items())))
+            if self.count[sm] > 0:
+                self.charge(sm, self.now)
+                self.set_rates(sm)
+                self.set_due(sm)
 
     def intern(self, mix: Mix) -> int:
         """The number of a mix, worked out when it is new."""
@@ -248,6 +258,8 @@ class SMArray:
         self.mix_ids[mix] = number
         self.mix_dram[number] = dram
         self.mix_l2[number] = l2
+        if len(mix) == 1:
+            self.only_slot[number] = mix[0][0]
         for (slot, _), values in zip(mix, rates, strict=True):
             if self.rates_used + len(values) > len(self.rates):
                 self.grow_rates(len(self.rates) + len(values))
@@ -272,6 +284,7 @@ class SMArray:
         self.rates_at = joined(self.rates_at, zeros(held * self.slots))
         self.mix_dram = joined(self.mix_dram, reals(held))
         self.mix_l2 = joined(self.mix_l2, reals(held))
+        self.only_slot = joined(self.only_slot, unknown(held))
         self.first_rate = joined(self.first_rate, zeros(held))
         self.slowed_at = joined(self.slowed_at, zeros(held))
 
@@ -483,7 +496,7 @@ class SMArray:
         """Most work (blocks) that a resident block of a launch has left on each SM; 0 where none is."""
         left = [0.0] * self.sms
         for sm in range(self.sms):
-            passed = self.now - self.since[sm]
+            passed = (self.now - self.since[sm]) * self.pace[sm]
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 if self.owner[j] == slot:
                     left[sm] = max(left[sm], self.work[j] - passed * self.rate[j])
@@ -493,7 +506,7 @@ class SMArray:
         """Work (blocks) of a launch done on each SM: its blocks that ended there, and what its residents have done."""
         done = [float(self.ran[slot * self.sms + sm]) for sm in range(self.sms)]
         for sm in range(self.sms):
-            passed = self.now - self.since[sm]
+            passed = (self.now - self.since[sm]) * self.pace[sm]
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 if self.owner[j] == slot:
                     done[sm] += 1.0 - (self.work[j] - passed * self.rate[j])
@@ -571,28 +584,30 @@ class SMArray:
         total = 0.0
         for sm in range(self.sms):
             self.charge(sm, self.now)
-            for b in range(_BINS):
-                total += self.history[(sm * _BINS + b) * USES + 3]
+            for b in range(self.bins):
+                total += self.history[(sm * self.bins + b) * USES + 3]
         return total
 
     # ---- one SM ---------------------------------------------------------------------------------------------------
 
     def charge(self, sm: int, t: float) -> None:
         """Book the progress of an SM's residents up to ``t``."""
-        passed = t - self.since[sm]
+        passed = (t - self.since[sm]) * self.pace[sm]
         if passed <= 0.0:
             return
         base = sm * self.width
-        n = self.count[sm]
-        if n > 0:
-            for j in range(base, base + n):
-                self.work[j] -= passed * self.rate[j]
-            self.record(sm, self.since[sm], t)
+        for j in range(base, base + self.count[sm]):
+            self.work[j] -= passed * self.rate[j]
         self.since[sm] = t
+        self.record(sm, t)
 
-    def record(self, sm: int, start: float, end: float) -> None:
-        """Add an SM's present uses over [start, end] to the history."""
-        while end >= self.bin_width * _BINS:
+    def record(self, sm: int, end: float) -> None:
+        """Add an SM's present uses, up to ``end``, to the history."""
+        start = self.recorded[sm]
+        self.recorded[sm] = end
+        if self.count[sm] == 0:
+            return
+        while end >= self.bin_width * self.bins:
             self.fold()
         u = sm * RESOURCES
         issue = self.issue_now[sm]
@@ -603,7 +618,7 @@ class SMArray:
             edge = (b + 1) * self.bin_width
             part = (edge if edge < end else end) - start
             if part > 0.0:
-                h = (sm * _BINS + b) * USES
+                h = (sm * self.bins + b) * USES
                 self.history[h] += part * self.used[u]
                 self.history[h + 1] += part * self.used[u + 1]
                 self.history[h + 2] += part * self.used[u + 2]
@@ -617,11 +632,11 @@ class SMArray:
     def fold(self) -> None:
         """Halve the resolution of the usage history."""
         for sm in range(self.sms):
-            for b in range(_BINS):
-                h = (sm * _BINS + b) * USES
-                low = (sm * _BINS + 2 * b) * USES
+            for b in range(self.bins):
+                h = (sm * self.bins + b) * USES
+                low = (sm * self.bins + 2 * b) * USES
                 for i in range(USES):
-                    if 2 * b < _BINS:
+                    if 2 * b < self.bins:
                         self.history[h + i] = self.history[low + i] + self.history[low + USES + i]
                     else:
                         self.history[h + i] = 0.0
@@ -668,9 +683,27 @@ class SMArray:
         self.issue_now[sm] = issue
         self.dram_now[sm] = dram
         self.l2_now[sm] = l2
+        self.pace[sm] = 1.0
+        only = self.only_slot[self.mix[sm]]
+        if only >= 0:
+            self.noted_slowdown[sm] = self.slowdown[self.domain[sm] * self.slots + only]
+
+    def change_pace(self, sm: int, slowdown: float) -> None:
+        """Slow all residents of an SM, of one launch, by another factor; what they have done stays."""
+        pace = self.noted_slowdown[sm] / slowdown
+        change = pace / self.pace[sm]
+        if change == 1.0:
+            return
+        self.record(sm, self.now)
+        self.pace[sm] = pace
+        self.since[sm] = self.now - (self.now - self.since[sm]) / change
+        self.due[sm] = self.now + (self.due[sm] - self.now) / change
+        self.issue_now[sm] *= change
+        self.dram_now[sm] *= change
+        self.l2_now[sm] *= change
 
     def set_due(self, sm: int) -> None:
-        """Work out when the first of an SM's residents ends: to be followed by `note_due`."""
+        """Work out when the first of an SM's residents ends, from rates just set: to be followed by `note_due`."""
         due = _NEVER
         base = sm * self.width
         n = self.count[sm]
@@ -922,9 +955,6 @@ class SMArray:
                 if self.unfinished[slot] > 0:
                     self.slowdown[first + slot] *= excess
             self.slow_all(domain)
-        for sm in range(self.sms):
-            if self.domain[sm] == domain and self.count[sm] > 0:
-                self.set_due(sm)
         self.note_all_due()
 
     def slow_all(self, domain: int) -> None:
@@ -933,8 +963,13 @@ class SMArray:
         self.update_of[domain] = self.updates
         for sm in range(self.sms):
             if self.domain[sm] == domain and self.count[sm] > 0:
-                self.charge(sm, self.now)
-                self.set_rates(sm)
+                only = self.only_slot[self.mix[sm]]
+                if only >= 0 and self.since[sm] < self.now:
+                    self.change_pace(sm, self.slowdown[domain * self.slots + only])
+                else:
+                    self.charge(sm, self.now)
+                    self.set_rates(sm)
+                    self.set_due(sm)
         self.dram_served[domain] = 0.0
         self.l2_served[domain] = 0.0
         for sm in range(self.sms):
@@ -961,7 +996,7 @@ class SMArray:
             self.throughput[i] = 0.0
         for sm in range(self.sms):
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
-                self.throughput[self.owner[j]] += self.rate[j]
+                self.throughput[self.owner[j]] += self.rate[j] * self.pace[sm]
         length = until - self.now
         for i in range(self.slots):
             if self.resident[i] > 0:
@@ -982,12 +1017,13 @@ class SMArray:
         for sm in range(self.sms):
             if self.count[sm] > 0:
                 self.charge(sm, self.now)
-                self.record(sm, self.now, end)
+                self.record(sm, end)
                 self.since[sm] = end
                 self.set_rates(sm)
                 self.set_due(sm)
             else:
                 self.since[sm] = end
+                self.recorded[sm] = end
         self.note_all_due()
         self.now = end
 
@@ -1001,7 +1037,7 @@ class SMArray:
         for sm in range(self.sms):
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 if self.owner[j] == slot:
-                    share += self.rate[j] / self.throughput[slot]
+                    share += self.rate[j] * self.pace[sm] / self.throughput[slot]
             total = int(share * blocks + 0.5)
             self.ran[slot * self.sms + sm] += total - given
             given = total

@@ -175,12 +175,8 @@ class Device:
     def usage(self) -> Usage:
         """Use of every SM so far."""
         width, flat = self._sms.usage()
-        limits = self._gpu.limits
         full = (
-            limits.registers_per_sm,
-            limits.shared_memory_per_sm_bytes,
-            limits.max_warps_per_sm,
-            limits.max_blocks_per_sm,
+            *self._gpu.limits.capacity,
             1.0,
             self._gpus / self._gpu.sm_count,
             self._gpus / self._gpu.sm_count,

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from math import fsum
 
 from gpusim.engine.compiled import tell_if_plain
-from gpusim.engine.core import NEVER, Mix, MixRates, Resolve, Slowdowns, SMArray
+from gpusim.engine.core import BINS, NEVER, Mix, MixRates, Resolve, Slowdowns, SMArray
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.policies.interface import Domains
 
+SoloRates = tuple[float, float, float]  # of a block of a launch that has its SM alone (1/us), and its memory loads
 LOAD_STEP = 0.02  # of a memory domain, after which its slowdown is worked out anew
 
 
@@ -22,8 +23,9 @@ def sm_array(
     slowdowns: Slowdowns | None = None,
     domains: list[int] | None = None,
     capacity: Sequence[float] = (1.0,),
+    bins: int = BINS,
 ) -> SMArray:
-    """The SMs of a GPU, empty; ``domains`` and ``capacity`` as in `SMArray`, one domain with all of it by default."""
+    """The SMs of a GPU, empty; `SMArray` says of what; by default one memory domain has all."""
     tell_if_plain()
     limits = gpu.limits
     domains = domains if domains is not None else [0] * gpu.sm_count
@@ -31,18 +33,14 @@ def sm_array(
         gpu.sm_count,
         limits.max_blocks_per_sm,
         slots,
-        (
-            limits.registers_per_sm,
-            limits.shared_memory_per_sm_bytes,
-            limits.max_warps_per_sm,
-            limits.max_blocks_per_sm,
-        ),
+        limits.capacity,
         list(range(gpu.sm_count)),
         domains,
         list(capacity),
         resolve,
         slowdowns,
         LOAD_STEP,
+        bins,
     )
 
 
@@ -76,20 +74,29 @@ def submit(array: SMArray, slot: int, model: KernelModel) -> None:
     )
 
 
-def run_alone(model: KernelModel, gpu: GPU) -> tuple[float, float, float]:
+def run_alone(model: KernelModel, gpu: GPU, rates: dict[int, SoloRates] | None = None) -> tuple[float, float, float]:
     """Replay one launch alone on the whole GPU, without launch latency.
+
+    Args:
+        model: the launch.
+        gpu: where.
+        rates: of the launch by its resident blocks, as far as they are known; the others are added.
 
     Returns:
         Makespan (us), mean resident blocks of an SM while it was active, and the SMs' mean active share of the
         makespan.
     """
+    known = {} if rates is None else rates
 
     def resolve(mix: Mix) -> MixRates:
         count = mix[0][1]
-        rates, dram, l2 = mix_rates([(model, count)])
-        return [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
+        if count not in known:
+            (rate,), dram, l2 = mix_rates([(model, count)])
+            known[count] = rate, dram, l2
+        rate, dram, l2 = known[count]
+        return [[rate * share for share in age_shares(count, model.age_preference)]], dram, l2
 
-    array = sm_array(gpu, 1, resolve)
+    array = sm_array(gpu, 1, resolve, bins=2)
     submit(array, 0, model)
     array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
     array.set_dispatch_order([0], [0])

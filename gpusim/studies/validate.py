@@ -83,7 +83,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One thing to predict.
+    """One measured condition to predict.
 
     Attributes:
         experiment: one of `gpusim.studies.scores.EXPERIMENTS`, or ``alone`` and ``quota``.
@@ -193,7 +193,7 @@ _CONDITION: Mapping[str, Callable[[Row], Condition | None]] = {
 
 
 def _modules_together(found: Sequence[Condition]) -> list[Condition]:
-    """Module rows, one a branch, become one condition a module."""
+    """Joins the rows of a module's branches into one condition."""
     together: dict[tuple[str, str], Condition] = {}
     for condition in found:
         name = (condition.experiment, condition.key)
@@ -248,7 +248,7 @@ def released_together_us(trace: Trace, gpu: GPU, kernels: Kernels) -> float:
 
 
 class Predictor:
-    """Predicts conditions of a dataset from its recordings; works out each op once."""
+    """Predicts conditions of a dataset from its recordings; each op is modelled once."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._recordings = dataset.recordings
@@ -342,7 +342,7 @@ class Predictor:
         return operation
 
     def _points_us(self, op: Op) -> dict[int, float]:
-        """Recorded times of an op on a part of the SMs, events taken off."""
+        """Recorded times of an op on some of the SMs, less the overhead of events."""
         overhead_us = self._source.model.event_overhead_us / CURVE_CALLS
         return {sms: ms * 1e3 - overhead_us for sms, ms in op.scaling_ms.items()}
 
@@ -476,7 +476,7 @@ def score(case: Case, executor: Executor | None = None, experiments: Collection[
 
 
 def score_without_scaling(case: Case, rows: Sequence[Scored]) -> list[Scored]:
-    """The predictions of `SCALED` experiments among some rows as they are without the scaling points of the case."""
+    """The rows of `SCALED` experiments predicted again without the scaling points of the case."""
     keys = {(row.experiment, row.key) for row in rows}
     found = score(replace(case, scaling=()), experiments=SCALED)
     return [row for row in found if (row.experiment, row.key) in keys]
