@@ -19,6 +19,8 @@ from gpusim.trace.kernels import Mix
 
 REPORT_MAGIC = b"NVR\x00"
 A_RAW_PAGE = "a CSV of ncu --csv --page raw"
+A_PROFILE = f"a whole .ncu-rep, or {A_RAW_PAGE}"
+SINGLE_KERNELS = "single kernels: ncu --graph-profiling node, --replay-mode kernel or application"
 
 _NOT_METRICS = {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
                 "Block Size", "Grid Size", "Device", "CC", "Section Name"}  # fmt: skip
@@ -27,6 +29,7 @@ _NANOSECONDS = {"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "
 _PREFIXED = re.compile(r"([KMGTP])(?:i?[bB](?:yte)?|inst|cycle|sector|warp|block|thread|request)s?$")
 _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _AXES = ("x", "y", "z")
+_CAST = re.compile(r"\((?:bool|(?:(?:un)?signed )?(?:char|short|int|long|long long))\)(?=-?\d)")  # (int)3 of a template
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def read(path: Path) -> list[Profiled]:
     """
     profiled = list(_report(path) if source.head(path).startswith(REPORT_MAGIC) else _table(path))
     if not profiled:
-        raise InputError(path, "", "holds no kernels", A_RAW_PAGE)
+        raise InputError(path, "", "holds no kernels", A_PROFILE)
     return profiled
 
 
@@ -130,6 +133,9 @@ def _table(path: Path) -> Iterator[Profiled]:
         if not header and not line.lstrip().startswith(('"ID"', "ID,")):
             continue  # what the program printed
         cells = source.cells(path, number, line, A_RAW_PAGE)
+        if len(cells) != len(header) and line.endswith('"'):
+            plain = line[1:-1].split('","')  # ncu does not double the quotes in the name of a process
+            cells = plain if len(plain) == len(header) else cells
         if cells[0] == "ID":
             header, units = cells, []
             _check_page(path, number, header)
@@ -163,8 +169,15 @@ def _row(path: Path, number: int, header: list[str], units: list[str], cells: li
     }
     stream = StreamKey(plain.get("Stream", "0"), plain.get("Process ID", ""), plain.get("Context", ""))
     device = whole(plain.get("Device", "0")) or 0
+    is_range = plain["Kernel Name"] == "range" and plain.get("Stream") == "n/a"
+    if is_range or "launch__graph_contains_device_launch" in counters:
+        raise _no_kernel(path, f"line {number}", plain["Kernel Name"])
     dimensions = plain.get("Grid Size"), plain.get("Block Size")
     return _profiled(path, f"line {number}", plain["Kernel Name"], dimensions, device, stream, counters)
+
+
+def _no_kernel(path: Path, place: str, name: str) -> InputError:
+    return InputError(path, place, f"is a {quote(name)} profiled as a whole", SINGLE_KERNELS)
 
 
 def _profiled(
@@ -181,9 +194,9 @@ def _profiled(
         for what, given in zip(("grid", "block"), dimensions, strict=True)
     )
     if grid is None or block is None:
-        raise InputError(path, place, "has no grid or block size", A_RAW_PAGE)
+        raise InputError(path, place, "has no grid or block size", A_PROFILE)
     counters["launch__grid_size"] = str(grid[0] * grid[1] * grid[2])
-    return Profiled(one_line(name).strip() or "unnamed", grid, block, device, stream, counters)
+    return Profiled(_CAST.sub("", one_line(name)).strip() or "unnamed", grid, block, device, stream, counters)
 
 
 def _flat(counters: Counters, what: str) -> tuple[int, int, int] | None:
@@ -224,7 +237,11 @@ def _report(path: Path) -> Iterator[Profiled]:
             report = ncu_report.load_report(str(plain))
             ranges = [report.range_by_idx(i) for i in range(report.num_ranges())]
             actions = [part.action_by_idx(i) for part in ranges for i in range(part.num_actions())]
-            found = [(action.name(), _metrics(action)) for action in actions]
+            kinds = ncu_report.IAction
+            for n, action in enumerate(actions):
+                if action.workload_type() != kinds.WorkloadType_KERNEL:
+                    raise _no_kernel(path, f"action {n}", action.name())
+            found = [(action.name(kinds.NameBase_DEMANGLED), _metrics(action)) for action in actions]
     except InputError:
         raise
     except Exception as error:  # of NVIDIA's library, which names none
