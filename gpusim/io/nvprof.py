@@ -24,6 +24,7 @@ from gpusim.io.timeline import (
 )
 
 COLUMNS = ("Start", "Duration", "Grid X", "Block X", "Name")
+_EXTENTS = tuple(f"{what} {axis}" for what in ("Grid", "Block") for axis in "XYZ")
 LONGEST_CELL = 200  # characters of a number or of a GPU's name
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
 
@@ -46,8 +47,12 @@ def read_csv(path: Path) -> Timeline:
     """
     found = Timeline()
     products: dict[int, Product] = {}
+    others = 0
     for line, row, units in _rows(path):
         name = one_line(row["Name"]).strip()
+        if not name.startswith("[CUDA mem") and not any(row.get(extent, "").strip() for extent in _EXTENTS):
+            others += 1
+            continue
         try:
             start = _scaled(row["Start"], units.get("Start", ""), _MICROSECONDS)
             duration = _scaled(row["Duration"], units.get("Duration", ""), _MICROSECONDS)
@@ -63,6 +68,10 @@ def read_csv(path: Path) -> Timeline:
         order = len(found.activities)
         found.activities.append(Activity(device, stream, start, duration, work, order))
     found.products = products
+    if others:
+        found.remarks.append(
+            f"{others} rows that are no kernel, copy or memset (unified memory, markers) are left out."
+        )
     found.remarks.append(_NO_WAITS)
     return found
 
