@@ -52,6 +52,19 @@ def test_units_in_a_row_or_behind_each_number(tmp_path: Path, text: str) -> None
     assert (launch.registers_per_thread, launch.duration_us) == (40, 12.25)
 
 
+def test_rows_of_unified_memory_markers_and_calls_are_left_out(tmp_path: Path) -> None:
+    others = {
+        "[Unified Memory Memcpy HtoD]": "8",
+        "[Unified Memory CPU page faults]": "",
+        "[Marker] a": "",
+        "cuInit": "2",
+    }
+    rows = "".join(f"0.7,{duration}{',' * 17}{name},\n" for name, duration in others.items())
+    imported = import_profile(written(tmp_path / "a.csv", UNITS_ROW + rows))
+    assert len(list(imported.trace.operations())) == 3
+    assert any(line.startswith("4 rows that are no kernel, copy or memset") for line in imported.remarks)
+
+
 def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(UNITS_ROW.encode("utf-16"))
@@ -66,6 +79,9 @@ def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
         (UNITS_ROW.replace("12.250000", "-1"), "has '-1'"),
         (UNITS_ROW.replace("ms,us,", "ms,fortnights,"), "fortnights"),
         ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "has no header"),
+        ("Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,5.1ms,45,1us,1us,1us,k\n", "has no header"),
+        ("Start (ns),Duration (ns),CorrId,GrdX,Name\n1,2,3,4,k\n", "a table of nsys stats"),
+        ("Processing [a.sqlite]...\nTime (%),Total Time (ns),Instances,Name\n100,5,1,k\n", "a table of nsys stats"),
         ('"Start","Duration","Name","Correlation_ID"\nus,us,,\n0,1,"cuInit",1\n', "lacks Grid X"),
         (HEADER + "\n", "holds no kernels"),
         ('"Index","KernelName","gpu-id","queue-id"\n0,"k",1,1\n', "AMD GPU"),
