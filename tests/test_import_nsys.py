@@ -85,6 +85,12 @@ def test_gpu_is_that_which_the_process_saw_under_the_number(tmp_path: Path) -> N
     assert [op.launches()[0].duration_us for op in chosen.operations()] == [2.0]
 
 
+def test_gpus_as_versions_until_2021_list_them(tmp_path: Path) -> None:
+    old = {"deviceId": 1, "name": "A100-SXM4-40GB", "numMultiprocessors": 108}
+    tables = {nsys.KERNELS: [kernel(0, 10, 1, deviceId=1)], "StringIds": STRINGS, nsys.OLD_GPUS: [old]}
+    assert import_profile(write(tmp_path / "a.sqlite", tables)).trace.device == "a100-40"
+
+
 def test_what_a_version_does_not_know_of_gpus_and_names(tmp_path: Path) -> None:
     nameless = {key: value for key, value in kernel(0, 10, 1).items() if not key.endswith("Name")}
     trace = imported(tmp_path, {nsys.KERNELS: [nameless], nsys.GPUS: [{**H200, "smCount": 0}]}).trace

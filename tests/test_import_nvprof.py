@@ -123,6 +123,23 @@ def test_chrome_form_in_microseconds(tmp_path: Path) -> None:
     assert (launch.grid, launch.duration_us) == ((4, 1, 1), 8000.0)
 
 
+def test_chrome_form_without_streams_registers_and_names_of_gpus(tmp_path: Path) -> None:
+    args = {"Grid size": "[ 4, 2, 1 ]", "Block size": "[ 32, 1, 1 ]"}
+    kernels = [
+        event(f"[0:1] {row}", "Compute", ts=10**18 + n, **args) for n in (0, 9000) for row in ("Overview", "Compute")
+    ]
+    copy = event("[0:1] Overview", "MemCpy (HtoD)", "Memcpy HtoD [async]", Size="12.3KB")
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([copy, *kernels]))
+    assert "the profile names no GPU" in refused(path)
+    imported = import_profile(path, gpu=load_gpu("v100"))
+    assert [(op.launches()[0].grid, op.launches()[0].duration_us) for op in imported.trace.operations()] == [
+        ((4, 2, 1), 8.0)
+    ] * 2
+    assert "Kernels name no stream: they are taken as of one." in imported.remarks
+    assert any(line.startswith("1 copies or kernels without a stream") for line in imported.remarks)
+
+
 def test_fused_kernels_of_hfuse(shared: Path) -> None:
     path = shared / "traces" / "nvprof_hfuse_ml_v100.json.gz"
     if not path.is_file():

@@ -69,9 +69,14 @@ def read(path: Path) -> list[Profiled]:
     Raises:
         InputError: another page of ncu, a half-written row, no launches, or ncu-report is needed and missing.
     """
-    profiled = list(_report(path) if source.head(path).startswith(REPORT_MAGIC) else _table(path))
-    if not profiled:
-        raise InputError(path, "", "holds no kernels", A_RAW_PAGE)
+    if source.head(path).startswith(REPORT_MAGIC):
+        profiled = list(_report(path))
+        if not profiled:  # NVIDIA's library reads a broken report as an empty one
+            raise InputError(path, "", "holds no kernels, or is cut short", "a whole report of ncu --export")
+    else:
+        profiled = list(_table(path))
+        if not profiled:
+            raise InputError(path, "", "holds no kernels", A_RAW_PAGE)
     return profiled
 
 
@@ -204,7 +209,8 @@ def _profiled(
         for what, given in zip(("grid", "block"), dimensions, strict=True)
     )
     if grid is None or block is None:
-        raise InputError(path, place, "has no grid or block size", A_RAW_PAGE)
+        expected = "kernels: ncu --replay-mode kernel --graph-profiling node"
+        raise InputError(path, place, "has no grid or block size, as a range or a whole CUDA graph", expected)
     counters["launch__grid_size"] = str(grid[0] * grid[1] * grid[2])
     return Profiled(one_line(name).strip() or "unnamed", grid, block, device, stream, counters)
 

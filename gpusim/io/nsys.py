@@ -32,6 +32,7 @@ SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENTS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 GPUS = "TARGET_INFO_GPU"
+OLD_GPUS = "TARGET_INFO_CUDA_GPU"  # until 2021
 VISIBLE_GPUS = "TARGET_INFO_CUDA_DEVICE"
 
 _GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
@@ -178,15 +179,17 @@ class _Export:
         return {(int(pid), int(number)): int(gpu) for pid, number, gpu in rows if None not in (pid, number, gpu)}
 
     def _products(self) -> None:
-        if GPUS not in self.tables:
-            return
-        for index, name, sms, memory in self._rows(GPUS, ("id", "name", "smCount", "totalMemory")):
-            if index is not None:
-                self.found.products[int(index)] = Product(
-                    None if name is None else str(name),
-                    int(sms or 0) or None,
-                    None if memory is None else int(memory),
-                )
+        for table, columns in (
+            (OLD_GPUS, ("deviceId", "name", "numMultiprocessors", "globalMemorySize")),
+            (GPUS, ("id", "name", "smCount", "totalMemory")),
+        ):
+            for index, name, sms, memory in self._rows(table, columns) if table in self.tables else ():
+                if index is not None:
+                    self.found.products[int(index)] = Product(
+                        None if name is None else str(name),
+                        int(sms or 0) or None,
+                        None if memory is None else int(memory),
+                    )
 
     def _threads(self) -> None:
         if CALLS not in self.tables:

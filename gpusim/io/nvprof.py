@@ -33,6 +33,7 @@ _BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # nvprof's kilobyte ha
 _NUMBER_WITH_UNIT = re.compile(r"\s*([-+0-9.,eE]+?)\s*([A-Za-z]*)\s*$")
 _DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")  # Tesla V100-SXM2-16GB (0)
 _PROCESS = re.compile(r"\[(\d+):(\d+)\]\s*(.*)")  # [device:context] Tesla V100-SXM2-16GB
+_ROWS_OF_ALL_GPUS = {"", "Overview", "Compute"}
 _NO_WAITS = "nvprof tells of no waits between streams: streams are taken as independent."
 _A_GPU_TRACE = "the output of nvprof --print-gpu-trace --csv"
 
@@ -143,6 +144,7 @@ def read_json(path: Path) -> Timeline:
     found = Timeline()
     seen: dict[tuple[float, str, str], Activity] = {}  # by start, name and stream
     lost = 0
+    streamless = False
     for member, event in chrome.members(path):
         if member != chrome.EVENTS or not isinstance(event, dict) or event.get("ph") != "X":
             continue
@@ -153,8 +155,11 @@ def read_json(path: Path) -> Timeline:
         is_copy = name.lower().startswith(("memcpy", "memset", "[cuda mem"))
         if not is_copy and not fields.keys() & {"grid", "gridsize"}:
             continue  # a call of the host
+        if not is_copy and not fields.keys() & {"stream", "streamid"}:
+            fields["stream"] = "0"
+            streamless = True
         row = _PROCESS.match(str(event.get("pid", "")))
-        if row and (title := row[3].strip()) not in ("", "Overview"):
+        if row and (title := row[3].strip()) not in _ROWS_OF_ALL_GPUS:
             found.products.setdefault(int(row[1]), Product(title))
         activity = _activity(event, name, fields, is_copy, int(row[1]) if row else 0)
         if activity is None:
@@ -164,6 +169,8 @@ def read_json(path: Path) -> Timeline:
         if row or key not in seen:  # rows of a GPU tell which it was
             seen[key] = activity
     found.activities = _in_microseconds(sorted(seen.values(), key=lambda activity: activity.start_us))
+    if streamless:
+        found.remarks.append("Kernels name no stream: they are taken as of one.")
     if lost:
         found.remarks.append(f"{lost} copies or kernels without a stream, a grid or a time are left out.")
     found.remarks.append(_NO_WAITS)
