@@ -91,6 +91,8 @@ def _rows(path: Path) -> Iterator[tuple[int, Row, Row]]:
             if missing:
                 raise InputError(path, f"line {number}", f"lacks {', '.join(missing)}", _A_GPU_TRACE)
             continue
+        if [cell.strip() for cell in cells] == header:
+            raise InputError(path, f"line {number}", "begins another process", "one a file: nvprof --log-file %p.csv")
         if not units and cells[0].strip() in _MICROSECONDS:
             units = dict(zip(header, (cell.strip() for cell in cells), strict=False))
             continue
