@@ -15,6 +15,7 @@ from gpusim import InputError
 from gpusim import replay as replayed
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
+from gpusim.model.front_end import turn_wait_us
 from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
 from gpusim.trace.operations import LoopArrivals, Operation, TimesArrivals
 
@@ -71,6 +72,27 @@ def test_a_copy_engine_takes_one_copy_at_a_time_and_directions_do_not_share() ->
 def test_copies_run_beside_kernels() -> None:
     result = played("leftover", stream("a", kernel("k", 8, 21.0)), stream("b", copy("c", 21.0)))
     assert times(result) == {"k": (0.0, 21.0), "c": (0.0, 21.0)}
+
+
+def test_each_other_stream_with_kernels_delays_the_start_of_a_kernel() -> None:
+    """Turns of 0.5 us: b starts beside a, which was let start first; a2 starts beside b, b2 beside nobody."""
+    operations = [stream(name, kernel(name, 1, 11.0), kernel(f"{name}2", 1, 6.0)) for name in ("a", "b")]
+    result = played("leftover", *operations, gpu=tiny(stream_turn_us=0.5))
+    assert times(result) == {"a": (0.0, 11.0), "b": (0.0, 11.5), "a2": (11.0, 17.5), "b2": (11.5, 18.0)}
+    assert run_of(result, "b").start_us == pytest.approx(1.5)
+    assert run_of(result, "b").waited_us == pytest.approx(0.5)
+    alone = played("serial", *operations, gpu=tiny(stream_turn_us=0.5))
+    assert alone.makespan_us == pytest.approx(34.0)
+
+
+def test_streams_of_another_gpu_delay_nobody() -> None:
+    operations = [stream(name, kernel(name, 1, 11.0)) for name in ("a", "b")]
+    apart = [operations[0], operations[1].model_copy(update={"gpu": 1})]
+    assert times(played("leftover", *apart, gpu=tiny(stream_turn_us=0.5))) == {"a": (0.0, 11.0), "b": (0.0, 11.0)}
+
+
+def test_a_device_tells_eight_streams_apart() -> None:
+    assert [turn_wait_us(others, 0.5) for others in (0, 1, 3, 7, 8, 100)] == [0.0, 0.5, 1.5, 3.5, 3.5, 3.5]
 
 
 def test_left_over_lets_the_next_kernel_in_once_the_first_has_placed_its_last_block() -> None:

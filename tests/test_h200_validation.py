@@ -6,11 +6,14 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
 from gpusim.results.error_band import COMMAND, VALIDATED, model_identity
 from gpusim.studies import validate
@@ -80,6 +83,83 @@ def test_parts_hold_every_condition_once(study: dict[str, ModuleType]) -> None:
     wanted = [Condition("sm_curve", f"op{i}|8", ((f"op{i}",),), sms=(8,)) for i in range(7)]
     parts = study["run"].by_op(wanted, 3)
     assert sorted(c.key for part in parts for c in part) == sorted(c.key for c in wanted)
+
+
+@pytest.fixture
+def few(study: dict[str, ModuleType]) -> tuple[Condition, ...]:
+    """Two predictions that take no time."""
+    wanted = validate.conditions(study["variants"].OWN.load())
+    return tuple([condition for condition in wanted if condition.experiment == "green"][:2])
+
+
+def test_variants_are_predicted_apart_and_kept(
+    study: dict[str, ModuleType], few: tuple[Condition, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one variant patches is gone for the next; a second run, and one that was cut off, predict nothing twice."""
+    variants = study["variants"]
+    monkeypatch.setattr(variants, "CACHE", tmp_path / "cache")
+    tasks = [variants.Task(name, variants.OWN, few) for name in ("no-sharing", "model", "no-launch-latency")]
+    found = variants.predictions("few", [*tasks, tasks[0]])
+    assert found[1] == variants.scored(variants.OWN.load(), few)
+    assert found[0] == found[3] and len({tuple(rows) for rows in found}) == 3
+
+    journal = tmp_path / "cache" / "few.part.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:2]))  # the third was under way
+    computed = []
+
+    def one(task: object) -> list[object]:
+        computed.append(task)
+        return []
+
+    monkeypatch.setattr(variants, "answer", one)
+    monkeypatch.setattr(variants, "local", lambda jobs, tasks_per_process: (lambda: ThreadPoolExecutor(1), 1))
+    again = variants.predictions("few", tasks)
+    assert len(computed) == 1 and sum(rows in found for rows in again) == 2
+
+
+def test_a_task_is_known_by_all_that_can_change_it(study: dict[str, ModuleType], few: tuple[Condition, ...]) -> None:
+    variants = study["variants"]
+    tasks = [
+        variants.Task("model", variants.OWN, few),
+        variants.Task("no-sharing", variants.OWN, few),
+        variants.Task("model", variants.OWN, few[:1]),
+        variants.Task("model", variants.OWN, few, {"block_jitter": 0.0}),
+        variants.Task("model", variants.SCALING, few),
+        *(variants.Task("model", case, few) for cases in variants.QUOTED.values() for case in cases[-1:]),
+    ]
+    assert len({variants.identity(task) for task in tasks}) == len(tasks)
+    assert variants.identity(tasks[0]) == variants.identity(variants.Task("model", variants.OWN, few))
+
+
+def test_a_changed_source_is_another_task(
+    study: dict[str, ModuleType], few: tuple[Condition, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants = study["variants"]
+    task = variants.Task("model", variants.OWN, few)
+    before = variants.identity(task)
+    for place, name in ((fingerprint, "sources"), (fingerprint, "files")):
+        variants._sources.cache_clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, lambda *arguments: "other")
+            assert variants.identity(task) != before
+    variants._sources.cache_clear()
+    assert variants.identity(task) == before
+
+
+def test_fits_choose_the_least_error(study: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coordinate search finds the least of a sum of distances, and predicts no constants twice."""
+    crossval = study["crossval"]
+    best = {name: grid[-1] for name, grid in crossval.CONSTANTS.items()}
+    asked: list[dict[str, float]] = []
+
+    def predictions(name: str, tasks: list[Any]) -> list[float]:
+        asked.extend(dict(task.constants) for task in tasks)
+        return [sum(abs(task.constants[key] - best[key]) for key in best) for task in tasks]
+
+    monkeypatch.setattr(crossval, "predictions", predictions)
+    monkeypatch.setattr(crossval, "mean_error", lambda rows: rows)
+    assert crossval.fit("others") == best
+    assert len({tuple(one.items()) for one in asked}) == len(asked)
 
 
 def test_networks_do_not_mix(study: dict[str, ModuleType]) -> None:

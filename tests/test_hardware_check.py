@@ -54,9 +54,3 @@ def test_what_following_the_model_gets(study: ModuleType) -> None:
     assert found.row.plan == "b" and found.plans == 3
     assert found.error_points == pytest.approx(-30.0)
     assert found.regret_percent == pytest.approx(100.0 / 9.0)
-
-
-def test_orders_of_streams(study: ModuleType) -> None:
-    assert study.orders_of(1) == [(0,)]
-    assert study.orders_of(2) == [(0, 1), (1, 0)]
-    assert study.orders_of(3) == [(0, 1, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (0, 2, 1), (1, 0, 2)]

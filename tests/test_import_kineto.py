@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,13 @@ def test_amd_is_refused(tmp_path: Path) -> None:
     amd = {"id": 0, "name": "AMD Instinct MI250X", "numSms": 110, "warpSize": 64}
     assert "AMD GPU" in refused(write(tmp_path / "a.json", [kernel("k", 0)], deviceProperties=[amd]))
     assert "AMD GPU" in refused(write(tmp_path / "b.json", [kernel("k", 0), call("hipLaunchKernel", 1)]))
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.json"
+    path.mkdir() if kind == "folder" else os.mkfifo(path)
+    assert "is not a regular file" in refused(path)
 
 
 def test_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,14 @@ def test_a_higher_priority_waits_for_the_slice_unless_it_may_preempt() -> None:
     assert run_of(preempts, "long").end_us == pytest.approx(10.0 + SAVE_US + 4.0 + SAVE_US + 16.0)
 
 
+def test_a_higher_priority_keeps_the_gpu_beyond_its_slice() -> None:
+    """Slices of 10 us end in both of its kernels, which take 25 us; the batch job waits until it has none left."""
+    urgent = stream("urgent", kernel("first", 4, 26.0), kernel("second", 4, 26.0), priority=1)
+    batch = stream("batch", kernel("long", 4, 5.0))
+    result = played("time-slicing:slice_us=10,preempt=true", urgent, batch)
+    assert starts_and_ends(result) == {"first": (1.0, 26.0), "second": (27.0, 52.0), "long": (53.0, 57.0)}
+
+
 # ---- SMs by need -----------------------------------------------------------------------------------------------------
 
 

@@ -229,7 +229,7 @@ if at + 1 < len(given) and os.environ.get("FAKE_UNPROFILED", "none") in open(giv
     sys.exit(1)
 subprocess.run(given[at:], check=True)
 writer = csv.writer(out, quoting=csv.QUOTE_ALL)
-out.write("==PROF== Connected\\n")
+out.write("==PROF== Connected\\n" * 15_000)  # a log is long: 3 kB a kernel
 names = ["ID", "Kernel Name", "Stream", "Block Size", "Grid Size", *metrics]
 writer.writerows([names, ["" for _ in names]])
 kernels = list(csv.DictReader(open(given[-1]))) if given[at + 1:] else [{{"stream": "7"}}]
@@ -407,6 +407,14 @@ def test_a_call_that_ncu_fails_on_is_left_out_and_the_rest_go_on(machine, tmp_pa
     assert capsys.readouterr().err.endswith(
         "Nsight Compute: failed with status 1 (ncu gave up); expected a run without errors\n"
     )
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(machine, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    out = str(tmp_path / "file" / "out")
+    for arguments in (["alexnet", "--batch", "1", "--out", out], ["--out", out, "--", "program"]):
+        assert main(["record", *arguments]) == 2
+        assert "out: cannot be made (Not a directory); expected a folder that may" in capsys.readouterr().err
 
 
 def test_a_program_of_ones_own_becomes_a_trace(machine, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpusim.sweep.resume import computed, resumed
+from gpusim.sweep.workers import local
 
 
 def threads() -> Executor:
@@ -67,6 +69,17 @@ def test_what_is_no_longer_wanted_goes(tmp_path: Path) -> None:
     assert resumed(journal, wanted, second, threads, 1) == {"task 1": [1, 1], "task 9": [9, 81]}
     assert second.asked == [9]
     assert {json.loads(line)[0] for line in journal.read_text().splitlines()} == set(wanted)
+
+
+def process_of(task: int) -> int:
+    return os.getpid()
+
+
+def test_a_process_a_task(tmp_path: Path) -> None:
+    """Where asked for, whatever a task leaves behind in its process no other finds; more tasks than are handed out."""
+    tasks = {f"task {n}": n for n in range(6)}
+    found = resumed(tmp_path / "journal", tasks, process_of, *local(2, tasks_per_process=1))
+    assert len(set(found.values())) == len(tasks)
 
 
 def test_what_a_task_raised_is_handed_on() -> None:

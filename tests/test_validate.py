@@ -15,14 +15,16 @@ import dataset_sample as sample
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import kernel, stream, tiny, trace
 
 from gpusim import cli
+from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import OUTCOMES, Dataset
 from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios, summaries, write_rows
 from gpusim.studies.sharing import score_sharing
-from gpusim.studies.validate import Case, conditions, measurements, score
+from gpusim.studies.validate import Case, conditions, measurements, released_together_us, score
 
 ELSEWHERE = {"solo", "sharing"}  # experiments of two GPUs, and of microbenchmarks
 GENEROUS_PERCENT = {  # the sample's rows are few: a guard against breakage, not the accuracy of the model
@@ -55,6 +57,15 @@ def _score(folder: Path) -> list[Scored]:
 
 def _rows(experiment: str, *points: tuple[str, float, float]) -> list[Scored]:
     return [Scored(experiment, key, predicted, measured, 2.0 * measured) for key, predicted, measured in points]
+
+
+def test_streams_behind_a_flag_start_one_mark_after_the_other() -> None:
+    """Two commands of 1 us before each first kernel: b starts 2 us after a, or a after b; an event more ends it."""
+    gpu = tiny(event_overhead_us=1.0)
+    two = trace(stream("a", kernel("a", 1, 11.0)), stream("b", kernel("b", 1, 21.0)))
+    assert released_together_us(two, gpu, Kernels(gpu, gpu)) == pytest.approx((23.0 + 21.0) / 2 + 1.0)
+    one = trace(stream("a", kernel("a", 1, 11.0)))
+    assert released_together_us(one, gpu, Kernels(gpu, gpu)) == pytest.approx(12.0)
 
 
 # ---- scores by hand ----------------------------------------------------------------------------------------------

@@ -19,14 +19,7 @@
 #include <string>
 #include <vector>
 
-#define CHECK(call)                                                                                    \
-    do {                                                                                               \
-        const cudaError_t error = (call);                                                              \
-        if (error != cudaSuccess) {                                                                    \
-            fprintf(stderr, "CUDA: %s (%s line %d)\n", cudaGetErrorString(error), __FILE__, __LINE__); \
-            exit(1);                                                                                   \
-        }                                                                                              \
-    } while (0)
+#include "../../gpusim/record/check.cuh"
 
 constexpr int TILE = 32, PIXELS = 784, DIGITS = 10, BATCH = 800, RANKS_OF_PAPER = 4;
 constexpr int IMAGES = BATCH / RANKS_OF_PAPER;  // of a rank

@@ -6,22 +6,17 @@ keeping of each the value of its grid that scores best on a few ops of the part.
 
 from __future__ import annotations
 
-import csv
-import multiprocessing
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from math import fsum
-from pathlib import Path
 
 from tables import write_csv
-from variants import CACHE, DATA, GPU_NAME, HERE, cached, gpu_of, keep, kept, scored, sources
+from variants import GPU_NAME, HERE, OWN, Task, predictions
 
-from gpusim.common.files import atomic_write
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import Dataset
-from gpusim.studies.scores import summaries
+from gpusim.studies.scores import Scored, summaries
 from gpusim.studies.validate import Condition, conditions, measurements
 
+Constants = Mapping[str, float]  # of the GPU file's [model]
 CONSTANTS: Mapping[str, tuple[float, ...]] = {
     "launch_ramp_us": (0.0, 1.2, 2.3, 3.5),
     "sustained_issue_share": (0.85, 0.9, 0.95),
@@ -35,7 +30,7 @@ CONSTANTS: Mapping[str, tuple[float, ...]] = {
     "l2_atomic_gb_per_s": (2000.0, 3000.0, 9000.0),
     "block_jitter": (0.01, 0.02, 0.03),
 }
-START = {name: grid[0] for name, grid in CONSTANTS.items()}
+START: Constants = {name: grid[0] for name, grid in CONSTANTS.items()}
 ROUNDS = 2
 TRAINING = {"googlenet": 9, "others": 2}  # every so many-th op of a part is fitted on
 SCORING = {"googlenet": 3, "others": 1}  # and scored on
@@ -66,29 +61,18 @@ def chosen(wanted: Sequence[Condition], part: str, stride: int, experiments: Seq
 
 def cross_validate() -> None:
     """Fit on each part, score on both, beside the constants that ship."""
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        fitted = dict(zip(TRAINING, pool.map(fit, TRAINING), strict=True))
-        shipped = load_gpu(GPU_NAME).model.model_dump()
-        found = {"shipped": {name: shipped[name] for name in CONSTANTS}} | fitted
-        tasks = [(by, constants, part) for by, constants in found.items() for part in SCORING]
-        lines = [line for lines in pool.map(score_part, tasks) for line in lines]
+    shipped = load_gpu(GPU_NAME).model.model_dump()
+    found = {"shipped": {name: shipped[name] for name in CONSTANTS}} | {part: fit(part) for part in TRAINING}
     write_csv(
         HERE / "fitted.csv",
         ["constant", "start", *found],
         [{"constant": name, "start": START[name]} | {by: found[by][name] for by in found} for name in CONSTANTS],
     )
-    write_csv(HERE / "cross_validation.csv", list(lines[0]), lines)
-
-
-def score_part(task: tuple[str, Mapping[str, float], str]) -> list[dict[str, object]]:
-    """Score constants on a part of the networks. Task: who fitted them, the constants, the part."""
-    by, constants, part = task
-    dataset = Dataset(DATA, gpu_of(constants))
-    name = "-".join(f"{constants[key]:g}" for key in CONSTANTS)
-    path = cached(f"fit-{name}", part)
-    if not path.is_file():
-        keep(scored(dataset, chosen(conditions(dataset), part, SCORING[part])), path)
-    return [
+    dataset = OWN.load()
+    known, measured = conditions(dataset), measurements(dataset)
+    scores = [(by, part) for by in found for part in SCORING]
+    tasks = [Task("model", OWN, tuple(chosen(known, part, SCORING[part])), found[by]) for by, part in scores]
+    lines = [
         {
             "fitted_on": by,
             "scored_on": part,
@@ -98,43 +82,29 @@ def score_part(task: tuple[str, Mapping[str, float], str]) -> list[dict[str, obj
             "rank_correlation": one.rank_correlation,
             "regret_percent": one.regret_percent,
         }
-        for one in summaries(kept(path), measurements(dataset))
+        for (by, part), rows in zip(scores, predictions("cross_validation", tasks), strict=True)
+        for one in summaries(rows, measured)
     ]
+    write_csv(HERE / "cross_validation.csv", list(lines[0]), lines)
 
 
-def fit(part: str) -> dict[str, float]:
+def fit(part: str) -> Constants:
     """The constants that score best on a few ops of a part, by coordinate search over coarse grids."""
-    path = CACHE / f"fit-{part}-{sources()}.csv"
-    known = read_scores(path)
-    dataset = Dataset(DATA, load_gpu(GPU_NAME))
-    wanted = chosen(conditions(dataset), part, TRAINING[part], FITTED_ON)
-    best = dict(START)
-
-    def score(constants: Mapping[str, float]) -> float:
-        key = tuple(constants.values())
-        if key not in known:
-            trial = Dataset(DATA, gpu_of(constants))
-            found = summaries(scored(trial, wanted), {})
-            known[key] = fsum(one.mape_percent for one in found) / len(found)
-            write_scores(path, known)
-        return known[key]
-
-    for _ in range(ROUNDS):
+    wanted = tuple(chosen(conditions(OWN.load()), part, TRAINING[part], FITTED_ON))
+    scores: dict[tuple[float, ...], float] = {}
+    best = START
+    for n in range(ROUNDS):
         for name, grid in CONSTANTS.items():
-            best = min(({**best, name: value} for value in grid), key=score)
+            trials = {tuple(trial.values()): trial for trial in ({**best, name: value} for value in grid)}
+            new = {key: trial for key, trial in trials.items() if key not in scores}
+            tasks = [Task("model", OWN, wanted, trial) for trial in new.values()]
+            for key, rows in zip(new, predictions(f"fit-{part}-{n}-{name}", tasks), strict=True):
+                scores[key] = mean_error(rows)
+            best = trials[min(trials, key=scores.__getitem__)]
     return best
 
 
-def read_scores(path: Path) -> dict[tuple[float, ...], float]:
-    """Scores of an earlier, interrupted fit."""
-    if not path.is_file():
-        return {}
-    with path.open(newline="") as file:
-        rows = [[float(cell) for cell in row] for row in csv.reader(file)]
-    return {tuple(row[:-1]): row[-1] for row in rows}
-
-
-def write_scores(path: Path, known: Mapping[tuple[float, ...], float]) -> None:
-    """Keep the scores so far."""
-    with atomic_write(path) as file:
-        csv.writer(file, lineterminator="\n").writerows([*key, score] for key, score in known.items())
+def mean_error(rows: Sequence[Scored]) -> float:
+    """Mean over the experiments of their mean absolute errors, percent."""
+    found = summaries(rows, {})
+    return fsum(one.mape_percent for one in found) / len(found)

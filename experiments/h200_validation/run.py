@@ -14,11 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
-import sys
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -27,29 +23,26 @@ from pictures import draw_scatter, draw_staircases
 from tables import documents, misses, write_csv
 from variants import (
     ABLATION,
-    CACHE,
     DESIGNS,
     HERE,
     OWN,
+    PROCESSES,
     QUOTED,
     SCALING,
     Task,
     Variant,
-    cached,
     data_digest,
-    identity,
-    kept,
-    run_variant,
+    predictions,
 )
 
 from gpusim.common.files import atomic_write
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import Dataset
-from gpusim.results.error_band import VALIDATED, Work, bands, work_of
+from gpusim.results.error_band import VALIDATED, Work, bands, model_identity, work_of
 from gpusim.studies.scores import SUMMARY_FIELDS, Scored, Summary, choice, summaries
 from gpusim.studies.validate import Case, Condition, conditions, measurements
 
 STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
-PARTS = os.cpu_count() or 1
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
 
 
@@ -63,7 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="all of these")
     parser.add_argument("--documents", action="store_true", help="only put the tables at hand into the documents")
     args = parser.parse_args(argv)
-    CACHE.mkdir(exist_ok=True)
     plain = not (args.ablation or args.cross_validation or args.documents or args.bands or args.scaling)
     if plain or args.all:
         accuracy()
@@ -97,8 +89,8 @@ def write_bands() -> None:
     content: dict[str, dict[str, object]] = {}
     for (gpu, source), cases in QUOTED.items():
         points = [point for case in cases for point in scored_work(case)]
-        known = {"model": identity(gpu, source), "data": data_digest(cases), **bands(points)}
-        content.setdefault(gpu, {})[source] = known
+        model = model_identity(load_gpu(gpu), load_gpu(source))
+        content.setdefault(gpu, {})[source] = {"model": model, "data": data_digest(cases), **bands(points)}
     with atomic_write(VALIDATED) as file:
         file.write(json.dumps(content, indent=1) + "\n")
     write_scores(HERE / "datasets.csv", [case for cases in QUOTED.values() for case in cases])
@@ -146,10 +138,9 @@ def work_in(dataset: Dataset, condition: Condition) -> Work:
 def everything(case: Case) -> list[Scored]:
     """Rows of the model on all conditions of a case, one part of the ops a process."""
     wanted = conditions(case.load())
-    parts = {f"all{i}of{PARTS}": part for i, part in enumerate(by_op(wanted, PARTS)) if part}
-    paths = {name: cached("model", name, case) for name in parts}
-    run_all([("model", paths[name], part, case) for name, part in parts.items()])
-    rows = {(row.experiment, row.key): row for path in paths.values() for row in kept(path)}
+    name = "-".join((Path(case.folder).name, case.gpu, case.recorded_on or case.gpu, *map(str, case.scaling)))
+    found = predictions(name, [Task("model", case, tuple(part)) for part in by_op(wanted, PROCESSES) if part])
+    rows = {(row.experiment, row.key): row for part in found for row in part}
     return [rows[name] for condition in wanted for name in row_names(condition)]
 
 
@@ -178,14 +169,6 @@ def effort(condition: Condition) -> float:
     return 10.0 * len(condition.ops) if len(condition.ops) > 1 else 1.0
 
 
-def run_all(tasks: Sequence[Task]) -> None:
-    """Predict what is not kept yet, each task in a fresh process: patches must not meet."""
-    left = [task for task in tasks if not task[1].is_file()]
-    with ProcessPoolExecutor(PARTS, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        for name in pool.map(run_variant, left):
-            print(f"predicted: {name}", file=sys.stderr, flush=True)
-
-
 # ---- ablation --------------------------------------------------------------------------------------------------------
 
 
@@ -205,12 +188,13 @@ def sample(wanted: Sequence[Condition]) -> list[Condition]:
 def ablation() -> None:
     """Score every variant on the sample."""
     dataset = OWN.load()
-    wanted = sample(conditions(dataset))
+    wanted = tuple(sample(conditions(dataset)))
     variants = (*ABLATION, *DESIGNS)
-    paths = [(variant, cached(variant.name, f"sample{len(wanted)}")) for variant in variants]
-    run_all([(variant.name, path, wanted, OWN) for variant, path in paths])
+    found = predictions("ablation", [Task(variant.name, OWN, wanted) for variant in variants])
     measured = measurements(dataset)
-    lines = [line for variant, path in paths for line in variant_lines(variant, kept(path), measured)]
+    lines = [
+        line for variant, rows in zip(variants, found, strict=True) for line in variant_lines(variant, rows, measured)
+    ]
     write_csv(HERE / "ablation.csv", list(lines[0]), lines)
 
 

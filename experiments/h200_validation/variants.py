@@ -1,37 +1,38 @@
 """The model with one mechanism switched off or built another way, and what each such variant predicts.
 
-A variant patches the package in a process of its own: the package itself has no switch for any of this. What a
-variant predicts is kept as a file of rows under .cache/, named after everything that can change it (the sources of
-the model, the GPU's file, the data), so that a run that was interrupted goes on where it stopped.
+A variant patches the package in a process of its own: the package itself has no switch for any of this. What was
+predicted is kept in journals under .cache/, each prediction with a hash of everything that can change it (the sources
+of the model, the GPU's file, the data, the variant), so that a run that was interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
 
-import csv
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gpusim.calibrate import fit
 from gpusim.common import fingerprint
-from gpusim.common.files import atomic_write
 from gpusim.engine import context
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.model import contention
 from gpusim.model import kernel as kernel_model
-from gpusim.policies.interface import Grant, Partition, View
-from gpusim.results.error_band import model_identity
+from gpusim.policies.interface import Partition, View
 from gpusim.studies import validate
 from gpusim.studies.scores import Scored
 from gpusim.studies.validate import Case, Condition, Predictor, measurements
+from gpusim.sweep.resume import resumed
+from gpusim.sweep.workers import local
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DATA = HERE / "data"
 CACHE = HERE / ".cache"
+PROCESSES = os.cpu_count() or 1
 GPU_NAME = "h200"
 OTHER_GPU = "h100-sxm"
 OWN = Case(str(DATA), GPU_NAME)
@@ -52,7 +53,7 @@ class Variant:
     """A way to build the model.
 
     Attributes:
-        name: short, of the cached file and the table.
+        name: short, for the table.
         title: what is off or different.
         constants: of the GPU file's [model] to replace.
         patch: applied in the process that predicts.
@@ -231,15 +232,18 @@ def _enqueue_order() -> None:
         order = list(range(len(condition.ops)))
         if condition.experiment == "streams_b_first":
             order.reverse()
-        return self._makespan(condition, validate._InOrder(tuple(order)))
+        overhead = self._gpu.model.event_overhead_us
+        return self._makespan(condition, validate._InOrder(tuple(order), validate.MARKS * overhead)) + overhead
 
     _put(Predictor, "_released_together", released)
 
 
 def _no_head_of_line() -> None:
+    known = validate._InOrder.partition
+
     def partition(self: Any, view: View) -> Partition:
-        ordered = sorted(view.kernels, key=lambda k: (k.ready_us, self.order.index(k.stream_index), k.id))
-        return Partition(tuple(Grant(kernel.id, queue=kernel.stream_index) for kernel in ordered))
+        found, stream = known(self, view), {kernel.id: kernel.stream_index for kernel in view.kernels}
+        return replace(found, grants=tuple(replace(one, queue=stream[one.kernel]) for one in found.grants))
 
     _put(validate._InOrder, "partition", partition)
 
@@ -278,6 +282,7 @@ ABLATION = (
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
     Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", {"launch_ramp_us": 0.0}),
     Variant("all-latency", "the ramp is launch latency", {"launch_latency_us": 4.0, "launch_ramp_us": 0.0}),
+    Variant("no-turns", "streams beside a kernel do not delay its start", {"stream_turn_us": 0.0}),
     Variant("no-switch", "a call after another loads no instructions", {"switch_us": 0.0}),
     Variant("never-cold", "L2 keeps the tensors of all calls", patch=_never_cold),
     Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}),
@@ -298,22 +303,62 @@ DESIGNS = (
 VARIANTS = {variant.name: variant for variant in (*ABLATION, *DESIGNS)}
 
 
-Task = tuple[str, Path, list[Condition], Case]  # variant, file of rows, conditions, what from
-
-
 # ---- predicting ------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Task:
+    """What one process predicts.
+
+    Attributes:
+        variant: name of one in `VARIANTS`.
+        case: the data.
+        wanted: conditions of it.
+        constants: of the GPU file's [model] to replace, beside those that the variant replaces.
+    """
+
+    variant: str
+    case: Case
+    wanted: tuple[Condition, ...]
+    constants: Mapping[str, float] = field(default_factory=dict)
+
+
+def predictions(name: str, tasks: Sequence[Task]) -> list[list[Scored]]:
+    """Predictions beside measurements, a list a task; each task in a fresh process, because patches must not meet.
+
+    Args:
+        name: of the journal in which they are kept, and found by a later run.
+        tasks: what to predict.
+    """
+    CACHE.mkdir(exist_ok=True)
+    identities = [identity(task) for task in tasks]
+    journal, wanted = CACHE / f"{name}.part.jsonl", dict(zip(identities, tasks, strict=True))
+    found = resumed(journal, wanted, answer, *local(PROCESSES, tasks_per_process=1), doing="predicting")
+    return [[Scored(*row) for row in found[key]] for key in identities]
+
+
+def identity(task: Task) -> str:
+    """A hash of everything that can change what comes of a task."""
+    return fingerprint.data([_sources(task.case), task.variant, task.constants, task.wanted])
+
+
 @cache
-def sources(case: Case = OWN) -> str:
+def _sources(case: Case) -> str:
     """A hash of all that every prediction of a case depends on."""
+    model = fingerprint.sources("gpusim.studies.validate", "gpusim.studies.scores")
+    gpus = [load_gpu(name) for name in dict.fromkeys((case.gpu, case.recorded_on or case.gpu))]
     files = fingerprint.files([*_files_of(case), HERE / "variants.py"])
-    return fingerprint.data([identity(case.gpu, case.recorded_on or case.gpu), files, case.scaling])[:12]
+    return fingerprint.data([model, gpus, files, case.scaling])
 
 
-def identity(gpu: str, recorded_on: str) -> str:
-    """That of the model on a GPU with recordings of another or the same."""
-    return model_identity(load_gpu(gpu), load_gpu(recorded_on))
+def answer(task: Task) -> list[list[Any]]:
+    """Predicts, as plain data; patches this process for good, so call it in one that does nothing else after."""
+    variant = VARIANTS[task.variant]
+    if variant.patch is not None:
+        variant.patch()
+    constants = {**variant.constants, **task.constants}
+    dataset = Dataset(task.case.folder, gpu_of(constants)) if constants else task.case.load()
+    return [list(astuple(row)) for row in scored(dataset, task.wanted)]
 
 
 def data_digest(cases: Sequence[Case]) -> str:
@@ -333,13 +378,6 @@ def gpu_of(constants: Mapping[str, float]) -> GPU:
     return replace(gpu, model=model)
 
 
-def predicted(variant: Variant, wanted: Sequence[Condition], case: Case) -> list[Scored]:
-    """What a variant predicts; patches this process for good, so call it in one that does nothing else after."""
-    if variant.patch is not None:
-        variant.patch()
-    return scored(Dataset(case.folder, gpu_of(variant.constants)) if variant.constants else case.load(), wanted)
-
-
 def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
     """Predictions beside measurements, worked out in this process."""
     predictor, measured = Predictor(dataset), measurements(dataset)
@@ -349,30 +387,3 @@ def scored(dataset: Dataset, wanted: Sequence[Condition]) -> list[Scored]:
         for experiment, ms in predictor.predict(condition).items():
             rows.append(Scored(experiment, condition.key, ms, measured[experiment, condition.key], nothing[experiment]))
     return rows
-
-
-def cached(name: str, part: str, case: Case = OWN) -> Path:
-    """Where the rows of a variant on a part of a case's conditions are kept."""
-    return CACHE / f"{name}-{Path(case.folder).name}-{part}-{sources(case)}.csv"
-
-
-def keep(rows: Sequence[Scored], path: Path) -> None:
-    """Write rows to a cached file, whole or not at all."""
-    path.parent.mkdir(exist_ok=True)
-    with atomic_write(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        for row in rows:
-            writer.writerow((row.experiment, row.key, row.predicted_ms, row.measured_ms, row.nothing_ms))
-
-
-def kept(path: Path) -> list[Scored]:
-    """Read rows of a cached file."""
-    with path.open(newline="") as file:
-        return [Scored(row[0], row[1], float(row[2]), float(row[3]), float(row[4])) for row in csv.reader(file)]
-
-
-def run_variant(task: Task) -> str:
-    """In a process of its own: predict with a variant and keep the rows."""
-    name, path, wanted, case = task
-    keep(predicted(VARIANTS[name], wanted, case), path)
-    return name

@@ -8,8 +8,6 @@ result.csv and gains.png beside itself (or to DIR). A run that was cut off goes 
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -23,6 +21,7 @@ from gpusim.choose.judge import Candidate
 from gpusim.choose.plan import STREAMS
 from gpusim.choose.report import plan_trace
 from gpusim.choose.search import Selection, own_lanes, select
+from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
 from gpusim.common.files import atomic_write
 from gpusim.common.rows import from_csv, to_csv
@@ -228,11 +227,7 @@ def all_rows(out: Path, jobs: int) -> list[Row]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Searches what is missing and writes everything."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
+    options = study_options(__doc__, HERE, arguments)
     rows = all_rows(options.out, options.jobs)
     with atomic_write(options.out / "result.csv", "w") as file:
         file.write(to_csv(Row, rows))

@@ -7,8 +7,6 @@ itself (or to DIR). A run that was cut off goes on where it was (*.part.jsonl).
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ import report
 import gpusim
 from gpusim.choose.report import plan_trace
 from gpusim.choose.search import select
+from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
 from gpusim.common.files import atomic_write
 from gpusim.common.rows import from_csv, to_csv
@@ -122,12 +121,8 @@ def write_page(out: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Searches what is missing and writes everything."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    options = parser.parse_args(arguments)
+    options = study_options(__doc__, HERE, arguments)
     out, journal = options.out, options.out / "result.part.jsonl"
-    out.mkdir(parents=True, exist_ok=True)
     wanted = {identity(network): network for network in NETWORKS}
     found = resumed(journal, wanted, answer, *local(options.jobs), doing="searching")
     with atomic_write(out / "result.csv", "w") as file:

@@ -5,15 +5,14 @@ as the papers run them: jobs that restart until the longest has ended (STP, ANTT
 (makespan). The branches of recorded network modules, once. And latency-critical requests beside a best-effort job. It
 writes README.md, result.csv, modules.csv, inference.csv and stp.png beside itself (or to DIR).
 
-A run that was cut off goes on where it was: rows wait in *.part.jsonl, each under a hash of what it comes from.
+It takes some minutes of CPU time. A run that was interrupted continues where it stopped: rows are kept in *.part.jsonl,
+each under a hash of everything that can change it.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from math import fsum
@@ -38,6 +37,7 @@ from workloads import (
 
 import gpusim
 from gpusim.calibrate.solo import solo_makespans
+from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
 from gpusim.common.files import atomic_write
 from gpusim.results.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
@@ -239,11 +239,11 @@ def passes(result: Result, stream: str, until_us: float) -> float:
 
 
 AnyRow = TypeVar("AnyRow", Row, Module, Latency)
-Item = TypeVar("Item", Pair, str)
+Item = TypeVar("Item", Pair, str, float)
 
 
 def identity(item: Any) -> str:
-    """A hash of everything that the rows of a pair or of a module come from."""
+    """A hash of everything that the rows of a pair, of a module or of a load come from."""
     traces = sorted({kernel.trace for kernel in KERNELS} | set(MODULES))
     gpus = [fingerprint.data(gpu_of(name)) for name in POLICIES]
     ours = fingerprint.files([HERE / "run.py", HERE / "workloads.py", *(TRACES / name for name in traces)])
@@ -270,6 +270,11 @@ def module_answer(file: str) -> list[list[Any]]:
     return [list(astuple(row)) for row in module_rows(file)]
 
 
+def latency_answer(load: float) -> list[list[Any]]:
+    """`latencies` as plain data."""
+    return [list(astuple(row)) for row in latencies(load)]
+
+
 def all_rows(
     kind: type[AnyRow], items: Iterable[Item], answer: Callable[[Item], list[list[Any]]], out: Path, jobs: int
 ) -> list[AnyRow]:
@@ -281,14 +286,10 @@ def all_rows(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing and write everything."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
+    options = study_options(__doc__, HERE, arguments)
     rows = all_rows(Row, [pair for gpu in POLICIES for pair in pairs(gpu)], pair_answer, options.out, options.jobs)
     modules = all_rows(Module, MODULES, module_answer, options.out, options.jobs)
-    waits = [row for load in LOADS for row in latencies(load)]
+    waits = all_rows(Latency, LOADS, latency_answer, options.out, options.jobs)
     for name, text in (
         ("result.csv", table_csv(Row, rows)),
         ("modules.csv", table_csv(Module, modules)),

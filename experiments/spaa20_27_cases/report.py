@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpusim.choose.judge import is_less
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.results.compare import UNMEASURED, compared
 from gpusim.results.error_band import measured_errors
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 PAPER = 27
 MOST = 12  # cases in a table
 NOISE = 0.003  # of a measurement, relative: the mean difference of two runs
-SAME = 1e-9
 
 INTRODUCTION = """\
 Pourghassemi, Zhang, Lee and Chandramowlishwaran (SPAA'20) show two independent convolutions of GoogLeNet on a Tesla K40
@@ -54,7 +54,7 @@ CAVEATS = """\
 def faster(case: Case) -> dict[str, bool]:
     """Than which way the best combination is, by more than rounding."""
     others = {"same": case.serial_us, "serial": case.serial_fastest_us, "streams": case.streams_fastest_us}
-    return {name: case.together_us < us * (1.0 - SAME) for name, us in others.items()}
+    return {name: is_less(case.together_us, us) for name, us in others.items()}
 
 
 def beyond_error(case: Case, over_us: float, error: float) -> bool:

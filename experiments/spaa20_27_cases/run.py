@@ -7,9 +7,7 @@ measured.csv and cases.png beside itself (or to DIR). A run that was cut off goe
 
 from __future__ import annotations
 
-import argparse
 import csv
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
@@ -21,6 +19,7 @@ import report
 import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.pairs import Pairs, complementary, pairs
+from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
 from gpusim.common.files import atomic_write
 from gpusim.common.rows import from_csv, to_csv
@@ -196,12 +195,8 @@ def write_page(out: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Searches what is missing and writes everything."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    options = parser.parse_args(arguments)
+    options = study_options(__doc__, HERE, arguments)
     out, journal = options.out, options.out / "cases.part.jsonl"
-    out.mkdir(parents=True, exist_ok=True)
     wanted = {identity(gpu): gpu for gpu in GPUS}
     answers = dict(zip(GPUS, resumed(journal, wanted, answer, *local(options.jobs)).values(), strict=True))
     found = [Case(*row) for _, rows in answers.values() for row in rows]

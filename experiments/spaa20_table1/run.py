@@ -17,12 +17,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.launchable import launch_footprint, launch_occupancy
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import atomic_write
 from gpusim.common.markdown import table as _markdown
 from gpusim.common.tables import number
 from gpusim.hardware.gpu import GPU, load_gpu
-from gpusim.model.occupancy import exceeded, footprint, occupancy
+from gpusim.model.occupancy import exceeded
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.studies.replay import replay
 from gpusim.trace.file import load_trace
@@ -129,19 +130,8 @@ def mixes(gpu: GPU, first: KernelLaunch, second: KernelLaunch) -> list[list[str]
 
     Listed are the largest mixes that fit and the smallest of at least one each that do not.
     """
-    feet = [
-        footprint(gpu, k.threads_per_block, k.registers_per_thread, k.shared_memory_per_block_bytes)
-        for k in (first, second)
-    ]
-    most = [
-        occupancy(
-            gpu,
-            threads_per_block=k.threads_per_block,
-            registers_per_thread=k.registers_per_thread,
-            shared_memory_per_block=k.shared_memory_per_block_bytes,
-        ).blocks_per_sm
-        for k in (first, second)
-    ]
+    feet = [launch_footprint(launch, gpu) for launch in (first, second)]
+    most = [launch_occupancy(launch, gpu).blocks_per_sm for launch in (first, second)]
 
     def over(a: int, b: int) -> str | None:
         return exceeded(gpu, [(feet[0], a), (feet[1], b)])
@@ -153,15 +143,12 @@ def mixes(gpu: GPU, first: KernelLaunch, second: KernelLaunch) -> list[list[str]
             smallest = a > 0 and b > 0 and not (over(a - 1, b) or over(a, b - 1))
             if (over(a, b) is None and largest) or (over(a, b) is not None and smallest):
                 listed.append((a, b))
-    limits = gpu.limits
     rows = []
     for a, b in listed:
-        used = (
-            (a * feet[0].registers + b * feet[1].registers) / limits.registers_per_sm,
-            (a * feet[0].shared_memory_bytes + b * feet[1].shared_memory_bytes) / limits.shared_memory_per_sm_bytes,
-            (a * feet[0].warps + b * feet[1].warps) / limits.max_warps_per_sm,
-            (a + b) / limits.max_blocks_per_sm,
-        )
+        used = [
+            (a * mine + b * its) / most_of_all
+            for mine, its, most_of_all in zip(feet[0].need, feet[1].need, gpu.limits.capacity, strict=True)
+        ]
         stops = over(a, b)
         verdict = "fits" if stops is None else f"exceeds {stops.replace('_', ' ')}"
         rows.append([str(a), str(b), *(f"{100 * share:.1f}" for share in used), verdict])

@@ -1,1 +1,1 @@
-"""From a recording to kernels that can be replayed: fitted to it, moved to another GPU, and timed alone."""
+"""From recorded kernels to kernel models: fitted to the recording, moved to another GPU, and timed alone."""

@@ -1,9 +1,9 @@
 """Fits kept between runs: a kernel that was fitted to its recording once is not fitted again.
 
-One small file a kernel, in the user's cache folder, under a hash of all that can change a fit: the launch, the GPU that
-it was recorded on, and the sources of the fit and of all that it imports. Losing a file costs only the time of a fit:
-one that is not as it was written counts as absent, one that cannot be written is not kept, the oldest go when there are
-too many, and processes that share the folder never see half a file.
+Each kernel has a small file in the user's cache folder, named by a hash of everything that can change a fit: the
+launch, the GPU that it was recorded on, and the sources of the fit and of all that it imports. A lost file costs only
+the time of a fit: a damaged file counts as absent, a fit that cannot be written is not kept, the oldest files are
+removed when there are too many, and processes that share the folder never see a partly written file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_BYTES = 2**16  # of one
 
 
 def cache_folder() -> Path:
-    """Where fits are kept: below the folder in which this system keeps what a user can delete."""
+    """The folder of the fits, within the user's cache folder on this system."""
     if given := os.environ.get("XDG_CACHE_HOME"):
         base = Path(given)
     elif sys.platform == "win32":
@@ -121,7 +121,7 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _model(fields: dict[str, object]) -> KernelModel:
-    """A model from its fields as `asdict` gives them; the load of the kernel alone follows from the others."""
+    """Rebuilds a model from its fields, as `asdict` gives them; the load of the kernel alone is derived from them."""
     del fields["own_load"]
     demand, foot, load = fields["demand"], fields["footprint"], fields["load"]
     if not (isinstance(demand, dict) and isinstance(foot, dict) and isinstance(load, dict)):

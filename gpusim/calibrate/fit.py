@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gpusim.calibrate.launchable import fitting_occupancy
+from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
 from gpusim.engine.sm_array import SoloRates, run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
@@ -25,7 +25,7 @@ from gpusim.model.contention import (
     warp_demand,
 )
 from gpusim.model.kernel import KernelModel
-from gpusim.model.occupancy import Footprint, footprint
+from gpusim.model.occupancy import Footprint
 from gpusim.trace.kernels import KernelLaunch, Mix
 
 AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -122,7 +122,7 @@ def is_persistent(launch: KernelLaunch, blocks_per_sm: int, sm_count: int) -> bo
 
 def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
     fit = fitting_occupancy(launch, gpu, place)
-    foot = footprint(gpu, launch.threads_per_block, launch.registers_per_thread, launch.shared_memory_per_block_bytes)
+    foot = launch_footprint(launch, gpu)
     residents = _recorded_residents(launch, foot, fit.blocks_per_sm, gpu)
     kernel = warp_demand(
         launch.mix,

@@ -18,13 +18,13 @@ SEED_RANGE = 2**31
 
 
 class Kernels:
-    """The kernels of a trace as replayed on one GPU, each worked out once; usable for many replays.
+    """The models of a trace's kernels on one GPU, each fitted once; can be used for many replays.
 
     Args:
         device: the GPU that they were recorded on.
         gpu: the GPU to replay them on.
         seed: of the jitter of their blocks; 0: that of the fit to the recording.
-        like: kernels recorded on the same device, whose fits are taken over and added to.
+        like: kernels recorded on the same device, with which fits are shared.
         fits: of earlier runs, to take from and to add to; None: those of this run only.
     """
 
@@ -74,7 +74,7 @@ class Kernels:
         return model
 
     def seeded(self, seed: int) -> Kernels:
-        """The same kernels with other jitter."""
+        """The same kernels with another seed of the jitter."""
         if seed not in self._by_seed:
             other = Kernels(self._device, self._gpu, seed, self, self._fits)
             other._by_seed = self._by_seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
-from gpusim.model.occupancy import Occupancy, occupancy
+from gpusim.model.occupancy import Footprint, Occupancy, footprint, occupancy
 from gpusim.trace.kernels import KernelLaunch
 
 
@@ -16,6 +16,11 @@ def launch_occupancy(launch: KernelLaunch, gpu: GPU) -> Occupancy:
         registers_per_thread=launch.registers_per_thread,
         shared_memory_per_block=launch.shared_memory_per_block_bytes,
     )
+
+
+def launch_footprint(launch: KernelLaunch, gpu: GPU) -> Footprint:
+    """What a resident block of a launch holds of its SM."""
+    return footprint(gpu, launch.threads_per_block, launch.registers_per_thread, launch.shared_memory_per_block_bytes)
 
 
 def fitting_occupancy(launch: KernelLaunch, gpu: GPU, place: str) -> Occupancy:

@@ -1,4 +1,4 @@
-"""What a kernel's times on other numbers of SMs tell about it: scaling points.
+"""Scaling points: a kernel's times on other numbers of SMs, and what they say about it.
 
 A recording on the whole GPU leaves two things in doubt: how much of a kernel's time is L2's and DRAM's, which few SMs
 load less, and how much is latency, which neighbours on an SM do not lengthen. The counters give both an estimate
@@ -28,7 +28,7 @@ BELIEF = 0.006  # misfit that a factor of e must make good: counters are believe
 
 
 def fitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
-    """A launch as replayed on the GPU that it was recorded on, its scaling points made use of.
+    """The model of a launch on the GPU that it was recorded on, corrected by its scaling points.
 
     Raises:
         InputError: no SM of the GPU holds one of its blocks, or a point is of as many SMs as it has or more.
@@ -44,12 +44,12 @@ def fitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
 
 
 def confined_us(model: KernelModel, sms: int, gpu: GPU) -> float:
-    """What a kernel takes alone on so many SMs, us."""
+    """Time of a kernel alone on some of the SMs, us."""
     return model.latency_us + run_alone(model.on(sms), replace(gpu, sm_count=sms))[0]
 
 
 def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float], gpu: GPU) -> tuple[KernelLaunch, ...]:
-    """The kernels of one call, one after another, with the times of the whole call shared out as points of each.
+    """Divides the times of a whole call among its kernels, as scaling points of each.
 
     Args:
         launches: all on the same stream.
@@ -128,5 +128,5 @@ def _misfit(model: KernelModel, points: Sequence[ScalingPoint], gpu: GPU) -> flo
 
 
 def _doubt(load: float, turn: float) -> float:
-    """What departing from the counters costs."""
+    """The penalty of departing from the counters."""
     return BELIEF * BELIEF * (log(max(load, 0.1)) ** 2 + log(turn) ** 2)

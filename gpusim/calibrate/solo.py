@@ -1,4 +1,4 @@
-"""What streams take alone: the times that slowdowns, STP, ANTT and fairness are over."""
+"""Times of streams alone: the reference of slowdown, STP, ANTT and fairness."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> 
 
 
 def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Kernels) -> float:
-    """How long an operation takes on an idle GPU: of kernels one after the other, each its own time alone."""
+    """Time of an operation on an idle GPU: the sum of its kernels' times alone."""
     launches = op.launches()
     if not launches:
         return op.occupies(gpu).duration_us

@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpusim.calibrate.fit import carveouts
-from gpusim.calibrate.launchable import fitting_occupancy
+from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import MemoryLoad, demand_elsewhere
 from gpusim.model.kernel import KernelModel
-from gpusim.model.occupancy import footprint
 from gpusim.trace.kernels import KernelLaunch
 
 
@@ -31,9 +30,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         InputError: no SM of the target holds a block.
     """
     fit = fitting_occupancy(launch, target, place)
-    foot = footprint(
-        target, launch.threads_per_block, launch.registers_per_thread, launch.shared_memory_per_block_bytes
-    )
+    foot = launch_footprint(launch, target)
     clock = source.boost_clock_mhz / target.boost_clock_mhz
     lanes = clock * source.fp32_lanes_per_sm / target.fp32_lanes_per_sm
     bandwidth = source.model.dram_sustained_gb_per_s / target.model.dram_sustained_gb_per_s

@@ -1,4 +1,4 @@
-"""What no plan can beat: the longest chain of operations, and the resource that all of them together keep busy longest.
+"""Lower bounds of the makespan: the critical path, and the work that all operations ask of one resource.
 
 Everything here is a lower bound of the model's own replays, whatever runs beside what:
 
@@ -37,11 +37,11 @@ CORNERS = tuple(weights for weights in WEIGHTS if max(weights) == 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """The least that an operation takes.
+    """Lower bounds for one operation.
 
     Attributes:
         alone_us: time on an idle GPU.
-        busy_us: time for which it keeps all SMs, DRAM and L2 busy, each if it had them at their best.
+        busy_us: least time for which it keeps all SMs, DRAM and L2 fully busy.
     """
 
     alone_us: float
@@ -50,11 +50,11 @@ class Least:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A makespan that nothing beats.
+    """A lower bound of the makespan.
 
     Attributes:
         us: the bound.
-        by: what sets it: the heaviest of `PARTS` in it; of several blocks one after the other, that of most of it.
+        by: the one of `PARTS` that contributes most to it.
     """
 
     us: float
@@ -62,7 +62,7 @@ class Bound:
 
 
 def least_of_kernel(model: KernelModel) -> Least:
-    """The least that one launch takes."""
+    """The lower bounds of one launch."""
     shortest = max(0.0, 1.0 - sqrt(3.0) * model.jitter)  # of uniform jitter
     blocks = model.blocks * shortest
     sm_us = blocks * model.demand.warps_per_scheduler * max(model.demand.demands) * model.unit_us / model.sm_count
@@ -73,7 +73,7 @@ def least_of_kernel(model: KernelModel) -> Least:
 
 
 def least_of_launches(launches: Sequence[KernelLaunch], models: Sequence[KernelModel]) -> Least:
-    """The least that the kernels of one operation take."""
+    """The lower bounds of the kernels of one operation."""
     each = [least_of_kernel(model) for model in models]
     ends: list[float] = []
     for waits, one in zip(launch_waits(launches), each, strict=True):
@@ -98,15 +98,15 @@ class Bounds:
         self._known: dict[tuple[str, str], Least] = {}
 
     def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
-        """The kernels of an operation, of a convolution by an algorithm; none of a copy or work of the host."""
+        """The launches of an operation, for a convolution those of an algorithm; none for copies and host work."""
         return self._work.algorithms[id][algorithm].kernels if algorithm else self._work.operations[id].launches()
 
     def models(self, id: str, algorithm: str = "") -> list[KernelModel]:
-        """The kernels of `launches` as replayed."""
+        """The models of the kernels of `launches`."""
         return [self._kernels.model(launch, id) for launch in self.launches(id, algorithm)]
 
     def least(self, id: str, algorithm: str = "") -> Least:
-        """The least that an operation takes, a convolution by an algorithm."""
+        """The lower bounds of an operation, for a convolution with a given algorithm."""
         key = id, algorithm
         if key not in self._known:
             launches = self.launches(id, algorithm)
@@ -118,21 +118,21 @@ class Bounds:
         return self._known[key]
 
     def alone_us(self, id: str, algorithm: str = "") -> float:
-        """What an operation takes alone, a convolution by an algorithm: its kernels one after the other."""
+        """Time of an operation alone, for a convolution with a given algorithm: its kernels one after the other, us."""
         models = self.models(id, algorithm)
         return fsum(model.solo_us for model in models) if models else self.least(id).alone_us
 
     def memory_bound(self, id: str, algorithm: str = "") -> bool:
-        """Whether DRAM or L2 is busier with an operation than the SMs are."""
+        """Whether an operation keeps DRAM or L2 busy longer than the SMs."""
         sm_us, dram_us, l2_us = self.least(id, algorithm).busy_us
         return max(dram_us, l2_us) > sm_us
 
     def of_plan(self, work: Work, plan: Plan) -> float:
-        """What a plan for some of the work takes at least, us."""
+        """A lower bound for one plan of all or part of the work, us."""
         return _bound(work.planned(plan), lambda id: [self.least(id, plan.algorithms.get(id, ""))]).us
 
     def of_any(self, work: Work) -> Bound:
-        """What any plan for some of the work takes at least: any algorithms, streams, order, partition, memory."""
+        """A lower bound for all plans of some work, whatever their algorithms, streams, order, partition and memory."""
         parts = [
             _bound(work.graph.only(block), lambda id: [self.least(id, name) for name in work.algorithms.get(id, ("",))])
             for block in work.graph.blocks()
@@ -144,11 +144,10 @@ class Bounds:
 
 
 def _bound(graph: Graph, choices: Callable[[str], Sequence[Least]]) -> Bound:
-    """The bound of operations each of which takes any one of its choices.
+    """The lower bound over all choices of one alternative for each operation.
 
-    A makespan is no less than any of the four parts, so no less than any mean of them, each weighted as one likes; and
-    in such a mean every operation can choose by itself. The best of the weights tried is the bound (a Lagrangian
-    relaxation of the choice).
+    Each of the four parts is a lower bound, so any weighted mean of them is one, too; and for given weights each
+    operation can be minimised independently. The bound is the best over the weights tried (a Lagrangian relaxation).
     """
     options = {id: choices(id) for id in graph.ids}
     chain = _longest_chain(graph, {id: min(one.alone_us for one in found) for id, found in options.items()})
@@ -163,7 +162,7 @@ def _weighted(parts: Sequence[Sequence[tuple[float, ...]]], weights: Sequence[fl
 
 
 def _longest_chain(graph: Graph, us: Mapping[str, float]) -> frozenset[str]:
-    """The operations of the longest chain that wait for one another."""
+    """The operations of the critical path."""
     ends: dict[str, float] = {}
     for id, waits in graph.before.items():
         ends[id] = max((ends[other] for other in waits), default=0.0) + us[id]

@@ -1,4 +1,4 @@
-"""What waits for what: the operations of a trace as a graph."""
+"""The dependency graph of the operations of a trace."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gpusim.trace.format import Trace
 
 @dataclass(frozen=True)
 class Graph:
-    """Operations and the operations that each waits for.
+    """Operations and their direct dependencies.
 
     Attributes:
-        before: for each operation those that it waits for; in an order in which they can run.
+        before: the direct dependencies of each operation; its keys are in topological order.
     """
 
     before: Mapping[str, tuple[str, ...]]
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """The operations, in an order in which they can run."""
+        """The operations in topological order."""
         return tuple(self.before)
 
     @cached_property
@@ -33,7 +33,7 @@ class Graph:
 
     @cached_property
     def _earlier(self) -> list[int]:
-        """For each operation, as the bits of a number, all that must have ended before it can start."""
+        """All predecessors of each operation, direct or not, as a bit set."""
         found: list[int] = []
         for waits in self.before.values():
             bits = 0
@@ -45,7 +45,7 @@ class Graph:
 
     @cached_property
     def after(self) -> Mapping[str, tuple[str, ...]]:
-        """For each operation those that wait for it."""
+        """The direct dependents of each operation."""
         found: dict[str, list[str]] = {id: [] for id in self.before}
         for id, waits in self.before.items():
             for other in waits:
@@ -53,15 +53,15 @@ class Graph:
         return {id: tuple(others) for id, others in found.items()}
 
     def waits_for(self, later: str, earlier: str) -> bool:
-        """Whether one operation waits for another, however indirectly."""
+        """Whether one operation depends, directly or not, on another."""
         return bool(self._earlier[self._place[later]] >> self._place[earlier] & 1)
 
     def independent(self, a: str, b: str) -> bool:
-        """Whether two operations may run at once."""
+        """Whether neither of two operations depends on the other."""
         return a != b and not self.waits_for(a, b) and not self.waits_for(b, a)
 
     def reduced(self) -> Graph:
-        """The graph without waits that follow from others (its transitive reduction)."""
+        """The transitive reduction: without dependencies that follow from others."""
         return Graph(
             {
                 id: tuple(o for o in waits if not any(self.waits_for(other, o) for other in waits))
@@ -70,12 +70,12 @@ class Graph:
         )
 
     def only(self, ids: Iterable[str]) -> Graph:
-        """The part of the graph that some operations are; what is not among them counts as ended."""
+        """The subgraph of some operations; all others count as completed."""
         kept = set(ids)
         return Graph({id: tuple(o for o in waits if o in kept) for id, waits in self.before.items() if id in kept})
 
     def with_order(self, lanes: Iterable[Sequence[str]]) -> Graph:
-        """The graph with operations that also wait for the one before them in their lane.
+        """The graph in which each operation also depends on the one before it in its lane.
 
         Raises:
             InputError: the lanes run against the graph.
@@ -87,10 +87,10 @@ class Graph:
         return ordered({id: tuple(others) for id, others in waits.items()})
 
     def blocks(self) -> list[tuple[str, ...]]:
-        """The operations in parts that can only run one after the other: every one waits for all of the part before.
+        """The blocks of the graph: every operation of a block depends on all operations of the block before.
 
-        Sorted by how many others must have ended before them, a part ends wherever all that follow wait for all that
-        came.
+        With the operations sorted by their number of predecessors, a block ends wherever all later operations depend on
+        all earlier ones.
         """
         by_depth = sorted(range(len(self.ids)), key=lambda at: (self._earlier[at].bit_count(), at))
         common, shared = -1, [0] * len(by_depth)  # what all from here on wait for
@@ -108,7 +108,7 @@ class Graph:
 
 
 def ordered(before: Mapping[str, Sequence[str]]) -> Graph:
-    """A graph of operations in any order.
+    """The graph of operations that are given in any order.
 
     Args:
         before: for each operation those that it waits for.
@@ -136,7 +136,7 @@ def ordered(before: Mapping[str, Sequence[str]]) -> Graph:
 
 
 def graph_of(trace: Trace) -> Graph:
-    """The operations of a trace; each waits for what it depends on and for the one before it in its stream.
+    """The graph of a trace: an operation depends on its `depends_on` and on the one before it in its stream.
 
     Raises:
         InputError: a stream of requests: they are no graph that runs once.
@@ -153,5 +153,5 @@ def graph_of(trace: Trace) -> Graph:
 
 
 def chains(trace: Trace) -> tuple[tuple[str, ...], ...]:
-    """The streams of a trace, as the ids of their operations; empty ones are left out."""
+    """The operation ids of each stream of a trace; empty streams are left out."""
     return tuple(tuple(op.id for op in stream.operations) for stream in trace.streams if stream.operations)

@@ -1,4 +1,4 @@
-"""The judge of plans: the replay. It remembers every plan that it has seen."""
+"""Plans are judged by replaying them; every plan is replayed once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from gpusim.policies.registry import policy_from
 SAME = 1e-9  # relative: makespans this near are equal
 
 
+def is_less(some_us: float, other_us: float) -> bool:
+    """Whether a time is shorter than another by more than rounding."""
+    return some_us < other_us * (1.0 - SAME)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A plan that was replayed.
 
     Attributes:
-        plan: what.
+        plan: the plan.
         makespan_us: of its replay.
         memory_bytes: the most that its workspaces can hold at once.
         ends_us: when each of its streams ended.
@@ -41,7 +46,7 @@ class Judge:
         kernels: as replayed there.
         bounds: lower bounds of the work.
         limit_bytes: of the workspaces; None: no limit.
-        most: replays that it may do.
+        most: greatest number of replays.
     """
 
     def __init__(
@@ -57,11 +62,11 @@ class Judge:
 
     @property
     def seen(self) -> list[Candidate]:
-        """All that was replayed, in that order."""
+        """All plans replayed, in the order of their replays."""
         return list(self._seen.values())
 
     def allows(self, plan: Plan) -> bool:
-        """Whether the workspaces of a plan keep the limit."""
+        """Whether the workspaces of a plan are within the memory limit."""
         return self.limit_bytes is None or memory_bytes(self.work, plan) <= self.limit_bytes
 
     def replayed(self, plan: Plan) -> Candidate:
@@ -79,18 +84,18 @@ class Judge:
 
         A plan whose lower bound is no better is not replayed.
         """
-        if not self.allows(plan) or self.bounds.of_plan(self.work, plan) >= than.makespan_us * (1.0 - SAME):
+        if not self.allows(plan) or not is_less(self.bounds.of_plan(self.work, plan), than.makespan_us):
             return None
         if plan.key not in self._seen and self.left <= 0:
             return None
         found = self.replayed(plan)
-        return found if found.makespan_us < than.makespan_us * (1.0 - SAME) else None
+        return found if is_less(found.makespan_us, than.makespan_us) else None
 
 
 def frontier(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that no other beats in both memory and makespan, by ascending memory."""
+    """The Pareto frontier of memory and makespan, by ascending memory."""
     found: list[Candidate] = []
     for one in sorted(candidates, key=lambda c: (c.memory_bytes, c.makespan_us)):
-        if not found or one.makespan_us < found[-1].makespan_us * (1.0 - SAME):
+        if not found or is_less(one.makespan_us, found[-1].makespan_us):
             found.append(one)
     return found

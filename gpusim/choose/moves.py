@@ -1,4 +1,4 @@
-"""The plans that there are: all of them, those one step away from one, and where to start."""
+"""The search space: how to enumerate plans, the neighbours of a plan, and the plans to start from."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MIXES = ("even", "warped-slicer", "inter-sm")  # blocks of several kernels on an
 
 
 def split_policy(gpu: GPU) -> str:
-    """The policy that holds streams to SMs: green contexts, where the GPU has them."""
+    """The policy that confines streams to SMs: green contexts on GPUs that have them."""
     return "green-context" if float(gpu.compute_capability) >= 6.0 else "inter-sm"
 
 
 def split_step(gpu: GPU) -> tuple[int, int]:
-    """The least SMs of a part and what their number is a multiple of: of green contexts, else of a TPC."""
+    """The least number of SMs in a partition, and the step in which it grows: those of green contexts, or one TPC."""
     return green_sizes(gpu) if split_policy(gpu) == "green-context" else (gpu.sms_per_tpc, gpu.sms_per_tpc)
 
 
@@ -48,7 +48,7 @@ def with_split(gpu: GPU, plan: Plan, units: Sequence[int]) -> Plan:
 
 
 def split_units(gpu: GPU, plan: Plan) -> tuple[int, ...]:
-    """What `with_split` was given."""
+    """The partition sizes of a plan, in the units of `with_split`."""
     _, step = split_step(gpu)
     units = [count // step for count in plan.sms]
     units[-1] = gpu.sm_count // step - sum(units[:-1])
@@ -81,7 +81,7 @@ def splits_near(gpu: GPU, plan: Plan) -> Iterator[Plan]:
 
 
 def first_splits(gpu: GPU, plan: Plan, weights: Sequence[float]) -> Iterator[Plan]:
-    """The even split, and that in proportion to some weights."""
+    """The even split, and the split in proportion to the weights."""
     least, step = split_step(gpu)
     units, streams = gpu.sm_count // step, len(plan.lanes)
     if 1 < streams <= units // -(-least // step):
@@ -92,7 +92,7 @@ def first_splits(gpu: GPU, plan: Plan, weights: Sequence[float]) -> Iterator[Pla
 
 
 def shared(gpu: GPU, plan: Plan, sharing: str) -> Iterator[Plan]:
-    """The plan under every way in which its streams can share the GPU."""
+    """The plan under each sharing policy that its streams can use."""
     plan = replace(plan, policy=STREAMS, sms=())
     yield plan
     if len(plan.lanes) > 1 and sharing != "streams":
@@ -106,7 +106,7 @@ def shared(gpu: GPU, plan: Plan, sharing: str) -> Iterator[Plan]:
 
 
 def runs(graph: Graph, lanes: Lanes) -> bool:
-    """Whether lanes can run: none waits for itself, however indirectly."""
+    """Whether the lanes can run: their order makes no operation wait, directly or not, for itself."""
     try:
         graph.with_order(lanes)
     except InputError:
@@ -129,7 +129,7 @@ def all_lanes(graph: Graph) -> Iterator[Lanes]:
 
 
 def _placed(lanes: Lanes, id: str) -> Iterator[Lanes]:
-    """The lanes with one more operation, everywhere."""
+    """All ways to insert one more operation into the lanes."""
     for n, lane in enumerate(lanes):
         for at in range(len(lane) + 1):
             yield (*lanes[:n], (*lane[:at], id, *lane[at:]), *lanes[n + 1 :])
@@ -138,7 +138,7 @@ def _placed(lanes: Lanes, id: str) -> Iterator[Lanes]:
 
 
 def lanes_near(graph: Graph, lanes: Lanes) -> Iterator[Lanes]:
-    """Lanes one step away: two exchanged, two joined, one cut, one operation elsewhere."""
+    """Neighbouring lanes: two exchanged, two joined, one cut in two, or one operation moved."""
     for a, b in combinations(range(len(lanes)), 2):
         order = list(lanes)
         order[a], order[b] = order[b], order[a]
@@ -159,18 +159,18 @@ def lanes_near(graph: Graph, lanes: Lanes) -> Iterator[Lanes]:
 
 
 def all_algorithms(work: Work) -> Iterator[dict[str, str]]:
-    """Every choice of algorithms."""
+    """Every combination of algorithms."""
     for names in product(*work.algorithms.values()):
         yield dict(zip(work.algorithms, names, strict=True))
 
 
 def fastest(work: Work, bounds: Bounds) -> dict[str, str]:
-    """Of each convolution the algorithm that takes least alone."""
+    """For each convolution, the algorithm that is fastest alone."""
     return {id: min(found, key=lambda name: bounds.alone_us(id, name)) for id, found in work.algorithms.items()}
 
 
 def algorithms_near(work: Work, plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """The plan with one other algorithm, each with the operation that takes it."""
+    """Plans that differ in the algorithm of one operation, each with that operation."""
     for id, found in work.algorithms.items():
         for name in found:
             if plan.algorithms[id] != name:
@@ -178,10 +178,10 @@ def algorithms_near(work: Work, plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 def within(work: Work, bounds: Bounds, plan: Plan, limit_bytes: int | None, keep: Iterable[str] = ()) -> Plan | None:
-    """The plan with algorithms of less workspace, until it keeps a limit.
+    """The plan with algorithms of less workspace, so that it keeps a memory limit.
 
-    Among the operations that are live together when most is, the one for which a byte less costs least time takes
-    another algorithm, over and over.
+    Repeatedly looks at the set of concurrent operations that needs the most workspace, and changes the algorithm that
+    saves memory at the least cost in time per byte.
 
     Args:
         work: the operations.
@@ -216,7 +216,7 @@ def within(work: Work, bounds: Bounds, plan: Plan, limit_bytes: int | None, keep
 
 
 def streams_near(work: Work, gpu: GPU, bounds: Bounds, plan: Plan) -> Iterator[Plan]:
-    """The plan with other streams, one step away; where their number changes, SMs are split anew."""
+    """Plans with neighbouring streams; where the number of streams changes, the SMs are split again."""
     seen = {plan.lanes}
     for lanes in lanes_near(work.graph, plan.lanes):
         if lanes in seen or not runs(work.graph, lanes):
@@ -232,7 +232,7 @@ def streams_near(work: Work, gpu: GPU, bounds: Bounds, plan: Plan) -> Iterator[P
 
 
 def sharing_near(work: Work, gpu: GPU, bounds: Bounds, sharing: str, plan: Plan) -> Iterator[Plan]:
-    """The plan with one part of the SMs moved, or with its streams sharing the GPU in another way."""
+    """Plans with one unit of SMs moved between streams, or with another sharing policy."""
     if plan.sms:
         yield from splits_near(gpu, plan)
     plain = replace(plan, policy=STREAMS, sms=())
@@ -246,5 +246,5 @@ def sharing_near(work: Work, gpu: GPU, bounds: Bounds, sharing: str, plan: Plan)
 
 
 def lane_weights(work: Work, bounds: Bounds, plan: Plan) -> list[float]:
-    """What the operations of each stream take alone, added, us."""
+    """For each stream, the sum of its operations' times alone, us."""
     return [fsum(bounds.alone_us(id, plan.algorithms.get(id, "")) for id in lane) for lane in plan.lanes]

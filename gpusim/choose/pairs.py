@@ -23,7 +23,7 @@ from typing import Any
 from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.choose.bound import Bounds
-from gpusim.choose.judge import SAME, Judge
+from gpusim.choose.judge import Judge, is_less
 from gpusim.choose.moves import MIXES, fastest
 from gpusim.choose.plan import STREAMS, Plan, Work
 from gpusim.choose.profile import BUSY, STATIC, Profile, profile
@@ -45,10 +45,10 @@ class Side:
 
     Attributes:
         operation: its id.
-        algorithm: that complements the other's.
-        kernel: of it the one that takes longest.
-        holds: what that holds most of on an SM, and how much of it: 0 to 1.
-        computes: how long the busier of its issue slots and arithmetic pipes is busy: 0 to 1.
+        algorithm: its algorithm.
+        kernel: the longest kernel of the algorithm.
+        holds: the resource of an SM of which that kernel occupies most, and the share occupied: 0 to 1.
+        computes: share of time for which the busier of its issue slots and arithmetic pipes is busy: 0 to 1.
         memory_stalls: share of its warps' stalls that wait for memory.
         alone_us: time of the whole algorithm alone.
     """
@@ -99,7 +99,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What was found in a trace.
+    """The complementary pairs of a trace.
 
     Attributes:
         trace: its name.
@@ -128,12 +128,12 @@ def _most_held(one: Profile) -> int:
 
 
 def computes(one: Profile) -> float:
-    """How long the busier of issue slots and arithmetic pipes is busy: 0 to 1."""
+    """Share of time for which the busier of issue slots and arithmetic pipes is busy: 0 to 1."""
     return max(one.share(name) for name in ARITHMETIC)
 
 
 def _computing(a: Profile, b: Profile) -> bool:
-    """Whether one computes and the other rather waits for memory."""
+    """Whether one is compute-bound and the warps of the other stall more on memory."""
     busy, idle = (a, b) if computes(a) > computes(b) else (b, a)
     return computes(busy) > BUSY >= computes(idle) and idle.memory_stalls > busy.memory_stalls
 
@@ -188,7 +188,7 @@ def _longest(models: Sequence[KernelModel]) -> KernelModel:
 
 
 def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: Sequence[dict[str, str]]) -> Case:
-    """Every pair of algorithms side by side and one after the other."""
+    """Replays each pair of algorithms concurrently and in sequence."""
     a, b = ids
     fast = fastest(judge.work, bounds)
     ranked = []
@@ -212,13 +212,8 @@ def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: S
     )
 
 
-def is_less(some_us: float, other_us: float) -> bool:
-    """Whether a time is shorter than another by more than rounding."""
-    return some_us < other_us * (1.0 - SAME)
-
-
 def _side_by_side(a: str, b: str, algorithms: dict[str, str]) -> Iterator[Plan]:
-    """Two plain streams, either launched first, and the mixes."""
+    """The concurrent plans: two plain streams in both launch orders, and the block mixes."""
     plan = Plan(((a,), (b,)), algorithms, STREAMS)
     yield plan
     yield replace(plan, lanes=((b,), (a,)))

@@ -1,4 +1,4 @@
-"""A plan: for every operation its algorithm, its stream, its place there and its SMs; and the trace that it makes."""
+"""A plan: the algorithm, the stream, the place in it and the SMs of every operation; and the trace to replay it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Plan:
         algorithms: of each convolution, by its id.
         policy: how the streams share the GPU, as `gpusim replay --policy` takes it.
         sms: how many SMs each stream has of its own, in a row from SM 0; empty: none has.
-        waits: more waits than the operations need: of each pair the first for the second.
+        waits: additional dependencies: the first operation of each pair waits for the second.
     """
 
     lanes: tuple[tuple[str, ...], ...]
@@ -34,12 +34,12 @@ class Plan:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The same for the same plan."""
+        """A key that is equal for equal plans."""
         return self.lanes, tuple(sorted(self.algorithms.items())), self.policy, self.waits
 
     @property
     def streams(self) -> tuple[object, ...]:
-        """The same for plans with the same streams and waits."""
+        """A key that is equal for plans with the same streams and dependencies."""
         return self.lanes, self.waits
 
     def sm_sets(self) -> tuple[tuple[int, int] | None, ...]:
@@ -55,7 +55,7 @@ class Work:
     """The operations of a trace, what they wait for, and the algorithms that each may take.
 
     Attributes:
-        trace: of which they are.
+        trace: their trace.
         graph: what waits for what.
         operations: by id.
         algorithms: of each convolution those that may be chosen, by name.
@@ -117,7 +117,7 @@ def workspace_bytes(work: Work, plan: Plan) -> dict[str, int]:
 
 
 def most_live(graph: Graph, sizes: Mapping[str, int]) -> tuple[int, tuple[str, ...]]:
-    """The most bytes that may be live at once whatever the times, and the operations that hold them.
+    """The most bytes that can be live at once under any timing, and the operations that hold them.
 
     An operation's bytes are live while it runs. Operations run at once where neither waits for the other: this is the
     heaviest such set, by branch and bound.
@@ -157,7 +157,7 @@ def _most_from(graph: Graph, sizes: Mapping[str, int], ids: Sequence[str]) -> li
 
 
 def memory_bytes(work: Work, plan: Plan) -> int:
-    """Device memory that the workspaces of a plan take: never more, whatever the times turn out to be."""
+    """Device memory for the workspaces of a plan, sufficient under any timing."""
     return most_live(work.planned(plan), workspace_bytes(work, plan))[0]
 
 
@@ -184,7 +184,7 @@ def tensor_bytes(work: Work) -> int | None:
 
 
 def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
-    """The plan as a framework could follow it: an entry an operation, in an order in which a host can launch them."""
+    """The plan for a framework: one entry for each operation, in an order in which a host can launch them."""
     graph = work.planned(plan).reduced()
     place = {id: (n, at) for n, lane in enumerate(plan.lanes) for at, id in enumerate(lane)}
     sets = plan.sm_sets()

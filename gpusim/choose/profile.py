@@ -37,29 +37,23 @@ class Profile:
     counted: bool
 
     def scarce(self) -> list[str]:
-        """What it holds or keeps busy for more than half, most first."""
+        """The resources of which it uses more than half, in descending order."""
         every = [*zip(STATIC, self.held, strict=True), *zip(DYNAMIC, self.busy, strict=True)]
         return [name for name, share in sorted(every, key=lambda found: -found[1]) if share > BUSY]
 
     def share(self, name: str) -> float:
-        """The share of one of `STATIC` or `DYNAMIC`."""
+        """The share used of one resource of `STATIC` or `DYNAMIC`."""
         return (self.held + self.busy)[(*STATIC, *DYNAMIC).index(name)]
 
     @property
     def busiest(self) -> str:
-        """What it keeps busy longest: one of `DYNAMIC`."""
+        """The busiest resource: one of `DYNAMIC`."""
         return DYNAMIC[max(range(len(DYNAMIC)), key=lambda n: self.busy[n])]
 
 
 def profile(models: Sequence[KernelModel], gpu: GPU) -> Profile:
     """The profile of kernels that run one after the other."""
-    limits = gpu.limits
-    whole = (
-        limits.registers_per_sm,
-        limits.shared_memory_per_sm_bytes,
-        limits.max_warps_per_sm,
-        limits.max_blocks_per_sm,
-    )
+    whole = gpu.limits.capacity
     total = fsum(model.solo_us for model in models)
 
     def mean(shares: Sequence[Sequence[float]]) -> tuple[float, ...]:

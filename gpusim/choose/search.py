@@ -26,7 +26,7 @@ from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.choose.bound import Bound, Bounds
 from gpusim.choose.graph import chains, graph_of
-from gpusim.choose.judge import SAME, Candidate, Judge, frontier
+from gpusim.choose.judge import Candidate, Judge, frontier, is_less
 from gpusim.choose.moves import (
     MIXES,
     algorithms_near,
@@ -251,12 +251,12 @@ def own_lanes(trace: Trace, work: Work) -> Lanes:
 
 
 def _replays(work: Work) -> int:
-    """Replays that the search of a block may take: fewer of a large one, which take longer each."""
+    """Replays that the search of a block may do: fewer for large blocks, whose replays take longer."""
     return max(FEWEST_REPLAYS, REPLAYS * min(SMALL, len(work.operations)) // len(work.operations))
 
 
 def _search(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> tuple[dict[str, Candidate], bool]:
-    """Replay good plans of a block. Returns the named baselines, and whether all plans were looked at."""
+    """Search the plans of a block. Returns the named baselines, and whether the search was exhaustive."""
     plans = list(islice(_all_plans(judge.work, judge.gpu, sharing), COMPLETE + 1)) if given is None else []
     named = _baselines(judge, sharing, own, given)
     if 0 < len(plans) <= COMPLETE and _complete(judge, plans):
@@ -278,11 +278,11 @@ def _all_plans(work: Work, gpu: GPU, sharing: str) -> Iterator[Plan]:
 
 
 def _complete(judge: Judge, plans: Sequence[Plan]) -> bool:
-    """Replay every plan that may be the best, as far as replays go. Returns whether they did."""
+    """Replay every plan that can be the best, within the limit of replays. Returns whether the limit sufficed."""
     best = min(judge.seen, key=lambda one: one.makespan_us)
     bounded = sorted(((judge.bounds.of_plan(judge.work, plan), n) for n, plan in enumerate(plans)))
     for bound, n in bounded:
-        if bound >= best.makespan_us * (1.0 - SAME):
+        if not is_less(bound, best.makespan_us):
             return True
         if judge.left <= 0:
             return False
@@ -291,7 +291,7 @@ def _complete(judge: Judge, plans: Sequence[Plan]) -> bool:
 
 
 def _baselines(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> dict[str, Candidate]:
-    """The plans by name that every plan is compared with, as far as they keep the limit."""
+    """The named plans with which all others are compared, if they keep the memory limit."""
     work, bounds, found = judge.work, judge.bounds, dict[str, Candidate]()
     fast = fastest(work, bounds)
     selected = {id: op.algorithm for id, op in work.operations.items() if isinstance(op, Convolution)}
@@ -340,7 +340,7 @@ def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
 
 
 def _descend(judge: Judge, best: Candidate, sharing: str, streams: bool, most: int) -> Candidate:
-    """From a plan to ever better ones: one kind of neighbours after the other, until none is better."""
+    """Descends from a plan: tries one kind of neighbours after the other until none is better."""
     stop = judge.left - most
     kinds: list[Moves] = [_algorithm_moves(judge), partial(sharing_near, judge.work, judge.gpu, judge.bounds, sharing)]
     if streams:
@@ -516,7 +516,7 @@ def in_streams(
 
 
 def _joined_plans(fronts: Sequence[Sequence[Candidate]]) -> Iterator[Plan]:
-    """Plans of the whole, for memory from the most down: of every block the best that keeps it."""
+    """Plans of the whole for descending memory limits: the best plan of each block within the limit."""
     limits = sorted({one.memory_bytes for front in fronts for one in front}, reverse=True)
     limits = [limit for limit in limits if all(front[0].memory_bytes <= limit for front in fronts)]
     every = max(1, -(-len(limits) // JOINED))
@@ -525,7 +525,7 @@ def _joined_plans(fronts: Sequence[Sequence[Candidate]]) -> Iterator[Plan]:
 
 
 def joined(blocks: Sequence[Candidate]) -> Plan:
-    """Plans of blocks that run one after the other, in plain streams, as one.
+    """Joins the plans of consecutive blocks, all in plain streams, into one plan.
 
     Streams go on from block to block. Where all wait for the same operation, the one that has waited longest goes on
     first in a replay: so the streams of a block go on in those of the blocks before in the order in which they ended.

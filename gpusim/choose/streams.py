@@ -1,4 +1,4 @@
-"""From a graph to streams: who shares a stream, in which order. Each way gives lanes, the one launched first first."""
+"""Methods that assign the operations of a graph to streams. Each returns lanes, in the order of their launch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MOST_IN_GROUP = 3  # operations, as IOS has by default
 
 
 def sequential(graph: Graph) -> Lanes:
-    """One stream, in an order in which the operations can run."""
+    """One stream, in topological order."""
     return (graph.ids,)
 
 
 def branches(trace: Trace) -> Lanes:
-    """The streams of the trace itself: in those that ship, one a branch."""
+    """The trace's own streams; traces that ship have one for each branch."""
     return chains(trace)
 
 
@@ -57,7 +57,7 @@ def _followed(first: T, after: Mapping[T, T]) -> list[T]:
 
 
 def _matching(choices: Mapping[T, Sequence[T]]) -> dict[T, T]:
-    """A largest set of pairs in which nobody is first twice or second twice (augmenting paths)."""
+    """A maximum matching of a bipartite graph, by augmenting paths."""
     first_of: dict[T, T] = {}
 
     def take(first: T, tried: set[T]) -> bool:
@@ -103,7 +103,7 @@ def opara(graph: Graph, memory_bound: Mapping[str, bool], demand: Mapping[str, f
 
 
 def _continued(graph: Graph, order: Sequence[str]) -> Lanes:
-    """Each operation in the stream of the first that it waits for and that is the last there, else in a new one."""
+    """Appends each operation to the stream that ends with its first such predecessor, or opens a new stream."""
     lanes: list[list[str]] = []
     for id in order:
         open_lane = next((lane for other in graph.before[id] for lane in lanes if lane[-1] == other), None)
@@ -157,7 +157,7 @@ def ios_stages(
 
 
 def _endings(graph: Graph, left: frozenset[str], most: int) -> list[frozenset[str]]:
-    """The sets, not empty, of operations left that nothing else left waits for."""
+    """The non-empty endings of the operations left: sets that no other operation left depends on."""
     found = [frozenset[str]()]
     for id in reversed([id for id in graph.ids if id in left]):
         needed = left.intersection(graph.after[id])
@@ -166,7 +166,7 @@ def _endings(graph: Graph, left: frozenset[str], most: int) -> list[frozenset[st
 
 
 def groups(graph: Graph, ids: frozenset[str]) -> Stage:
-    """Operations in groups: those that wait for one another, directly or through others of them, are together."""
+    """The connected components of some operations: dependent operations are in the same group."""
     group = {id: id for id in graph.ids if id in ids}
     for id in group:
         for other in graph.before[id]:
@@ -177,7 +177,7 @@ def groups(graph: Graph, ids: frozenset[str]) -> Stage:
 
 
 def greedy_stages(graph: Graph) -> tuple[Stage, ...]:
-    """What IOS calls greedy: a stage is all that is ready, each operation a group of its own."""
+    """IOS's greedy baseline: a stage is every operation that is ready, each in a group of its own."""
     stages, left = list[Stage](), list(graph.ids)
     while left:
         ready = [id for id in left if not any(other in left for other in graph.before[id])]
@@ -187,18 +187,18 @@ def greedy_stages(graph: Graph) -> tuple[Stage, ...]:
 
 
 def as_lanes(stages: Sequence[Stage]) -> Lanes:
-    """Stages in as few streams as they have groups side by side; that stages wait for one another is `stage_waits`."""
+    """Stages as the fewest streams that hold their concurrent groups; `stage_waits` keeps the stages apart."""
     widest = max(map(len, stages))
     return tuple(tuple(id for stage in stages for id in (stage[n] if n < len(stage) else ())) for n in range(widest))
 
 
 def stage_waits(stages: Sequence[Stage]) -> tuple[tuple[str, str], ...]:
-    """The first of every group waits for the last of every group of the stage before: pairs of who waits for whom."""
+    """Dependencies between stages: the first of each group waits for the last of each group of the stage before."""
     return tuple((group[0], other[-1]) for earlier, later in pairwise(stages) for group in later for other in earlier)
 
 
 def units(graph: Graph, joins: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Operations in chains that are scheduled as one, such as a convolution with its bias and activation.
+    """Chains of operations that are scheduled as one unit, such as a convolution with its bias and activation.
 
     Args:
         graph: what waits for what.
@@ -217,7 +217,7 @@ def units(graph: Graph, joins: Collection[str]) -> dict[str, tuple[str, ...]]:
 
 
 def of_units(graph: Graph, chains: Mapping[str, Sequence[str]]) -> Graph:
-    """The graph of chains that are scheduled as one, each under the name of its first operation."""
+    """The graph of scheduling units, each named after its first operation."""
     unit = {id: first for first, ids in chains.items() for id in ids}
     before = {
         first: tuple(dict.fromkeys(unit[other] for id in ids for other in graph.before[id] if unit[other] != first))

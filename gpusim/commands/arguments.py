@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,25 @@ def whole_numbers(most: int) -> Callable[[str], tuple[int, ...]]:
         return values
 
     return read
+
+
+def study_options(documentation: str | None, folder: Path, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the arguments of the script of a resumable study.
+
+    Args:
+        documentation: of the script; what stands before its first colon describes it.
+        folder: the study's own.
+        arguments: None: those of the process.
+
+    Returns:
+        ``out``, the folder to write to, which is made where it is missing, and ``jobs``, how many processes to use.
+    """
+    parser = argparse.ArgumentParser(description=(documentation or "").split(":")[0])
+    parser.add_argument("--out", type=Path, default=folder, help="folder to write to")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    return options
 
 
 def gpu_from(name_or_path: str, option: str = "--gpu") -> GPU:

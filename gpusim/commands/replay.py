@@ -78,13 +78,13 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.common.files import require_new_folder
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
-    from gpusim.io.viewer import save_timeline, timeline_format
     from gpusim.studies.comparison import as_json, print_comparison, write_comparison
-    from gpusim.studies.report.content import FILE, content_of, content_text
 
     if args.out is not None:
         require_new_folder(args.out)
     if args.timeline is not None:
+        from gpusim.io.viewer import save_timeline, timeline_format
+
         timeline_format(args.timeline)
     with named_steps() as step:
         placements = args.out is not None or args.timeline is not None
@@ -93,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
             step(f"writing {args.timeline}")
             save_timeline(args.timeline, comparison.trace, *(entry.result for entry in comparison.entries))
         if args.out is not None:
+            from gpusim.studies.report.content import FILE, content_of, content_text
+
             write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison))})
     if args.json:
         print_json(as_json(comparison))
@@ -128,7 +130,6 @@ def _compared(trace: Trace, args: argparse.Namespace, step: Step, placements: bo
     from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.studies.alternatives import fitting, require_fit
     from gpusim.studies.comparison import compare
-    from gpusim.studies.report.content import residents_shown
 
     recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
     gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
@@ -138,6 +139,10 @@ def _compared(trace: Trace, args: argparse.Namespace, step: Step, placements: bo
         trace, note = fitting(trace, gpu)
     else:
         require_fit(trace, gpu)
+    if residents:
+        from gpusim.studies.report.content import residents_shown
+
+        residents = residents_shown(trace)
     comparison = compare(
         trace,
         gpu,
@@ -148,6 +153,6 @@ def _compared(trace: Trace, args: argparse.Namespace, step: Step, placements: bo
         args.seed,
         recorded_on,
         None if args.no_cache else user_fits(),
-        residents and residents_shown(trace),
+        residents,
     )
     return comparison.noted(note) if note else comparison

@@ -123,7 +123,7 @@ def first_problem(error: ValidationError) -> ErrorDetails:
 
 
 def _owner(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
-    """The model in whose file the last step of a pydantic location stands; None where that is not known."""
+    """The model that has the last field of a pydantic location; None where that is not known."""
     from pydantic import BaseModel
 
     kind: Any = model

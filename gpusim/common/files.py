@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Literal, overload
+from typing import IO, Any, BinaryIO, Literal, overload
 
 from gpusim.common.errors import InputError
 
@@ -22,8 +22,53 @@ MAX_SETTINGS_BYTES = 2**18  # of a file that a person writes: GPU, experiment, p
 MAX_DOTS = 256  # in a line of TOML
 MAX_EXPANSION = 200  # times what a compressed file has; traces have up to 60 times
 FREE_EXPANSION_BYTES = 2**24  # that a compressed file may hold however small it is
-_CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**20
 _REGULAR = "a regular file that can be read"
+
+
+class TooLarge(Exception):
+    """A file holds more than its reader takes."""
+
+
+@contextmanager
+def opened(path: str | Path, expected: str = _REGULAR) -> Iterator[BinaryIO]:
+    """Opens a regular file to read its bytes; never waits for a pipe or a device.
+
+    Args:
+        path: the file; a link is followed.
+        expected: what it should be, for messages.
+
+    Raises:
+        InputError: the file is missing, is no regular file, or cannot be read, also in the block.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(path, "", "is no regular file", expected)
+            yield file
+    except InputError:
+        raise
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise InputError(path, "", f"cannot be read ({_reason(error)})", expected) from None
+
+
+def pieces(file: BinaryIO | gzip.GzipFile, most: int, size: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """Reads an open file to its end, at most ``size`` bytes at a time.
+
+    Raises:
+        TooLarge: it has more than ``most`` bytes.
+    """
+    total = 0
+    while piece := file.read(size):
+        total += len(piece)
+        if total > most:
+            raise TooLarge
+        yield piece
+
+
+def most_unpacked(packed_bytes: int, most: int, expansion: int, free_bytes: int) -> int:
+    """Bytes that a compressed file may hold: ``free_bytes`` and ``expansion`` times its size, but at most ``most``."""
+    return min(most, free_bytes + expansion * packed_bytes)
 
 
 def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
@@ -36,16 +81,8 @@ def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
     Raises:
         InputError: the file is missing, is no regular file, is too large, or cannot be read.
     """
-    try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError(path, "", "is no regular file", _REGULAR)
-            data = file.read(min(status.st_size, most) + 1)
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
-        raise InputError(path, "", f"cannot be read ({_reason(error)})", _REGULAR) from None
+    with opened(path) as file:
+        data = file.read(min(os.fstat(file.fileno()).st_size, most) + 1)
     if len(data) > most:
         raise InputError(path, "", "is too large", f"at most {most:,} bytes")
     return data
@@ -67,19 +104,18 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
     Raises:
         InputError: it holds more, or is no gzip data.
     """
-    most = min(most, FREE_EXPANSION_BYTES + MAX_EXPANSION * len(data))
+    most = most_unpacked(len(data), most, MAX_EXPANSION, FREE_EXPANSION_BYTES)
     content = io.BytesIO()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            while content.tell() <= most and (chunk := file.read(_CHUNK_BYTES)):
-                content.write(chunk)
+            content.writelines(pieces(file, most))
+    except TooLarge:
+        problem = f"is too large once decompressed from {len(data):,} bytes"
+        raise InputError(path, "", problem, f"at most {most:,} bytes") from None
     except EOFError:
         raise InputError(path, "", "gzip data is cut short", "a complete gzip file") from None
     except (OSError, zlib.error) as error:
         raise InputError(path, "", f"is not valid gzip ({error})", "a gzip file, or one named without .gz") from None
-    if content.tell() > most:
-        problem = f"is too large once decompressed from {len(data):,} bytes"
-        raise InputError(path, "", problem, f"at most {most:,} bytes")
     return content.getvalue()
 
 
@@ -98,6 +134,16 @@ def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:
         InputError: the file cannot be read (`read_bytes`), or is not UTF-8.
     """
     return utf8(read_bytes(path, most), path)
+
+
+def read_table(path: str | Path, most: int = MAX_BYTES) -> str:
+    """Returns the text of a UTF-8 file, decompressed where its name ends in .gz.
+
+    Raises:
+        InputError: the file cannot be read (`read_bytes`), is no gzip data (`decompressed`), or is not UTF-8.
+    """
+    data = read_bytes(path, most)
+    return utf8(decompressed(data, path, most) if str(path).endswith(".gz") else data, path)
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
@@ -230,6 +276,18 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def make_folder(path: Path) -> None:
+    """Makes a folder, and those above it, where it is missing.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InputError(path, "", f"cannot be made ({_reason(error)})", "a folder that may be written to") from None
+
+
 def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:
     """Opens `path` for writing: a new file, unless it is a device to write to straight."""
     flags = mode if straight else mode.replace("w", "x")
@@ -241,5 +299,5 @@ def unwritable(path: str | Path, error: OSError | ValueError) -> InputError:
     return InputError(path, "", f"cannot be written ({_reason(error)})", "a file in a folder that may be written to")
 
 
-def _reason(error: OSError | ValueError) -> str:
+def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)

@@ -20,6 +20,7 @@ from gpusim.engine.residents import Residents
 from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares, binding, capped_time, memory_slowdown
+from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 from gpusim.policies.checks import Border, ask, named
@@ -89,7 +90,8 @@ class Device:
         unready: as ``View.unready``.
         keep_spans: note where the blocks of each launch ran.
         operations: as ``View.operations``.
-        gpus: how many GPUs ``gpu`` is, of equal parts of its SMs (`gpusim.engine.several_gpus`).
+        gpu_of: of each stream, which of the GPUs that ``gpu`` is, of equal parts of its SMs
+            (`gpusim.engine.several_gpus`); empty: it is one.
         keep_residents: note what each SM holds whenever that changes.
     """
 
@@ -103,7 +105,7 @@ class Device:
         unready: Callable[[], Mapping[int, tuple[float, int]]] = dict,
         keep_spans: bool = True,
         operations: Callable[[], Sequence[OperationView]] = tuple,
-        gpus: int = 1,
+        gpu_of: Sequence[int] = (),
         keep_residents: bool = False,
     ) -> None:
         self._env = env
@@ -117,7 +119,8 @@ class Device:
         ask(policy, policy.prepare, gpu, streams)
         self._shows_sms = border.shows_sms(ask(policy, policy.shows_sms))
         domains = border.memory_domains(ask(policy, policy.memory_domains, gpu, streams))
-        self._gpus = gpus
+        self._gpu_of = gpu_of or [0] * len(streams)
+        self._gpus = gpus = 1 + max(self._gpu_of, default=0)
         self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._sms = sm_array(gpu, self._slot_count, self._resolve, None, domain_of_sm(domains, gpu), self._domain_share)
@@ -172,12 +175,8 @@ class Device:
     def usage(self) -> Usage:
         """Use of every SM so far."""
         width, flat = self._sms.usage()
-        limits = self._gpu.limits
         full = (
-            limits.registers_per_sm,
-            limits.shared_memory_per_sm_bytes,
-            limits.max_warps_per_sm,
-            limits.max_blocks_per_sm,
+            *self._gpu.limits.capacity,
             1.0,
             self._gpus / self._gpu.sm_count,
             self._gpus / self._gpu.sm_count,
@@ -270,7 +269,7 @@ class Device:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
                 launch.admitted, launch.view = True, None
-                timeout = self._env.timeout(launch.model.latency_us, launch)
+                timeout = self._env.timeout(launch.model.latency_us + self._turn_wait_us(launch), launch)
                 assert timeout.callbacks is not None
                 timeout.callbacks.append(lambda event: self._arrive(event.value))
         if partition.evictions:
@@ -286,6 +285,16 @@ class Device:
             assert timeout.callbacks is not None
             timeout.callbacks.append(lambda _: self._wake(at))
         self._place()
+
+    def _turn_wait_us(self, launch: Launch) -> float:
+        """How late the front end is for a launch that is let start."""
+        gpu_of, own = self._gpu_of, (launch.stream_index, launch.model.stream)
+        beside = {
+            (other.stream_index, other.model.stream)
+            for other in self._launches.values()
+            if other.admitted and gpu_of[other.stream_index] == gpu_of[launch.stream_index]
+        }
+        return turn_wait_us(len(beside - {own}), self._gpu.model.stream_turn_us)
 
     def _require_progress(self) -> None:
         """Refuse a policy that decides again and again while no block ends, because it evicts or waits for ever."""

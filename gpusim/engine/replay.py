@@ -152,17 +152,18 @@ class _Replay:
         self.busy = {stream.name: len(stream.operations) > 0 for stream in trace.streams}
         names = [stream.name for stream in trace.streams]
         self.queues = host_queues(trace)
-        gpus = 1 + max(stream.gpu for stream in trace.streams)
+        gpu_of = [stream.gpu for stream in trace.streams]
+        gpus = 1 + max(gpu_of)
         self.device = Device(
             self.env,
             together(gpu, gpus),
-            EachGPU(policy, gpu, [stream.gpu for stream in trace.streams]) if gpus > 1 else policy,
+            EachGPU(policy, gpu, gpu_of) if gpus > 1 else policy,
             names,
             lambda: tuple(name for name in names if self.busy[name]),
             lambda: unready(self.queues, self.env.now),
             keep_placements,
             self._operation_views,
-            gpus,
+            gpu_of,
             keep_residents,
         )
         self.passes: dict[int, Pass] = {}  # under way, by the position of their stream

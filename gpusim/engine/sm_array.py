@@ -33,12 +33,7 @@ def sm_array(
         gpu.sm_count,
         limits.max_blocks_per_sm,
         slots,
-        (
-            limits.registers_per_sm,
-            limits.shared_memory_per_sm_bytes,
-            limits.max_warps_per_sm,
-            limits.max_blocks_per_sm,
-        ),
+        limits.capacity,
         list(range(gpu.sm_count)),
         domains,
         list(capacity),

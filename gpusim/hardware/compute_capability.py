@@ -53,6 +53,11 @@ class SMLimits(Strict):
     )
     max_resident_grids: Count = Field(description="kernels that run at once on the GPU")
 
+    @property
+    def capacity(self) -> tuple[int, int, int, int]:
+        """What resident blocks share of an SM: registers, bytes of shared memory, warps and block slots."""
+        return self.registers_per_sm, self.shared_memory_per_sm_bytes, self.max_warps_per_sm, self.max_blocks_per_sm
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         for smaller, larger in _ORDERED_LIMITS:

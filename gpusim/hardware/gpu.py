@@ -41,6 +41,13 @@ SMCount = Annotated[int, Field(ge=1, le=4096)]  # 16 times what any GPU has, for
 ClockMhz = Annotated[float, Field(ge=1, le=20_000)]
 Tflops = Annotated[float, Field(ge=0.001, le=1_000_000)]
 BandwidthGbPerS = Annotated[float, Field(ge=0.1, le=1_000_000)]
+TimeUs = Annotated[float, Field(ge=0, le=1000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _constant(default: Any, unit: str, description: str) -> Any:
+    """A constant of the model; default: ``...`` where it depends on the rest of the file."""
+    return Field(default=default, description=description, json_schema_extra={"unit": unit})
 
 
 class ModelConstants(Strict):
@@ -50,81 +57,60 @@ class ModelConstants(Strict):
     of each is under `unit` in the JSON Schema.
     """
 
-    dram_sustained_gb_per_s: BandwidthGbPerS = Field(
-        description="DRAM bandwidth that kernels sustain, reads and writes together; "
+    dram_sustained_gb_per_s: BandwidthGbPerS = _constant(
+        ...,
+        "GB/s",
+        "DRAM bandwidth that kernels sustain, reads and writes together; "
         "where a file does not give it, the H200's share of its peak (4600 of 4800)",
-        json_schema_extra={"unit": "GB/s"},
     )
-    launch_latency_us: Annotated[float, Field(ge=0, le=1000)] = Field(
-        default=1.7,
-        description="part of a kernel's recorded duration in which none of its blocks runs, whatever the SMs",
-        json_schema_extra={"unit": "us"},
+    launch_latency_us: TimeUs = _constant(
+        1.7, "us", "part of a kernel's recorded duration in which none of its blocks runs, whatever the SMs"
     )
-    launch_ramp_us: Annotated[float, Field(ge=0, le=1000)] = Field(
-        default=2.3,
-        description="what the first blocks of a kernel, those placed at one instant, take longer than later ones",
-        json_schema_extra={"unit": "us"},
+    launch_ramp_us: TimeUs = _constant(
+        2.3, "us", "what the first blocks of a kernel, those placed at one instant, take longer than later ones"
     )
-    event_overhead_us: Annotated[float, Field(ge=0, le=1000)] = Field(
-        default=1.5,
-        description="what a measurement from event to event adds to a sequence of calls, however long",
-        json_schema_extra={"unit": "us"},
+    event_overhead_us: TimeUs = _constant(
+        1.5, "us", "what a measurement from event to event adds to a sequence of calls, however long"
     )
-    switch_us: Annotated[float, Field(ge=0, le=1000)] = Field(
-        default=2.0,
-        description="what a call takes longer after a different one than after itself, whatever L2 holds: "
+    switch_us: TimeUs = _constant(
+        0.5,
+        "us",
+        "what a call takes longer after a different one than after itself, whatever L2 holds: "
         "instructions and constants that are loaded anew",
-        json_schema_extra={"unit": "us"},
     )
-    l2_kept_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.5,
-        description="share of L2 that calls in turn may touch together so that each finds its tensors there again",
-        json_schema_extra={"unit": "1"},
+    stream_turn_us: TimeUs = _constant(
+        0.0,
+        "us",
+        "what the start of a kernel is later for each other stream that has a kernel under way; "
+        "a GPU file that does not give it has none",
     )
-    l2_sustained_share: Annotated[float, Field(ge=0.01, le=1.5)] = Field(
-        default=0.97,
-        description="share of its counted peak that L2 sustains",
-        json_schema_extra={"unit": "1"},
+    l2_kept_share: Share = _constant(
+        0.5, "1", "share of L2 that calls in turn may touch together so that each finds its tensors there again"
     )
-    l2_read_gb_per_s: BandwidthGbPerS = Field(
-        default=6000.0,
-        description="reads that L2 sustains for convolution kernels; a plain stream gets more (h200_microbench)",
-        json_schema_extra={"unit": "GB/s"},
+    l2_sustained_share: Annotated[float, Field(ge=0.01, le=1.5)] = _constant(
+        0.97, "1", "share of its counted peak that L2 sustains"
     )
-    l2_write_gb_per_s: BandwidthGbPerS = Field(
-        default=4400.0,
-        description="plain writes that L2 sustains",
-        json_schema_extra={"unit": "GB/s"},
+    l2_read_gb_per_s: BandwidthGbPerS = _constant(
+        6000.0, "GB/s", "reads that L2 sustains for convolution kernels; a plain stream gets more (h200_microbench)"
     )
-    l2_atomic_gb_per_s: BandwidthGbPerS = Field(
-        default=2600.0,
-        description="traffic of atomics and reductions that L2 sustains",
-        json_schema_extra={"unit": "GB/s"},
+    l2_write_gb_per_s: BandwidthGbPerS = _constant(4400.0, "GB/s", "plain writes that L2 sustains")
+    l2_atomic_gb_per_s: BandwidthGbPerS = _constant(
+        2600.0, "GB/s", "traffic of atomics and reductions that L2 sustains"
     )
-    sustained_issue_share: Annotated[float, Field(ge=0.01, le=1)] = Field(
-        default=0.9,
-        description="share of an SM's issue slots, pipes and data paths that co-resident warps can keep busy",
-        json_schema_extra={"unit": "1"},
+    sustained_issue_share: Annotated[float, Field(ge=0.01, le=1)] = _constant(
+        0.9, "1", "share of an SM's issue slots, pipes and data paths that co-resident warps can keep busy"
     )
-    barrier_turn_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.7,
-        description="share of barrier stalls that is waiting for other warps' turns and not latency",
-        json_schema_extra={"unit": "1"},
+    barrier_turn_share: Share = _constant(
+        0.7, "1", "share of barrier stalls that is waiting for other warps' turns and not latency"
     )
-    short_scoreboard_turn_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.75,
-        description="the same share of short-scoreboard stalls (shared memory, special functions)",
-        json_schema_extra={"unit": "1"},
+    short_scoreboard_turn_share: Share = _constant(
+        0.75, "1", "the same share of short-scoreboard stalls (shared memory, special functions)"
     )
-    long_scoreboard_turn_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=1.0,
-        description="the same share of long-scoreboard stalls (L1TEX), with the L1 path fully busy",
-        json_schema_extra={"unit": "1"},
+    long_scoreboard_turn_share: Share = _constant(
+        1.0, "1", "the same share of long-scoreboard stalls (L1TEX), with the L1 path fully busy"
     )
-    block_jitter: Annotated[float, Field(ge=0, le=0.3)] = Field(
-        default=0.02,
-        description="standard deviation of a block's work over the mean of its launch",
-        json_schema_extra={"unit": "1"},
+    block_jitter: Annotated[float, Field(ge=0, le=0.3)] = _constant(
+        0.02, "1", "standard deviation of a block's work over the mean of its launch"
     )
 
 

@@ -159,7 +159,7 @@ class _Window:
         return True
 
     def _more(self, wanted: int, keep: bool = False) -> bool:
-        """Reads on by at least so many characters, where there are; says whether there were any."""
+        """Reads at least that many more characters if the file has them; returns whether any were read."""
         new, length = [], 0
         while length < wanted and (piece := next(self._pieces, None)) is not None:
             new.append(piece)

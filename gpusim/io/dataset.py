@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpusim.calibrate.launchable import launch_occupancy
 from gpusim.common.errors import InputError, from_pydantic, quote
-from gpusim.common.files import decompressed, read_bytes, utf8
+from gpusim.common.files import read_table
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
-from gpusim.model.occupancy import occupancy
 from gpusim.trace.fields import MAX_DURATION_US, MAX_TRAFFIC_BYTES
 from gpusim.trace.kernels import KernelLaunch
 
@@ -216,7 +216,7 @@ class Recordings:
         """The waves that the profiler counted are grid / (SMs x resident blocks): they tell the GPU."""
         path = self.folder / "kernels.csv.gz"
         waves = number_in(row, "launch__waves_per_multiprocessor", path, op)
-        resident = blocks_per_sm(launch, self.gpu)
+        resident = launch_occupancy(launch, self.gpu).blocks_per_sm
         expected = launch.blocks / (self.gpu.sm_count * max(1, resident))
         if resident == 0 or abs(expected - waves) > 0.02 + 0.02 * waves:
             raise InputError(
@@ -362,19 +362,9 @@ class Dataset(Recordings):
     def _check_quota(self, row: Row, path: Path, place: str) -> None:
         time_in(row, "ms_release", path, place)
         for op, column in ((row["a"], "kA"), (row["b"], "kB")):
-            most = blocks_per_sm(self._ops[op].kernels[0], self.gpu)
+            most = launch_occupancy(self._ops[op].kernels[0], self.gpu).blocks_per_sm
             if int(row[column]) > most:
                 raise InputError(path, place, f"{column} is {row[column]}", f"at most {most}, what fits on an SM")
-
-
-def blocks_per_sm(launch: KernelLaunch, gpu: GPU) -> int:
-    """Blocks of a kernel that fit on an SM."""
-    return occupancy(
-        gpu,
-        threads_per_block=launch.threads_per_block,
-        registers_per_thread=launch.registers_per_thread,
-        shared_memory_per_block=launch.shared_memory_per_block_bytes,
-    ).blocks_per_sm
 
 
 def number_in(row: Row, column: str, path: Path, place: str) -> float:
@@ -393,9 +383,7 @@ def number_in(row: Row, column: str, path: Path, place: str) -> float:
 
 
 def _text(path: Path) -> str:
-    data = read_bytes(path, MAX_TEXT_BYTES)
-    text = utf8(decompressed(data, path, MAX_TEXT_BYTES) if path.suffix == ".gz" else data, path)
-    return text.removeprefix("\ufeff")
+    return read_table(path, MAX_TEXT_BYTES).removeprefix("\ufeff")
 
 
 def time_in(row: Row, column: str, path: Path, place: str) -> float:

@@ -158,7 +158,7 @@ def _product(timeline: Timeline, device: int) -> Product:
 
 def _trace_name(path: Path) -> str:
     name = path.name
-    for ending in (".gz", ".json", ".trace", ".pt", ".csv", ".sqlite", ".ncu-rep"):
+    for ending in (".gz", ".json", ".trace", ".pt", ".csv", ".ncu", ".sqlite", ".ncu-rep"):
         name = name.removesuffix(ending)
     return name or path.name
 

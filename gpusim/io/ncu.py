@@ -44,6 +44,7 @@ STALLS = {name: name for name in WarpStalls.model_fields} | {"dispatch": "dispat
 STALL_COUNTER = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 TELLING_STALLS = ("selected", "not_selected", "long_scoreboard")  # without these the others tell nothing
 DURATION = "gpu__time_duration.sum"
+L2_SECTORS = "lts__t_sectors.sum"  # what ncu --set full has for lts__t_bytes.sum
 L2_BUSY_PERCENT = "lts__throughput.avg.pct_of_peak_sustained_elapsed"
 SHARED_MEMORY_CONFIG = "launch__shared_mem_config_size"
 REQUIRED = (
@@ -100,6 +101,8 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
     for name in ("l1_hit_percent", "l2_hit_percent"):
         if name in fields:
             fields[name] = 100.0 if 100.0 < fields[name] < inf else fields[name]  # the counter does that
+    if L2_SECTORS in counters:
+        fields.setdefault("l2_bytes", trimmed(float(counters[L2_SECTORS]) * SECTOR_BYTES / blocks))
     if L2_BUSY_PERCENT in counters and DURATION in counters:
         l2_busy = float(counters[L2_BUSY_PERCENT]) / 100
         fields["l2_busy_us"] = trimmed(l2_busy * float(counters[DURATION]) / 1000 / blocks)

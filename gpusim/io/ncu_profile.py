@@ -19,6 +19,8 @@ from gpusim.trace.kernels import Mix
 
 REPORT_MAGIC = b"NVR\x00"
 A_RAW_PAGE = "a CSV of ncu --csv --page raw"
+A_PROFILE = f"a whole .ncu-rep, or {A_RAW_PAGE}"
+SINGLE_KERNELS = "single kernels: ncu --graph-profiling node, --replay-mode kernel or application"
 
 _NOT_METRICS = {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
                 "Block Size", "Grid Size", "Device", "CC", "Section Name"}  # fmt: skip
@@ -29,6 +31,7 @@ _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _AXES = ("x", "y", "z")
 _POINT = re.compile(r"[-+]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 _COMMA = re.compile(r"[-+]?(\d+|[1-9]\d{0,2}([.\s'’]\d{3})+)(,\d+)?(e[-+]?\d+)?", re.IGNORECASE)
+_CAST = re.compile(r"\((?:bool|(?:(?:un)?signed )?(?:char|short|int|long|long long))\)(?=-?\d)")  # (int)3 of a template
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +72,9 @@ def read(path: Path) -> list[Profiled]:
     Raises:
         InputError: another page of ncu, a half-written row, no launches, or ncu-report is needed and missing.
     """
-    if source.head(path).startswith(REPORT_MAGIC):
-        profiled = list(_report(path))
-        if not profiled:  # NVIDIA's library reads a broken report as an empty one
-            raise InputError(path, "", "holds no kernels, or is cut short", "a whole report of ncu --export")
-    else:
-        profiled = list(_table(path))
-        if not profiled:
-            raise InputError(path, "", "holds no kernels", A_RAW_PAGE)
+    profiled = list(_report(path) if source.head(path).startswith(REPORT_MAGIC) else _table(path))
+    if not profiled:
+        raise InputError(path, "", "holds no kernels", A_PROFILE)
     return profiled
 
 
@@ -158,6 +156,9 @@ def _rows(path: Path) -> Iterator[Row]:
         if not header and not line.lstrip().startswith(('"ID"', "ID,")):
             continue  # what the program printed
         cells = source.cells(path, number, line, A_RAW_PAGE)
+        if len(cells) != len(header) and line.endswith('"'):
+            plain = line[1:-1].split('","')  # ncu does not double the quotes in the name of a process
+            cells = plain if len(plain) == len(header) else cells
         if cells[0] == "ID":
             header, units = cells, []
             _check_page(path, number, header)
@@ -191,8 +192,15 @@ def _launch(path: Path, number: int, header: list[str], units: list[str], cells:
     }
     stream = StreamKey(plain.get("Stream", "0"), plain.get("Process ID", ""), plain.get("Context", ""))
     device = whole(plain.get("Device", "0")) or 0
+    is_range = plain["Kernel Name"] == "range" and plain.get("Stream") == "n/a"
+    if is_range or "launch__graph_contains_device_launch" in counters:
+        raise _no_kernel(path, f"line {number}", plain["Kernel Name"])
     dimensions = plain.get("Grid Size"), plain.get("Block Size")
     return _profiled(path, f"line {number}", plain["Kernel Name"], dimensions, device, stream, counters)
+
+
+def _no_kernel(path: Path, place: str, name: str) -> InputError:
+    return InputError(path, place, f"is a {quote(name)} profiled as a whole", SINGLE_KERNELS)
 
 
 def _profiled(
@@ -209,10 +217,9 @@ def _profiled(
         for what, given in zip(("grid", "block"), dimensions, strict=True)
     )
     if grid is None or block is None:
-        expected = "kernels: ncu --replay-mode kernel --graph-profiling node"
-        raise InputError(path, place, "has no grid or block size, as a range or a whole CUDA graph", expected)
+        raise InputError(path, place, "has no grid or block size", A_PROFILE)
     counters["launch__grid_size"] = str(grid[0] * grid[1] * grid[2])
-    return Profiled(one_line(name).strip() or "unnamed", grid, block, device, stream, counters)
+    return Profiled(_CAST.sub("", one_line(name)).strip() or "unnamed", grid, block, device, stream, counters)
 
 
 def _flat(counters: Counters, what: str) -> tuple[int, int, int] | None:
@@ -258,7 +265,11 @@ def _report(path: Path) -> Iterator[Profiled]:
             report = ncu_report.load_report(str(plain))
             ranges = [report.range_by_idx(i) for i in range(report.num_ranges())]
             actions = [part.action_by_idx(i) for part in ranges for i in range(part.num_actions())]
-            found = [(action.name(), _metrics(action)) for action in actions]
+            kinds = ncu_report.IAction
+            for n, action in enumerate(actions):
+                if action.workload_type() != kinds.WorkloadType_KERNEL:
+                    raise _no_kernel(path, f"action {n}", action.name())
+            found = [(action.name(kinds.NameBase_DEMANGLED), _metrics(action)) for action in actions]
     except InputError:
         raise
     except Exception as error:  # of NVIDIA's library, which names none

@@ -6,23 +6,23 @@ import codecs
 import csv
 import gzip
 import os
-import stat
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from gpusim.common.errors import InputError, one_line
+from gpusim.common.files import TooLarge, most_unpacked, opened, pieces
 
 CHUNK_BYTES = 2**20
 MOST_BYTES = 64 * 2**30  # of a profile, after decompression
 TRUSTED_BYTES = 2**26  # that any gzip may unpack to
-MOST_EXPANSION = 250  # of a larger one: profiles pack 10 to 60 times, a bomb 1000 times
+MOST_EXPANSION = 250  # beyond that: profiles pack 10 to 60 times, a bomb 1000 times
 LONGEST_LINE = 2**24  # characters
 PATIENCE_S = 2.0  # before progress is shown
+GZIP = b"\x1f\x8b"
 A_PROFILE = "a profile of ncu, PyTorch, nsys or nvprof, plain or gzip"
 
 _PACKED = {b"PK\x03\x04": "a ZIP archive", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -34,28 +34,25 @@ def chunks(path: Path) -> Iterator[bytes]:
     Raises:
         InputError: no regular file, unreadable, broken gzip, another kind of archive, or more than a profile can be.
     """
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise InputError(path, "", "is not a regular file", A_PROFILE)
-        with open(path, "rb") as raw:
-            start = raw.read(8)
-            raw.seek(0)
-            for magic, kind in _PACKED.items():
-                if start.startswith(magic):
-                    raise InputError(path, "", f"is packed ({kind})", A_PROFILE)
-            with _Progress(path, os.fstat(raw.fileno()).st_size) as progress:
-                unpacked = gzip.GzipFile(fileobj=raw) if start.startswith(b"\x1f\x8b") else raw
-                total = 0
-                while data := unpacked.read(CHUNK_BYTES):
-                    total += len(data)
-                    _refuse_bomb(path, total, raw.tell())
+    if path.exists() and not path.is_file():
+        raise InputError(path, "", "is not a regular file", A_PROFILE)
+    with opened(path, A_PROFILE) as raw:
+        start = raw.read(8)
+        raw.seek(0)
+        for magic, kind in _PACKED.items():
+            if start.startswith(magic):
+                raise InputError(path, "", f"is packed ({kind})", A_PROFILE)
+        size = os.fstat(raw.fileno()).st_size
+        packed = start.startswith(GZIP)
+        most = most_unpacked(size, MOST_BYTES, MOST_EXPANSION, TRUSTED_BYTES) if packed else MOST_BYTES
+        content = gzip.GzipFile(fileobj=raw) if packed else raw
+        with _Progress(path, size) as progress:
+            try:
+                for data in pieces(content, most, CHUNK_BYTES):
                     progress.show(raw.tell())
                     yield data
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(path, "", f"cannot be read ({one_line(reason)})", A_PROFILE) from None
+            except TooLarge:
+                raise _too_large(path, most) from None
 
 
 def head(path: Path) -> bytes:
@@ -116,7 +113,7 @@ def unpacked(path: Path) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory() as folder:
         with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
+            packed = file.read(2) == GZIP
         plain = Path(folder) / "profile" if packed else path
         if packed:
             with plain.open("wb") as copy:
@@ -124,11 +121,10 @@ def unpacked(path: Path) -> Iterator[Path]:
         yield plain
 
 
-def _refuse_bomb(path: Path, unpacked: int, packed: int) -> None:
-    if unpacked > MOST_BYTES:
-        raise InputError(path, "", "is too large", f"at most {MOST_BYTES // 2**30} GiB")
-    if unpacked > TRUSTED_BYTES and unpacked > MOST_EXPANSION * packed:
-        raise InputError(path, "", f"unpacks to more than {MOST_EXPANSION} times its size", A_PROFILE)
+def _too_large(path: Path, most: int) -> InputError:
+    if most == MOST_BYTES:
+        return InputError(path, "", "is too large", f"at most {MOST_BYTES // 2**30} GiB")
+    return InputError(path, "", f"unpacks to more than {MOST_EXPANSION} times its size", A_PROFILE)
 
 
 class _Progress:

@@ -275,7 +275,7 @@ def whole(value: Any) -> int | None:
 
 
 def three(value: Any) -> tuple[int, int, int] | None:
-    """Three extents of at least 1 out of a list or a text such as `[3136,4,1]`; None for what is none."""
+    """Three extents of at least 1 from a list or a text such as `[3136,4,1]`; None where it holds no such extents."""
     parts = re.findall(r"\d{1,12}", value) if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or len(parts) != 3:
         return None

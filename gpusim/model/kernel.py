@@ -100,8 +100,7 @@ class KernelModel:
     @property
     def need(self) -> tuple[int, int, int, int]:
         """Registers, shared memory bytes, warps and block slots of one resident block."""
-        f = self.footprint
-        return (f.registers, f.shared_memory_bytes, f.warps, f.slots)
+        return self.footprint.need
 
     def on(self, sms: int) -> KernelModel:
         """The kernel as it launches on some SMs: a persistent one has no more blocks than SMs, each doing more."""

@@ -49,6 +49,11 @@ class Footprint:
     shared_memory_bytes: int
     slots: int = 1
 
+    @property
+    def need(self) -> tuple[int, int, int, int]:
+        """Registers, shared memory bytes, warps and block slots, in the order of `SMLimits.capacity`."""
+        return self.registers, self.shared_memory_bytes, self.warps, self.slots
+
 
 def occupancy(
     gpu: GPU, *, threads_per_block: int, registers_per_thread: int, shared_memory_per_block: int

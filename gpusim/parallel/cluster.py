@@ -1,4 +1,4 @@
-"""A cluster: GPUs of a kind, how many a node has, and what a message takes within a node and between nodes."""
+"""A cluster: its GPUs, how many a node has, and the costs of messages within a node and between nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Positive = Annotated[float, Field(gt=0, le=1e15)]
 
 
 class Rate(_Strict):
-    """What a message takes: a latency, and a time a byte."""
+    """The cost of a message: a latency, and a time for each byte."""
 
     alpha_us: Annotated[float, Field(ge=0, le=1e6, description="latency of a message, us")]
     gb_per_s: Annotated[float, Field(gt=0, le=1e6, description="bandwidth of one direction, 1e9 bytes a second")]
@@ -49,7 +49,7 @@ class Rate(_Strict):
 
 
 class Level(_Strict):
-    """The links of a level: one rate for all collectives, or one a collective."""
+    """The links of a level: one rate for all collectives, or one for each."""
 
     any: Rate | None = Field(default=None, description="of collectives that have none of their own")
     all_reduce: Rate | None = None
@@ -90,7 +90,7 @@ class Cluster:
         name: stem of its file.
         title: what it is.
         gpu: each of its GPUs.
-        gpus_per_node: GPUs that the node's links join.
+        gpus_per_node: GPUs that are connected by the links of a node.
         node: links within a node.
         network: links between nodes.
     """
@@ -113,7 +113,7 @@ def cluster_names() -> tuple[str, ...]:
 
 
 def load_cluster(name_or_path: str | Path) -> Cluster:
-    """A cluster that ships, or of a file.
+    """Loads a cluster by the name of one that ships, or from a file.
 
     Raises:
         InputError: there is none, or its file is wrong.

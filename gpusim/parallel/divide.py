@@ -28,7 +28,7 @@ WHOLE, FILTER, CHANNEL, ROWS = "whole", "filter", "channel", "rows"  # what a la
 
 @dataclass(frozen=True, slots=True)
 class Halo:
-    """Rows of the neighbours that a layer's windows reach.
+    """Rows of neighbouring ranks that a layer's windows need.
 
     Attributes:
         above: rows of the rank above.
@@ -64,7 +64,7 @@ def _weighted(network: Network) -> list[Node]:
 
 
 def _halo(network: Network, node: Node, ranks: int) -> Halo | None:
-    """The halo of a layer where its rows divide between the ranks; None where they do not."""
+    """The halo of a layer; None where its rows cannot be divided evenly between the ranks."""
     rows, out = network.inputs(node)[0].height, network.shapes[node.name].height
     if rows % ranks or out % ranks:
         return None
@@ -77,7 +77,7 @@ def _halo(network: Network, node: Node, ranks: int) -> Halo | None:
 
 
 def _window(layer: Layer) -> tuple[int, int, int] | None:
-    """Height, stride and padding of a layer's windows; None where each output needs all rows."""
+    """Height, stride and padding of a layer's windows; None for layers whose outputs need all rows."""
     match layer:
         case Convolution() | Pooling():
             return layer.kernel[0], layer.stride, layer.padding[0]

@@ -52,7 +52,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Links as each kind of collective finds them: libraries run each at another rate."""
+    """The links as each kind of collective sees them: libraries reach a different rate for each."""
 
     all_reduce: Link
     all_gather: Link

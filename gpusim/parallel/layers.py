@@ -1,4 +1,4 @@
-"""What the oracle knows of layers: their sizes, from the network's graph, and their times, from a table or a trace."""
+"""Sizes of layers, from the network's graph, and their times, from a table or a trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import decompressed, read_bytes, utf8
+from gpusim.common.files import read_table
 from gpusim.networks.network import Network
 from gpusim.parallel.divide import CHANNEL, FILTER, ROWS, WHOLE
 from gpusim.trace.format import Trace
@@ -24,7 +24,7 @@ COLUMNS = ("network", "layer", "divided", "parts", "batch", "forward_us", "backw
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A layer's elements.
+    """The numbers of elements of a layer's tensors.
 
     Attributes:
         x: of its inputs, one sample.
@@ -55,7 +55,7 @@ def sizes(network: Network) -> dict[str, Sizes]:
 
 
 class LayerTimes:
-    """Forward and backward times (us) of layers alone on one GPU, by what they are divided into and the batch.
+    """Forward and backward times (us) of layers alone on one GPU, for each kind of division and batch size.
 
     Attributes:
         gpu: name of the GPU that they are of.
@@ -71,8 +71,8 @@ class LayerTimes:
     def curve(self, layers: Collection[str], divided: str, parts: int) -> Curve:
         """The sum over some layers by batch, of each rank's part.
 
-        Where those parts were not measured: the time of the nearest fewer parts, over how many more there are; of the
-        whole layers, in the end, as the report has it.
+        Where that number of parts was not measured, the time of the nearest smaller number, or of the whole layer, is
+        divided in proportion, as in the report.
 
         Raises:
             InputError: a layer has no time at any batch.
@@ -93,7 +93,7 @@ class LayerTimes:
         return Curve(batches, sums[0], sums[1])
 
     def of_whole_layers(self) -> LayerTimes:
-        """Those of layers that are not divided: a part of p takes a p-th of them then."""
+        """Times without those measured of divided layers: one of p parts then takes a p-th of the whole."""
         kept = [(WHOLE, 1, batch, table) for batch, table in self._times.get((WHOLE, 1), {}).items()]
         return LayerTimes(
             self.gpu, [(layer, how, 1, batch, *us) for how, _, batch, table in kept for layer, us in table.items()]
@@ -109,7 +109,7 @@ class LayerTimes:
 
 @dataclass(frozen=True)
 class Curve:
-    """Forward and backward time (us) by batch: straight between measured batches, in proportion beyond them."""
+    """Forward and backward time (us) by batch size: linear between measured sizes, proportional beyond."""
 
     batches: list[int]
     forward_us: list[float]
@@ -182,16 +182,14 @@ def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, floa
 
 
 def _prefixes(name: str) -> Iterable[str]:
-    """A name, then without its last parts: a bias, a summed gradient and a part of a concatenation are named so."""
+    """The name and its prefixes: biases, summed gradients and parts of concatenations are named layer.part."""
     while name:
         yield name
         name = name.rpartition(".")[0]
 
 
 def _rows(path: str | Path, network: str) -> list[tuple[str, str, int, int, float, float]]:
-    data = read_bytes(path)
-    text = utf8(decompressed(data, path) if str(path).endswith(".gz") else data, path)
-    reader = csv.DictReader(io.StringIO(text))
+    reader = csv.DictReader(io.StringIO(read_table(path)))
     missing = set(COLUMNS) - set(reader.fieldnames or ())
     if missing:
         raise InputError(path, "line 1", f"has no column {quote(min(missing))}", f"columns {','.join(COLUMNS)}")

@@ -1,4 +1,4 @@
-"""The oracle: what an iteration costs under each strategy, which strategies are possible, and which is best."""
+"""The oracle: the time of an iteration under each strategy, which strategies are possible, and which is best."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Projection:
     Attributes:
         strategy: its name.
         ranks: GPUs.
-        width: of them those that divide a layer; 1: none.
-        batch: samples of all ranks.
+        width: how many of them divide a layer; 1: layers are not divided.
+        batch: samples of an iteration, over all ranks.
         computation_us: of the slowest rank.
         communication_us: not overlapped with computation.
-        memory_bytes: of the fullest rank.
+        memory_bytes: of the rank that needs most.
     """
 
     strategy: str
@@ -59,7 +59,7 @@ class Projection:
 
     @property
     def iteration_us(self) -> float:
-        """Both, one after the other."""
+        """Computation and communication, one after the other."""
         return self.computation_us + self.communication_us
 
 
@@ -68,7 +68,7 @@ class Impossible(InputError):
 
 
 def fastest(found: Iterable[Projection | Impossible], memory_limit_bytes: float) -> Projection | None:
-    """The fastest of what is possible and fits the memory of a GPU; None where nothing does."""
+    """The fastest projection that is possible and fits the memory of a GPU; None where there is none."""
     fitting = [each for each in found if isinstance(each, Projection) and each.memory_bytes <= memory_limit_bytes]
     return min(fitting, key=lambda each: each.iteration_us, default=None)
 
@@ -130,7 +130,7 @@ class Oracle:
     # ---- data parallelism between groups, within which layers are divided
 
     def _width(self, strategy: str, ranks: int) -> int:
-        """How many ranks divide a layer: all, none, or of a hybrid as many of a node as leave two groups or more."""
+        """How many ranks divide a layer: all or none; in a hybrid, those of a node if two groups or more remain."""
         if strategy == "data":
             return 1
         if not strategy.startswith("data+"):
@@ -163,7 +163,7 @@ class Oracle:
         )
 
     def _within(self, how: str, p: int, B: float, W: float) -> tuple[float, float]:
-        """Communication within a group, us, and bytes read and written to put tensors together and take them apart."""
+        """Communication within a group, us, and the bytes read and written to concatenate and slice tensors."""
         links = self.cluster.links(p)
         if how in (FILTER, CHANNEL):
             y, x = self._messages(how)
@@ -176,7 +176,7 @@ class Oracle:
         return 0.0, 0.0
 
     def _messages(self, how: str) -> tuple[Array, Array]:
-        """Elements of the outputs that divided layers exchange, and of the inputs whose gradients they do."""
+        """Elements of the outputs that divided layers exchange, and of the inputs whose gradients they exchange."""
         if how not in self._exchanged:
             nodes = [node for node in self.network.nodes if node.name in self._named(how, 2)]
             inner = [node for node in nodes if INPUT not in node.inputs]
@@ -242,7 +242,7 @@ class Oracle:
         return self._curves[(how, width)]
 
     def _require_divisible(self, strategy: str, how: str, width: int) -> None:
-        """Refuses more ranks than what they divide has parts of equal size."""
+        """Refuses ranks that cannot divide a layer into parts of equal size."""
         if width == 1 and not strategy.startswith("data"):
             raise Impossible(None, strategy, "1 rank divides nothing", "2 ranks or more")
         if how == ROWS and self.network.nodes[0].name not in self._named_rows(width):

@@ -1,4 +1,4 @@
-"""A network in consecutive parts: where it can be cut, and the cut whose slowest part is fastest."""
+"""Pipeline segments: where a network can be cut, and the cuts that minimise the time of the slowest segment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpusim.networks.network import INPUT, Network
 
 
 def cuts(network: Network) -> list[int]:
-    """The positions between layers that one tensor alone crosses: a cut at n is before layer n."""
+    """The positions between layers that a single tensor crosses: a cut at n is before layer n."""
     last_use = {name: n for n, node in enumerate(network.nodes) for name in node.inputs}
     found = []
     for n in range(1, len(network.nodes)):
@@ -21,7 +21,7 @@ def cuts(network: Network) -> list[int]:
 
 
 def balancer(costs: Sequence[float], allowed: Sequence[int]) -> Callable[[int], list[int] | None]:
-    """A function that gives the cuts into so many segments of which the costliest costs least, None if too few exist.
+    """A function from a number of segments to the best-balanced cuts, or None if there are too few positions.
 
     Args:
         costs: of every layer, of any unit.

@@ -61,7 +61,7 @@ def ask(policy: Policy, method: Callable[P, T], *args: P.args, **kwargs: P.kwarg
 
 
 def notes_of(policy: Policy) -> tuple[str, ...]:
-    """What a policy has to say after a replay.
+    """The notes of a policy on the replay that has ended, checked.
 
     Raises:
         InputError: a user's own policy raised something, or gives something else than text.

@@ -73,7 +73,7 @@ class Leftover(Policy):
         self._share_channels = 0 < self.channels < len(streams)
 
     def partition(self, view: View) -> Partition:
-        """The line: by priority, then by when kernels got there; ``first`` goes before those that came with it."""
+        """Grants in dispatch order: by priority, then by arrival; of kernels that arrive together ``first`` leads."""
         if not self._share_channels:
             return Partition(tuple(Grant(kernel.id) for kernel in sorted(view.kernels, key=self._place)))
         return Partition(tuple(Grant(kernel) for kernel in self._through_channels(view)))

@@ -22,9 +22,17 @@ def fewest_sms(most: int, fast_enough: Callable[[int], bool]) -> int:
     return next((sms for sms in range(1, most) if fast_enough(sms)), most)
 
 
-def times_on(view: View, kernels: Sequence[KernelView], sms: int) -> float:
-    """How long what is left of some kernels takes one after the other, alone on some SMs, us."""
-    return fsum(time_on(view, kernel, sms) for kernel in kernels)
+def sms_needed(view: View, kernels: Sequence[KernelView], slowdown: float, most: int) -> int:
+    """The fewest SMs, at most ``most``, on which kernels take no longer than ``slowdown`` times as on all SMs.
+
+    Counted is what is left of each kernel, alone, one after the other.
+    """
+
+    def time_us(sms: int) -> float:
+        return fsum(time_on(view, kernel, sms) for kernel in kernels)
+
+    allowed_us = slowdown * time_us(view.gpu.sm_count)
+    return fewest_sms(most, lambda sms: time_us(sms) <= allowed_us)
 
 
 @dataclass
@@ -57,16 +65,12 @@ class RightSize(Policy):
         return self._split.notes()
 
     def _counts(self, view: View, streams: list[list[KernelView]]) -> list[int]:
-        sizes = [self._size(view, kernels) for kernels in streams]
-        spare = view.gpu.sm_count - sum(sizes)
-        if spare < 0:
-            return proportional_counts(view.gpu.sm_count, sizes)
-        return [size + more for size, more in zip(sizes, even_counts(spare, len(sizes)), strict=True)]
-
-    def _size(self, view: View, kernels: Sequence[KernelView]) -> int:
         all_sms = view.gpu.sm_count
-        most_us = (1.0 + self.tolerance) * times_on(view, kernels, all_sms)
-        return fewest_sms(all_sms, lambda sms: times_on(view, kernels, sms) <= most_us)
+        sizes = [sms_needed(view, kernels, 1.0 + self.tolerance, all_sms) for kernels in streams]
+        spare = all_sms - sum(sizes)
+        if spare < 0:
+            return proportional_counts(all_sms, sizes)
+        return [size + more for size, more in zip(sizes, even_counts(spare, len(sizes)), strict=True)]
 
 
 @dataclass
@@ -125,13 +129,9 @@ class LatencyTarget(Policy):
         free = view.gpu.sm_count
         for rank, i in enumerate(sorted(urgent, key=lambda i: -streams[i][0].priority)):
             most = free - (len(streams) - rank - 1)
-            counts[i] = self._size(view, streams[i], budgets[streams[i][0].stream_index], most)
+            counts[i] = sms_needed(view, streams[i], budgets[streams[i][0].stream_index], most)
             free -= counts[i]
         rest = [i for i in range(len(streams)) if not counts[i]] or urgent
         for i, more in zip(rest, even_counts(free, len(rest)), strict=True):
             counts[i] += more
         return counts
-
-    def _size(self, view: View, kernels: Sequence[KernelView], budget: float, most: int) -> int:
-        allowed_us = budget * times_on(view, kernels, view.gpu.sm_count)
-        return fewest_sms(most, lambda sms: times_on(view, kernels, sms) <= allowed_us)

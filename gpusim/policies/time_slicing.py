@@ -50,7 +50,7 @@ class TimeSlicing(Policy):
         if chosen != self._holder:
             evictions = self._save(view, present.get(self._holder, ()))
             self._holder, self._until_us = chosen, max(view.now_us, self._saved_us) + self.slice_us
-        elif self._until_us is None:  # the first to have to share it
+        elif self._until_us is None or view.now_us >= self._until_us:  # the first to have to share it, or to keep it
             self._until_us = view.now_us + self.slice_us
         if view.now_us < self._saved_us:
             return Partition((), evictions, wake_us=self._saved_us)

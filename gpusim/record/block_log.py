@@ -1,4 +1,4 @@
-"""The log of the microbenchmarks: every block, its SM, when it started and ended; and what follows from that.
+"""The log of the microbenchmarks: the SM, start and end of every block, and quantities derived from them.
 
 `microbench.cu` writes it, `load_recording` reads it. Nothing here needs a GPU.
 """

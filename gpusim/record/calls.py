@@ -29,8 +29,8 @@ class Call:
     """A call.
 
     Attributes:
-        network: where the work was met first.
-        layer: likewise.
+        network: the network in which the work occurs first.
+        layer: its layer there.
         work: what it computes.
         algorithm: of a convolution one of `ALGORITHMS`, else the kind of the work.
         math: FMA or TF32; layers between convolutions have FMA only.
@@ -56,7 +56,7 @@ class Call:
 
 
 def calls_of(network: str, steps: Iterable[Step], maths: Sequence[str] = MATHS) -> list[Call]:
-    """The calls to record for steps: equal work once, under the name of the step that has it first."""
+    """The calls to record for some steps: equal work once, named after the first step that has it."""
     layers: dict[Work, str] = {}
     for step in steps:
         layers.setdefault(step.work, step.layer)

@@ -13,18 +13,10 @@
 #include <functional>
 #include <vector>
 
-constexpr int EXIT_NO_GPU = 3;
+#include "check.cuh"
+
 constexpr size_t KIB = 1024, MIB = 1024 * KIB;
 constexpr double BUSY_US = 2000;  // of the kernel beside which calls are timed
-
-#define CHECK(call)                                                                                   \
-    do {                                                                                              \
-        const cudaError_t error = (call);                                                             \
-        if (error != cudaSuccess) {                                                                   \
-            fprintf(stderr, "CUDA: %s (%s line %d)\n", cudaGetErrorString(error), __FILE__, __LINE__); \
-            exit(1);                                                                                  \
-        }                                                                                             \
-    } while (0)
 
 __global__ void nothing() {}
 

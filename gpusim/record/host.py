@@ -1,4 +1,4 @@
-"""What the host pays for a GPU's services, measured: `host.cu` built and run, and a GPU file's section made of it."""
+"""Measures the host's costs of GPU services: builds and runs `host.cu`, and writes the section of a GPU file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write
+from gpusim.common.files import atomic_write, make_folder
 from gpusim.record.toolchain import build, run
 
 LEAST_CAPABILITY = 6.0  # for stream-ordered pools
@@ -24,12 +24,12 @@ def record_host(folder: Path) -> Iterator[str]:
     Raises:
         InputError: there is no CUDA compiler or no GPU, or the program fails.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "host"
         build(Path(__file__).with_suffix(".cu"), program, LEAST_CAPABILITY)
         printed = run([str(program)], "the recorder")
     tables = times_of(printed.splitlines())
+    make_folder(folder)
     for name, content in (("host.csv", printed), ("host.toml", section(tables, "gpusim record host"))):
         with atomic_write(folder / name) as file:
             file.write(content)

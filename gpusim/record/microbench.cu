@@ -1089,6 +1089,23 @@ static void gaps() {
             }
             release();
         }
+    for (int count = 1; count <= 5; count++)  // streams at once, each a sequence, in step or not
+        for (double apart : {0.0, 0.4})
+            for (int grid : {1, sms})
+                for (int rep = 0; rep < 5; rep++) {
+                    hold({});
+                    for (int s = 0; s < count; s++) gate_close(streams[s], 0);
+                    for (int s = 0; s < count; s++)
+                        for (int i = 0; i < n; i++) {
+                            Options o;
+                            o.role = "stream" + std::to_string(s);
+                            launch(streams[s], k, grid, 0, us(3 + s * apart), "gap_beside",
+                                   "streams=" + std::to_string(count) + "/grid=" + std::to_string(grid) +
+                                       (apart > 0 ? "/unlike" : "/alike"),
+                                   rep * n + i, o);
+                        }
+                    release();
+                }
     for (int rep = 0; rep < 20; rep++) {
         hold({streams[0], streams[1], streams[2], streams[3]});
         for (int i = 0; i < 4; i++) {

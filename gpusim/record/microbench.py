@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write
+from gpusim.common.files import atomic_write, make_folder
 from gpusim.record.block_log import (
     Recording,
     Table,
@@ -95,11 +95,11 @@ def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path 
     """
     if counters:
         require_ncu()
-    out_dir.mkdir(parents=True, exist_ok=True)
+    make_folder(out_dir)
     with tempfile.TemporaryDirectory() as scratch:
         program = build_microbench(Path(scratch))
         raw = Path(scratch) if raw_dir is None else raw_dir
-        raw.mkdir(parents=True, exist_ok=True)
+        make_folder(raw)
         run([str(program), str(raw)], "microbench")
         recording = load_recording(raw)
         tables = summarise(recording)

@@ -47,6 +47,17 @@ def gap_table(recording: Recording) -> Table:
     return table
 
 
+def turn_table(recording: Recording) -> Table:
+    """Gaps between kernels of one stream beside others, by number of streams, grid and whether lives are alike."""
+    table: Table = []
+    for (_, case), launches in recording.cases("gap_beside").items():
+        roles = sorted({launch.role for launch in launches})
+        gaps = np.concatenate([gaps_ns([launch for launch in launches if launch.role == role]) for role in roles])
+        row = {"case": case, "streams": len(roles), "gaps": len(gaps), "gap_ns_mean": round(float(gaps.mean()))}
+        table.append(row | _spread(gaps, "gap_ns", 0))
+    return table
+
+
 def start_table(recording: Recording) -> Table:
     """Streams released at once, and children that wait for one parent: start of the n-th to start, ns."""
     table: Table = []
@@ -452,6 +463,7 @@ def tail_table(recording: Recording) -> Table:
 
 TABLES: dict[str, Callable[[Recording], Table]] = {
     "gaps": gap_table,
+    "turns": turn_table,
     "starts": start_table,
     "launch": launch_table,
     "issue": issue_table,
@@ -475,6 +487,13 @@ TABLES: dict[str, Callable[[Recording], Table]] = {
 def summarise(recording: Recording) -> dict[str, Table]:
     """Makes every table of a recording, by name."""
     return {name: make(recording) for name, make in TABLES.items()}
+
+
+def _turn_us(turns: Table) -> float:
+    """Growth of the mean gap a stream more, us: least squares through the gap without others."""
+    beside = np.array([row["streams"] for row in turns], np.float64) - 1.0
+    gaps = np.array([row["gap_ns_mean"] for row in turns], np.float64)
+    return float(beside @ (gaps - gaps[beside == 0].mean()) / (beside @ beside)) / 1000
 
 
 def constants(recording: Recording, tables: dict[str, Table]) -> dict[str, Row]:
@@ -504,6 +523,8 @@ def constants(recording: Recording, tables: dict[str, Table]) -> dict[str, Row]:
         ("kernel_gap_full_us", gap("gap_stream", f"grid={10 * sms}/{life}"), "us",
          "the same when ten blocks an SM end together"),
         ("event_gap_us", gap("gap_event", f"grid={sms}"), "us", "the same across streams, by an event"),
+        ("stream_turn_us", _turn_us(tables["turns"]), "us",
+         "what the gap between kernels of a stream grows by for each other stream that has kernels"),
         ("fork_step_us", float(np.mean(np.diff(forks))) / 1000, "us",
          "from one child stream's start to the next's, when several wait for one event"),
         ("block_refill_us", refill / 1000, "us", "end of a block to the start of its successor on the SM"),

@@ -1,4 +1,4 @@
-"""Recording a network or a list of shapes: every call timed, the chosen ones profiled, a trace made of both."""
+"""Records a network or a list of shapes: times every call, profiles the chosen ones, and builds a trace."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Order:
 
 
 def record(order: Order, folder: Path) -> Iterator[str]:
-    """Records what is not there yet; gives a line on each thing done.
+    """Records what is missing; yields a line of progress for each step.
 
     Raises:
         InputError: nvcc, cuDNN, ncu or a GPU is missing, or fails; the folder is a recording of something else.
@@ -111,7 +111,7 @@ def _time(recording: Recording, program: Program, calls: Sequence[Call]) -> None
 
 
 def _to_profile(recording: Recording, calls: Sequence[Call], all_algorithms: bool) -> list[Call]:
-    """The fastest call of each work, then where wanted the others."""
+    """The fastest call of each work, then, if asked for, the others."""
     ranked = recording.ranked(calls)
     if not ranked:
         raise InputError(None, "cuDNN", "supports none of the calls", "a GPU and a cuDNN that do")

@@ -1,4 +1,4 @@
-"""A recording of a network as a trace: its steps, what waits for what, and the streams that they run in."""
+"""Builds the trace of a recorded network: its steps, their dependencies, and their streams."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Placed:
 
 @dataclass
 class _Open:
-    """A stream so far: its last step, and all that has ended when that has."""
+    """A stream under construction: its last step, and all steps that have ended by then."""
 
     name: str
     tail: str = ""
@@ -160,7 +160,7 @@ class _Open:
 
 
 def placements(steps: Sequence[Step]) -> list[Placed]:
-    """One stream a branch, and one for the gradients of parameters.
+    """Assigns a stream to each branch, and one to the gradients of parameters.
 
     A step goes on in the stream of a step that it waits for, if nothing followed there yet; else in a stream whose last
     step must have ended anyway; else a new stream opens. So the streams add no order to what the graph has, but for
@@ -192,7 +192,7 @@ def _stream_for(step: Step, before: frozenset[str], branches: list[_Open]) -> _O
 
 
 def _needed(after: Sequence[str], ended: Mapping[str, frozenset[str]], known: frozenset[str]) -> tuple[str, ...]:
-    """What a step waits for less what follows from its stream or from another of them."""
+    """The dependencies of a step that do not follow from its stream or from one another."""
     return tuple(
         id
         for id in dict.fromkeys(after)

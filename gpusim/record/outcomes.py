@@ -38,7 +38,7 @@ FILES = {
 
 
 def measure_outcomes(recording: Recording, program: Program, wanted: Subject, calls: Sequence[Call]) -> Iterator[str]:
-    """Measures the experiments whose files are not there; gives a line on each.
+    """Measures the experiments whose files are missing; yields a line of progress for each.
 
     Raises:
         InputError: the program fails.
@@ -73,7 +73,7 @@ def measure_outcomes(recording: Recording, program: Program, wanted: Subject, ca
 
 
 def thinned(items: Sequence[T], most: int = MOST) -> list[T]:
-    """At most that many of them, evenly spread."""
+    """A selection of at most ``most`` items, evenly spread."""
     if len(items) <= most:
         return list(items)
     return [items[i * len(items) // most] for i in range(most)]
@@ -94,7 +94,7 @@ def _resident(kernel: Row) -> int:
 
 
 def _shared_bytes(kernel: Row) -> int:
-    """Of a block, with the system's share."""
+    """Shared memory of a block, including what the driver reserves."""
     parts = ("static", "dynamic", "driver")
     return sum(int(float(kernel[f"launch__shared_mem_per_block_{part}"])) for part in parts)
 
@@ -150,7 +150,7 @@ def _quotas(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Cal
 
 
 def _modules(network: Network | None, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
-    """Joins with at least two branches of convolutions since the fork."""
+    """Modules to measure: joins whose branches, back to their common fork, have convolutions on at least two."""
     if network is None:
         return
     nodes = {node.name: node for node in network.nodes}

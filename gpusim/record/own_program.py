@@ -1,4 +1,4 @@
-"""A program of one's own under Nsight Compute, and the trace of what it ran."""
+"""Profiles a user's program with Nsight Compute and builds a trace of its kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import read_text
+from gpusim.common.files import make_folder
+from gpusim.io import source
 from gpusim.record.counters import COUNTERS
 from gpusim.record.program import NCU
 from gpusim.record.toolchain import explain, require_ncu
@@ -23,14 +24,14 @@ DEVICE_COUNTERS = ("device__attribute_display_name", "device__attribute_multipro
 def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
     """Runs a command with every kernel profiled; writes ncu's CSV and the trace into a folder.
 
-    What the program prints goes where it always goes. Every kernel runs many times, once for each set of counters, so
-    it takes far longer than without.
+    The program's own output is not captured. Every kernel runs many times, once for each set of counters, so that the
+    run takes far longer than without the profiler.
 
     Raises:
         InputError: no ncu, no right to its counters, a program that fails or runs no kernel.
     """
     require_ncu()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     script = next((word for word in command if word.endswith(".py")), command[0])
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(script).stem) or "program"
     profile = folder / f"{name}.ncu.csv"
@@ -39,19 +40,30 @@ def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
         log = Path(scratch) / "ncu.csv"
         options = ["--target-processes", "all", "--metrics", metrics, "--log-file", str(log)]
         status = subprocess.run([*NCU, *options, *command], check=False).returncode
-        said = read_text(log) if log.exists() else ""
-        if "ERR_NVGPUCTRPERM" in said:
-            raise explain(said, status, "ncu")
+        said, has_table = _written(log)
+        if any("ERR_NVGPUCTRPERM" in line for line in said):
+            raise explain("\n".join(said), status, "ncu")
         if status:
-            last = next((line for line in reversed(said.splitlines()) if line.startswith("==ERROR==")), "see above")
+            last = next((line for line in reversed(said) if line.startswith("==ERROR==")), "see above")
             raise InputError(
                 None, command[0], f"failed with status {status} under ncu ({last})", "a run without errors"
             )
-        if '"ID"' not in said:
+        if not has_table:
             raise InputError(None, command[0], "ran no kernels that ncu saw", "a program that runs kernels on the GPU")
         os.replace(log, profile)
     yield f"{profile}: what ncu counted"
     yield _import(profile, folder / f"{name}.json.gz")
+
+
+def _written(log: Path) -> tuple[list[str], bool]:
+    """What ncu says beside its table, which can be far too long to hold, and whether there is one."""
+    said, has_table = [], False
+    for line in source.lines(log) if log.exists() else ():
+        if line.startswith('"'):
+            has_table = True
+        else:
+            said.append(line)
+    return said, has_table
 
 
 def _import(profile: Path, path: Path) -> str:

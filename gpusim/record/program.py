@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import read_text
+from gpusim.common.files import MAX_BYTES, read_text
 from gpusim.record.calls import Call
 from gpusim.record.counters import COUNTERS
 from gpusim.record.recording import Row, kernel_rows
@@ -20,7 +20,7 @@ from gpusim.record.toolchain import build, explain, require_ncu, run
 
 SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
 LEAST_CAPABILITY = 7.0  # for the waits at a gate
-NCU = ("ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--cache-control", "none")
+NCU = ("ncu", "--csv", "--page", "raw", "--clock-control", "none", "--cache-control", "none")
 PROFILED_TOGETHER = 40  # calls of one run under ncu
 CRASHES = 3  # of calls one after the other: taken for the machine's fault, and not theirs
 
@@ -136,9 +136,10 @@ class Program:
 
     def _profiled(self, calls: Sequence[Call]) -> list[Row]:
         log, streams = self.folder / "ncu.csv", self.folder / "streams.csv"
-        command = [*NCU, "--profile-from-start", "off", "--metrics", ",".join(COUNTERS), "--log-file", str(log), "-f"]
+        what = ("--print-units", "base", "--profile-from-start", "off", "--metrics", ",".join(COUNTERS))
+        command = [*NCU, *what, "--log-file", str(log), "-f"]
         run([*command, str(self.path), "once", str(self._calls_file(calls)), str(streams)], "Nsight Compute")
-        counted = read_text(log)
+        counted = read_text(log, MAX_BYTES)
         if "ERR_NVGPUCTRPERM" in counted:
             raise explain(counted, 1, "ncu")
         ran = {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())}

@@ -1,4 +1,4 @@
-"""A recording of cuDNN calls: a folder in the layout of `gpusim.io.dataset`, filled call by call.
+"""A recording of cuDNN calls: a folder in the layout of `gpusim.io.dataset`, written call by call.
 
 `convolutions.csv` has a row a call, `kernels.csv.gz` a row a kernel. A call that is timed is a line of `timings.csv` at
 once, until `convolutions.csv` is written with it. What is there is not recorded again.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, is_file, read_bytes, read_text
+from gpusim.common.files import atomic_write, is_file, make_folder, read_bytes, read_text
 from gpusim.networks.steps import Work
 from gpusim.record.calls import Call
 from gpusim.record.counters import COUNTERS
@@ -56,14 +56,14 @@ class Recording:
             self._kernels.setdefault(row["op"], []).append(row)
 
     def describe(self, about: Mapping[str, Any]) -> None:
-        """Says what the folder is a recording of; the first time writes that down.
+        """Checks that the folder is a recording of the given subject; writes the description of a new one.
 
         Raises:
             InputError: it is a recording of something else.
         """
         path = self.folder / "recording.json"
         if not is_file(path):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             with atomic_write(path) as file:
                 file.write(json.dumps(about, indent=2) + "\n")
             return
@@ -216,7 +216,7 @@ def kernel_rows(log: str, streams: Mapping[str, str]) -> list[Row]:
 
 
 def _whole_lines(path: Path) -> Iterator[Row]:
-    """The rows of a CSV that may have been cut off; a last line without its end is cut off for good."""
+    """The rows of a CSV that may end in a partial line, which is removed from the file."""
     if not is_file(path):
         return
     data = read_bytes(path)

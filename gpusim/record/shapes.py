@@ -57,7 +57,7 @@ class Subject:
 
 
 def subject(what: str, batch: int, training: bool) -> Subject:
-    """What a name or a file stands for.
+    """The subject that a name or a file describes.
 
     Raises:
         InputError: neither a network nor a readable list of shapes.

@@ -1,4 +1,4 @@
-"""What recording needs of the machine: a GPU, nvcc, cuDNN, ncu; and clear words where one is missing."""
+"""The tools that recording needs (a GPU, nvcc, cuDNN, ncu), and a clear error where one is missing."""
 
 from __future__ import annotations
 

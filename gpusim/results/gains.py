@@ -46,7 +46,7 @@ class SMTime:
 
     def busy_with_us(self, launches: frozenset[LaunchKey]) -> float:
         """Time that SMs held blocks of some launches, mean over the SMs."""
-        held = (union((start, end) for start, end, key in spans if key in launches) for spans in self.spans)
+        held = (merged(span for span in spans if span[2] in launches) for spans in self.spans)
         return fsum(end - start for of_one in held for start, end in of_one) / max(1, len(self.spans))
 
 
@@ -86,7 +86,7 @@ def sm_time(result: Replayed) -> SMTime | None:
     for on_one in spans:
         on_one.sort()
         sharing |= overlapping(on_one)
-    held = [union((start, end) for start, end, _ in on_one) for on_one in spans]
+    held = [merged(on_one) for on_one in spans]
     running = union(interval for of_one in held for interval in of_one)
     placing = common(running, union((run.start_us, run.dispatched_us) for run in result.kernel_runs))
     count = max(1, len(spans))
@@ -100,19 +100,28 @@ def overlapping(spans: Iterable[tuple[float, float, LaunchKey]]) -> set[LaunchKe
     """Launches of which a span on an SM overlaps with one of another launch; spans by start."""
     found: set[LaunchKey] = set()
     present: list[tuple[float, LaunchKey]] = []  # until when
+    last = -inf
     for start, end, key in spans:
-        present = [span for span in present if span[0] > start]
+        present = [span for span in present if span[0] > start] if start < last else []
         if present and end > start and (others := {other for _, other in present if other != key}):
             found |= others | {key}
         present.append((end, key))
+        if end > last:
+            last = end
     return found
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """The time that at least one of some intervals covers, as disjoint intervals in ascending order."""
+    return merged(sorted(intervals))
+
+
+def merged(spans: Iterable[Interval | tuple[float, float, LaunchKey]]) -> list[Interval]:
+    """As `union`, of spans by start; what else they hold does not matter."""
     found: list[Interval] = []
     first = last = -inf
-    for start, end in sorted(intervals):
+    for span in spans:
+        start, end = span[0], span[1]
         if start > last:
             if last > first:
                 found.append((first, last))

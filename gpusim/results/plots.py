@@ -311,7 +311,7 @@ def warps_held(result: Result) -> NDArray[np.float64]:
 
 
 def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
-    """Draws over time how many per cent of the SMs' warps are held, streams stacked, mean over the SMs.
+    """Draws the share of warp slots in use over time, the mean of all SMs, with the streams stacked.
 
     Args:
         result: of a replay.

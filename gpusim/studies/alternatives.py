@@ -1,4 +1,4 @@
-"""Convolutions by another of their recorded algorithms, where the selected one cannot run on a GPU."""
+"""Replaces the algorithm of convolutions that cannot run on a GPU by another recorded one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOST_NAMED = 3  # convolutions in the note
 def fitting(trace: Trace, gpu: GPU) -> tuple[Trace, str]:
     """A trace whose convolutions can run on a GPU, as far as their alternatives allow.
 
-    A convolution whose selected algorithm has a kernel of which no SM holds a block runs by the alternative that has
-    none and took least time when recorded.
+    Where no SM can hold a block of some kernel of the selected algorithm, the convolution uses the fastest recorded
+    alternative whose kernels all fit.
 
     Returns:
         The trace, and a note on what is not as selected in it; empty where all is.
@@ -60,7 +60,7 @@ def require_fit(trace: Trace, gpu: GPU) -> None:
 
 
 def _unfit(trace: Trace, gpu: GPU) -> Iterator[tuple[str, Convolution]]:
-    """Place and convolution, of each that cannot run as selected."""
+    """Each convolution whose selected algorithm cannot run, with its place in the trace."""
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             if isinstance(operation, Convolution) and not fits(operation.selected, gpu):

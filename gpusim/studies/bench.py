@@ -1,4 +1,4 @@
-"""How fast the engine is here: time and memory of replays as traces, grids, streams, SMs and kernels grow.
+"""Benchmarks of the engine: time and memory of replays as traces, grids, streams, SMs and kernels grow.
 
 Every case runs in a process of its own, so that its peak memory is its own. Times are of the engine alone, on one core,
 with kernels fitted to their recording beforehand; that fit, once a kernel, is a column of its own. Recorded traces and
@@ -57,7 +57,7 @@ class Measurement:
         replays: how many replays `replay_s` is of.
         kernels: kernel launches of one replay.
         blocks: thread blocks of one replay.
-        fit_s: working the kernels out from their recording.
+        fit_s: time to fit the kernels to their recording.
         replay_s: engine time of the replays, streams alone included.
         peak_mib: most memory that the process held.
         oracle_s: time of one replay with one simpy process a block; None where not asked for.
@@ -120,7 +120,7 @@ def time_trace(name: str) -> Measurement:
 
 
 def time_grid(factor: int) -> Measurement:
-    """One kernel, its grid and its duration so many times larger."""
+    """One kernel, with its grid and its duration multiplied."""
     launch = _launches(PAIR)[0]
     x, y, z = launch.grid
     grown = launch.model_copy(update={"grid": (x * factor, y, z), "duration_us": launch.duration_us * factor})
@@ -128,14 +128,14 @@ def time_grid(factor: int) -> Measurement:
 
 
 def time_streams(count: int) -> Measurement:
-    """So many streams of four kernels each."""
+    """A number of streams of four kernels each."""
     launches = _launches(GOOGLENET)
     made = [[launches[(4 * stream + i) * 7 % len(launches)] for i in range(4)] for stream in range(count)]
     return _timed("streams", str(count), _made(made), load_gpu("h200"))
 
 
 def time_sms(count: int) -> Measurement:
-    """Four streams of two kernels each on a GPU of so many SMs."""
+    """Four streams of two kernels each on a GPU with a given number of SMs."""
     launches = _launches(GOOGLENET)
     made = [[launches[(2 * stream + i) * 7 % len(launches)] for i in range(2)] for stream in range(4)]
     gpu = replace(load_gpu("h200"), name=f"{count} SMs", sm_count=count, sms_per_tpc=1)
@@ -143,14 +143,14 @@ def time_sms(count: int) -> Measurement:
 
 
 def time_kernels(count: int) -> Measurement:
-    """So many kernels or a few more: the convolutions of GoogLeNet, again and again in their five streams."""
+    """At least that many kernels: the convolutions of GoogLeNet, repeated in their five streams."""
     trace = load_trace(ROOT / "traces" / GOOGLENET)
     once = sum(len(op.launches()) for op in trace.operations())
     return _timed("kernels", f"{count:,}", repeated(trace, -(-count // once)), load_gpu(trace.device))
 
 
 def time_small_kernels(count: int) -> Measurement:
-    """So many kernels of up to `SMALL_BLOCKS` blocks, in four streams that run theirs again and again."""
+    """Kernels of up to `SMALL_BLOCKS` blocks, in four streams that repeat theirs."""
     launches = [launch for launch in _launches(GOOGLENET) if launch.blocks <= SMALL_BLOCKS]
     streams = [launches[stream::4] for stream in range(4)]
     passes = -(-count // len(launches))
@@ -169,7 +169,7 @@ def time_plain_core(name: str) -> Measurement:
 
 
 def time_pairs(count: int) -> Measurement:
-    """So many replays of two convolutions, each under another split of the SMs."""
+    """Replays of two convolutions, each under another split of the SMs."""
     trace, gpu = load_trace(ROOT / "traces" / PAIR), load_gpu("h200")
     policies = [f"inter-sm:sms={n}+{gpu.sm_count - n}" for n in range(1, gpu.sm_count)]
     kernels, fit_s = _fitted(trace, gpu)

@@ -1,14 +1,14 @@
-"""Pictures of studies: policies side by side, curves of what is divided, what kernels spend their time on.
+"""Charts: policies side by side, time over SM splits and residency, and what kernels spend their time on.
 
-As in `gpusim.results.plots`, a function draws on axes that are given, or makes a figure for `save_figure`. What tells
-apart in colour tells apart in grey, by hatches, markers and styles of lines.
+As in `gpusim.results.plots`, a function draws on given axes, or returns a figure for `save_figure`. Hatches, markers
+and line styles keep everything distinguishable without colour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import fsum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpusim.common.errors import one_line
 from gpusim.common.tables import number, shortened
@@ -21,6 +21,8 @@ from gpusim.studies.kernel_mix import ARITHMETIC, PIPES, REST, STALLS, KernelMix
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+AnyCurve = TypeVar("AnyCurve", bound=Curve)
 
 PREDICTED, MEASURED = "predicted", "measured"
 MOST_KERNELS = 14
@@ -51,9 +53,9 @@ def policies(comparison: Comparison) -> Figure:
 
 
 def makespans(comparison: Comparison, axes: Axes) -> None:
-    """Draws a bar a policy: its makespan, in words its speedup over serial and how wrong that may be.
+    """Draws a bar for each policy: its makespan, labelled with the speedup over serial and the error of the model.
 
-    An error that was measured for such replays is a bar of plus and minus that much; a bar without one is hatched.
+    Where the model's error was measured for such replays, an error bar shows it; other bars are hatched.
     """
     entries = comparison.entries
     divisor, unit = time_unit(max(entry.result.makespan_us for entry in entries))
@@ -101,17 +103,13 @@ def _wrong_by(how_wrong: HowWrong) -> str:
 
 def split(curve: SplitCurve) -> Figure:
     """Makespan of two streams against the SMs that each has."""
-    with new_figure(9.5, 5.8) as figure:
-        axes = figure.add_subplot()
-        makespan_over_split(curve, axes)
-        _finish(figure, axes, curve)
-        return figure
+    return _curve_figure(curve, makespan_over_split, 5.8)
 
 
 def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
     """Draws makespan over the SMs of the first stream, those of the second above, on a logarithmic axis of time.
 
-    Lines across: what the two take one after the other, and together on undivided SMs; those measured are thick.
+    Horizontal lines: both streams one after the other, and together on undivided SMs; measured ones are thick.
     """
     divisor, unit = time_unit(max(curve.predicted_us.values()))
     _points(axes, _over(curve.predicted_us, divisor), _over(curve.measured_us, divisor), curve.how_wrong)
@@ -144,11 +142,7 @@ def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
 
 def residency(curve: ResidencyCurve) -> Figure:
     """Time of a call against the blocks that an SM may hold."""
-    with new_figure(9.5, 5.2) as figure:
-        axes = figure.add_subplot()
-        time_over_residency(curve, axes)
-        _finish(figure, axes, curve)
-        return figure
+    return _curve_figure(curve, time_over_residency, 5.2)
 
 
 def time_over_residency(curve: ResidencyCurve, axes: Axes) -> None:
@@ -188,13 +182,17 @@ def _points(
     axes.set_axisbelow(True)
 
 
-def _finish(figure: Figure, axes: Axes, curve: Curve) -> None:
-    """Title, legend, and where there is neither a measurement nor an error band why not."""
-    axes.set_title(one_line(curve.title), loc="left", fontsize=11, fontweight="bold", pad=8)
-    why = curve.how_wrong.reason if curve.how_wrong is not None else ""
-    axes.legend(fontsize=8.5, frameon=False, loc="best", title=one_line(f"error: {why}") if why else None,
-                title_fontsize=8.5)  # fmt: skip
-    figure.tight_layout()
+def _curve_figure(curve: AnyCurve, draw: Callable[[AnyCurve, Axes], None], height: float) -> Figure:
+    """A curve with its title and legend, which also says why no error is known where there is none."""
+    with new_figure(9.5, height) as figure:
+        axes = figure.add_subplot()
+        draw(curve, axes)
+        axes.set_title(one_line(curve.title), loc="left", fontsize=11, fontweight="bold", pad=8)
+        why = curve.how_wrong.reason if curve.how_wrong is not None else ""
+        axes.legend(fontsize=8.5, frameon=False, loc="best", title=one_line(f"error: {why}") if why else None,
+                    title_fontsize=8.5)  # fmt: skip
+        figure.tight_layout()
+        return figure
 
 
 def _over(times: Mapping[int, float], divisor: float) -> dict[int, float]:

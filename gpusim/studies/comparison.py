@@ -402,7 +402,7 @@ def write_comparison(
 
 
 def folder_names(policies: Sequence[str]) -> list[str]:
-    """A name for a folder, unlike the others, for each policy."""
+    """A distinct folder name for each policy."""
     names: list[str] = []
     for policy in policies:
         name = re.sub(r"[^A-Za-z0-9=+.,_-]+", "_", policy).strip("._") or "policy"

@@ -1,4 +1,4 @@
-"""Curves of one quantity that is divided: the SMs between two streams, and the blocks of a kernel that an SM may hold.
+"""Time over one quantity: the SMs of the first of two streams, or the blocks of a kernel that an SM may hold.
 
 Predicted for a trace, by replays; for a dataset (`gpusim.io.dataset`) as `gpusim validate` does, beside measurements.
 """
@@ -31,7 +31,7 @@ LEAST_SMS = 8  # of a part: the fewest that a dataset's green contexts had
 
 @dataclass(frozen=True)
 class Curve:
-    """Times against a number that is set.
+    """Times over a quantity that is varied.
 
     Attributes:
         title: of what, where.
@@ -100,7 +100,7 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
 
 
 def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> ResidencyCurve:
-    """An operation alone, each of its kernels held to fewer and fewer blocks on an SM.
+    """An operation alone, with ever fewer blocks of its kernels allowed on an SM.
 
     Args:
         trace: that it is in.
@@ -136,7 +136,7 @@ def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Residen
 
 
 def split_of_dataset(dataset: Dataset, ops: Sequence[str]) -> SplitCurve:
-    """Two queues of calls on SMs of their own (green contexts), as often called as they were measured.
+    """Two queues of calls on disjoint SMs (green contexts), with as many calls as were measured.
 
     Raises:
         InputError: not two ops, or a pair that was not measured so.
@@ -173,7 +173,7 @@ def split_of_dataset(dataset: Dataset, ops: Sequence[str]) -> SplitCurve:
 
 
 def residency_of_dataset(dataset: Dataset, ops: Sequence[str]) -> ResidencyCurve:
-    """A call whose blocks had less and less shared memory left.
+    """A call with ever less shared memory left for its blocks.
 
     Raises:
         InputError: not one op, or one that was not measured so.

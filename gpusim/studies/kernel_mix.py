@@ -78,7 +78,7 @@ def kernel_mixes(trace: Trace, recorded_on: GPU) -> list[KernelMix]:
 
 
 def _mean(launches: Sequence[KernelLaunch], of: Callable[[KernelLaunch], Mapping[str, float]]) -> dict[str, float]:
-    """Means by duration over the launches that know a quantity."""
+    """Means weighted by duration, over the launches for which a quantity was recorded."""
     known = [(launch.duration_us, of(launch)) for launch in launches]
     names = dict.fromkeys(name for _, values in known for name in values)
     weighted = {name: [(us, values[name]) for us, values in known if name in values] for name in names}

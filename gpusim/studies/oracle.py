@@ -1,4 +1,4 @@
-"""Oracles: the best static division of a kind, found by replaying many.
+"""Oracles: the best static division of SMs or blocks, found by replaying many.
 
 With two streams every division is replayed (SM splits in steps of a TPC, block quotas one by one); with more the
 search starts from a few and moves a part from one stream to another, in steps that halve, as long as that is better,
@@ -33,7 +33,7 @@ Counts = tuple[int, ...]
 
 
 def oracle_of(policy: Policy | type[Policy]) -> str | None:
-    """Name of the oracle that a policy is measured by; None where it divides neither SMs nor blocks."""
+    """Name of the oracle for a policy; None where the policy divides neither SMs nor blocks."""
     name = f"oracle-{policy.family}"
     return name if name in policies() else None
 
@@ -104,7 +104,7 @@ def search(
 
 
 class _Tried:
-    """Scores of what was replayed; the lower the better."""
+    """Replays divisions and keeps their scores; lower is better."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class _Tried:
 
 
 class _Space:
-    """Divisions to try: all of them where there are few streams, else from some starts along moves."""
+    """The divisions to try: all of them for few streams, else some starting points and their neighbours."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The one call for every policy: rules are replayed, oracles are searched for."""
+"""`gpusim.replay`: one call for all policies; for an oracle it searches the best division."""
 
 from __future__ import annotations
 

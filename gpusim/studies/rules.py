@@ -1,4 +1,4 @@
-"""A trace under a policy that is a rule: its kernels fitted, its streams alone, its replay."""
+"""Replays of a trace under a policy that is not an oracle: fits the kernels, times the streams alone, replays."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _recording_notes(trace: Trace, device: GPU, gpu: GPU) -> tuple[str, ...]:
 
 
 def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:
-    """Only the makespan of a replay; of a chain under serial without an event loop, to the same bit."""
+    """Only the makespan of a replay; a chain under serial needs no event loop for the same result, bit for bit."""
     if type(policy) is Serial and is_chain(trace):
         return chain_us(trace, gpu, kernels)
     return max(engine.stream_ends(trace, gpu, policy, kernels).values())

@@ -1,4 +1,4 @@
-"""How far off predictions were of what a real GPU did, scored as the README of experiments/h200_validation says."""
+"""Errors of predictions against a real GPU, scored as the README of experiments/h200_validation says."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Summary:
 
 
 def summaries(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> list[Summary]:
-    """One summary an experiment, scored as the dataset's README says.
+    """One summary for each experiment, scored as the dataset's README says.
 
     Args:
         rows: all predictions.
@@ -104,7 +104,7 @@ SUMMARY_FIELDS = tuple(field.name for field in fields(Summary))
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How good the choices of algorithms and mode are that the predictions make for modules.
+    """Quality of the algorithms and modes that the predictions choose for modules.
 
     Attributes:
         points: modules of which several selections of algorithms were measured.
@@ -130,7 +130,7 @@ def choice(rows: Sequence[Scored]) -> Choice | None:
 
 
 def _regret_of(options: Sequence[Scored]) -> float:
-    """What the option predicted best takes measured, over the best measured, less 1."""
+    """Measured time of the option that is predicted best over the best measured time, less 1."""
     return min(options, key=lambda row: row.predicted_ms).measured_ms / min(row.measured_ms for row in options) - 1.0
 
 

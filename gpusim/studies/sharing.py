@@ -1,4 +1,4 @@
-"""What kernels gain on one SM, predicted and measured: experiment `sharing` of `gpusim validate`.
+"""The gain of kernels that share an SM, predicted and measured: experiment `sharing` of `gpusim validate`.
 
 A folder of microbenchmarks (experiments/h200_microbench) holds `sharing.csv`, progress of blocks of two kernels that
 share an SM; `residency.csv`, progress of k blocks of one kernel; and `counters.csv`, what a profiler counted of each. A

@@ -35,6 +35,7 @@ from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Convoluti
 
 CURVE_CALLS = 3  # behind a row of sm_curve.csv
 SCALED = ("sm_curve", "streams", "green")  # what scaling points are shown to buy
+MARKS = 2  # before a branch's first kernel: a wait for the flag, an event; each as long as `event_overhead_us` [D]
 QUOTA_LEAD_US = 20.0  # b waits this long before the reservation ends (recording/ground_truth.cu)
 NO_SHAPE = ConvolutionShape(  # a replay does not look at it
     batch=1,
@@ -82,7 +83,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One thing to predict.
+    """One measured condition to predict.
 
     Attributes:
         experiment: one of `gpusim.studies.scores.EXPERIMENTS`, or ``alone`` and ``quota``.
@@ -192,7 +193,7 @@ _CONDITION: Mapping[str, Callable[[Row], Condition | None]] = {
 
 
 def _modules_together(found: Sequence[Condition]) -> list[Condition]:
-    """Module rows, one a branch, become one condition a module."""
+    """Joins the rows of a module's branches into one condition."""
     together: dict[tuple[str, str], Condition] = {}
     for condition in found:
         name = (condition.experiment, condition.key)
@@ -232,8 +233,22 @@ def _outcome_columns(experiment: str) -> tuple[tuple[str, str], ...]:
 # ---- predicting ------------------------------------------------------------------------------------------------------
 
 
+def released_together_us(trace: Trace, gpu: GPU, kernels: Kernels) -> float:
+    """Makespan of a trace in plain streams that one flag releases, as the recorder measures it, us.
+
+    The mean over orders in which the streams start: on the H200 it is not that of enqueuing. Each stream waits for the
+    flag and marks its start, which the front end of the GPU does stream by stream.
+    """
+    count, overhead = len(trace.streams), gpu.model.event_overhead_us
+    orders = [tuple((i + shift) % count for i in range(count)) for shift in range(count)]
+    if count > 2:
+        orders += [tuple(reversed(order)) for order in orders]
+    us = fsum(makespan_us(trace, gpu, _InOrder(order, MARKS * overhead), kernels) for order in orders) / len(orders)
+    return us + overhead
+
+
 class Predictor:
-    """Predicts conditions of a dataset from its recordings; works out each op once."""
+    """Predicts conditions of a dataset from its recordings; each op is modelled once."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._recordings = dataset.recordings
@@ -259,9 +274,9 @@ class Predictor:
         elif condition.experiment == "green":
             us = self._makespan(condition, _Confined(condition.sms)) + overhead
         elif condition.experiment == "modules_serial":
-            us = self._makespan(condition, Serial()) + overhead
+            us = self._makespan(condition, Serial()) + overhead + (len(condition.ops) - 1) * MARKS * overhead
         else:
-            us = self._released_together(condition) + overhead
+            us = self._released_together(condition)
         return {condition.experiment: us / 1e3}
 
     def nothing(self, condition: Condition) -> dict[str, float]:
@@ -277,12 +292,7 @@ class Predictor:
         return {condition.experiment: fsum(ms * n for ms, n in zip(each, calls, strict=True))}
 
     def _released_together(self, condition: Condition) -> float:
-        """Mean makespan over orders in which streams behind one flag start: on the H200 it is not that of enqueuing."""
-        count = len(condition.ops)
-        orders = [tuple((i + shift) % count for i in range(count)) for shift in range(count)]
-        if count > 2:
-            orders += [tuple(reversed(order)) for order in orders]
-        return fsum(self._makespan(condition, _InOrder(order)) for order in orders) / len(orders)
+        return released_together_us(self._trace(condition), self._gpu, self._kernels)
 
     def _makespan(self, condition: Condition, policy: Policy) -> float:
         return makespan_us(self._trace(condition), self._gpu, policy, self._kernels)
@@ -332,7 +342,7 @@ class Predictor:
         return operation
 
     def _points_us(self, op: Op) -> dict[int, float]:
-        """Recorded times of an op on a part of the SMs, events taken off."""
+        """Recorded times of an op on some of the SMs, less the overhead of events."""
         overhead_us = self._source.model.event_overhead_us / CURVE_CALLS
         return {sms: ms * 1e3 - overhead_us for sms, ms in op.scaling_ms.items()}
 
@@ -390,15 +400,19 @@ class _Confined(Policy):
 
 @dataclass
 class _InOrder(Policy):
-    """Plain streams whose first kernels arrive in a given order."""
+    """Plain streams whose first kernels arrive in a given order, each some time after the one before."""
 
     order: tuple[int, ...] = ()
+    apart_us: float = 0.0
     name = "validate-in-order"
     summary = "plain streams"
 
     def partition(self, view: View) -> Partition:
         ordered = sorted(view.kernels, key=lambda k: (k.ready_us, self.order.index(k.stream_index), k.id))
-        return Partition(tuple(Grant(kernel.id) for kernel in ordered))
+        due_us = [self.order.index(kernel.stream_index) * self.apart_us for kernel in ordered]
+        begun = [kernel for kernel, us in zip(ordered, due_us, strict=True) if us <= view.now_us]
+        wake_us = min((us for us in due_us if us > view.now_us), default=None)
+        return Partition(tuple(Grant(kernel.id) for kernel in begun), wake_us=wake_us)
 
 
 @dataclass
@@ -462,7 +476,7 @@ def score(case: Case, executor: Executor | None = None, experiments: Collection[
 
 
 def score_without_scaling(case: Case, rows: Sequence[Scored]) -> list[Scored]:
-    """The predictions of `SCALED` experiments among some rows as they are without the scaling points of the case."""
+    """The rows of `SCALED` experiments predicted again without the scaling points of the case."""
     keys = {(row.experiment, row.key) for row in rows}
     found = score(replace(case, scaling=()), experiments=SCALED)
     return [row for row in found if (row.experiment, row.key) in keys]

@@ -1,4 +1,4 @@
-"""Workloads made from a trace: all of it, pairs of its streams, or pairs of operations that may run at once.
+"""Workloads made from a trace: all of it, pairs of its streams, or pairs of independent operations.
 
 Two streams, or two operations of different streams, run beside each other and without the rest. Any of them may run
 once or restart until the longest ends: see `gpusim.results.metrics` for what is reported of either.
@@ -75,7 +75,7 @@ def _operation_pairs(trace: Trace) -> list[tuple[str, ...]]:
 
 
 def _waited_for(trace: Trace) -> dict[str, set[str]]:
-    """For each operation all that end before it may start: those before it in its stream, and what it depends on."""
+    """For each operation, all that must end before it starts: earlier ones of its stream, and dependencies."""
     direct = {
         op.id: {*op.depends_on, *(before.id for before in stream.operations[max(0, n - 1) : n])}
         for stream in trace.streams

@@ -144,9 +144,10 @@ def _started(executors: Executors) -> Iterator[Executor]:
 class LocalPool(ProcessPoolExecutor):
     """Processes that end with the one that started them, however that ends, and as soon as nobody waits for them."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, tasks_per_process: int | None = None) -> None:
         leash, self._hand = Pipe(duplex=False)
-        super().__init__(jobs, get_context("spawn"), _on_a_leash, (leash,))
+        spawn = get_context("spawn")
+        super().__init__(jobs, spawn, _on_a_leash, (leash,), max_tasks_per_child=tasks_per_process)
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As of any executor; a process that this starts never gets the Ctrl-C meant for its parent."""
@@ -162,7 +163,7 @@ class LocalPool(ProcessPoolExecutor):
 
 @contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    """Holds Ctrl-C back, from this thread and for good from processes that it starts, where the system can."""
+    """Defers Ctrl-C in this thread, and blocks it for good in processes started meanwhile, where the system can."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -173,15 +174,19 @@ def _ctrl_c_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def local(jobs: int) -> tuple[Executors, int]:
-    """So many processes of this machine, and how many tasks they can have at a time.
+def local(jobs: int, tasks_per_process: int | None = None) -> tuple[Executors, int]:
+    """Processes of this machine, and how many tasks they can have at a time.
+
+    Args:
+        jobs: how many processes.
+        tasks_per_process: after so many tasks another process takes its place; None: never.
 
     Raises:
         InputError: called by a process that is only about to start, from a script that lacks its guard.
     """
     if getattr(current_process(), "_inheriting", False):
         raise InputError(None, "workers", "start the script that starts them", NEEDED)
-    return partial(LocalPool, jobs), AHEAD * jobs
+    return partial(LocalPool, jobs, tasks_per_process), AHEAD * jobs
 
 
 def _on_a_leash(leash: Connection) -> None:

@@ -144,7 +144,7 @@ def _waits_among(trace: Trace, kept: set[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _share_names(traces: Sequence[Trace]) -> bool:
-    """Whether two traces have a stream's name or an id in common."""
+    """Whether a stream name or an operation id occurs in more than one of the traces."""
     names: Counter[str] = Counter()
     for trace in traces:
         names.update({f"stream {stream.name}" for stream in trace.streams} | {op.id for op in trace.operations()})

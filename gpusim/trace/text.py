@@ -90,7 +90,7 @@ def _find(content: Any, wanted: Any) -> str:
 
 
 def place_in(place: str, key: str) -> str:
-    """The place of a key of the object at a place, such as `streams[0].name`."""
+    """The path of a key within an object at some path, such as `streams[0].name`."""
     plain = key.isidentifier() and len(key) <= 60
     return f"{place}.{key}".lstrip(".") if plain else f"{place}[{show(key)}]"
 

@@ -14,19 +14,12 @@ Resources = tuple[int, int, int, int]  # registers, shared memory bytes, warps, 
 
 def capacity(gpu: GPU) -> Resources:
     """What one SM has; shared memory at its largest carve-out."""
-    limits = gpu.limits
-    return (
-        limits.registers_per_sm,
-        limits.shared_memory_per_sm_bytes,
-        limits.max_warps_per_sm,
-        limits.max_blocks_per_sm,
-    )
+    return gpu.limits.capacity
 
 
 def need(kernel: KernelView) -> Resources:
     """What one resident block of a kernel holds."""
-    f = kernel.footprint
-    return (f.registers, f.shared_memory_bytes, f.warps, f.slots)
+    return kernel.footprint.need
 
 
 def fits(room: Resources, needs: Sequence[Resources], counts: Sequence[int]) -> bool:

@@ -1,23 +1,9 @@
-// What failed, in words, and the exit status that says whose fault it is.
+// `CHECK` for calls of cuDNN and of the CUDA driver, too.
 #pragma once
 #include <cuda.h>
-#include <cuda_runtime.h>
 #include <cudnn.h>
 
-#include <cstdio>
-#include <cstdlib>
-
-constexpr int EXIT_FAILED = 1;
-constexpr int EXIT_NO_GPU = 3;
-
-[[noreturn]] inline void fail(const char* library, const char* reason, const char* file, int line) {
-    fprintf(stderr, "%s: %s (%s line %d)\n", library, reason, file, line);
-    exit(EXIT_FAILED);
-}
-
-inline void check(cudaError_t error, const char* file, int line) {
-    if (error != cudaSuccess) fail("CUDA", cudaGetErrorString(error), file, line);
-}
+#include "../check.cuh"
 
 inline void check(cudnnStatus_t status, const char* file, int line) {
     if (status != CUDNN_STATUS_SUCCESS) fail("cuDNN", cudnnGetErrorString(status), file, line);
@@ -29,5 +15,3 @@ inline void check(CUresult result, const char* file, int line) {
     cuGetErrorString(result, &reason);
     fail("CUDA driver", reason, file, line);
 }
-
-#define CHECK(call) check((call), __FILE__, __LINE__)

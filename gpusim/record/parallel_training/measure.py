@@ -58,7 +58,7 @@ def _host_us(work: Work) -> float:
 
 
 def cleared() -> None:
-    """Gives back what is not used any more, so that the next peak of memory is its own."""
+    """Frees unused memory and resets the peak, so that the next peak counts only what follows."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -66,10 +66,10 @@ def cleared() -> None:
 
 
 def held_bytes() -> int:
-    """The memory that tensors have now."""
+    """Bytes that tensors occupy now."""
     return int(torch.cuda.memory_allocated()) if torch.cuda.is_available() else 0
 
 
 def peak_bytes() -> int:
-    """The most memory that tensors had since `cleared`."""
+    """Greatest number of bytes that tensors occupied since `cleared`."""
     return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0

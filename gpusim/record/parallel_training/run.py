@@ -155,7 +155,7 @@ def _slowest(value: float, device: Any) -> float:
 
 
 def _layers(args: argparse.Namespace, device: Any) -> Iterator[Row]:
-    """Every layer alone; the ranks share the batches out."""
+    """Every layer alone; the batches are divided among the ranks."""
     at = 0
     for net in map(network, args.networks.split(",")):
         batches = _batches(args, net.name)
@@ -170,7 +170,7 @@ def _layers(args: argparse.Namespace, device: Any) -> Iterator[Row]:
 
 
 def _layer_rows(net: Network, how: str, parts: int, batch: int, device: Any) -> Iterator[Row]:
-    """Rows of all layers that are divided so; equal layers are measured once."""
+    """Rows of all layers under one kind of division; equal layers are measured once."""
     halos: Mapping[str, Halo] = by_rows(net, parts) if how == ROWS else {}
     names: dict[str, Iterable[str]] = {FILTER: by_filter(net), CHANNEL: by_channel(net), ROWS: halos}
     names[WHOLE] = [node.name for node in net.nodes]
@@ -343,7 +343,7 @@ def _batches(args: argparse.Namespace, name: str) -> tuple[int, ...]:
 
 
 def _kernels(device: Any) -> Iterator[Row]:
-    """The kernels of collectives, as the profiler tells them; nothing is timed for another table meanwhile."""
+    """The kernels of collectives, from the profiler, in a run of its own because profiling slows others."""
     from torch.profiler import ProfilerActivity, profile
 
     ranks = dist.get_world_size()

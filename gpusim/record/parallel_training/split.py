@@ -13,7 +13,7 @@ class Shared(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Any, group: Any) -> Any:
-        """Gives the tensor itself."""
+        """The identity."""
         ctx.group = group
         return x.view_as(x)
 
@@ -26,7 +26,7 @@ class Shared(torch.autograd.Function):
 
 
 class Summed(torch.autograd.Function):
-    """The sum over the ranks of parts of a sum."""
+    """The sum of the ranks' partial sums."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, group: Any) -> Any:
@@ -38,7 +38,7 @@ class Summed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        """Gives the gradient itself."""
+        """The identity."""
         return gradient, None
 
 
@@ -53,7 +53,7 @@ class Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        """Takes this rank's part."""
+        """Slices this rank's part."""
         return part(gradient, ctx.dim, ctx.group).contiguous(), None, None
 
 
@@ -62,7 +62,7 @@ class Taken(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Any, dim: int, group: Any) -> Any:
-        """Takes it."""
+        """Slices this rank's part of the tensor."""
         ctx.dim, ctx.group = dim, group
         return part(x, dim, group).contiguous()
 
@@ -87,7 +87,7 @@ class WithHalo(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        """Gives the neighbours the gradients of their rows."""
+        """Sends the neighbours the gradients of their rows."""
         above, below = ctx.above, ctx.below
         rows = gradient.shape[2] - above - below
         own = gradient[:, :, above : above + rows].contiguous()

@@ -1,4 +1,4 @@
-"""What a report shows: made of a comparison, kept as a file beside its tables, and read from there."""
+"""The content of a report: made from a comparison, stored as a file beside its tables, and read back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Strict(BaseModel):
-    """Data that is what it says, and nothing else."""
+    """Data without type conversions and without unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -155,14 +155,14 @@ class Content(Strict):
 
 
 def residents_shown(trace: Trace) -> bool:
-    """Whether a trace is small enough to show what each SM held."""
+    """Whether a trace is small enough to show the resident blocks of each SM."""
     requests = {stream.name: 1 if stream.arrivals is None else stream.arrivals.requests for stream in trace.streams}
     launches = ((stream, len(op.launches())) for stream in trace.streams for op in stream.operations)
     return sum(requests[stream.name] * count for stream, count in launches) <= MOST_HELD
 
 
 def content_of(comparison: Comparison) -> Content:
-    """What a page shows of a comparison; what each SM held where its results kept that."""
+    """The content of a page; with the resident blocks of each SM where the results have them."""
     trace, gpu = comparison.trace, comparison.gpu
     launches = {(op.id, i): launch for op in trace.operations() for i, launch in enumerate(op.launches())}
     places = {key: place for place, key in enumerate(launches)}
@@ -263,7 +263,7 @@ def _residency(result: Result, holds: Sequence[Hold], gpu: GPU) -> Residency | N
 
 
 def _short(us: float) -> float:
-    """To a nanosecond: what a page shows need not be longer."""
+    """Rounded to a nanosecond, which is all that a page shows."""
     return round(us, 3)
 
 

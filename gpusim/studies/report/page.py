@@ -1,4 +1,4 @@
-"""The page: its parts and the content, in one file that asks for no other.
+"""The page: its template, style, script and content in one self-contained file.
 
 Everything that a trace names reaches the page as text (JSON in a block that no browser runs, then text of an element),
 and the page's own policy lets nothing run but its own script.

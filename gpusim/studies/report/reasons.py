@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gpusim.calibrate.launchable import launch_footprint, launch_occupancy
 from gpusim.hardware.gpu import GPU
-from gpusim.model.occupancy import footprint, occupancy
 from gpusim.trace.kernels import KernelLaunch
 
 FULL = ("registers", "shared memory", "threads", "block slots")  # in the order in which the SMs look at them
@@ -37,14 +37,8 @@ class Hold(NamedTuple):
 
 def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
     """What a block of a launch holds on a GPU."""
-    size = {
-        "threads_per_block": launch.threads_per_block,
-        "registers_per_thread": launch.registers_per_thread,
-        "shared_memory_per_block": launch.shared_memory_per_block_bytes,
-    }
-    foot, fit = footprint(gpu, **size), occupancy(gpu, **size)
-    need = (foot.registers, foot.shared_memory_bytes, foot.warps, foot.slots)
-    return Hold(need, fit.blocks_per_sm, LIMITERS[fit.limiter])
+    fit = launch_occupancy(launch, gpu)
+    return Hold(launch_footprint(launch, gpu).need, fit.blocks_per_sm, LIMITERS[fit.limiter])
 
 
 def why_no_more(mix: Mix, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
@@ -55,13 +49,7 @@ def why_no_more(mix: Mix, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
         holds: of each kernel by its row.
         gpu: the GPU.
     """
-    limits = gpu.limits
-    most = (
-        limits.registers_per_sm,
-        limits.shared_memory_per_sm_bytes,
-        limits.max_warps_per_sm,
-        limits.max_blocks_per_sm,
-    )
+    most = gpu.limits.capacity
     used = [sum(blocks * holds[run].need[i] for run, blocks in mix) for i in range(len(FULL))]
     return tuple(_reason(holds[run], blocks, used, most) for run, blocks in mix)
 

@@ -1,0 +1,20 @@
+// What failed, in words, and the exit status that says whose fault it is.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+constexpr int EXIT_FAILED = 1;
+constexpr int EXIT_NO_GPU = 3;
+
+[[noreturn]] inline void fail(const char* library, const char* reason, const char* file, int line) {
+    fprintf(stderr, "%s: %s (%s line %d)\n", library, reason, file, line);
+    exit(EXIT_FAILED);
+}
+
+inline void check(cudaError_t error, const char* file, int line) {
+    if (error != cudaSuccess) fail("CUDA", cudaGetErrorString(error), file, line);
+}
+
+#define CHECK(call) check((call), __FILE__, __LINE__)
