@@ -172,6 +172,24 @@ def test_bare_words_where_a_number_should_be(tmp_path: Path, text: str) -> None:
     assert next(import_profile(path).trace.operations()).launches()[0].name == "k"
 
 
+@pytest.mark.parametrize("size", [2**20, 1, 7])
+def test_paths_of_windows_in_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Kineto wrote them as they are: C:\\Users and D:\\users hold no escapes of JSON."""
+    monkeypatch.setattr("gpusim.io.source.CHUNK_BYTES", size)
+    path = write(tmp_path / "a.json", [kernel("k @", 0, module="#")], traceName="@")
+    path.write_text(path.read_text().replace("@", r"C:\Users\me\x.json").replace("#", r"D:\users"))
+    members = dict(chrome.members(path))
+    assert members["traceName"] == r"C:\Users\me\x.json"
+    assert members[chrome.EVENTS]["args"]["module"] == r"D:\users"
+    assert next(import_profile(path).trace.operations()).launches()[0].name == r"k C:\Users\me\x.json"
+
+
+def test_comma_behind_the_last_member(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", [kernel("k", 0)])
+    path.write_text(path.read_text()[:-1] + ",\n}")
+    assert next(import_profile(path).trace.operations()).launches()[0].name == "k"
+
+
 def test_names_become_harmless_text(tmp_path: Path) -> None:
     names = ["a\x1b[31mred", "<script>alert(1)</script>", "=cmd()", "half \ud800 surrogate", "line\nbreak"]
     path = write(tmp_path / "a.json", [kernel(name, 10 * n, order=n) for n, name in enumerate(names)])
@@ -223,6 +241,8 @@ def test_cut_gzip_is_refused(tmp_path: Path) -> None:
         (b'{"traceEvents": [{"ph": "X"} {"ph": "X"}]}', "has '{'"),
         (b'{"traceEvents": [{"ph": X, "and": 1, "so": "on and on"}]}', "is not JSON"),
         (b'{"traceEvents": []} {}', "goes on after the end"),
+        (b'{"traceEvents": [{"ts": 1,}]}', "is not JSON"),
+        (b'{"traceEvents": [], "peak": (1)}', "is not JSON"),
         (b"[" * 100_000, "nested"),
         (b"<html><body>Not found</body></html>", "is HTML"),
         (b"PK\x03\x04rest", "ZIP"),
@@ -262,6 +282,11 @@ def test_kernel_that_no_trace_can_hold_is_named(tmp_path: Path) -> None:
     line = refused(write(tmp_path / "a.json", [kernel("wide", 0, block=[1024, 2, 1])]))
     assert "kernel/0 ('wide')" in line
     assert "2048 threads" in line
+
+
+def test_kernels_without_a_time_are_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", [kernel("k", 0, dur="soon")])
+    assert "holds no kernels (1 without a grid or a time)" in refused(path)
 
 
 def test_gpu_that_is_not_known(tmp_path: Path) -> None:

@@ -96,6 +96,28 @@ def test_scaled_units_mean_the_same(tmp_path: Path, name: str, unit: str, value:
     assert import_profile(scaled, gpu=load_gpu("h200")).trace.streams == base
 
 
+GERMAN = str.maketrans(",.", ".,")
+FRENCH = str.maketrans(",.", "\u202f,")
+
+
+@pytest.mark.parametrize("language", [GERMAN, FRENCH])
+def test_numbers_as_other_languages_write_them(tmp_path: Path, language: dict[int, int]) -> None:
+    """20.000 alone could be twenty: the percentage behind it tells."""
+    base = import_profile(written(tmp_path / "a.csv", raw_page([{}])), gpu=load_gpu("h200")).trace.streams
+    translated = {name: (unit, value.translate(language)) for name, (unit, value) in METRICS.items()}
+    assert translated["gpu__time_duration.sum"][1] != METRICS["gpu__time_duration.sum"][1]
+    path = written(tmp_path / "b.csv", raw_page([{}], translated))
+    assert import_profile(path, gpu=load_gpu("h200")).trace.streams == base
+
+
+def test_numbers_of_three_decimals_and_of_thousands_need_one_that_tells(tmp_path: Path) -> None:
+    rows = [{"gpu__time_duration.sum": "12,345"}, {"gpu__time_duration.sum": "12.345"}]
+    only = {"gpu__time_duration.sum": ("ns", "1"), "gpu__dram_throughput.avg": ("%", "0.123")}
+    path = written(tmp_path / "a.csv", raw_page(rows, only))
+    found = [op.launches()[0].duration_us for op in import_profile(path, gpu=load_gpu("h200")).trace.operations()]
+    assert found == [12.345, 0.012]
+
+
 def test_values_that_are_none(tmp_path: Path) -> None:
     assert [in_base_units(cell, "%") for cell in ("", "n/a", "nan", "-inf")] == [None] * 4
     mix = imported_mix(written(tmp_path / "a.csv", raw_page([{"dram__bytes_read.sum": "n/a"}])))
@@ -141,6 +163,8 @@ def test_gpu_that_the_profile_names(tmp_path: Path) -> None:
     ("text", "what"),
     [
         ('"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n', "is the details page"),
+        ('"Kernel Name","Invocations","Metric Name","Minimum","Maximum","Average"\n', "expected a CSV of ncu"),
+        ('"ID","Function Name","Demangled Name","Duration [msecond]"\n', "lacks Kernel Name"),
         (raw_page([]), "holds no kernels"),
         (raw_page([{}, {}])[:-30], "fields"),
         ("==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM\n", "no header"),

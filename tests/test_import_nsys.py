@@ -68,6 +68,36 @@ def test_an_old_version_without_names_of_processes_green_contexts_or_gpus(tmp_pa
     assert next(trace.operations()).launches()[0].registers_per_thread == 0
 
 
+def test_gpu_is_that_which_the_process_saw_under_the_number(tmp_path: Path) -> None:
+    """Two processes, each with one GPU of CUDA_VISIBLE_DEVICES, both call theirs 0."""
+    t4 = {"id": 0, "name": "Tesla T4", "smCount": 40, "totalMemory": 16 * 10**9}
+    rows = [kernel(0, 1000, 1), kernel(500, 2500, 1, globalPid=6 << 24)]
+    tables = {
+        nsys.KERNELS: rows,
+        nsys.GPUS: [t4, {**H200, "id": 1}, {**H200, "id": 2}],
+        nsys.VISIBLE_GPUS: [{"gpuId": 1, "cudaId": 0, "pid": 5}, {"gpuId": 2, "cudaId": 0, "pid": 6}],
+    }
+    found = imported(tmp_path, tables)
+    assert found.trace.device == "h200"
+    assert [op.launches()[0].duration_us for op in found.trace.operations()] == [1.0]
+    assert "GPU 1: 1 kernels, GPU 2: 1 kernels" in found.remarks[0]
+    chosen = import_profile(tmp_path / "a.sqlite", device=2).trace
+    assert [op.launches()[0].duration_us for op in chosen.operations()] == [2.0]
+
+
+def test_gpus_as_versions_until_2021_list_them(tmp_path: Path) -> None:
+    old = {"deviceId": 1, "name": "A100-SXM4-40GB", "numMultiprocessors": 108}
+    tables = {nsys.KERNELS: [kernel(0, 10, 1, deviceId=1)], "StringIds": STRINGS, nsys.OLD_GPUS: [old]}
+    assert import_profile(write(tmp_path / "a.sqlite", tables)).trace.device == "a100-40"
+
+
+def test_what_a_version_does_not_know_of_gpus_and_names(tmp_path: Path) -> None:
+    nameless = {key: value for key, value in kernel(0, 10, 1).items() if not key.endswith("Name")}
+    trace = imported(tmp_path, {nsys.KERNELS: [nameless], nsys.GPUS: [{**H200, "smCount": 0}]}).trace
+    assert trace.device == "h200"
+    assert next(trace.operations()).launches()[0].name == "unnamed"
+
+
 def test_copies_and_memsets(tmp_path: Path) -> None:
     copy = {"start": 0, "end": 10, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 1, "bytes": 64}
     kinds = {1: "h2d", 2: "d2h", 8: "d2d", 10: "p2p", 99: "d2d"}

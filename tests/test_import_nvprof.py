@@ -52,6 +52,19 @@ def test_units_in_a_row_or_behind_each_number(tmp_path: Path, text: str) -> None
     assert (launch.registers_per_thread, launch.duration_us) == (40, 12.25)
 
 
+def test_rows_of_unified_memory_markers_and_calls_are_left_out(tmp_path: Path) -> None:
+    others = {
+        "[Unified Memory Memcpy HtoD]": "8",
+        "[Unified Memory CPU page faults]": "",
+        "[Marker] a": "",
+        "cuInit": "2",
+    }
+    rows = "".join(f"0.7,{duration}{',' * 17}{name},\n" for name, duration in others.items())
+    imported = import_profile(written(tmp_path / "a.csv", UNITS_ROW + rows))
+    assert len(list(imported.trace.operations())) == 3
+    assert any(line.startswith("4 rows that are no kernel, copy or memset") for line in imported.remarks)
+
+
 def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(UNITS_ROW.encode("utf-16"))
@@ -62,10 +75,14 @@ def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
     ("text", "what"),
     [
         (UNITS_ROW[:-40], "of 20 fields"),
+        (UNITS_ROW + UNITS_ROW.replace("==12==", "==13=="), "begins another process; expected one a file"),
         (UNITS_ROW.replace("12.250000", "soon"), "has 'soon'"),
         (UNITS_ROW.replace("12.250000", "-1"), "has '-1'"),
         (UNITS_ROW.replace("ms,us,", "ms,fortnights,"), "fortnights"),
         ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "has no header"),
+        ("Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,5.1ms,45,1us,1us,1us,k\n", "has no header"),
+        ("Start (ns),Duration (ns),CorrId,GrdX,Name\n1,2,3,4,k\n", "a table of nsys stats"),
+        ("Processing [a.sqlite]...\nTime (%),Total Time (ns),Instances,Name\n100,5,1,k\n", "a table of nsys stats"),
         ('"Start","Duration","Name","Correlation_ID"\nus,us,,\n0,1,"cuInit",1\n', "lacks Grid X"),
         (HEADER + "\n", "holds no kernels"),
         ('"Index","KernelName","gpu-id","queue-id"\n0,"k",1,1\n', "AMD GPU"),
@@ -105,6 +122,23 @@ def test_chrome_form_in_microseconds(tmp_path: Path) -> None:
     path.write_text(json.dumps([kernel]))
     launch = next(import_profile(path, gpu=load_gpu("v100")).trace.operations()).launches()[0]
     assert (launch.grid, launch.duration_us) == ((4, 1, 1), 8000.0)
+
+
+def test_chrome_form_without_streams_registers_and_names_of_gpus(tmp_path: Path) -> None:
+    args = {"Grid size": "[ 4, 2, 1 ]", "Block size": "[ 32, 1, 1 ]"}
+    kernels = [
+        event(f"[0:1] {row}", "Compute", ts=10**18 + n, **args) for n in (0, 9000) for row in ("Overview", "Compute")
+    ]
+    copy = event("[0:1] Overview", "MemCpy (HtoD)", "Memcpy HtoD [async]", Size="12.3KB")
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([copy, *kernels]))
+    assert "the profile names no GPU" in refused(path)
+    imported = import_profile(path, gpu=load_gpu("v100"))
+    assert [(op.launches()[0].grid, op.launches()[0].duration_us) for op in imported.trace.operations()] == [
+        ((4, 2, 1), 8.0)
+    ] * 2
+    assert "Kernels name no stream: they are taken as of one." in imported.remarks
+    assert any(line.startswith("1 copies or kernels without a stream") for line in imported.remarks)
 
 
 def test_fused_kernels_of_hfuse(shared: Path) -> None:

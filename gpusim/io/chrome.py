@@ -1,7 +1,7 @@
 """JSON traces in Chrome's form, event by event: files of gigabytes in a few megabytes of memory.
 
-Profilers write what a strict parser refuses: control characters in texts and bare `N/A`, `inf` or `nan` where a number
-should be. Both are read here. A file that ends early, as that of a killed program does, is refused.
+Profilers write what a strict parser refuses: control characters and paths of Windows in texts, and bare `N/A`, `inf` or
+`nan` where a number should be. All are read here. A file that ends early, as that of a killed program does, is refused.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _BLANK = " \t\n\r"
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BARE_WORD = re.compile(r"-?(?:N/A|inf|nan)(?![A-Za-z])")
 _LOOKAHEAD = 16  # characters: a literal or an escape that is cut fails so close to the end
+_CUT = re.compile(r'[-+.\\"\w]*\Z')  # what is left of such a one, where nothing follows
 
 
 def members(path: Path) -> Iterator[tuple[str, Any]]:
@@ -56,10 +57,12 @@ def _object(window: _Window) -> Iterator[tuple[str, Any]]:
             yield from _events(window)
         else:
             yield str(name), window.value()
-        if window.peek() == "}":
-            window.take("}")
-            return
-        window.take(",")
+        if window.peek() == ",":
+            window.take(",")  # some writers leave one behind the last member
+            if window.peek() != "}":
+                continue
+        window.take("}")
+        return
 
 
 def _events(window: _Window) -> Iterator[tuple[str, Any]]:
@@ -118,13 +121,15 @@ class _Window:
             try:
                 value, end = self._decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                if self._mend(error.pos):
+                if self._mend(error):
                     continue
-                cut = error.pos >= len(self._text) - _LOOKAHEAD or error.msg.startswith("Unterminated string")
-                if not cut:
-                    raise InputError(self.path, self._place_at(error.pos), f"is not JSON ({error.msg})") from None
-                if not self._more(wanted):
-                    raise self._cut_short() from None
+                fault = InputError(self.path, self._place_at(error.pos), f"is not JSON ({error.msg})")
+                unended = error.msg.startswith("Unterminated string")
+                if unended or _CUT.match(self._text, error.pos):
+                    fault = self._cut_short()
+                at_end = unended or error.pos >= len(self._text) - _LOOKAHEAD
+                if not at_end or not self._more(wanted):
+                    raise fault from None
             except (RecursionError, ValueError):
                 raise InputError(self.path, self.place(), "is nested or long beyond measure", "a trace event") from None
             else:
@@ -135,9 +140,17 @@ class _Window:
             if len(self._text) - self._at > LONGEST_VALUE:
                 raise InputError(self.path, self.place(), f"is longer than {LONGEST_VALUE} characters", "a trace event")
 
-    def _mend(self, position: int) -> bool:
-        """Puts null for a bare word that is no JSON; says whether there is something new to parse."""
+    def _mend(self, error: json.JSONDecodeError) -> bool:
+        """Puts null for a bare word that is no JSON, and a second backslash where one begins no escape.
+
+        Says whether there is something new to parse.
+        """
+        position = error.pos
         if len(self._text) - position < _LOOKAHEAD and self._more(_LOOKAHEAD, keep=True):
+            return True
+        if error.msg.startswith("Invalid \\"):
+            backslash = self._text.rindex("\\", self._at, position + 1)
+            self._text = f"{self._text[:backslash]}\\{self._text[backslash:]}"
             return True
         match = _BARE_WORD.match(self._text, position)
         if match is None:

@@ -107,10 +107,12 @@ def detect(path: Path) -> str:
 def _detect_table(path: Path, text: bytes) -> str:
     decoded = text.decode("utf-16" if text[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8", "replace")
     for line in decoded.splitlines():
-        if re.match(r'\s*"?ID"?,', line) or "==PROF==" in line:
+        if re.match(r'\s*"?ID"?,', line) or "==PROF==" in line or '"Metric Name"' in line:
             return "ncu"
-        if re.match(r'\s*"?(Start|Type)"?,', line) or "NVPROF" in line:
+        if re.match(r'\s*"?(Start|Type|Time\(%\))"?,', line) or "NVPROF" in line:
             return "nvprof"
+        if re.match(r'\s*"?(Start|Time|Total Time) \((%|[num]?s)\)"?,', line):
+            raise InputError(path, "", "is a table of nsys stats", "nsys export --type sqlite FILE")
         if re.match(r'\s*"?(Kind|Index)"?,', line) and re.search(r"Agent|gpu-id|queue-id", line, re.IGNORECASE):
             raise InputError(path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
     if text.startswith(b"NVR") or path.suffix in (".nsys-rep", ".qdrep", ".nvvp"):

@@ -151,7 +151,9 @@ class _Reader:
         if not any(isinstance(activity.work, KernelRun) for activity in found.activities):
             if self.hip:
                 raise _amd(self.path, "")
-            problem = f"holds no kernels ({self.unusable} without a grid)" if self.unusable else "holds no kernels"
+            problem = (
+                f"holds no kernels ({self.unusable} without a grid or a time)" if self.unusable else "holds no kernels"
+            )
             raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
         if self.hip:
             raise _amd(self.path, "")

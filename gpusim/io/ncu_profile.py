@@ -29,6 +29,8 @@ _NANOSECONDS = {"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "
 _PREFIXED = re.compile(r"([KMGTP])(?:i?[bB](?:yte)?|inst|cycle|sector|warp|block|thread|request)s?$")
 _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _AXES = ("x", "y", "z")
+_POINT = re.compile(r"[-+]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
+_COMMA = re.compile(r"[-+]?(\d+|[1-9]\d{0,2}([.\s'’]\d{3})+)(,\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 _CAST = re.compile(r"\((?:bool|(?:(?:un)?signed )?(?:char|short|int|long|long long))\)(?=-?\d)")  # (int)3 of a template
 
 
@@ -124,7 +126,28 @@ def _product(counters: Counters) -> Product:
 # ---- CSV
 
 
+Row = tuple[int, list[str], list[str], list[str]]  # number of the line; columns, their units, the cells
+
+
 def _table(path: Path) -> Iterator[Profiled]:
+    comma = _writes_decimal_comma(_rows(path))
+    for row in _rows(path):
+        yield _launch(path, *row, comma)
+
+
+def _writes_decimal_comma(rows: Iterable[Row]) -> bool:
+    """Whether ncu ran in a language that writes 1.234,5 for 1,234.5: the first number that can be only one tells."""
+    for _, header, _, cells in rows:
+        metrics = (cell.strip() for name, cell in zip(header, cells, strict=True) if name not in _NOT_METRICS)
+        for cell in metrics:
+            with_comma = _COMMA.fullmatch(cell) is not None
+            if with_comma != (_POINT.fullmatch(cell) is not None):
+                return with_comma
+    return False
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    """The launches of a CSV, each with the header and the units that stand before it."""
     header: list[str] = []
     units: list[str] = []
     for number, line in enumerate(source.lines(path), 1):
@@ -145,9 +168,7 @@ def _table(path: Path) -> Iterator[Profiled]:
         elif not cells[0]:
             units = cells
         elif whole(cells[0]) is not None:
-            launch = _row(path, number, header, units or [""] * len(header), cells)
-            if launch is not None:
-                yield launch
+            yield number, header, units or [""] * len(header), cells
     if not header:
         raise InputError(path, "", "has no header with ID and Kernel Name", A_RAW_PAGE)
 
@@ -160,8 +181,10 @@ def _check_page(path: Path, number: int, header: list[str]) -> None:
         raise InputError(path, f"line {number}", "lacks Kernel Name", A_RAW_PAGE)
 
 
-def _row(path: Path, number: int, header: list[str], units: list[str], cells: list[str]) -> Profiled | None:
+def _launch(path: Path, number: int, header: list[str], units: list[str], cells: list[str], comma: bool) -> Profiled:
     plain = dict(zip(header, cells, strict=True))
+    if comma:
+        cells = [_with_point(cell) for cell in cells]
     counters = {
         name: value
         for name, unit, cell in zip(header, units, cells, strict=True)
@@ -214,6 +237,11 @@ def in_base_units(cell: str, unit: str) -> str | None:
         return cell
     value *= _scale(unit.strip().split("/")[0])
     return str(int(value)) if value == int(value) else repr(value)
+
+
+def _with_point(cell: str) -> str:
+    """A number with a decimal comma as one with a point; text as it is."""
+    return re.sub(r"[.\s'’]", "", cell).replace(",", ".") if _COMMA.fullmatch(cell.strip()) else cell
 
 
 def _scale(unit: str) -> float:

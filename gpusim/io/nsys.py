@@ -32,6 +32,8 @@ SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENTS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 GPUS = "TARGET_INFO_GPU"
+OLD_GPUS = "TARGET_INFO_CUDA_GPU"  # until 2021
+VISIBLE_GPUS = "TARGET_INFO_CUDA_DEVICE"
 
 _GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _NEEDED = ("start", "end", "deviceId", "streamId", *_GRID)
@@ -79,6 +81,7 @@ class _Export:
         self.database = database
         self.found = Timeline()
         self.tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        self.visible = self._visible_gpus()
 
     def timeline(self) -> Timeline:
         if KERNELS not in self.tables:
@@ -128,7 +131,7 @@ class _Export:
             start, end, device, stream, *extents = row[:10]
             context, green, process, order, name, short, registers, static, dynamic, graph, node = row[10:]
             from_graphs += bool(graph or node)
-            found = strings.get(name) or strings.get(short) or name or short
+            found = strings.get(name) or strings.get(short) or name or short or "unnamed"
             work = KernelRun(
                 one_line(str(found)),
                 (int(extents[0]), int(extents[1]), int(extents[2])),
@@ -165,18 +168,28 @@ class _Export:
     ) -> None:
         duration = max(0, int(end) - int(start)) / 1000
         number = len(self.found.activities) if order is None else int(order)
-        self.found.activities.append(Activity(int(device), key, int(start) / 1000, duration, work, number, label))
+        gpu = self.visible.get((_process_id(key.process), int(device)), int(device))
+        self.found.activities.append(Activity(gpu, key, int(start) / 1000, duration, work, number, label))
+
+    def _visible_gpus(self) -> dict[tuple[int, int], int]:
+        """Index of a GPU by process and that process's own number for it: CUDA_VISIBLE_DEVICES makes them differ."""
+        if VISIBLE_GPUS not in self.tables:
+            return {}
+        rows = self._rows(VISIBLE_GPUS, ("pid", "cudaId", "gpuId"))
+        return {(int(pid), int(number)): int(gpu) for pid, number, gpu in rows if None not in (pid, number, gpu)}
 
     def _products(self) -> None:
-        if GPUS not in self.tables:
-            return
-        for index, name, sms, memory in self._rows(GPUS, ("id", "name", "smCount", "totalMemory")):
-            if index is not None:
-                self.found.products[int(index)] = Product(
-                    None if name is None else str(name),
-                    None if sms is None else int(sms),
-                    None if memory is None else int(memory),
-                )
+        for table, columns in (
+            (OLD_GPUS, ("deviceId", "name", "numMultiprocessors", "globalMemorySize")),
+            (GPUS, ("id", "name", "smCount", "totalMemory")),
+        ):
+            for index, name, sms, memory in self._rows(table, columns) if table in self.tables else ():
+                if index is not None:
+                    self.found.products[int(index)] = Product(
+                        None if name is None else str(name),
+                        int(sms or 0) or None,
+                        None if memory is None else int(memory),
+                    )
 
     def _threads(self) -> None:
         if CALLS not in self.tables:
@@ -248,6 +261,11 @@ def _key(stream: Any, process: Any, context: Any, green: Any) -> StreamKey:
 
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
+
+
+def _process_id(process: str) -> int:
+    """The operating system's number of a globalPid: nsys keeps it in the 24 bits above the thread's."""
+    return int(process or 0) >> 24 & 0xFFFFFF
 
 
 def _process_of_thread(thread: Any) -> str:

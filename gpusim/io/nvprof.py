@@ -24,6 +24,7 @@ from gpusim.io.timeline import (
 )
 
 COLUMNS = ("Start", "Duration", "Grid X", "Block X", "Name")
+_EXTENTS = tuple(f"{what} {axis}" for what in ("Grid", "Block") for axis in "XYZ")
 LONGEST_CELL = 200  # characters of a number or of a GPU's name
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
 
@@ -32,6 +33,7 @@ _BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # nvprof's kilobyte ha
 _NUMBER_WITH_UNIT = re.compile(r"\s*([-+0-9.,eE]+?)\s*([A-Za-z]*)\s*$")
 _DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")  # Tesla V100-SXM2-16GB (0)
 _PROCESS = re.compile(r"\[(\d+):(\d+)\]\s*(.*)")  # [device:context] Tesla V100-SXM2-16GB
+_ROWS_OF_ALL_GPUS = {"", "Overview", "Compute"}
 _NO_WAITS = "nvprof tells of no waits between streams: streams are taken as independent."
 _A_GPU_TRACE = "the output of nvprof --print-gpu-trace --csv"
 
@@ -46,8 +48,12 @@ def read_csv(path: Path) -> Timeline:
     """
     found = Timeline()
     products: dict[int, Product] = {}
+    others = 0
     for line, row, units in _rows(path):
         name = one_line(row["Name"]).strip()
+        if not name.startswith("[CUDA mem") and not any(row.get(extent, "").strip() for extent in _EXTENTS):
+            others += 1
+            continue
         try:
             start = _scaled(row["Start"], units.get("Start", ""), _MICROSECONDS)
             duration = _scaled(row["Duration"], units.get("Duration", ""), _MICROSECONDS)
@@ -63,6 +69,10 @@ def read_csv(path: Path) -> Timeline:
         order = len(found.activities)
         found.activities.append(Activity(device, stream, start, duration, work, order))
     found.products = products
+    if others:
+        found.remarks.append(
+            f"{others} rows that are no kernel, copy or memset (unified memory, markers) are left out."
+        )
     found.remarks.append(_NO_WAITS)
     return found
 
@@ -81,6 +91,8 @@ def _rows(path: Path) -> Iterator[tuple[int, Row, Row]]:
             if missing:
                 raise InputError(path, f"line {number}", f"lacks {', '.join(missing)}", _A_GPU_TRACE)
             continue
+        if [cell.strip() for cell in cells] == header:
+            raise InputError(path, f"line {number}", "begins another process", "one a file: nvprof --log-file %p.csv")
         if not units and cells[0].strip() in _MICROSECONDS:
             units = dict(zip(header, (cell.strip() for cell in cells), strict=False))
             continue
@@ -134,6 +146,7 @@ def read_json(path: Path) -> Timeline:
     found = Timeline()
     seen: dict[tuple[float, str, str], Activity] = {}  # by start, name and stream
     lost = 0
+    streamless = False
     for member, event in chrome.members(path):
         if member != chrome.EVENTS or not isinstance(event, dict) or event.get("ph") != "X":
             continue
@@ -144,8 +157,11 @@ def read_json(path: Path) -> Timeline:
         is_copy = name.lower().startswith(("memcpy", "memset", "[cuda mem"))
         if not is_copy and not fields.keys() & {"grid", "gridsize"}:
             continue  # a call of the host
+        if not is_copy and not fields.keys() & {"stream", "streamid"}:
+            fields["stream"] = "0"
+            streamless = True
         row = _PROCESS.match(str(event.get("pid", "")))
-        if row and (title := row[3].strip()) not in ("", "Overview"):
+        if row and (title := row[3].strip()) not in _ROWS_OF_ALL_GPUS:
             found.products.setdefault(int(row[1]), Product(title))
         activity = _activity(event, name, fields, is_copy, int(row[1]) if row else 0)
         if activity is None:
@@ -155,6 +171,8 @@ def read_json(path: Path) -> Timeline:
         if row or key not in seen:  # rows of a GPU tell which it was
             seen[key] = activity
     found.activities = _in_microseconds(sorted(seen.values(), key=lambda activity: activity.start_us))
+    if streamless:
+        found.remarks.append("Kernels name no stream: they are taken as of one.")
     if lost:
         found.remarks.append(f"{lost} copies or kernels without a stream, a grid or a time are left out.")
     found.remarks.append(_NO_WAITS)
