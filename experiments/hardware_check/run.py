@@ -28,10 +28,8 @@ from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
 from gpusim.common.files import atomic_write
 from gpusim.common.rows import to_csv
-from gpusim.policies.registry import policy_from
 from gpusim.record.program import Program
 from gpusim.results.plots import COLOURS, new_figure, save_figure
-from gpusim.studies.rules import makespan_us
 from gpusim.studies.validate import released_together_us
 
 SERIAL = "serial-fastest"
@@ -124,13 +122,9 @@ def _module(name: str) -> tuple[Work, Kernels]:
 
 
 def predicted_us(tried: Tried) -> float:
-    """Makespan of a plan as it is measured: from event to event, plain streams released by one flag."""
+    """Makespan of a plan as it is measured: from event to event, its streams released by one flag."""
     work, kernels = _module(tried.module)
-    gpu, plan = gpusim.load_gpu("h200"), tried.plan
-    trace = planned_trace(work, plan)
-    if len(plan.lanes) > 1 and not plan.sms:
-        return released_together_us(trace, gpu, kernels)
-    return makespan_us(trace, gpu, policy_from(plan.policy), kernels) + gpu.model.event_overhead_us
+    return released_together_us(planned_trace(work, tried.plan), gpusim.load_gpu("h200"), kernels, tried.plan.sms)
 
 
 def sharing_of(plan: Plan) -> str:

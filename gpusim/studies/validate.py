@@ -26,7 +26,7 @@ from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import SEQUENCE, Dataset, Op, Recordings, Row, back_to_back_us, time_in
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.hardware import Leftover, Serial
-from gpusim.policies.interface import Grant, Partition, Policy, View
+from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.studies.rules import makespan_us
 from gpusim.studies.scores import Scored
 from gpusim.trace.format import Trace
@@ -233,18 +233,24 @@ def _outcome_columns(experiment: str) -> tuple[tuple[str, str], ...]:
 # ---- predicting ------------------------------------------------------------------------------------------------------
 
 
-def released_together_us(trace: Trace, gpu: GPU, kernels: Kernels) -> float:
-    """Makespan of a trace in plain streams that one flag releases, as the recorder measures it, us.
+def released_together_us(trace: Trace, gpu: GPU, kernels: Kernels, sms: tuple[int, ...] = ()) -> float:
+    """Makespan of a trace whose streams one flag releases, as the recorder measures it, us.
 
     The mean over orders in which the streams start: on the H200 it is not that of enqueuing. Each stream waits for the
     flag and marks its start, which the front end of the GPU does stream by stream.
+
+    Args:
+        trace: what the streams run.
+        gpu: where.
+        kernels: as replayed there.
+        sms: how many SMs each stream has of its own (a green context); empty: plain streams.
     """
     count, overhead = len(trace.streams), gpu.model.event_overhead_us
     orders = [tuple((i + shift) % count for i in range(count)) for shift in range(count)]
     if count > 2:
         orders += [tuple(reversed(order)) for order in orders]
-    us = fsum(makespan_us(trace, gpu, _InOrder(order, MARKS * overhead), kernels) for order in orders) / len(orders)
-    return us + overhead
+    total_us = fsum(makespan_us(trace, gpu, _InOrder(order, MARKS * overhead, sms), kernels) for order in orders)
+    return total_us / len(orders) + overhead
 
 
 class Predictor:
@@ -271,8 +277,6 @@ class Predictor:
             policy = _PriorityEntry(condition.blocks[0], condition.release_us)
             ends = stream_ends(self._trace(condition), self._gpu, policy, self._reserved)
             return {"quota_a": (ends["a"] + overhead) / 1e3, "quota_b": (ends["b"] + overhead) / 1e3}
-        elif condition.experiment == "green":
-            us = self._makespan(condition, _Confined(condition.sms)) + overhead
         elif condition.experiment == "modules_serial":
             us = self._makespan(condition, Serial()) + overhead + (len(condition.ops) - 1) * MARKS * overhead
         else:
@@ -292,7 +296,7 @@ class Predictor:
         return {condition.experiment: fsum(ms * n for ms, n in zip(each, calls, strict=True))}
 
     def _released_together(self, condition: Condition) -> float:
-        return released_together_us(self._trace(condition), self._gpu, self._kernels)
+        return released_together_us(self._trace(condition), self._gpu, self._kernels, condition.sms)
 
     def _makespan(self, condition: Condition, policy: Policy) -> float:
         return makespan_us(self._trace(condition), self._gpu, policy, self._kernels)
@@ -376,9 +380,19 @@ def _convolution(op: Op, kernels: tuple[KernelLaunch, ...]) -> Convolution:
     return Convolution.model_construct(**parts, shape=NO_SHAPE, selected=selected, alternatives=())
 
 
+def _room(kernel: KernelView, sms: tuple[int, ...]) -> Grant:
+    """All SMs for a kernel, or those of its stream: a green context does not confine kernels of internal streams."""
+    if not sms:
+        return Grant(kernel.id)
+    stream = kernel.stream_index
+    first = sum(sms[:stream])
+    own = None if kernel.internal else frozenset(range(first, first + sms[stream]))
+    return Grant(kernel.id, sms=own, queue=stream)
+
+
 @dataclass
 class _Confined(Policy):
-    """Each stream on its own SMs, as a green context does: kernels of internal streams are not confined."""
+    """Each stream on its own SMs, as a green context has them."""
 
     sms: tuple[int, ...] = ()
     name = "validate-confined"
@@ -389,30 +403,29 @@ class _Confined(Policy):
         return True
 
     def partition(self, view: View) -> Partition:
-        firsts = [sum(self.sms[:i]) for i in range(len(self.sms))]
-        grants = []
-        for kernel in view.kernels:
-            i = kernel.stream_index
-            mine = frozenset(range(firsts[i], firsts[i] + self.sms[i]))
-            grants.append(Grant(kernel.id, sms=None if kernel.internal else mine, queue=i))
-        return Partition(tuple(grants))
+        return Partition(tuple(_room(kernel, self.sms) for kernel in view.kernels))
 
 
 @dataclass
 class _InOrder(Policy):
-    """Plain streams whose first kernels arrive in a given order, each some time after the one before."""
+    """Streams whose first kernels arrive in a given order, each some time after the one before."""
 
     order: tuple[int, ...] = ()
     apart_us: float = 0.0
+    sms: tuple[int, ...] = ()  # of each stream its own; empty: plain streams
     name = "validate-in-order"
-    summary = "plain streams"
+    summary = "streams behind one flag"
+
+    def shows_sms(self) -> bool:
+        """A green context does."""
+        return bool(self.sms)
 
     def partition(self, view: View) -> Partition:
         ordered = sorted(view.kernels, key=lambda k: (k.ready_us, self.order.index(k.stream_index), k.id))
         due_us = [self.order.index(kernel.stream_index) * self.apart_us for kernel in ordered]
         begun = [kernel for kernel, us in zip(ordered, due_us, strict=True) if us <= view.now_us]
         wake_us = min((us for us in due_us if us > view.now_us), default=None)
-        return Partition(tuple(Grant(kernel.id) for kernel in begun), wake_us=wake_us)
+        return Partition(tuple(_room(kernel, self.sms) for kernel in begun), wake_us=wake_us)
 
 
 @dataclass
