@@ -85,18 +85,16 @@ def test_a_faster_clock_never_slows_a_kernel_alone(launch: KernelLaunch, factor:
 
 
 @settings(max_examples=300)
-@given(launch=kernels(), sms=st.sampled_from([133, 144]))
+@given(launch=kernels(), sms=st.sampled_from([133, 144, 264]))
 def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int) -> None:
     """Where memory binds, more SMs run its last wave at fewer blocks an SM, and a tail may fall otherwise.
-
-    A few more SMs: twice as many slow some kernels of a few us by more than a tenth.
 
     Of kernels that last as long as a launch and its ramp: shorter ones are little else, on any number of SMs.
     """
     assume(launch.duration_us >= H200.model.launch_latency_us + H200.model.launch_ramp_us)
     model = anchored(launch, H200)
     more = transferred(model, launch, H200, faster(H200, sm_count=sms), "")
-    assert more.solo_us <= model.solo_us * 1.1
+    assert more.solo_us <= model.solo_us * 1.06
 
 
 @settings(max_examples=200)

@@ -55,7 +55,7 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         makespan = run_alone(best, gpu)[0]
     fitted = replace(best, unit_us=best.unit_us * (recorded - latency) / makespan)
     most = fitted.most_share_us
-    per_work = launch.blocks / (launch.blocks + _first_blocks(fitted) * fitted.ramp_work)
+    per_work = launch.blocks / work_blocks(fitted)
     return replace(
         fitted,
         latency_us=latency,
@@ -66,9 +66,10 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     )
 
 
-def _first_blocks(model: KernelModel) -> int:
-    """Blocks that start at one instant where a kernel has the device alone."""
-    return min(model.blocks, model.blocks_per_sm * model.sm_count)
+def work_blocks(model: KernelModel) -> float:
+    """Work of a kernel that has the device alone, in blocks: those that start at its first instant do its ramp, too."""
+    first = min(model.blocks, model.blocks_per_sm * model.sm_count)
+    return model.blocks + first * model.ramp_work
 
 
 def _block_us(model: KernelModel) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpusim.calibrate.fit import carveouts
+from gpusim.calibrate.fit import carveouts, work_blocks
 from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
@@ -54,5 +54,12 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         dram_share_us=model.dram_share_us * bandwidth,
         l2_share_us=model.l2_share_us * l2_bandwidth,
         latency_us=loading + min(model.latency_us - loading, target.model.launch_latency_us),
+    )
+    per_work = work_blocks(model) / work_blocks(moved)  # where more blocks do a ramp they move no more bytes
+    moved = replace(
+        moved,
+        issue_us=moved.issue_us * per_work,
+        dram_share_us=moved.dram_share_us * per_work,
+        l2_share_us=moved.l2_share_us * per_work,
     )
     return replace(moved, solo_us=moved.latency_us + run_alone(moved, target)[0])
