@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--networks", default=",".join(BATCHES))
     parser.add_argument("--strategies", default=",".join((*STRATEGIES, "overlapped")))
     parser.add_argument("--batches", help="instead of the usual ones")
+    parser.add_argument("--parts", default="1,2", help="into how many parts layers are divided, for layers")
     parser.add_argument("--eager", action="store_true", help="no replays of captured iterations")
     parser.add_argument("--ranks", type=int, default=max(torch.cuda.device_count(), 1))
     args = parser.parse_args()
@@ -160,8 +161,12 @@ def _layers(args: argparse.Namespace, device: Any) -> Iterator[Row]:
     for net in map(network, args.networks.split(",")):
         batches = _batches(args, net.name)
         smaller = sorted({size for batch in batches for size in (batch, batch // 2, batch // MICRO)})
-        jobs = [(WHOLE, 1, size) for size in smaller]
-        jobs += [(how, 2, size) for how in (FILTER, CHANNEL, ROWS) for size in batches]
+        jobs = []
+        for parts in map(int, args.parts.split(",")):
+            if parts == 1:
+                jobs += [(WHOLE, 1, size) for size in smaller]
+            else:
+                jobs += [(how, parts, size) for how in (FILTER, CHANNEL, ROWS) for size in batches]
         for how, parts, size in sorted(jobs, key=lambda job: -job[2]):
             if at % dist.get_world_size() == dist.get_rank():
                 yield from _layer_rows(net, how, parts, size, device)
