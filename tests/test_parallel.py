@@ -236,6 +236,8 @@ def test_a_network_without_sizes():
         ("alpha_us = 9", "alpha_us = -9", "alpha_us"),
         ("gpus_per_node = 4", "gpus_per_node = 0", "gpus_per_node"),
         ("[network]\nany", "[network]\nall_reduce", "network.all_gather: missing"),
+        ("gb_per_s = 50", "gb_per_s = 50, among = [{ ranks = 2, measured = [[1, 1]] }]", "ranks"),
+        ("gb_per_s = 50", "gb_per_s = 50, among = [{ ranks = 4, measured = [[2, 1], [1, 1]] }]", "sizes must ascend"),
         ('gpu = "v100"', 'gpu = "v101"', "v101"),
     ],
 )
@@ -311,6 +313,15 @@ def test_clusters_that_ship(name):
     assert cluster.links(cluster.gpus_per_node + 1) is cluster.network
 
 
+def test_a_ring_takes_what_was_measured_among_the_most_ranks_that_are_no_more():
+    measured = Link(1.0, 1.0, ((1.0, 5.0), (2.0, 6.0)), ((4, ((1.0, 3.0), (2.0, 4.0))),))
+    links = Links(measured, measured, measured)
+    assert all_reduce_us(2, [2.0], links) == 2 * 5.0
+    assert all_reduce_us(3, [6.0], links) == 4 * 6.0
+    assert all_reduce_us(4, [6.0], links) == 6 * 3.5
+    assert all_gather_us(8, [8.0], links) == 7 * 3.0
+
+
 def test_the_command(capsys):
     assert main(["parallel", "vgg16", "--ranks", "4", "--batch", "64", "--json"]) == 0
     (point,) = json.loads(capsys.readouterr().out)["points"]
@@ -357,8 +368,9 @@ def test_the_studys_tables_are_what_it_makes_now(monkeypatch):
 
 def test_the_study_reaches_what_it_says():
     assert all(abs(float(row[-1])) < 0.001 for row in table("paper"))
-    accuracies = [float(row[-1]) for row in table("accuracy")]
-    assert sum(accuracies) / len(accuracies) >= 97
+    for ranks, least in (("2", 97), ("4", 96)):
+        accuracies = [float(row[-1]) for row in table("accuracy") if row[1] == ranks]
+        assert sum(accuracies) / len(accuracies) >= least
     cases = [row[-1] for row in table("best")]
     assert cases.count("yes") >= 0.9 * len(cases)
 

@@ -1,4 +1,4 @@
-"""ParaDL's oracle against its paper and against iterations measured on 2 H200s: `python experiments/paradl/run.py`.
+"""ParaDL's oracle against its paper and against iterations on 2 and 4 H200s: `python experiments/paradl/run.py`.
 
 Writes paper.csv, accuracy.csv, best.csv, without.csv, scaling.csv and overlap.csv beside this file and prints them.
 """
@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 DATA = HERE / "data"
 TRACE = HERE.parents[1] / "traces" / "resnet50_b64_training.json.gz"
 NETWORKS = ("alexnet", "resnet50", "vgg16")
-STRATEGIES = ("data", "spatial", "pipeline", "filter", "channel")  # those that 2 ranks allow
+RANKS = (2, 4)  # with which iterations were measured
 LIMITS_GB = (1, 2, 4, 8, 16, 32, 141)
 EXTRAS = DIVIDED, BY_SIZE, COPIES = "times of divided layers", "times of messages by size", "local copies"
 BUCKET_BYTES = 25 * 2**20
@@ -68,10 +68,11 @@ def main() -> None:
     oracles = {name: oracle(name) for name in NETWORKS}
     _table(out, "paper", ("strategy", "ranks", "batch", "paper_s", "ours_s", "difference_percent"), paper())
     rows = list(accuracy(oracles))
-    _table(out, "accuracy", ("network", "batch", "strategy", "measured_ms", "predicted_ms", "accuracy_percent"), rows)
+    columns = ("network", "ranks", "batch", "strategy", "measured_ms", "predicted_ms", "accuracy_percent")
+    _table(out, "accuracy", columns, rows)
     _summary(rows)
     cases = list(best(oracles))
-    _table(out, "best", ("network", "batch", "limit_gb", "measured", "predicted", "right"), cases)
+    _table(out, "best", ("network", "ranks", "batch", "limit_gb", "measured", "predicted", "right"), cases)
     right = sum(case[-1] == "yes" for case in cases)
     print_line(f"best strategy named right: {right} of {len(cases)} cases ({100 * right / len(cases):.1f} %)")
     _table(out, "without", ("without", "accuracy_percent", "right", "cases"), without())
@@ -87,7 +88,7 @@ def oracle(name: str, without: Collection[str] | str = ()) -> Oracle:
         times = times.of_whole_layers()
     if BY_SIZE in without:
         links = (cluster.node.all_reduce, cluster.node.all_gather, cluster.node.send_receive)
-        cluster = replace(cluster, node=Links(*(replace(link, measured=()) for link in links)))
+        cluster = replace(cluster, node=Links(*(replace(link, measured=(), among=()) for link in links)))
     return Oracle(net, times, cluster, gamma(net), copies=COPIES not in without)
 
 
@@ -126,30 +127,32 @@ def paper() -> Iterator[tuple[object, ...]]:
 
 
 def accuracy(oracles: dict[str, Oracle]) -> Iterator[tuple[object, ...]]:
-    """Predicted and measured iterations on 2 GPUs; accuracy as the paper has it: 1 - |difference| / measured."""
+    """Predicted and measured iterations; accuracy as the paper has it: 1 - |difference| / measured."""
     took = measured("training", "replayed_us")
     for name, known in oracles.items():
-        for batch in _batches(took, name):
-            for strategy in STRATEGIES:
-                if (name, strategy, 2, batch) in took:
-                    real = took[name, strategy, 2, batch]
-                    guess = known.project(strategy, 2, batch).iteration_us
-                    share = 100 * (1 - abs(guess - real) / real)
-                    yield name, batch, strategy, f"{real / 1e3:.2f}", f"{guess / 1e3:.2f}", f"{share:.1f}"
+        for ranks, batch, strategies in _cases(took, name):
+            for strategy in strategies:
+                real = took[name, strategy, ranks, batch]
+                guess = known.project(strategy, ranks, batch).iteration_us
+                share = 100 * (1 - abs(guess - real) / real)
+                yield name, ranks, batch, strategy, f"{real / 1e3:.2f}", f"{guess / 1e3:.2f}", f"{share:.1f}"
 
 
 def _summary(rows: Sequence[Sequence[object]]) -> None:
-    by_strategy = defaultdict(list)
-    for row in rows:
-        by_strategy[str(row[2])].append(float(str(row[-1])))
-    by_strategy["all"] = [value for values in by_strategy.values() for value in values]
     papers = PAPER_ACCURACY | {"all": PAPER_MEAN}
-    table = [
-        (name, str(len(values)), f"{fmean(values):.1f}", f"{min(values):.1f}", f"{papers.get(name, 0) or '-'}")
-        for name, values in by_strategy.items()
-    ]
-    columns = [Column("strategy"), *(Column(title, right=True) for title in ("cases", "ours %", "least %", "paper %"))]
-    print_table(columns, table, "Accuracy: ours on 2 H200s, the paper's on up to 1024 V100s")
+    table = []
+    for ranks in RANKS:
+        by_strategy = defaultdict(list)
+        for row in rows:
+            if row[1] == ranks:
+                by_strategy[str(row[3])].append(float(str(row[-1])))
+        by_strategy["all"] = [value for values in by_strategy.values() for value in values]
+        for name, values in by_strategy.items():
+            ours = (str(len(values)), f"{fmean(values):.1f}", f"{min(values):.1f}")
+            table.append((str(ranks), name, *ours, f"{papers.get(name, 0) or '-'}"))
+    columns = [Column("H200s", right=True), Column("strategy")]
+    columns += [Column(title, right=True) for title in ("cases", "ours %", "least %", "paper %")]
+    print_table(columns, table, "Accuracy: ours on 2 and 4 H200s, the paper's on up to 1024 V100s")
     print_line(f"the paper's highest: {PAPER_HIGHEST} %, VGG-16 (the seed) or data parallelism (the abstract)")
 
 
@@ -157,15 +160,14 @@ def best(oracles: dict[str, Oracle]) -> Iterator[tuple[object, ...]]:
     """The fastest strategy that fits a memory limit, measured and predicted; cases where nothing fits are left out."""
     took, held = measured("training", "replayed_us"), measured("memory", "peak_bytes")
     for name, known in oracles.items():
-        for batch in _batches(took, name):
-            run = [strategy for strategy in STRATEGIES if (name, strategy, 2, batch) in took]
+        for ranks, batch, run in _cases(took, name):
             for limit in LIMITS_GB:
-                fitting = {s: took[name, s, 2, batch] for s in run if held[name, s, 2, batch] <= limit * 1e9}
+                fitting = {s: took[name, s, ranks, batch] for s in run if held[name, s, ranks, batch] <= limit * 1e9}
                 real = min(fitting, key=lambda s: fitting[s], default="none")
-                named = fastest([known.project(s, 2, batch) for s in run], limit * 1e9)
+                named = fastest([known.project(s, ranks, batch) for s in run], limit * 1e9)
                 guess = named.strategy if named else "none"
                 if (real, guess) != ("none", "none"):
-                    yield name, batch, limit, real, guess, "yes" if real == guess else "no"
+                    yield name, ranks, batch, limit, real, guess, "yes" if real == guess else "no"
 
 
 def without() -> Iterator[tuple[object, ...]]:
@@ -178,12 +180,17 @@ def without() -> Iterator[tuple[object, ...]]:
         yield name, f"{fmean(shares):.1f}", cases.count("yes"), len(cases)
 
 
-def _batches(took: Measured, name: str) -> list[int]:
-    return sorted({batch for network_name, _, ranks, batch in took if (network_name, ranks) == (name, 2)})
+def _cases(took: Measured, name: str) -> Iterator[tuple[int, int, list[str]]]:
+    """Ranks, batch and the strategies that were measured."""
+    known = sorted({(ranks, batch) for network_name, _, ranks, batch in took if network_name == name})
+    for ranks, batch in known:
+        strategies = [strategy for strategy in ALL if (name, strategy, ranks, batch) in took]
+        if ranks in RANKS:
+            yield ranks, batch, strategies
 
 
 def scaling(oracles: dict[str, Oracle]) -> Iterator[tuple[object, ...]]:
-    """Milliseconds of an iteration on 2 to 1024 ranks by the formulas: nothing beyond 2 was measured."""
+    """Milliseconds of an iteration on 2 to 1024 ranks by the formulas: nothing beyond 4 was measured."""
     for name, known in oracles.items():
         for kind, of_all, of_rank in (("strong", 1024, 0), ("weak", 0, 64)):
             for ranks in (2, 4, 8, 16, 64, 256, 1024):
@@ -304,7 +311,7 @@ def _block_rows(blocks: int) -> list[dict[str, str]]:
     if blocks == USUAL:
         table, column, value = "collectives", "collective", "all-reduce"
     with (DATA / f"{table}.csv").open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if row[column] == value]
+        return [row for row in csv.DictReader(file) if (row[column], row["ranks"]) == (value, "2")]
 
 
 def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:

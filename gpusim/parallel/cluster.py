@@ -23,28 +23,46 @@ class _Strict(BaseModel):
 Positive = Annotated[float, Field(gt=0, le=1e15)]
 
 
+Messages = tuple[Annotated[tuple[Positive, Positive], Field(strict=False)], ...]
+
+
+class Among(_Strict):
+    """What messages take in a ring of more ranks than two."""
+
+    ranks: Annotated[int, Field(ge=3, le=1024, description="of the ring")]
+    measured: Messages = Field(strict=False, min_length=1, description="[bytes, us] of a message, ascending")
+
+
 class Rate(_Strict):
     """The cost of a message: a latency, and a time for each byte."""
 
     alpha_us: Annotated[float, Field(ge=0, le=1e6, description="latency of a message, us")]
     gb_per_s: Annotated[float, Field(gt=0, le=1e6, description="bandwidth of one direction, 1e9 bytes a second")]
     source: Annotated[str, Field(min_length=1, description="where they are from")]
-    measured: tuple[Annotated[tuple[Positive, Positive], Field(strict=False)], ...] = Field(
+    measured: Messages = Field(
         default=(),
         strict=False,
         description="[bytes, us] of a message, ascending; where given, instead of the two",
+    )
+    among: tuple[Among, ...] = Field(
+        default=(), strict=False, description="the same in rings of more ranks, by their number, ascending"
     )
 
     @property
     def link(self) -> Link:
         """As the equations take it."""
-        return Link(self.alpha_us, 1e-3 / self.gb_per_s, self.measured)
+        among = tuple((ring.ranks, ring.measured) for ring in self.among)
+        return Link(self.alpha_us, 1e-3 / self.gb_per_s, self.measured, among)
 
     @model_validator(mode="after")
     def _ascending(self) -> Rate:
-        sizes = [size for size, _ in self.measured]
-        if sorted(set(sizes)) != sizes:
-            raise ValueError("measured: sizes must ascend")
+        for messages in (self.measured, *(ring.measured for ring in self.among)):
+            sizes = [size for size, _ in messages]
+            if sorted(set(sizes)) != sizes:
+                raise ValueError("measured: sizes must ascend")
+        ranks = [ring.ranks for ring in self.among]
+        if sorted(set(ranks)) != ranks:
+            raise ValueError("among: ranks must ascend")
         return self
 
 

@@ -35,11 +35,21 @@ class Link:
         alpha_us: latency.
         beta_us_per_byte: time a byte.
         measured: (bytes, us) of messages, ascending: straight between them, in proportion above; empty: alpha and beta.
+        among: the same in rings of more ranks than two, by their number, ascending.
     """
 
     alpha_us: float
     beta_us_per_byte: float
     measured: tuple[tuple[float, float], ...] = ()
+    among: tuple[tuple[int, tuple[tuple[float, float], ...]], ...] = ()
+
+    def in_ring(self, ranks: int) -> Link:
+        """As messages in a ring of so many ranks see it: as measured among the most ranks that are no more."""
+        measured = self.measured
+        for least, found in self.among:
+            if least <= ranks:
+                measured = found
+        return Link(self.alpha_us, self.beta_us_per_byte, measured)
 
     def us(self, bytes: Sizes) -> float:
         """Time of messages of these sizes, one after the other."""
@@ -61,12 +71,12 @@ class Links:
 
 def all_reduce_us(p: int, bytes: Sizes, links: Links) -> float:
     """Ring: 2 (p - 1) (alpha + m beta / p) for every tensor of m bytes [V]."""
-    return 2 * (p - 1) * links.all_reduce.us(np.asarray(bytes) / p)
+    return 2 * (p - 1) * links.all_reduce.in_ring(p).us(np.asarray(bytes) / p)
 
 
 def all_gather_us(p: int, bytes: Sizes, links: Links) -> float:
     """Ring: (p - 1) (alpha + m beta / p) for every tensor of which every rank has m bytes in the end [V]."""
-    return (p - 1) * links.all_gather.us(np.asarray(bytes) / p)
+    return (p - 1) * links.all_gather.in_ring(p).us(np.asarray(bytes) / p)
 
 
 def send_receive_us(bytes: Sizes, links: Links) -> float:
