@@ -117,6 +117,18 @@ def test_variants_are_predicted_apart_and_kept(
     assert len(computed) == 1 and sum(rows in found for rows in again) == 2
 
 
+def test_another_order_of_streams_leaves_them_their_sms(
+    study: dict[str, ModuleType], few: tuple[Condition, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In green contexts the order of streams changes no more than when the second one starts."""
+    variants = study["variants"]
+    monkeypatch.setattr(variants, "CACHE", tmp_path / "cache")
+    tasks = [variants.Task(name, variants.OWN, few) for name in ("enqueue-order", "model")]
+    apart_ms = validate.MARKS * load_gpu("h200").model.event_overhead_us / 1e3
+    for one, mean in zip(*variants.predictions("order", tasks), strict=True):
+        assert one.predicted_ms == pytest.approx(mean.predicted_ms, abs=apart_ms)
+
+
 def test_a_task_is_known_by_all_that_can_change_it(study: dict[str, ModuleType], few: tuple[Condition, ...]) -> None:
     variants = study["variants"]
     tasks = [
