@@ -182,11 +182,9 @@ def without() -> Iterator[tuple[object, ...]]:
 
 def _cases(took: Measured, name: str) -> Iterator[tuple[int, int, list[str]]]:
     """Ranks, batch and the strategies that were measured."""
-    known = sorted({(ranks, batch) for network_name, _, ranks, batch in took if network_name == name})
-    for ranks, batch in known:
-        strategies = [strategy for strategy in ALL if (name, strategy, ranks, batch) in took]
+    for ranks, batch in sorted({(ranks, batch) for network_name, _, ranks, batch in took if network_name == name}):
         if ranks in RANKS:
-            yield ranks, batch, strategies
+            yield ranks, batch, [strategy for strategy in ALL if (name, strategy, ranks, batch) in took]
 
 
 def scaling(oracles: dict[str, Oracle]) -> Iterator[tuple[object, ...]]:
