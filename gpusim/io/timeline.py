@@ -353,7 +353,7 @@ def _position(activity: Activity) -> tuple[float, int]:
 
 
 def _dependencies(timeline: Timeline) -> tuple[dict[int, list[int]], int]:
-    """For an activity that waits for others of other streams their numbers, and how many waits the times contradict.
+    """For each activity the activities of other streams that it waits for; and how many waits the times contradict.
 
     The last activity launched on the source before the event was recorded is waited for by the first one that the
     waiting stream launched after. A host that waits orders what its thread launches after by what it waited for.

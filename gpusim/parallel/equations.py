@@ -29,7 +29,7 @@ DELTA = 4  # bytes of a 32-bit float
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a message between two ranks takes: alpha_us + bytes x beta_us_per_byte, or as measured by size.
+    """The time of a message between two ranks: alpha_us + bytes x beta_us_per_byte, or as measured by size.
 
     Attributes:
         alpha_us: latency.

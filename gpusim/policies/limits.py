@@ -199,7 +199,7 @@ class Mps(Parts):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A MIG profile: its SMs, its eighths of L2 and DRAM, and at which eighth an instance of it may start."""
+    """A MIG profile: its SMs, its memory slices (eighths of L2 and DRAM), and the slices at which one may start."""
 
     sms: int
     eighths: int

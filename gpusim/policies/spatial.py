@@ -186,10 +186,10 @@ class Split:
     def share(
         self, view: View, count: Callable[[list[list[KernelView]]], list[int]], granularity: int = 1
     ) -> Partition:
-        """Give every stream with kernels as many SMs as ``count`` says for the kernels of each.
+        """Give each stream that has kernels SMs of its own, as many as ``count`` works out from their kernels.
 
-        Streams beyond the number of units wait until another ends; those that hold SMs stay, then first come.
-        ``count`` speaks of units of ``granularity`` SMs; SMs that make no whole unit go to the last stream.
+        ``count`` gives units of ``granularity`` SMs; the SMs left over, fewer than a unit, go to the last stream. Where
+        there are more streams than units, those that hold SMs keep them, then earlier ones come first; the others wait.
         """
         sms = view.gpu.sm_count
         present = streams_now(view)

@@ -81,7 +81,7 @@ class Program:
                 left.pop(0)
 
     def lines(self, what: str, calls: Sequence[Call], *conditions: str) -> Iterator[str]:
-        """The lines that the program prints, as they come.
+        """Yields the lines that the program prints while it runs.
 
         Raises:
             InputError: it ended with an error, in the words of `gpusim.record.toolchain.explain`.

@@ -88,7 +88,7 @@ def _demand(row: Row, warps: int, path: Path, gpu: GPU) -> WarpDemand:
 
 
 def _progress_alone(folder: Path) -> Mapping[tuple[str, int], float]:
-    """Progress of each of k blocks of a kernel on an SM, over that of a lone one."""
+    """Rate of each of k resident blocks of a kernel, relative to a block that has its SM alone."""
     path = folder / RESIDENCY
     return {
         (row["kernel"], int(row["k"])): number_in(row, "throughput", path, row["kernel"]) / int(row["k"])

@@ -36,7 +36,7 @@ class Hold(NamedTuple):
 
 
 def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
-    """What a block of a launch holds on a GPU."""
+    """Resources that a resident block of a launch holds on a GPU."""
     fit = launch_occupancy(launch, gpu)
     return Hold(launch_footprint(launch, gpu).need, fit.blocks_per_sm, LIMITERS[fit.limiter])
 
