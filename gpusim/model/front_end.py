@@ -7,7 +7,7 @@ CHANNELS = 8
 
 
 def turn_wait_us(streams_beside: int, turn_us: float) -> float:
-    """What the start of a kernel is late, us, beside other streams that have kernels under way.
+    """How much later a kernel starts, us, for other streams that have kernels under way.
 
     The device looks at streams that have work in turns, also at those whose kernel still runs. The gap between two
     kernels of a stream so grows with the streams beside it, whatever blocks they have, how long these run and whether

@@ -272,7 +272,7 @@ class Policy(ABC):
         return False
 
     def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> Domains:
-        """Sets of SMs that share an L2 and DRAM slice, each with its share of the device's; None: all share all.
+        """Memory domains: sets of SMs that share L2 and DRAM slices, each with its share of the device's; None: one.
 
         Every SM is in one of them.
         """

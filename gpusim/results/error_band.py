@@ -34,6 +34,7 @@ SOURCES = (  # that a prediction comes from
     "gpusim.model",
     "gpusim.policies.hardware",
     "gpusim.policies.interface",
+    "gpusim.policies.spatial",
     "gpusim.studies.validate",
     "gpusim.trace.kernels",
     "gpusim.trace.operations",

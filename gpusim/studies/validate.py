@@ -26,7 +26,8 @@ from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import SEQUENCE, Dataset, Op, Recordings, Row, back_to_back_us, time_in
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.hardware import Leftover, Serial
-from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.interface import Grant, Partition, Policy, View
+from gpusim.policies.spatial import confined
 from gpusim.studies.rules import makespan_us
 from gpusim.studies.scores import Scored
 from gpusim.trace.format import Trace
@@ -380,14 +381,11 @@ def _convolution(op: Op, kernels: tuple[KernelLaunch, ...]) -> Convolution:
     return Convolution.model_construct(**parts, shape=NO_SHAPE, selected=selected, alternatives=())
 
 
-def _room(kernel: KernelView, sms: tuple[int, ...]) -> Grant:
-    """All SMs for a kernel, or those of its stream: a green context does not confine kernels of internal streams."""
-    if not sms:
-        return Grant(kernel.id)
-    stream = kernel.stream_index
-    first = sum(sms[:stream])
-    own = None if kernel.internal else frozenset(range(first, first + sms[stream]))
-    return Grant(kernel.id, sms=own, queue=stream)
+def _in_green_contexts(view: View, sms: tuple[int, ...]) -> Partition:
+    """Each stream on SMs of its own, side by side; green contexts do not confine kernels of internal streams."""
+    firsts = [sum(sms[:stream]) for stream in range(len(sms))]
+    own = {i: frozenset(range(first, first + count)) for i, (first, count) in enumerate(zip(firsts, sms, strict=True))}
+    return confined(view, own, internal=False)
 
 
 @dataclass
@@ -403,7 +401,7 @@ class _Confined(Policy):
         return True
 
     def partition(self, view: View) -> Partition:
-        return Partition(tuple(_room(kernel, self.sms) for kernel in view.kernels))
+        return _in_green_contexts(view, self.sms)
 
 
 @dataclass
@@ -423,9 +421,11 @@ class _InOrder(Policy):
     def partition(self, view: View) -> Partition:
         ordered = sorted(view.kernels, key=lambda k: (k.ready_us, self.order.index(k.stream_index), k.id))
         due_us = [self.order.index(kernel.stream_index) * self.apart_us for kernel in ordered]
-        begun = [kernel for kernel, us in zip(ordered, due_us, strict=True) if us <= view.now_us]
+        begun = tuple(kernel for kernel, us in zip(ordered, due_us, strict=True) if us <= view.now_us)
         wake_us = min((us for us in due_us if us > view.now_us), default=None)
-        return Partition(tuple(_room(kernel, self.sms) for kernel in begun), wake_us=wake_us)
+        if self.sms:
+            return replace(_in_green_contexts(replace(view, kernels=begun), self.sms), wake_us=wake_us)
+        return Partition(tuple(Grant(kernel.id) for kernel in begun), wake_us=wake_us)
 
 
 @dataclass
