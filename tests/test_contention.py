@@ -14,6 +14,7 @@ from tiny import shipped_traces
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import _shape as shaped
+from gpusim.calibrate.fit import is_persistent
 from gpusim.calibrate.transfer import transferred
 from gpusim.hardware.what_if import what_if
 from gpusim.model.contention import (
@@ -27,6 +28,8 @@ from gpusim.model.contention import (
     binding_at,
     capped_time,
     demand_elsewhere,
+    latency_beside,
+    loads_beside,
     memory_free_share,
     memory_slowdown,
     memory_stall_share,
@@ -34,7 +37,7 @@ from gpusim.model.contention import (
     time_at,
     warp_demand,
 )
-from gpusim.trace.kernels import Mix, WarpStalls
+from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
 
 H200 = load_gpu("h200")
 TRACES = Path(__file__).resolve().parent.parent / "traces"
@@ -74,7 +77,9 @@ loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2))
 @given(kernel=sharings(), count=st.integers(1, 32))
 def test_one_kernel_alone_has_a_closed_form(kernel: WarpDemand, count: int) -> None:
     warps = max(1.0, count * kernel.warps_per_scheduler)
-    expected = sqrt(max(kernel.latency**2 + (warps**2 - 1) * kernel.service_demand**2, 1e-12))
+    squares = kernel.latency**2 + (warps**2 - 1) * kernel.service_demand**2
+    serial = kernel.latency + (warps - 1) * kernel.service_demand
+    expected = sqrt((1.0 - kernel.serial_share) * squares + kernel.serial_share * serial**2)
     assert mix_times([(kernel, count)]) == [pytest.approx(expected, rel=1e-9)]
 
 
@@ -136,6 +141,26 @@ def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
             assert paces[-1] * kernel.warps_per_scheduler * max(kernel.demands) <= 1.0 + 1e-9
 
 
+@pytest.mark.parametrize(("fma_busy", "free"), [(0.81, 0.9), (0.09, memory_free_share(0.6, 0.0))])
+def test_what_kept_an_sm_busy_was_no_waiting_for_memory(fma_busy: float, free: float) -> None:
+    """10 blocks an SM in 1980 cycles, 1 us; 0.9 of the cycles are sustained. DRAM is busy for 0.6 of the time."""
+    cycles, dram = 1980.0, 0.6 * H200.model.dram_sustained_gb_per_s * 1e3 / 1320
+    none = dict.fromkeys(ALL_COUNTERS, 0.0) | {"stalls": WarpStalls(), "achieved_warps_per_sm": 8.0}
+    counted = {"fma_cycles": fma_busy * cycles / 10, "dram_read_bytes": dram}
+    mix = Mix(**{**none, **counted, "active_cycles_avg": cycles, "active_cycles_max": cycles})
+    launch = KernelLaunch(
+        name="k", grid=(1320, 1, 1), block=(64, 1, 1), registers_per_thread=32, duration_us=1.0, mix=mix
+    )
+    assert shaped(launch, H200, "").unit_us == pytest.approx(free)
+
+
+@pytest.mark.parametrize(("blocks", "persistent"), [(132, True), (120, True), (126, False), (130, False), (60, False)])
+def test_a_persistent_kernel_takes_all_sms_or_ten_elevenths(blocks: int, persistent: bool) -> None:
+    launch = KernelLaunch(name="k", grid=(blocks, 1, 1), block=(384, 1, 1), registers_per_thread=168, duration_us=50.0)
+    assert is_persistent(launch, 1, 132) == persistent
+    assert not is_persistent(launch, 2, 132)
+
+
 @given(kernel=sharings(), floor=rounded(0, 50))
 def test_a_limit_is_kept(kernel: WarpDemand, floor: float) -> None:
     assert mix_times([(kernel, 2)], [floor]) == [max(floor, mix_times([(kernel, 2)])[0])]
@@ -146,6 +171,9 @@ def test_progress_is_as_recorded_where_residents_are_as_recorded(mix: object, wa
     """Within what the stalls leave open: latency and service demands are read from them and must make up one time."""
     kernel = warp_demand(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model)  # type: ignore[arg-type]
     assert kernel.latency > 0.0 and kernel.service_demand > 0.0
+    assert 0.0 <= kernel.serial_share <= 1.0 + 1e-9
+    if kernel.serial_share > 0.0 and kernel.latency > kernel.service_demand:
+        assert mix_times([(kernel, residents)])[0] == pytest.approx(1.0)
     assert all(demand >= 0.0 for demand in kernel.demands)
     assert kernel.demands[kernel.bound] == max(kernel.demands)
     assert len(kernel.demands) == len(SHARED)
@@ -174,6 +202,26 @@ def test_a_slowdown_is_taken_off_again(dram: float, l2: float) -> None:
     assume(free > 0.021)  # below that a floor takes over
     own = MemoryLoad(dram / free, l2 / free)
     assert memory_slowdown(own.dram, own.l2, own) * free == pytest.approx(1.0, rel=1e-6)
+
+
+@given(dram=rounded(0, 1.2), l2=rounded(0, 1.2), least=rounded(0, 1))
+def test_memory_has_no_more_of_a_recorded_time_than_the_sm_leaves(dram: float, l2: float, least: float) -> None:
+    own = MemoryLoad(*loads_beside(dram, l2, least)[:2])
+    free = loads_beside(dram, l2, least)[2]
+    assert free >= least * (1.0 - 1e-9)
+    assert own.dram * free <= min(dram, MOST_BUSY) + 1e-12 and own.l2 * free <= min(l2, MOST_BUSY) + 1e-12
+    if free > 0.021:
+        assert memory_slowdown(own.dram, own.l2, own) * free == pytest.approx(1.0, rel=1e-6)
+
+
+def test_what_memory_leaves_is_as_counted_where_the_sm_leaves_more() -> None:
+    free = memory_free_share(0.6, 0.8)
+    assert loads_beside(0.6, 0.8, free) == (0.6 / free, 0.8 / free, free)
+    assert loads_beside(0.6, 0.8, 1.0) == (
+        pytest.approx(0.0, abs=1e-6),
+        pytest.approx(0.0, abs=1e-6),
+        pytest.approx(1.0),
+    )
 
 
 def test_a_counter_above_what_can_be_sustained_counts_as_that() -> None:
@@ -277,8 +325,32 @@ def test_latency_is_what_the_stalls_leave() -> None:
     turns = 4.0 + 0.5 * (0.5 * 4.0 + 0.25 * 2.0 + 1.0 * 0.5**2 * 3.0)
     latency = 1.0 - turns / 16.0
     assert kernel.latency == pytest.approx(latency)
-    assert kernel.service_demand == pytest.approx(sqrt((1.0 - latency**2) / 3.0))  # so that the recorded time is 1
+    assert (kernel.service_demand, kernel.serial_share) == (pytest.approx(1.0 - latency), 1.0)  # counted: 0.5 / 1.6
     assert mix_times([(kernel, 2)]) == [pytest.approx(1.0)]
+
+
+def test_latency_and_turns_add_so_that_the_recorded_time_comes_out() -> None:
+    """Of the squared time 0.64 is latency, 3 x 0.3^2 = 0.27 turns; what is missing, 0.09, is 2 x 0.5 x 0.3 share."""
+    stalls = WarpStalls(selected=4.0, wait=12.0, math_pipe_throttle=4.0)
+    mix = Mix(fma_cycles=480.0, active_cycles_avg=10_000.0, issue_cycles=100.0, stalls=stalls)
+    kernel = recorded(mix, warps=4)
+    assert (kernel.latency, kernel.service_demand) == (pytest.approx(0.8), pytest.approx(0.3))
+    assert kernel.serial_share == pytest.approx(0.3)
+    squares, serial = 0.64 + 15.0 * 0.09, 0.8 + 3.0 * 0.3
+    assert mix_times([(kernel, 4)]) == [pytest.approx(sqrt(0.7 * squares + 0.3 * serial**2))]
+
+
+def test_latency_and_turns_that_fill_more_than_the_recorded_time_add_as_squares() -> None:
+    mix = STALLED.model_copy(update={"l1_cycles": 900.0})
+    assert recorded(mix, warps=4).serial_share == 0.0
+
+
+@given(turn=rounded(0.01, 0.9), share=rounded(0, 1), competing=rounded(1, 20))
+def test_a_latency_beside_turns_makes_the_time_1(turn: float, share: float, competing: float) -> None:
+    latency = latency_beside(turn, share, competing)
+    assume(latency > turn)
+    kernel = WarpDemand(competing, latency, turn, (turn,), 0, True, share)
+    assert mix_times([(kernel, 1)]) == [pytest.approx(1.0)]
 
 
 def test_where_one_warp_competes_only_cycles_tell_its_service_demand() -> None:

@@ -124,7 +124,7 @@ def _without_stalls() -> None:
 
 
 def _power(p: float) -> Callable[[], None]:
-    """Latency and service demands add with another exponent than 2."""
+    """Latency and service demands of every kernel add with one exponent."""
 
     def patch() -> None:
         known = fit.warp_demand
@@ -193,6 +193,12 @@ def _memory(dram: float, l2: float) -> Callable[[], None]:
         _put(fit, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
 
     return patch
+
+
+def _any_part_of_the_time() -> None:
+    """What keeps an SM busy does not limit how much of a recorded time was waiting for memory."""
+    known = contention.loads_beside
+    _put(fit, "loads_beside", lambda dram_busy, l2_busy, least_free: known(dram_busy, l2_busy, 0.0))
 
 
 def _no_carveouts() -> None:
@@ -278,6 +284,7 @@ ABLATION = (
     Variant("no-l2-reads", "no ceiling of L2 reads", {"l2_read_gb_per_s": UNLIMITED}),
     Variant("no-l2-writes", "no ceiling of L2 writes", {"l2_write_gb_per_s": UNLIMITED}),
     Variant("no-l2-atomics", "no ceiling of L2 atomics", {"l2_atomic_gb_per_s": UNLIMITED}),
+    Variant("any-memory-part", "memory may have had all of a time in which SMs were busy", patch=_any_part_of_the_time),
     Variant("no-carveouts", "an SM holds all its shared memory for every kernel", patch=_no_carveouts),
     Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
@@ -298,8 +305,9 @@ DESIGNS = (
             patch=_fixed_point),
     Variant("same-resource", "in a mix others count by what they hold of the resource that binds this kernel",
             patch=_same_resource),
-    Variant("sum", "latency and turns add (exponent 1, not 2)", patch=_power(1.0)),
-    Variant("nearly-max", "latency and turns hide one another (exponent 8, not 2)", patch=_power(8.0)),
+    Variant("sum", "latency and turns of every kernel add one after the other", patch=_power(1.0)),
+    Variant("squares", "latency and turns of every kernel add as squares", patch=_power(2.0)),
+    Variant("nearly-max", "latency and turns of every kernel hide one another (exponent 8)", patch=_power(8.0)),
 )  # fmt: skip
 VARIANTS = {variant.name: variant for variant in (*ABLATION, *DESIGNS)}
 

@@ -14,10 +14,9 @@ from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
 from gpusim.engine.sm_array import SoloRates, run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
-    MOST_BUSY,
     MemoryLoad,
     WarpDemand,
-    memory_free_share,
+    loads_beside,
     memory_slowdown,
     memory_stall_share,
     mix_times,
@@ -32,7 +31,7 @@ AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
 JITTER_SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the recorded run fell
 GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
-PERSISTENT_SHARE = 0.9  # of the SMs that a persistent kernel's grid covers at least [D]
+PERSISTENT_GRIDS = ((1, 1), (10, 11))  # of the SMs: all, or the 120 of 132 that some kernels take on an H200
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -117,8 +116,12 @@ def _tried(model: KernelModel, mix: Mix | None, gpu: GPU, rates: dict[int, SoloR
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, sm_count: int) -> bool:
-    """Whether a launch looks persistent: one block a SM, on about every SM, that share the work as they go [D]."""
-    return blocks_per_sm == 1 and PERSISTENT_SHARE * sm_count <= launch.blocks <= sm_count
+    """Whether a launch looks persistent: one block an SM, on a share of the SMs that such kernels choose [D].
+
+    Of the recorded kernels of one block an SM those with 120 and 132 blocks on 132 SMs share their work as they go;
+    those with 126, 128 or 130 have a step where they get fewer SMs (experiments/h200_validation, sm_curve).
+    """
+    return blocks_per_sm == 1 and any(launch.blocks * of == sm_count * part for part, of in PERSISTENT_GRIDS)
 
 
 def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
@@ -173,8 +176,9 @@ def _memory(launch: KernelLaunch, kernel: WarpDemand, residents: float, gpu: GPU
     duration = launch.duration_us
     dram = _dram_bytes(launch) * launch.blocks / duration / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (duration * _active_share(launch.mix))
-    free = memory_free_share(dram, l2)
-    dram, l2 = min(dram, MOST_BUSY) / free, min(l2, MOST_BUSY) / free
+    competing = max(1.0, residents * kernel.warps_per_scheduler)
+    turns = min(1.0, competing * max(kernel.demands)) if kernel.counted else 0.0
+    dram, l2, free = loads_beside(dram, l2, turns)
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole), free
 

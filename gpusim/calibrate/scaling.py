@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import fsum, log, sqrt
+from math import fsum, log
 
 from gpusim.calibrate.fit import anchored
 from gpusim.common.errors import InputError
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import MemoryLoad, WarpDemand
+from gpusim.model.contention import MemoryLoad, WarpDemand, latency_beside
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
@@ -119,7 +119,7 @@ def _with_turns(demand: WarpDemand, factor: float, residents: float) -> WarpDema
     if factor == 1.0 or competing == 1.0:
         return demand
     turn = max(min(demand.service_demand * factor, 1.0 / competing), *demand.demands)
-    latency = sqrt(max(turn * turn, 1.0 - (competing * competing - 1.0) * turn * turn))
+    latency = max(turn, latency_beside(turn, demand.serial_share, competing))
     return replace(demand, latency=latency, service_demand=turn)
 
 

@@ -5,9 +5,9 @@ recorded alone. Two levels share: what is on one SM (issue slots, pipes, the L1 
 what the whole device has (L2, DRAM).
 
 Inside an SM a warp needs, for each instruction, a latency that others do not lengthen and a service demand at the
-resource that binds it; the two add as a power mean with exponent 2, which lies between "hidden behind one another" and
-"one after the other" [D]. The counters of the recording give both: warps stalled per issued instruction sum to warps
-over issue rate (Little's law), and each stall reason is either latency or waiting for service.
+resource that binds it. The two add between "as squares", where each hides a part of the other, and "one after the
+other", such that the recorded time comes out [D]. The counters of the recording give both: warps stalled per issued
+instruction sum to warps over issue rate (Little's law), and each stall reason is either latency or waiting for service.
 
 Beyond the SM a memory system at load rho lengthens a kernel's time by (1 + rho^e)^(1/e), e = 2 for DRAM, whose
 queues are felt early, and 8 for L2, which is felt when it is full [D]. Exponents are powers of two so that only
@@ -26,7 +26,8 @@ from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
 
 SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
 UNKNOWN = "unknown"  # what binds a kernel whose demands were not counted
-MOST_BUSY = 0.985  # a counter that reads more than the sustained rate is taken as this busy
+MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
+HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class WarpDemand:
         demands: time that one instruction holds each shared resource, in the order of `SHARED`.
         bound: index into `demands` of the resource that binds.
         counted: whether all of this comes from counters; else a part of it is assumed.
+        serial_share: how latency and turns add, from 0 (as squares) to 1 (one after the other).
     """
 
     warps_per_scheduler: float
@@ -48,6 +50,7 @@ class WarpDemand:
     demands: tuple[float, ...]
     bound: int
     counted: bool = True
+    serial_share: float = 0.0
 
     @property
     def resource(self) -> str:
@@ -82,27 +85,51 @@ def warp_demand(
         constants: of the recording GPU.
 
     Returns:
-        With stall reasons in ``mix``: latency is what the stalls leave once waiting for service is taken off.
-        Without: the busiest known resource gives the service demand, and what it leaves of the time is latency. With no
-        counters at all the kernel is taken to keep its SM half busy [D]. No latency is below the service demand: an
-        instruction takes at least as long as it holds the resource that binds it.
+        The busiest known resource gives the service demand. With stall reasons in ``mix``: latency is what the stalls
+        leave once waiting for service is taken off, and the serial share is such that the recorded time is 1; where
+        even 1 gives less, the service demand is more than counted. Without: what the busiest resource leaves of the
+        time is latency. With no counters at all the kernel is taken to keep its SM half busy [D]. No latency is below
+        the service demand: an instruction takes at least as long as it holds the resource that binds it.
     """
     per_scheduler = warps_per_block / sub_partitions
     competing = max(1.0, resident_blocks * per_scheduler)
     busy = _busy(mix, blocks_per_sm)
     bound = max(range(len(busy)), key=lambda i: busy[i])
     demands = tuple(b / (constants.sustained_issue_share * competing) for b in busy)
-    service_demand = demands[bound]
+    service_demand, serial_share = demands[bound], 0.0
     total = _stall_total(mix)
     if mix is not None and total > 0.0:
-        latency = _latency_share(mix, total, competing, busy, constants)
+        latency = max(service_demand, _latency_share(mix, total, competing, busy, constants))
         if competing > 1.3:
-            service_demand = max(service_demand, sqrt((1.0 - latency * latency) / (competing * competing - 1.0)))
+            service_demand, serial_share = _turns(latency, service_demand, competing)
     else:
-        latency = sqrt(max(0.0, 1.0 - (competing * competing - 1.0) * service_demand * service_demand))
+        latency = latency_beside(service_demand, 0.0, competing)
     latency = max(latency, service_demand)
     counted = mix is not None and mix.counts(ALL_COUNTERS)
-    return WarpDemand(per_scheduler, latency, service_demand, demands, bound, counted)
+    return WarpDemand(per_scheduler, latency, service_demand, demands, bound, counted, serial_share)
+
+
+def latency_beside(service_demand: float, serial_share: float, competing: float) -> float:
+    """The latency with which an instruction takes a time of 1 where ``competing`` warps take turns; at least 0."""
+    others = competing - 1.0
+    squares = (competing * competing - 1.0) * service_demand * service_demand
+    half = serial_share * others * service_demand
+    return max(0.0, sqrt(max(0.0, half * half + 1.0 - squares + 2.0 * half * service_demand)) - half)
+
+
+def _turns(latency: float, least: float, competing: float) -> tuple[float, float]:
+    """Service demand and serial share with which an instruction takes a time of 1.
+
+    Args:
+        latency: of the instruction.
+        least: the service demand that was counted, no more than the latency.
+        competing: warps that take turns, above 1.
+    """
+    others = competing - 1.0
+    if latency + others * least <= 1.0:  # not even one after the other do they fill the time
+        return (1.0 - latency) / others, 1.0
+    missing = 1.0 - latency * latency - (competing * competing - 1.0) * least * least
+    return least, missing / (2.0 * (latency - least) * others * least) if missing > 0.0 else 0.0
 
 
 def demand_elsewhere(
@@ -144,9 +171,10 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
         least: what no time may fall below, one each (`capped_time`); empty: no such limit.
 
     Returns:
-        One time each. For one kernel: sqrt(latency^2 + (m^2 - 1) service_demand^2) with m warps a scheduler. Each warp
-        of another kernel adds what it holds of the resource that binds that other kernel, whichever it is: warps take
-        turns at the scheduler before they reach a pipe. Two kernels with the same numbers behave as one.
+        One time each. For one kernel with m warps a scheduler: sqrt(latency^2 + (m^2 - 1) service_demand^2) where its
+        serial share is 0, latency + (m - 1) service_demand where it is 1. Each warp of another kernel adds what it
+        holds of the resource that binds that other kernel, whichever it is: warps take turns at the scheduler before
+        they reach a pipe. Two kernels with the same numbers behave as one.
     """
     warps = [count * kernel.warps_per_scheduler for kernel, count in residents]
     busiest = [max(kernel.demands) for kernel, _ in residents]
@@ -210,6 +238,33 @@ def memory_free_share(dram_busy: float, l2_busy: float) -> float:
     return sqrt(max(rest - dram * dram, 0.0004))
 
 
+def loads_beside(dram_busy: float, l2_busy: float, least_free: float) -> tuple[float, float, float]:
+    """What L2 and DRAM were asked for in a recording, from how busy each was.
+
+    Args:
+        dram_busy: of the recorded time, 0 to 1 and more, where a counter reads more than what is sustained.
+        l2_busy: the same.
+        least_free: share of the recorded time that the SMs alone took. Where the two would leave less, the kernel
+            cannot have waited that long: it hides their latency, and both count less, by one factor [D].
+
+    Returns:
+        Loads of DRAM and L2 when neither lengthens anything, and the share of the time that is left then.
+    """
+    dram, l2 = min(dram_busy, MOST_BUSY), min(l2_busy, MOST_BUSY)
+    felt, free = 1.0, memory_free_share(dram, l2)
+    if free < least_free:
+        low, high = 0.0, 1.0
+        for _ in range(HALVINGS):
+            felt = (low + high) / 2.0
+            if memory_free_share(felt * dram, felt * l2) < least_free:
+                high = felt
+            else:
+                low = felt
+        felt = low
+        free = memory_free_share(felt * dram, felt * l2)
+    return felt * dram / free, felt * l2 / free, free
+
+
 def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float, l2: float, own: MemoryLoad) -> str:
     """What bounds one kernel of a mix: latency, the resource that it waits for, L2 or DRAM.
 
@@ -255,7 +310,10 @@ def age_shares(count: int, preference: float) -> tuple[float, ...]:
 
 
 def _time(kernel: WarpDemand, queue: float) -> float:
-    return sqrt(kernel.latency * kernel.latency + queue * queue - kernel.service_demand * kernel.service_demand)
+    """Time of an instruction that holds what binds its kernel, with the turns before it, for ``queue``."""
+    latency, own = kernel.latency, kernel.service_demand
+    both = 2.0 * kernel.serial_share * (latency - own) * (queue - own)
+    return sqrt(latency * latency + both + queue * queue - own * own)
 
 
 def memory_stall_share(mix: Mix | None) -> float:
