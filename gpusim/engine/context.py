@@ -43,6 +43,11 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
     return trace.model_copy(update={"streams": streams})
 
 
+def with_cold_caches(algorithm: ConvolutionAlgorithm) -> ConvolutionAlgorithm:
+    """An algorithm where L2 holds nothing that it reads: as much longer as it took cold over warm, if a trace tells."""
+    return _lengthened(algorithm, 0.0, True)
+
+
 def _repeats_itself(stream: Stream) -> bool:
     """Whether a stream runs one operation over and over."""
     return len(stream.operations) == 1 and stream.arrivals is not None
