@@ -1,8 +1,8 @@
 """A convolution's batch in parts, one after the other: faster algorithms then fit a workspace, which all parts reuse.
 
-The method is that of µ-cuDNN (Oyama, Ben-Nun, Hoefler, Matsuoka, CLUSTER'18 [A], its code github.com/spcl/ucudnn [V]): by
-dynamic programming over the images, the divisions of a batch that no other beats in both time and workspace. There a
-configuration's time is measured by cuDNN; here it is that of recorded kernels on the GPU of the replay.
+The method is that of µ-cuDNN (Oyama, Ben-Nun, Hoefler, Matsuoka, CLUSTER'18 [A]; its code, github.com/spcl/ucudnn [V]):
+by dynamic programming over the images, the divisions of a batch that no other beats in both time and workspace. There
+cuDNN measures what a call takes; here it is what its recorded kernels take on the GPU of the replay.
 """
 
 from __future__ import annotations
@@ -150,20 +150,23 @@ def divided_convolutions(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, 
 
 
 def _divided(op: Convolution, gpu: GPU, kernels: Kernels) -> list[Divided]:
-    sized = [(op.shape.batch, one) for one in (op.selected, *op.alternatives)]
-    for fewer in op.micro_batches or ():
-        sized += [(fewer.batch, with_cold_caches(one)) for one in fewer.algorithms]
-    known = {(batch, one.algorithm): one for batch, one in sized if fits(one, gpu)}
     parts = [
-        Part(batch, name, fsum(kernels.model(launch, op.id).solo_us for launch in one.kernels), one.workspace_bytes)
-        for (batch, name), one in known.items()
-        if one.workspace_bytes is not None
+        Part(batch, name, fsum(kernels.model(launch, op.id).solo_us for launch in call.kernels), call.workspace_bytes)
+        for (batch, name), call in _calls(op).items()
+        if call.workspace_bytes is not None and fits(call, gpu)
     ]
     divisions = [division for division in front(op.shape.batch, parts) if len(division.parts) > 1]
-    return [
-        Divided(_in_a_row(op, division, [known[part.batch, part.algorithm] for part in division.parts]), division)
-        for division in _thinned(divisions)
-    ]
+    return [Divided(in_a_row(op, division), division) for division in _thinned(divisions)]
+
+
+def _calls(op: Convolution) -> dict[tuple[int, str], ConvolutionAlgorithm]:
+    """All that a division may be made of. What reads a part of the batch finds it cold: no call before it read it."""
+    whole = {(op.shape.batch, one.algorithm): one for one in (op.selected, *op.alternatives)}
+    return whole | {
+        (fewer.batch, one.algorithm): with_cold_caches(one)
+        for fewer in op.micro_batches or ()
+        for one in fewer.algorithms
+    }
 
 
 def _thinned(divisions: Sequence[Division]) -> list[Division]:
@@ -172,8 +175,10 @@ def _thinned(divisions: Sequence[Division]) -> list[Division]:
     return [divisions[n * last // most] for n in range(MOST_DIVISIONS)] if last > most else list(divisions)
 
 
-def _in_a_row(op: Convolution, division: Division, calls: Sequence[ConvolutionAlgorithm]) -> ConvolutionAlgorithm:
-    """Calls on the parts of a batch as one algorithm. Each reads images that none before it read, so it is cold."""
+def in_a_row(op: Convolution, division: Division) -> ConvolutionAlgorithm:
+    """The calls of a division, one after the other, as one algorithm of a convolution that has its micro-batches."""
+    known = _calls(op)
+    calls = [known[part.batch, part.algorithm] for part in division.parts]
     workspace_bytes, tensors = division.workspace_bytes, op.selected.touched_bytes
     cold = [call.cold_us for call in calls if call.cold_us is not None]
     cold_us = fsum(cold) if len(cold) == len(calls) else None

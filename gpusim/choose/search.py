@@ -103,6 +103,7 @@ class Selection:
         replays: that it took, those of blocks counted like others.
         seen: all plans of the whole that were replayed, best first.
         limit_bytes: of the workspaces; None: none.
+        undivided: what was found without dividing batches, where they can be divided.
     """
 
     work: Work
@@ -118,6 +119,7 @@ class Selection:
     replays: int
     seen: tuple[Candidate, ...]
     limit_bytes: int | None
+    undivided: Selection | None = None
 
     @property
     def gap(self) -> float:
@@ -239,6 +241,7 @@ def _select(
         replays,
         seen,
         limit,
+        undivided,
     )
 
 
@@ -284,7 +287,10 @@ def work_of(
     if memory_bytes is not None and least[0] > memory_bytes:
         problem = f"{memory_bytes:,} bytes of workspace are too few for any plan"
         raise InputError(None, "--memory", problem, f"at least {least[0]:,}, for {least[1]}")
-    divisions = {id: {one.algorithm.algorithm: one.division for one in found} for id, found in divided.items()}
+    divisions = {
+        id: {name: one.division for one in found if (name := one.algorithm.algorithm) in algorithms[id]}
+        for id, found in divided.items()
+    }
     return Work(trace, graph, {op.id: op for op in trace.operations()}, algorithms, divisions)
 
 
