@@ -1,7 +1,7 @@
 """Make the shipped traces: `python experiments/make_traces.py DATASET… --out traces`.
 
-Each DATASET is a folder as `gpusim validate` reads, such as experiments/h200_validation/data, the folder small in it and
-experiments/micro_batches/data. The same dataset gives the same traces. What each trace is: traces/README.md.
+Each DATASET is a folder as `gpusim record` writes, such as experiments/h200_validation/data, the folder small in it
+and experiments/micro_batches/data. The same dataset gives the same traces. What each trace is: traces/README.md.
 """
 
 from __future__ import annotations

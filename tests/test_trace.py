@@ -437,6 +437,7 @@ def test_what_is_missing_is_described() -> None:
                 ([part(1), part(1)], ": 1 images given twice; expected each size once"),
                 ([part(1) | {"algorithms": []}], "[0].algorithms: is a list of 0; expected at least 1 of them"),
                 ([part(1, kernels=[])], "[0].algorithms[0].kernels: is empty; expected at least one kernel"),
+                ([part(1, algorithm="A" * 201)], "[0].algorithms: a name has 201 characters; expected at most 200"),
                 ([part(1, workspace_bytes=None)], "[0].algorithms: 'A' has no workspace_bytes; expected"),
                 (
                     [part(1, kernels=[kernel(stream="internal0")])],

@@ -351,7 +351,7 @@ more each time; that is in what was measured and not in the sum."""
 PLANS = """\
 Plans in plain streams within a limit of all workspaces that may be live at once: in one stream with the fastest
 algorithms, which divided is what µ-cuDNN would run with that limit, and the plan of `gpusim select`. All were run on an
-H200 (`plans.txt`, `measured.csv`; median of twelve runs; every part has tensors and a workspace of its own there) and
+H200 (`plans.txt`, `measured.csv`; median of ten runs; every part has tensors and a workspace of its own there) and
 are predicted here by the model as it is. At 0 MiB nothing is divided: both plans in streams are the same, and their
 measured times differ by chance."""
 
@@ -426,23 +426,19 @@ def plan_table(found: Sequence[Planned]) -> str:
 
 def findings(found: Sequence[Planned]) -> str:
     """How far off predictions are, and what 64 MiB do."""
-    errors = {
-        label: [
-            100.0 * (one.predicted_us / one.measured_us - 1.0) for one in found if (":" in one.algorithms) == divided
-        ]
-        for label, divided in (("without", False), ("with", True))
-    }
-    words = "; ".join(
-        f"{label} micro-batches {_size(some)} (bias {_mean(some):+.1f} %) over {len(some)} plans"
-        for label, some in errors.items()
-    )
+    errors: dict[str, list[float]] = {}
+    for one in found:
+        label = "parts" if ":" in one.algorithms else "whole batches"
+        streams = "one stream" if one.way in (SERIAL, WR) else "several"
+        error = 100.0 * (one.predicted_us / one.measured_us - 1.0)
+        errors.setdefault(f"{label} in {streams}", []).append(error)
+    words = "; ".join(f"{label} {_size(some)} (bias {_mean(some):+.1f} %)" for label, some in errors.items())
     by = {(one.module, one.limit_mib, one.way): one.measured_us for one in found}
     most = [by[module, 64, DIVIDED] / by[module, LIMITS_MIB[-1], STREAMS] for module in MODULES]
     shares = " and ".join(f"{share:.2f}" for share in most)
     return f"""\
-Predicted makespans are off by {words}: parts beside one another slow each other more than predicted. Divided batches
-within 64 MiB take {shares} times what whole ones take within {LIMITS_MIB[-1]} MiB. Where workspace is plentiful,
-dividing gains no more than the model's error."""
+Predicted makespans are off, of {words}. Divided batches within 64 MiB take {shares} times what whole ones take within
+{LIMITS_MIB[-1]} MiB. Where workspace is plentiful, dividing gains no more than the model's error."""
 
 
 def draw(found: Sequence[Planned], path: Path) -> None:

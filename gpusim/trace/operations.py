@@ -24,10 +24,12 @@ from gpusim.trace.fields import (
     ID_PATTERN,
     LEAST_DURATION_US,
     LEAST_RATE_PER_S,
+    MAX_ALGORITHM_NAME,
     MAX_ALTERNATIVES,
     MAX_DURATION_US,
     MAX_GPUS,
     MAX_MICRO_BATCHES,
+    MAX_PART_NAME,
     MAX_PARTS,
     MAX_REQUESTS,
     MAX_STREAMS,
@@ -152,7 +154,7 @@ class ConvolutionAlgorithm(Recurring):
 
     algorithm: Annotated[
         str,
-        described("name, such as IMPLICIT_PRECOMP_GEMM/TF32", pattern=ID_PATTERN, max_length=4000),
+        described("name, such as IMPLICIT_PRECOMP_GEMM/TF32", pattern=ID_PATTERN, max_length=MAX_ALGORITHM_NAME),
     ]
     workspace_bytes: Annotated[
         int | None, measured("bytes", "device memory beside the tensors; absent if unknown", ge=0, le=MAX_TRAFFIC_BYTES)
@@ -201,6 +203,8 @@ class MicroBatch(Strict):
     def _follow_one_another(cls, algorithms: tuple[ConvolutionAlgorithm, ...]) -> tuple[ConvolutionAlgorithm, ...]:
         _require_different(algorithms)
         for one in algorithms:
+            if len(one.algorithm) > MAX_PART_NAME:
+                raise fault(f"a name has {len(one.algorithm)} characters", f"at most {MAX_PART_NAME}")
             if one.workspace_bytes is None:
                 raise fault(f"{one.algorithm!r} has no workspace_bytes", "what the calls on a batch's parts all reuse")
             if one.kernels[0].stream != "main":
