@@ -249,7 +249,7 @@ def micro_batch_trace(recorded: Recorded, module: str) -> Trace:
 
     return trace.model_copy(
         update={
-            "name": f"{trace.name}_micro_batches",
+            "name": f"micro_batches_{module}",
             "notes": MICRO_BATCH_NOTES.format(module_notes=trace.notes),
             "streams": tuple(
                 stream.model_copy(update={"operations": tuple(with_micro_batches(op) for op in stream.operations)})

@@ -233,7 +233,7 @@ def test_never_worse_in_streams_that_are_given(streams: str) -> None:
 
 def test_the_3x3_of_inception_3a_in_64_mib(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """TF32 needs 86 MiB for 128 images, 19 MiB for 64: twice 64 is faster than FP32 in one."""
-    whole = load_trace(TRACES / "inception_3a_micro_batches.json.gz")
+    whole = load_trace(TRACES / "micro_batches_3a.json.gz")
     edit.select(whole, operations=["3a.3x3"]).save(tmp_path / "one.json.gz")
     command = ["select", str(tmp_path / "one.json.gz"), "--memory", "64MiB", "--sharing", "streams"]
     assert cli.main([*command, "--json"]) == 0
@@ -249,7 +249,7 @@ def test_the_3x3_of_inception_3a_in_64_mib(tmp_path: Path, capsys: pytest.Captur
 
 def test_recorded_parts_follow_one_another() -> None:
     gpu = load_gpu("h200")
-    trace = load_trace(TRACES / "inception_4a_micro_batches.json.gz")
+    trace = load_trace(TRACES / "micro_batches_4a.json.gz")
     for op in trace.operations():
         assert isinstance(op, Convolution) and op.micro_batches is not None
         assert [one.batch for one in op.micro_batches] == [8, 16, 32, 64]

@@ -198,7 +198,7 @@ def _named(division: Division) -> str:
 
 def trace_of(module: str) -> Trace:
     """A module's trace."""
-    return gpusim.load_trace(TRACES / f"{module}_micro_batches.json.gz")
+    return gpusim.load_trace(TRACES / f"micro_batches_{module.removeprefix('inception_')}.json.gz")
 
 
 def searched(module: str, limit_mib: int, kernels: Kernels) -> dict[str, tuple[Work, Plan]]:
@@ -496,7 +496,7 @@ RECORDED = """\
 `data/`, on 2026-11-22 with one NVIDIA H200 (cuDNN 9.19, CUDA 13.0) by `experiments/micro_batches/record.py`, in under
 four minutes: every algorithm timed, in FMA and TF32; profiled all at batch 128, and of the micro-batches those that
 none beats in both time and workspace, or only by 5 %; gradients of two filters are timed only. Of it
-`experiments/make_traces.py` makes `traces/inception_3a_micro_batches.json.gz` and that of 4a. The plans ran on the same
+`experiments/make_traces.py` makes `traces/micro_batches_3a.json.gz` and that of 4a. The plans ran on the same
 kind of machine half an hour later, perhaps on another H200."""
 
 
