@@ -280,6 +280,7 @@ ABLATION = (
     Variant("no-l2-atomics", "no ceiling of L2 atomics", {"l2_atomic_gb_per_s": UNLIMITED}),
     Variant("no-carveouts", "an SM holds all its shared memory for every kernel", patch=_no_carveouts),
     Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
+    Variant("no-clusters", "kernels in clusters run on all SMs", {"cluster_sm_share": 1.0}),
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
     Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", {"launch_ramp_us": 0.0}),
     Variant("all-latency", "the ramp is launch latency", {"launch_latency_us": 4.0, "launch_ramp_us": 0.0}),
