@@ -1,6 +1,6 @@
 """Kernels in thread block clusters: which launches are taken for such, and which SMs run their blocks.
 
-The GPU by hand has 8 SMs, of which 6 hold clusters; a launch takes 1 us.
+The GPU by hand has 20 SMs, of which 18 hold clusters; a launch takes 1 us.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.results.result import Result
 from gpusim.trace.kernels import KernelLaunch
 
-GPU = tiny(8, cluster_sm_share=0.76)
+GPU = tiny(20, cluster_sm_share=0.91)
 OUT_OF_REACH_BEFORE = 200 << 10  # shared memory that no block could have before there were clusters
 
 
@@ -79,35 +79,35 @@ def test_what_is_taken_to_launch_in_clusters(grid: tuple[int, int], shared_bytes
 def test_a_gpu_that_gives_no_share_has_all_sms_for_clusters() -> None:
     assert load_gpu("p100").cluster_sms == load_gpu("p100").sm_count
     assert tiny(1, cluster_sm_share=0.9).cluster_sms == 1
-    assert (GPU.cluster_sms, usable_sms(clustered(2, 3), 1, GPU)) == (6, 6)
+    assert (GPU.cluster_sms, usable_sms(clustered(6, 3), 1, GPU)) == (18, 18)
 
 
 def test_a_persistent_kernel_in_clusters_divides_its_work_among_the_sms_that_hold_them() -> None:
-    """Six blocks of 10 us; beside four SMs two hold clusters, so that two blocks do three blocks' work each."""
-    assert spans(run_on(range(4, 8), clustered(2, 3)), "k") == [(4, 1, 1.0, 31.0), (5, 1, 1.0, 31.0)]
-    assert spans(run_on(range(4), clustered(2, 3)), "k") == [(sm, 1, 1.0, 16.0) for sm in range(4)]
+    """18 blocks of 10 us; of the last five SMs three hold clusters, so that three blocks do six blocks' work each."""
+    assert spans(run_on(range(15, 20), clustered(6, 3)), "k") == [(sm, 1, 1.0, 61.0) for sm in (15, 16, 17)]
+    assert spans(run_on(range(9), clustered(6, 3)), "k") == [(sm, 1, 1.0, 21.0) for sm in range(9)]
 
 
 def test_one_without_clusters_has_all_its_sms() -> None:
-    assert spans(run_on(range(4, 8), clustered(8)), "k") == [(sm, 1, 1.0, 21.0) for sm in range(4, 8)]
+    assert spans(run_on(range(15, 20), clustered(20)), "k") == [(sm, 1, 1.0, 41.0) for sm in range(15, 20)]
 
 
 def test_where_no_sm_of_its_own_holds_clusters_it_runs_on_what_there_is() -> None:
-    assert spans(run_on((6, 7), clustered(2, 3)), "k") == [(6, 1, 1.0, 31.0), (7, 1, 1.0, 31.0)]
+    assert spans(run_on((18, 19), clustered(6, 3)), "k") == [(sm, 1, 1.0, 91.0) for sm in (18, 19)]
 
 
 def test_alone_it_takes_what_was_recorded_and_leaves_the_other_sms_to_others() -> None:
-    waves = kernel("k", 1, 21.0).model_copy(update={"kernel": clustered(4, 3, duration_us=21.0)})
+    waves = kernel("k", 1, 21.0).model_copy(update={"kernel": clustered(12, 3, duration_us=21.0)})
     alone = played("leftover", stream("a", waves), gpu=GPU)
-    assert spans(alone, "k") == [(sm, 2, 1.0, 21.0) for sm in range(6)]
+    assert spans(alone, "k") == [(sm, 2, 1.0, 21.0) for sm in range(18)]
     together = played("leftover", stream("a", waves), stream("b", kernel("l", 2, 11.0)), gpu=GPU)
-    assert spans(together, "k") == [(sm, 2, 1.0, 21.0) for sm in range(6)]
-    assert spans(together, "l") == [(sm, 1, 11.0, 21.0) for sm in (6, 7)]  # k's last blocks are placed at 11
+    assert spans(together, "k") == [(sm, 2, 1.0, 21.0) for sm in range(18)]
+    assert spans(together, "l") == [(sm, 1, 11.0, 21.0) for sm in (18, 19)]  # k's last blocks are placed at 11
 
 
 def test_on_another_gpu_that_one_s_sms_count() -> None:
-    model = anchored(clustered(2, 3), GPU)
-    larger = replace(tiny(16, cluster_sm_share=0.75), name="larger")
-    assert (model.usable_sms, model.persistent) == (6, True)
-    assert transferred(model, clustered(2, 3), GPU, larger, "").usable_sms == 12
-    assert transferred(anchored(clustered(8), GPU), clustered(8), GPU, larger, "").usable_sms == 16
+    model = anchored(clustered(6, 3), GPU)
+    larger = replace(tiny(40, cluster_sm_share=0.75), name="larger")
+    assert (model.usable_sms, model.persistent) == (18, True)
+    assert transferred(model, clustered(6, 3), GPU, larger, "").usable_sms == 30
+    assert transferred(anchored(clustered(20), GPU), clustered(20), GPU, larger, "").usable_sms == 40

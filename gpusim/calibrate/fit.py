@@ -119,9 +119,9 @@ def _tried(model: KernelModel, mix: Mix | None, gpu: GPU, rates: dict[int, SoloR
     return _Tried(model, makespan, _misfit(model, mix, residents, active))
 
 
-def is_persistent(launch: KernelLaunch, blocks_per_sm: int, usable_sms: int) -> bool:
+def is_persistent(launch: KernelLaunch, blocks_per_sm: int, sm_count: int) -> bool:
     """Whether a launch looks persistent: one block a SM, on about every SM, that share the work as they go [D]."""
-    return blocks_per_sm == 1 and PERSISTENT_SHARE * usable_sms <= launch.blocks <= usable_sms
+    return blocks_per_sm == 1 and PERSISTENT_SHARE * sm_count <= launch.blocks <= sm_count
 
 
 def usable_sms(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
@@ -156,7 +156,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         stream=launch.stream,
         memory_stall_share=memory_stall_share(launch.mix),
         blocks=launch.blocks,
-        persistent=is_persistent(launch, fit.blocks_per_sm, usable),
+        persistent=is_persistent(launch, fit.blocks_per_sm, gpu.sm_count),
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
         sm_count=gpu.sm_count,
