@@ -85,6 +85,16 @@ def test_each_other_stream_with_kernels_delays_the_start_of_a_kernel() -> None:
     assert alone.makespan_us == pytest.approx(34.0)
 
 
+def test_a_stream_that_waits_for_another_delays_kernels_too() -> None:
+    """B has no kernel under way, but the device looks at it in turns of 0.5 us until a2 has ended."""
+    a, b = stream("a", kernel("a", 1, 11.0), kernel("a2", 1, 6.0)), stream("b", kernel("b", 1, 11.0, "a2"))
+    result = played("leftover", a, b, gpu=tiny(stream_turn_us=0.5))
+    assert times(result) == {"a": (0.0, 11.5), "a2": (11.5, 18.0), "b": (18.0, 29.0)}
+    assert played("serial", a, b, gpu=tiny(stream_turn_us=0.5)).makespan_us == pytest.approx(28.0)
+    apart = played("leftover", a, b.model_copy(update={"gpu": 1}), gpu=tiny(stream_turn_us=0.5))
+    assert times(apart) == {"a": (0.0, 11.0), "a2": (11.0, 17.0), "b": (17.0, 28.0)}
+
+
 def test_streams_of_another_gpu_delay_nobody() -> None:
     operations = [stream(name, kernel(name, 1, 11.0)) for name in ("a", "b")]
     apart = [operations[0], operations[1].model_copy(update={"gpu": 1})]

@@ -148,6 +148,31 @@ def test_topology_joins_sms_that_shared_a_cluster():
     assert [row["smallest_green_context"] for row in rows] == [2, 2, 4, 4, ""]
 
 
+def test_clusters_are_counted_in_sms():
+    def room(case, clusters):
+        return {"experiment": "cluster_room", "case": case, "rep": 0, "quantity": "clusters", "value": float(clusters)}
+
+    scalars = [room("first/sms=16/blocks=4", 4), room("rest/sms=20/blocks=8", 1)]
+    recording = block_log.Recording({"sm_count": "36"}, scalars, [])
+    assert tabulate.cluster_table(recording) == [
+        {"part": "first", "sms": 16, "cluster_blocks": 4, "sms_used": 16},
+        {"part": "rest", "sms": 20, "cluster_blocks": 8, "sms_used": 8},
+    ]
+    assert tabulate.memory_table(recording) == []
+
+
+def test_dependencies_are_timed_from_the_end_of_what_they_wait_for():
+    times = {"first": [(0, 90)], "parent": [(100, 200)], "next": [(230, 300)], "child": [(260, 300), (240, 300)]}
+    launches = [
+        launch([block(0, start, end)], experiment="dependency", case="plain", role=role)
+        for role, runs in times.items()
+        for start, end in runs
+    ]
+    rows = tabulate.dependency_table(block_log.Recording({"sm_count": "1"}, [], launches))
+    delays = {row["kernel"]: row["delay_ns_mean"] for row in rows}
+    assert delays == {"parent": 10, "next": 30, "child 1": 40, "child 2": 60}
+
+
 def test_queue_table_counts_starts_across_streams():
     a = launch([block(0, 0, 9000), block(0, 9000, 20000)], experiment="priority", case="p")
     delay = launch([block(1, 0, 5000)], experiment="priority", case="p", role="delay")

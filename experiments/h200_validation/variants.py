@@ -223,7 +223,11 @@ def _never_cold() -> None:
 
 
 def _nothing_persistent() -> None:
-    _put(fit, "is_persistent", lambda launch, blocks_per_sm, sm_count: False)
+    _put(fit, "is_persistent", lambda launch, blocks_per_sm, gpu: False)
+
+
+def _clusters_anywhere() -> None:
+    _put(fit, "usable_sms", lambda launch, blocks_per_sm, gpu: gpu.sm_count)
 
 
 def _theoretical_residency() -> None:
@@ -287,6 +291,7 @@ ABLATION = (
     Variant("any-memory-part", "memory may have had all of a time in which SMs were busy", patch=_any_part_of_the_time),
     Variant("no-carveouts", "an SM holds all its shared memory for every kernel", patch=_no_carveouts),
     Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
+    Variant("no-clusters", "kernels in clusters run on all SMs", patch=_clusters_anywhere),
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
     Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", {"launch_ramp_us": 0.0}),
     Variant("all-latency", "the ramp is launch latency", {"launch_latency_us": 4.0, "launch_ramp_us": 0.0}),

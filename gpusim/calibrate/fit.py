@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
 from gpusim.engine.sm_array import SoloRates, run_alone
+from gpusim.hardware.compute_capability import CAPABILITIES
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
     MemoryLoad,
@@ -31,7 +32,8 @@ AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
 JITTER_SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the recorded run fell
 GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
-PERSISTENT_GRIDS = ((1, 1), (10, 11))  # of the SMs: all, or the 120 of 132 that some kernels take on an H200
+CLUSTERS = range(3, 9)  # blocks of a cluster that does not fit on a lone TPC; more than 8 are not portable
+MOST_BEFORE_CLUSTERS = CAPABILITIES["8.0"]["shared_memory_per_block_optin_bytes"]  # came with compute capability 9.0
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -115,13 +117,25 @@ def _tried(model: KernelModel, mix: Mix | None, gpu: GPU, rates: dict[int, SoloR
     return _Tried(model, makespan, _misfit(model, mix, residents, active))
 
 
-def is_persistent(launch: KernelLaunch, blocks_per_sm: int, sm_count: int) -> bool:
-    """Whether a launch looks persistent: one block an SM, on a share of the SMs that such kernels choose [D].
+def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
+    """Whether a launch looks persistent: one block an SM, on all SMs or on all that hold clusters [D].
 
     Of the recorded kernels of one block an SM those with 120 and 132 blocks on 132 SMs share their work as they go;
     those with 126, 128 or 130 have a step where they get fewer SMs (experiments/h200_validation, sm_curve).
     """
-    return blocks_per_sm == 1 and any(launch.blocks * of == sm_count * part for part, of in PERSISTENT_GRIDS)
+    return blocks_per_sm == 1 and launch.blocks in (gpu.sm_count, gpu.cluster_sms)
+
+
+def usable_sms(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
+    """SMs that may hold blocks of a launch: of one in clusters of more than two blocks those that hold such clusters.
+
+    What is recorded does not tell clusters. A kernel is taken to launch in them [D] where it has one block a SM, with
+    more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, or one that just fills the
+    SMs with clusters. On an H200 such grids are 15 x 8, 15 x 7 and 30 x 4: as many clusters of 8, 7 and 4 as fit.
+    """
+    alone = blocks_per_sm == 1 and launch.shared_memory_per_block_bytes > MOST_BEFORE_CLUSTERS
+    clusters = alone and (launch.grid[1] in CLUSTERS or launch.blocks == gpu.cluster_sms)
+    return gpu.cluster_sms if clusters else gpu.sm_count
 
 
 def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
@@ -138,15 +152,17 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
     )
     load, free = _memory(launch, kernel, residents, gpu)
     set_to, least = carveouts(launch, foot, fit.blocks_per_sm, gpu)
+    usable = usable_sms(launch, fit.blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
         memory_stall_share=memory_stall_share(launch.mix),
         blocks=launch.blocks,
-        persistent=is_persistent(launch, fit.blocks_per_sm, gpu.sm_count),
+        persistent=is_persistent(launch, fit.blocks_per_sm, gpu),
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
         sm_count=gpu.sm_count,
+        usable_sms=usable,
         carveout_bytes=set_to,
         least_carveout_bytes=least,
         demand=kernel,

@@ -147,6 +147,7 @@ class Device:
         self._wake_us = NEVER
         self._bottlenecks = Bottlenecks(self._sms, self._model, self._domain_share)
         self.finished: list[Launch] = []
+        self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
         self.limits: set[str] = (
             {"memory slices"} if domains and len(domains) > gpus else set()
         )  # of `gpusim.results.runs.LIMITS`, met so far
@@ -289,11 +290,10 @@ class Device:
     def _turn_wait_us(self, launch: Launch) -> float:
         """How late the front end is for a launch that is let start."""
         gpu_of, own = self._gpu_of, (launch.stream_index, launch.model.stream)
-        beside = {
-            (other.stream_index, other.model.stream)
-            for other in self._launches.values()
-            if other.admitted and gpu_of[other.stream_index] == gpu_of[launch.stream_index]
-        }
+        busy = {(other.stream_index, other.model.stream) for other in self._launches.values() if other.admitted}
+        if not self._policy.single_stream:
+            busy |= {(stream, "main") for stream in self.waiting_streams}
+        beside = {(stream, name) for stream, name in busy if gpu_of[stream] == gpu_of[launch.stream_index]}
         return turn_wait_us(len(beside - {own}), self._gpu.model.stream_turn_us)
 
     def _require_progress(self) -> None:
@@ -337,7 +337,8 @@ class Device:
         model, grant = launch.model, self._grants.get(launch.id)
         if not model.persistent or grant is None or not self._shows_sms:
             return model
-        sms = sum(cap > 0 for cap in caps_of(grant, model.blocks_per_sm, self._gpu.sm_count))
+        caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
+        sms = sum(cap > 0 for cap in model.usable(caps))
         key = (id(model), sms)
         if key not in self._sized_models:
             self._sized_models[key] = (model, model.on(sms))
@@ -367,7 +368,7 @@ class Device:
             launch = self._launches[grant.kernel]
             caps = caps_of(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
             self.limits |= limits_met(grant, caps, launch.model.blocks_per_sm)
-            self._sms.set_caps(_slot(launch), caps)
+            self._sms.set_caps(_slot(launch), launch.model.usable(caps))
             self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
         self._sms.set_dispatch_order(
             [_slot(self._launches[grant.kernel]) for grant in order], [grant.queue for grant in order]

@@ -227,7 +227,9 @@ class _Replay:
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
         waits = [self.ended[name] for name in op.depends_on if not self.ended[name].processed]
         if waits:
+            self.device.waiting_streams.add(index)
             yield self.env.all_of(waits)
+            self.device.waiting_streams.discard(index)
         start = self.env.now
         if launches := op.launches():
             yield from self._launches(index, stream, op.id, launches, request)

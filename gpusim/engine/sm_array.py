@@ -98,7 +98,7 @@ def run_alone(model: KernelModel, gpu: GPU, rates: dict[int, SoloRates] | None =
 
     array = sm_array(gpu, 1, resolve, bins=2)
     submit(array, 0, model)
-    array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
+    array.set_caps(0, model.usable([model.blocks_per_sm] * gpu.sm_count))
     array.set_dispatch_order([0], [0])
     array.dispatch()
     array.advance(NEVER)

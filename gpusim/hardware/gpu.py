@@ -81,8 +81,14 @@ class ModelConstants(Strict):
     stream_turn_us: TimeUs = _constant(
         0.0,
         "us",
-        "what the start of a kernel is later for each other stream that has a kernel under way; "
+        "what the start of a kernel is later for each other stream that has a kernel under way or waits for another; "
         "a GPU file that does not give it has none",
+    )
+    cluster_sm_share: Annotated[float, Field(gt=0, le=1)] = _constant(
+        1.0,
+        "1",
+        "share of the SMs that hold thread block clusters of more than two blocks: the others, of the highest numbers, "
+        "have too few neighbours in their GPC; a GPU file that does not give it has no such others",
     )
     l2_kept_share: Share = _constant(
         0.5, "1", "share of L2 that calls in turn may touch together so that each finds its tensors there again"
@@ -297,6 +303,11 @@ class GPU:
     model: ModelConstants
     unverified: tuple[str, ...]
     host: HostCosts = _NOTHING_MEASURED
+
+    @property
+    def cluster_sms(self) -> int:
+        """SMs, of the lowest numbers, that hold clusters of more than two blocks; all where that would be none."""
+        return int(self.model.cluster_sm_share * self.sm_count) or self.sm_count
 
     @property
     def fp32_peak_tflops(self) -> float:

@@ -7,17 +7,17 @@ CHANNELS = 8
 
 
 def turn_wait_us(streams_beside: int, turn_us: float) -> float:
-    """How much later a kernel starts, us, for other streams that have kernels under way.
+    """How much later a kernel starts, us, for other streams that have kernels under way or wait for other streams.
 
-    The device looks at streams that have work in turns, also at those whose kernel still runs. The gap between two
-    kernels of a stream so grows with the streams beside it, whatever blocks they have, how long these run and whether
-    green contexts hold them: by 0.1, 1.1, 1.4 and 1.9 us beside 1, 2, 3 and 4 on an H200
-    (experiments/h200_microbench, `turns.csv`). It looks as if two units took half of the streams each, one `turn` for
-    each other stream of theirs: which streams meet on a unit is the order of creation, which a trace does not hold, so
-    this is the mean [D].
+    The device looks at streams that have work in turns, also at those whose kernel still runs or that wait for an
+    event (experiments/h200_microbench, `dependencies.csv`). The gap between two kernels of a stream so grows with the
+    streams beside it, whatever blocks they have, how long these run and whether green contexts hold them: by 0.1, 1.1,
+    1.4 and 1.9 us beside 1, 2, 3 and 4 on an H200 (experiments/h200_microbench, `turns.csv`). It looks as if two units
+    took half of the streams each, one `turn` for each other stream of theirs: which streams meet on a unit is the order
+    of creation, which a trace does not hold, so this is the mean [D].
 
     Args:
-        streams_beside: other streams that have a kernel under way.
+        streams_beside: other streams that have a kernel under way, or wait for another's operation.
         turn_us: `stream_turn_us` of the GPU.
     """
     return turn_us * min(streams_beside, CHANNELS - 1)

@@ -23,6 +23,7 @@ class KernelModel:
         footprint: what a resident block holds of an SM.
         blocks_per_sm: most resident blocks of this kernel alone.
         sm_count: SMs of the GPU that it is replayed on.
+        usable_sms: of these, how many, of the lowest numbers, may hold its blocks: all, unless it launches in clusters.
         carveout_bytes: shared memory that an idle SM is set to for it.
         least_carveout_bytes: shared memory that an SM with other blocks must be set to for its own to join them.
         demand: of its warps on an SM.
@@ -49,6 +50,7 @@ class KernelModel:
     footprint: Footprint
     blocks_per_sm: int
     sm_count: int
+    usable_sms: int
     carveout_bytes: int
     least_carveout_bytes: int
     demand: WarpDemand
@@ -102,8 +104,16 @@ class KernelModel:
         """Registers, shared memory bytes, warps and block slots of one resident block."""
         return self.footprint.need
 
+    def usable(self, caps: list[int]) -> list[int]:
+        """Most blocks on each SM without the SMs that hold none of its clusters; as given where none would be left."""
+        if self.usable_sms == self.sm_count:
+            return caps
+        usable = [cap if sm % self.sm_count < self.usable_sms else 0 for sm, cap in enumerate(caps)]
+        return usable if any(usable) else caps
+
     def on(self, sms: int) -> KernelModel:
         """The kernel as it launches on some SMs: a persistent one has no more blocks than SMs, each doing more."""
+        sms = min(sms, self.usable_sms)
         if not self.persistent or not 0 < sms < self.blocks:
             return self
         more = self.blocks / sms

@@ -19,6 +19,7 @@ class Serial(Policy):
     name = "serial"
     summary = "one kernel at a time, stream after stream: what frameworks do by default"
     validated_as = ("modules_serial",)
+    single_stream = True
 
     def partition(self, view: View) -> Partition:
         """Run what has started, else the first ready kernel of the first stream that can go on."""

@@ -239,12 +239,14 @@ class Policy(ABC):
             division of that kind.
         validated_as: experiments (`gpusim.results.error_band.SHARING`) in which a real GPU was measured sharing as
             this policy does; empty: in none, though what it happened to do in a replay may have been measured.
+        single_stream: the device has one stream at a time; those of the trace that wait for it cost it nothing.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     family: ClassVar[str] = ""
     validated_as: ClassVar[tuple[str, ...]] = ()
+    single_stream: ClassVar[bool] = False
 
     @abstractmethod
     def partition(self, view: View) -> Partition:

@@ -836,6 +836,52 @@ static void topology() {
         }
 }
 
+// How many clusters of so many blocks, a block an SM, fit at once in a green context and in what is left beside it.
+static void cluster_room() {
+    if (props.major < 9) return;
+    Kernel k = spin(128);
+    CUdevice device;
+    CU(cuDeviceGet, &device, 0);
+    CUdevResource all;
+    CU(cuDeviceGetDevResource, device, &all, CU_DEV_RESOURCE_TYPE_SM);
+    auto split = driver_entry<decltype(&cuDevSmResourceSplitByCount)>("cuDevSmResourceSplitByCount");
+    for (u32 want : {16, 32, 48, 64, 72, 80, 96, 112, 120}) {
+        CUdevResource parts[2];
+        u32 groups = 1;
+        if (want >= (u32)sms || split(&parts[0], &groups, &all, &parts[1], 0, want) != CUDA_SUCCESS) continue;
+        for (int part : {0, 1}) {
+            CUdevResourceDesc description;
+            CUgreenCtx context;
+            CUstream stream;
+            CU(cuDevResourceGenerateDesc, &description, &parts[part], 1);
+            CU(cuGreenCtxCreate, &context, description, device, CU_GREEN_CTX_DEFAULT_STREAM);
+            CU(cuGreenCtxStreamCreate, &stream, context, CU_STREAM_NON_BLOCKING, 0);
+            for (int size : {1, 2, 4, 8}) {
+                cudaLaunchConfig_t config = {};
+                config.gridDim = sms / size * size;
+                config.blockDim = 128;
+                config.dynamicSmemBytes = shared_for(1);
+                config.stream = stream;
+                cudaLaunchAttribute attribute;
+                attribute.id = cudaLaunchAttributeClusterDimension;
+                attribute.val.clusterDim = {(u32)size, 1, 1};
+                config.attrs = &attribute;
+                config.numAttrs = 1;
+                int together = 0;
+                if (cudaOccupancyMaxActiveClusters(&together, k.fn, &config) != cudaSuccess) {
+                    cudaGetLastError();
+                    continue;
+                }
+                const string name = string(part ? "rest" : "first") + "/sms=" +
+                                    std::to_string(parts[part].sm.smCount) + "/blocks=" + std::to_string(size);
+                scalar("cluster_room", name, 0, "clusters", together);
+            }
+            CK(cudaStreamDestroy(stream));
+            CU(cuGreenCtxDestroy, context);
+        }
+    }
+}
+
 struct Memory {
     float4 *a, *b;
     u64 dram_bytes, l2_bytes = 16u << 20;
@@ -1130,6 +1176,48 @@ static void gaps() {
         release();
     }
     CK(cudaEventDestroy(event));
+}
+
+// A kernel of one stream for whose event others wait, beside streams of their own; each mark follows a kernel.
+static void dependencies() {
+    const int most = 8, n = 6;
+    Kernel k = spin(128);
+    vector<cudaStream_t> on(most);
+    for (cudaStream_t& stream : on) CK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (const bool timed : {false, true})
+        for (int consumers = 0; consumers <= 3; consumers++)
+            for (int beside : {0, 1, 3})
+                for (const bool busy : {false, true}) {
+                    if (consumers == 0 && busy) continue;
+                    cudaEvent_t event;
+                    CK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+                    const string name = string(timed ? "timed" : "plain") + "/consumers=" + std::to_string(consumers) +
+                                        (consumers == 0 ? "" : busy ? "/busy" : "/idle") +
+                                        "/beside=" + std::to_string(beside);
+                    for (int rep = 0; rep < 20; rep++) {
+                        auto go = [&](int stream, const string& role, double life_us) {
+                            Options o;
+                            o.role = role;
+                            launch(on[stream], k, sms, 0, us(life_us), "dependency", name, rep, o);
+                        };
+                        hold({});
+                        for (int s = 0; s <= consumers + beside; s++) gate_close(on[s], 0);
+                        for (int s = consumers + 1; s <= consumers + beside; s++)
+                            for (int i = 0; i < n; i++) go(s, "beside", 5);
+                        go(0, "first", 8);
+                        go(0, "parent", 8);
+                        CK(cudaEventRecord(event, on[0]));
+                        go(0, "next", 5);
+                        for (int s = 1; s <= consumers; s++) {
+                            if (busy) go(s, "before", 3);
+                            CK(cudaStreamWaitEvent(on[s], event, 0));
+                            go(s, "child", 5);
+                        }
+                        release();
+                    }
+                    CK(cudaEventDestroy(event));
+                }
+    for (cudaStream_t stream : on) CK(cudaStreamDestroy(stream));
 }
 
 // Blocks with no work: what starting, the prologue and ending cost.
@@ -1614,8 +1702,12 @@ int main(int argc, char** argv) {
     }
     begin_stage("topology");
     topology();
+    begin_stage("clusters");
+    cluster_room();
     begin_stage("gaps");
     gaps();
+    begin_stage("dependencies");
+    dependencies();
     begin_stage("launch rate");
     launch_rate(kernels);
     begin_stage("issue");

@@ -74,6 +74,38 @@ def start_table(recording: Recording) -> Table:
     return table
 
 
+def dependency_table(recording: Recording) -> Table:
+    """From the end of a kernel whose event others wait for to the next of its stream and the n-th that waits."""
+    table: Table = []
+    for (_, case), launches in recording.cases("dependency").items():
+        delays: dict[str, list[float]] = {}
+        for rep in sorted({launch.rep for launch in launches}):
+            group = [launch for launch in launches if launch.rep == rep]
+            ends = {launch.role: int(launch.ends_ns.max()) for launch in group}
+            children = sorted(int(launch.starts_ns.min()) for launch in group if launch.role == "child")
+            starts = {launch.role: int(launch.starts_ns.min()) for launch in group if launch.role != "child"}
+            delays.setdefault("parent", []).append(starts["parent"] - ends["first"])
+            delays.setdefault("next", []).append(starts["next"] - ends["parent"])
+            for place, start in enumerate(children, start=1):
+                delays.setdefault(f"child {place}", []).append(start - ends["parent"])
+        for kernel, values in delays.items():
+            ns = np.array(values, np.float64)
+            row = {"case": case, "kernel": kernel, "repeats": len(values), "delay_ns_mean": round(float(ns.mean()))}
+            table.append(row | _spread(ns, "delay_ns", 0))
+    return table
+
+
+def cluster_table(recording: Recording) -> Table:
+    """SMs that a kernel in clusters can have at once in a green context or in the rest beside it, by cluster size."""
+    table: Table = []
+    for scalar in recording.scalars:
+        if scalar["experiment"] == "cluster_room":
+            part, sms, blocks = (text.rpartition("=")[2] for text in scalar["case"].split("/"))
+            used = int(blocks) * int(scalar["value"])
+            table.append({"part": part, "sms": int(sms), "cluster_blocks": int(blocks), "sms_used": used})
+    return table
+
+
 def launch_table(recording: Recording) -> Table:
     """Launch rate of empty blocks (blocks a us), and the life of a block without work, alone on its SM."""
     table = [
@@ -96,7 +128,7 @@ def _medians(recording: Recording, *experiments: str) -> dict[tuple[str, str, st
 
 def memory_table(recording: Recording) -> Table:
     """Bandwidths (GB/s, 1e9 bytes) and latencies (ns): median, lowest and highest repeat."""
-    experiments = sorted({row["experiment"] for row in recording.scalars} - {"launch_rate", "timers"})
+    experiments = sorted({row["experiment"] for row in recording.scalars} - {"launch_rate", "timers", "cluster_room"})
     return [
         {
             "experiment": experiment,
@@ -464,6 +496,8 @@ def tail_table(recording: Recording) -> Table:
 TABLES: dict[str, Callable[[Recording], Table]] = {
     "gaps": gap_table,
     "turns": turn_table,
+    "dependencies": dependency_table,
+    "clusters": cluster_table,
     "starts": start_table,
     "launch": launch_table,
     "issue": issue_table,

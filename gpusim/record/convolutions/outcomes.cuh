@@ -308,6 +308,7 @@ class Outcomes {
         std::unique_ptr<Work> work;
         std::vector<size_t> after;
         std::unique_ptr<Event> end = std::make_unique<Event>();
+        std::unique_ptr<Event> signal = std::make_unique<Event>(cudaEventDisableTiming);  // others wait for it
     };
 
     // 64+68 as two numbers; what is no number, such as `all` or -, as none.
@@ -390,7 +391,8 @@ class Outcomes {
     }
 
     // Releases all streams by one flag; ms from the release to the end of each step, then to the last of them. What
-    // marks the end of a step holds its stream up (experiments/h200_microbench), so the last is of runs without marks.
+    // marks the end of a step holds its stream up (experiments/h200_microbench, dependencies.csv), so the last is of runs
+    // without marks, and what others wait for takes no time stamp.
     std::vector<double> planned(const std::vector<Step>& steps, const std::vector<cudaStream_t>& streams, int repeats) {
         std::vector<std::vector<double>> ends(steps.size() + 1);
         std::vector<Event> starts(streams.size());
@@ -412,9 +414,10 @@ class Outcomes {
             }
             for (size_t i = 0; i < steps.size(); ++i) {
                 const Step& step = steps[i];
-                for (const size_t other : step.after) CHECK(cudaStreamWaitEvent(streams[step.stream], *steps[other].end, 0));
+                for (const size_t other : step.after) CHECK(cudaStreamWaitEvent(streams[step.stream], *steps[other].signal, 0));
                 step.work->run(library(int(step.stream)));
-                if (marked || last[i] || awaited[i]) CHECK(cudaEventRecord(*step.end, streams[step.stream]));
+                if (awaited[i]) CHECK(cudaEventRecord(*step.signal, streams[step.stream]));
+                if (marked || last[i]) CHECK(cudaEventRecord(*step.end, streams[step.stream]));
             }
             CHECK(cuStreamWriteValue32(control_, CUdeviceptr(flag_), 1, 0));
             CHECK(cudaDeviceSynchronize());

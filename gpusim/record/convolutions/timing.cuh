@@ -22,7 +22,7 @@ inline cudaStream_t new_stream() {
 
 class Event {
   public:
-    Event() { CHECK(cudaEventCreate(&event_)); }
+    explicit Event(unsigned flags = cudaEventDefault) { CHECK(cudaEventCreateWithFlags(&event_, flags)); }
     Event(const Event&) = delete;
     ~Event() { cudaEventDestroy(event_); }
     operator cudaEvent_t() const { return event_; }
