@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,21 @@ def test_a_compiler_is_asked_for_only_where_there_is_none(
     assert names["missing_compiler"]() == (["ziglang"] if obtainable else [])
     monkeypatch.setitem(names, "get_python_inc", lambda: str(tmp_path))  # no Python.h: no compiler would help
     assert names["missing_compiler"]() == []
+
+
+def test_an_editable_install_leaves_bytecode_for_the_first_run(
+    backend: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpusim" / "trace").mkdir(parents=True)
+    source = tmp_path / "gpusim" / "trace" / "format.py"
+    source.write_text("FORMAT_VERSION = 1\n")
+    build = backend["build_editable"]
+    meta = build.__globals__["build_meta"]  # type: ignore[attr-defined]
+    monkeypatch.setattr(meta, "build_editable", lambda *given: f"{given[0]}/gpusim.whl")
+    assert build("wheels") == "wheels/gpusim.whl"  # type: ignore[operator]
+    assert Path(cache_from_source(str(source))).is_file()
 
 
 @pytest.mark.benchmark  # fetches a compiler of 100 MB: run with -m benchmark

@@ -145,6 +145,7 @@ def test_a_users_own_file(tmp_path: Path) -> None:
     assert gpu.limits.shared_memory_per_sm_bytes == 102_400
     assert "limits.max_blocks_per_sm" in gpu.unverified
     assert load_gpu(str(tmp_path / "mine.toml")) == gpu
+    assert load_gpu(write(tmp_path, text.replace("value = 66", "value = 64"))).sm_count == 64  # edited since
 
 
 def test_a_replaced_recalled_limit_counts_by_its_own_word(tmp_path: Path) -> None:

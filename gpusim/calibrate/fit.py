@@ -250,7 +250,7 @@ def carveouts(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GP
 
 
 def _preferences(model: KernelModel, mix: Mix | None) -> tuple[float, ...]:
-    if mix is None or mix.achieved_warps_per_sm is None or model.blocks_per_sm == 1:
+    if mix is None or mix.achieved_warps_per_sm is None or model.most_resident == 1:
         return AGE_PREFERENCES[:1]
     return AGE_PREFERENCES
 

@@ -156,7 +156,15 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     Raises:
         InputError: the file cannot be read (`read_text`), or is not TOML.
     """
-    text = read_text(path)
+    return parse_toml(read_text(path), path, what)
+
+
+def parse_toml(text: str, path: str | Path, what: str) -> dict[str, Any]:
+    """As `read_toml`, of the text that was read.
+
+    Raises:
+        InputError: it is not TOML.
+    """
     for n, line in enumerate(text.splitlines(), 1):
         if line.count(".") > MAX_DOTS:  # the time that tomllib takes for a key grows with their square
             raise InputError(path, f"line {n}", f"has more than {MAX_DOTS} dots", "shorter lines")

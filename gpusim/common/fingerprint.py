@@ -48,13 +48,14 @@ def sources(*modules: str) -> str:
     asked = [name for module in modules for name in _with_modules_inside(module)]
     packages = {module.partition(".")[0] for module in modules}
     found: dict[str, bytes] = {}
+    specs: dict[str, ModuleSpec | None] = {}
     seen: set[str] = set()
     while asked:
         name = asked.pop()
         if name in seen:
             continue
         seen.add(name)
-        file = module_file(name)
+        file = module_file(name, specs)
         if file is None:
             continue
         found[name] = _text(file)
@@ -89,9 +90,14 @@ def data(content: Any) -> str:
     return _hash([json.dumps(content, sort_keys=True, default=_plain).encode()])
 
 
-def module_file(name: str) -> Path | None:
-    """The file of a module, the source where it is compiled from one beside it; None where there is no file."""
-    spec = module_spec(name)
+def module_file(name: str, found: dict[str, ModuleSpec | None] | None = None) -> Path | None:
+    """The file of a module, the source where it is compiled from one beside it; None where there is no file.
+
+    Args:
+        name: of the module.
+        found: as of `module_spec`.
+    """
+    spec = module_spec(name, found)
     if spec is None or not spec.has_location or spec.origin is None:
         return None
     file = Path(spec.origin)
@@ -99,18 +105,30 @@ def module_file(name: str) -> Path | None:
     return source if file.suffix != ".py" and source.exists() else file
 
 
-def module_spec(name: str) -> ModuleSpec | None:
-    """Where a module is; None where there is none. Nothing is imported, not even the packages it is in."""
-    top, *inner = name.split(".")
+def module_spec(name: str, found: dict[str, ModuleSpec | None] | None = None) -> ModuleSpec | None:
+    """Where a module is; None where there is none. Nothing is imported, not even the packages it is in.
+
+    Args:
+        name: of the module.
+        found: modules looked for before, which are not looked for again; this one is added, and the packages it is in.
+    """
+    found = {} if found is None else found
+    if name not in found:
+        package = name.rpartition(".")[0]
+        found[name] = _spec_in(module_spec(package, found), name) if package else _top(name)
+    return found[name]
+
+
+def _spec_in(package: ModuleSpec | None, name: str) -> ModuleSpec | None:
+    folders = None if package is None else package.submodule_search_locations
+    return None if folders is None else PathFinder.find_spec(name, list(folders))
+
+
+def _top(name: str) -> ModuleSpec | None:
     try:
-        spec = find_spec(top)
+        return find_spec(name)
     except (ImportError, ValueError):
         return None
-    for part in inner:
-        if spec is None or spec.submodule_search_locations is None:
-            return None
-        spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
-    return spec
 
 
 def _texts(name: str) -> list[bytes]:

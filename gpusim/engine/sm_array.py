@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
+from operator import sub
 
 from gpusim.engine.compiled import tell_if_plain
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates, Resolve, Slowdowns, SMArray
@@ -102,5 +103,6 @@ def run_alone(model: KernelModel, gpu: GPU, rates: dict[int, SoloRates] | None =
     array.set_dispatch_order([0], [0])
     array.dispatch()
     array.advance(NEVER)
-    held, active = array.block_time(), fsum(end - start for _, _, start, end in array.spans(0))
+    _, _, starts, ends = array.span_columns(0)
+    held, active = array.block_time(), fsum(map(sub, ends, starts))
     return array.now, held / active, active / gpu.sm_count / array.now

@@ -19,7 +19,7 @@ CarveoutsKib = Annotated[
 class Strict(BaseModel):
     """Strict types, no unknown keys, no NaN or infinity, immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class SMLimits(Strict):

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
-from gpusim.common.files import is_file, read_toml
+from gpusim.common.files import is_file, parse_toml, read_text
 from gpusim.hardware.compute_capability import (
     CAPABILITIES,
     Bytes,
@@ -374,9 +375,13 @@ def _folder() -> Path:
 
 
 def _read(path: Path) -> GPU:
-    content = read_toml(path, "a GPU file")
+    return _parsed(path, read_text(path))
+
+
+@lru_cache(maxsize=32)  # a replay asks for the same GPU some six times
+def _parsed(path: Path, text: str) -> GPU:
     try:
-        return _build(path.stem, GPUFile.model_validate(content))
+        return _build(path.stem, GPUFile.model_validate(parse_toml(text, path, "a GPU file")))
     except ValidationError as error:
         raise from_pydantic(path, error, GPUFile) from None
     except InputError as error:

@@ -79,7 +79,10 @@ def sm_time(result: Replayed) -> SMTime | None:
         return None
     keys = [(run.stream, run.operation, run.request, run.index) for run in result.kernel_runs]
     spans: tuple[list[tuple[float, float, LaunchKey]], ...] = tuple([] for _ in range(len(result.usage.shares)))
+    ran: list[Interval] = []
     for row, (sms, _, starts, ends) in result.placements.launches:
+        at_once = starts and max(starts) <= min(ends)  # on all its SMs at some time, so that these make one interval
+        ran += [(min(starts), max(ends))] if at_once else zip(starts, ends, strict=True)
         for sm, start, end in zip(sms, starts, ends, strict=True):
             spans[sm].append((start, end, keys[row]))
     sharing: set[LaunchKey] = set()
@@ -87,7 +90,7 @@ def sm_time(result: Replayed) -> SMTime | None:
         on_one.sort()
         sharing |= overlapping(on_one)
     held = [merged(on_one) for on_one in spans]
-    running = union(interval for of_one in held for interval in of_one)
+    running = union(ran)
     placing = common(running, union((run.start_us, run.dispatched_us) for run in result.kernel_runs))
     count = max(1, len(spans))
     busy = fsum(end - start for of_one in held for start, end in of_one) / count

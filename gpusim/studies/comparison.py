@@ -44,7 +44,6 @@ from gpusim.results.metrics import (
     speedup,
     utilisation,
 )
-from gpusim.results.plots import gantt, save_figure, usage
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
 from gpusim.studies.replay import check, replay
@@ -412,6 +411,8 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 
 
 def _write_result(result: Result, folder: Path) -> None:
+    from gpusim.results.plots import gantt, save_figure, usage
+
     kernel_columns = [column.name for column in fields(KernelRun)]
     rows = ([getattr(run, name) for name in kernel_columns] for run in result.kernel_runs)
     _write_csv(folder / "kernels.csv", kernel_columns, rows)

@@ -72,7 +72,7 @@ def require_printable(text: str, allowed: str = "") -> str:
 class Strict(BaseModel):
     """Strict types, no unknown fields, no NaN or infinity, immutable."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def models_in(annotation: Any) -> Iterator[type[Strict]]:
