@@ -1,0 +1,84 @@
+"""A launch on SMs that hold nothing else: worked out once, and the same whenever it happens."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpusim.engine.bottlenecks import Bottlenecks
+from gpusim.engine.core import NEVER, Mix, MixRates
+from gpusim.engine.grants import caps_of, limits_met
+from gpusim.engine.sm_array import sm_array, submit
+from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import age_shares
+from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.policies.interface import Grant
+from gpusim.results.runs import Spans
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What becomes of a launch that has the SMs to itself, in us from when its first blocks are placed.
+
+    Attributes:
+        us: its last block ends.
+        dispatched_us: its last block is placed.
+        spans: where its blocks run.
+        uses: as `gpusim.engine.core.SMArray.uses`.
+        bound_by: resource that binds it.
+        limits: those of `gpusim.results.runs.LIMITS` that its grant holds it to.
+    """
+
+    us: float
+    dispatched_us: float
+    spans: Spans
+    uses: array[float]
+    bound_by: str
+    limits: frozenset[str]
+
+    def spans_from(self, start_us: float) -> Spans:
+        """Where its blocks run, in the time of a replay."""
+        sms, blocks, starts, ends = self.spans
+        return sms, blocks, later(starts, start_us), later(ends, start_us)
+
+
+def later(times: array[float], by_us: float) -> array[float]:
+    """Times, each so much later."""
+    return array("d", [by_us + at for at in times])
+
+
+def alone(
+    model: KernelModel,
+    grant: Grant,
+    gpu: GPU,
+    domains: list[int] | None = None,
+    domain_share: Sequence[float] = (1.0,),
+) -> Alone:
+    """Replay one launch on idle SMs; to the last bit what `gpusim.engine.device.Device` does with it there.
+
+    Args:
+        model: the launch.
+        grant: of blocks on at least one SM, and no share or quota.
+        gpu: where.
+        domains: memory domain of each SM; None: one has all.
+        domain_share: of L2 and DRAM, for each memory domain.
+    """
+
+    def resolve(mix: Mix) -> MixRates:
+        ((_, count),) = mix
+        (rate,), dram, l2 = mix_rates([(model, count)])
+        return [[rate * share for share in age_shares(count, model.age_preference)]], dram, l2
+
+    caps = caps_of(grant, model.blocks_per_sm, gpu.sm_count)
+    sms = sm_array(gpu, 1, resolve, None, domains, domain_share, bins=2)
+    submit(sms, 0, model)
+    sms.set_caps(0, caps)
+    sms.set_dispatch_order([0], [0])
+    sms.dispatch()
+    bottlenecks = Bottlenecks(sms, lambda _: model, domain_share)
+    bottlenecks.look([0])
+    sms.advance(NEVER)
+    bottlenecks.book()
+    limits = frozenset(limits_met(grant, caps, model.blocks_per_sm))
+    return Alone(sms.now, sms.dispatched(0), sms.span_columns(0), sms.uses(), bottlenecks.ended(0), limits)
