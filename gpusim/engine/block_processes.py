@@ -155,6 +155,12 @@ class SlowSMs:
         self.resolved.clear()
         self.stale_rates = True
 
+    def forget_slot(self, slot: int) -> None:
+        self.resolved.clear()
+
+    def mix_count(self) -> int:
+        return len(self.resolved)
+
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
         launch, here = self.launches[slot], self.sms[sm]
         for block in [b for b in reversed(here.blocks) if b.slot == slot][:blocks]:

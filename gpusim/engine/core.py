@@ -223,7 +223,8 @@ class SMArray:
     # ---- mixes -------------------------------------------------------------------------------------------------
 
     def forget_mixes(self) -> None:
-        """Drop all remembered mixes but those on the SMs now: needed when a slot gets another kernel."""
+        """Drop all remembered mixes but those on the SMs now: needed when their rates are others."""
+        self.first_valid = zeros(self.slots)
         self.mixes: list[Mix] = []
         self.mix_ids: dict[Mix, int] = {}
         self.after_add = unknown(FIRST_MIXES * self.slots)
@@ -250,10 +251,18 @@ class SMArray:
                 self.set_rates(sm)
                 self.set_due(sm)
 
+    def forget_slot(self, slot: int) -> None:
+        """Drop the remembered mixes with a slot that no SM holds: needed when it gets another kernel."""
+        self.first_valid[slot] = len(self.mixes)
+
+    def mix_count(self) -> int:
+        """Mixes in the tables, those that were dropped with their slot among them."""
+        return len(self.mixes)
+
     def intern(self, mix: Mix) -> int:
         """The number of a mix, worked out when it is new."""
         known = self.mix_ids.get(mix)
-        if known is not None:
+        if known is not None and known >= max([self.first_valid[slot] for slot, _ in mix], default=0):
             return known
         number = len(self.mixes)
         if number == len(self.mix_dram):
@@ -842,7 +851,7 @@ class SMArray:
         for r in range(RESOURCES):
             self.used[sm * RESOURCES + r] += self.need[slot * RESOURCES + r]
         mix = self.after_add[self.mix[sm] * self.slots + slot]
-        if mix < 0:
+        if mix < self.first_valid[slot]:
             mix = self.neighbour(self.mix[sm], slot, 1)
         self.change_mix(sm, mix)
         i = slot * self.sms + sm

@@ -30,7 +30,7 @@ from gpusim.results.runs import Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
-MOST_MIXES = 50_000  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
+MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
 MOST_ALONE = 4_096  # launches on idle SMs that are remembered, 10 KB each
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
@@ -136,7 +136,6 @@ class Device:
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way: list[Counter[tuple[int, str]]] = [Counter() for _ in range(gpus)]  # let start, by their stream
         self._known_alone: dict[_Placed, Alone | None] = {}  # None: its like ran once
-        self._stale_mixes = False
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
@@ -346,7 +345,8 @@ class Device:
         launch.model = model = self._sized(launch)
         slot = self._slot_for(model)
         last, self._last_model[slot] = self._last_model[slot], model
-        self._stale_mixes |= (last is not None and last is not model) or len(self._mix_loads) > MOST_MIXES
+        if last is not None and last is not model:
+            self._sms.forget_slot(slot)
         self._first = slot, launch
         if self._slots or self.residents is not None:
             self._begin()
@@ -363,7 +363,7 @@ class Device:
             self._sms.restart_clock(self._env.now)
         launch.slot, launch.view = slot, None
         self._slots[slot] = launch
-        if self._stale_mixes:
+        if self._sms.mix_count() > MOST_MIXES:
             self._forget_mixes()
         submit(self._sms, slot, launch.model)
         self._place()
@@ -465,7 +465,6 @@ class Device:
 
     def _forget_mixes(self) -> None:
         self._mix_loads.clear()
-        self._bottlenecks.forget_mixes()
         self._sms.forget_mixes()
 
     # ---- what policies see ------------------------------------------------------------------------------------------
