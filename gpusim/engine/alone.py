@@ -37,16 +37,6 @@ class Alone:
     bound_by: str
     limits: frozenset[str]
 
-    def spans_from(self, start_us: float) -> Spans:
-        """Where its blocks run, in the time of a replay."""
-        sms, blocks, starts, ends = self.spans
-        return sms, blocks, later(starts, start_us), later(ends, start_us)
-
-
-def later(times: array[float], by_us: float) -> array[float]:
-    """Times, each so much later."""
-    return array("d", [by_us + at for at in times])
-
 
 def alone(
     model: KernelModel,

@@ -51,6 +51,8 @@ class Launch:
         slot: where the SMs know it; None before its launch latency has passed.
         admitted: the policy has let it start.
         bound_by: resource that bound it most of the time; at its end.
+        spans: where its blocks ran; at its end, where that is kept.
+        spans_shared: the times of these are from its start, not that of the replay.
         pass_number: as in `gpusim.policies.interface.KernelView`.
         view: what policies see of it while that stays as it is.
     """
@@ -70,6 +72,7 @@ class Launch:
     admitted: bool = False
     bound_by: str = "latency"
     spans: Spans | None = None
+    spans_shared: bool = False
     pass_number: int = 0
     operation: str = ""
     view: KernelView | None = None
@@ -407,7 +410,7 @@ class Device:
         self.limits |= known.limits
         launch.start_us, launch.dispatched_us, launch.end_us = start, start + known.dispatched_us, end
         launch.bound_by = known.bound_by
-        launch.spans = known.spans_from(start) if self._keep_spans else None
+        launch.spans, launch.spans_shared = known.spans if self._keep_spans else None, True
         self._ended(launch, slot)
 
     def _sized(self, launch: Launch) -> KernelModel:

@@ -379,7 +379,10 @@ class _Replay:
 
 def _placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:
     """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
-    return Placements((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None)
+    return Placements(
+        ((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None),
+        {run_of[launch.id]: launch.start_us for launch in finished if launch.spans_shared},
+    )
 
 
 def _kernel_run(pending: _Pending) -> KernelRun:
