@@ -266,7 +266,9 @@ class SlowSMs:
         return array("i", sms), array("q", blocks), array("d", starts), array("d", ends)
 
     def usage(self) -> tuple[float, array[float]]:
-        return max(1.0, (self.origin + self.now) / (self.bins - 1)), array("d", [0.0]) * (len(self.sms) * self.bins * USES)
+        return max(1.0, (self.origin + self.now) / (self.bins - 1)), array("d", [0.0]) * (
+            len(self.sms) * self.bins * USES
+        )
 
     # ---- placing
 

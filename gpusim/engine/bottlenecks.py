@@ -56,7 +56,9 @@ class Bottlenecks:
         sm = max(0, fullest)
         dram, l2 = self._sms.load_at(sm)
         share = self._domain_share[self._sms.domain_at(sm)]
-        return binding_at(model.demand, times[[other for other, _ in mix].index(slot)], dram / share, l2 / share, model.own_load)
+        return binding_at(
+            model.demand, times[[other for other, _ in mix].index(slot)], dram / share, l2 / share, model.own_load
+        )
 
     def _times(self, mix: Mix) -> list[float]:
         """What `mix_times` gives of a mix, worked out once; whoever has the books keeps the kernels alive."""

@@ -149,7 +149,7 @@ class _Replay:
         self.policy = policy
         self.kernels = kernels
         self.env = simpy.Environment()
-        self.busy = {stream.name: len(stream.operations) > 0 for stream in trace.streams}
+        self.busy = tuple(stream.name for stream in trace.streams if stream.operations)  # have work left
         names = [stream.name for stream in trace.streams]
         self.queues = host_queues(trace)
         gpu_of = [stream.gpu for stream in trace.streams]
@@ -159,7 +159,7 @@ class _Replay:
             together(gpu, gpus),
             EachGPU(policy, gpu, gpu_of) if gpus > 1 else policy,
             names,
-            lambda: tuple(name for name in names if self.busy[name]),
+            lambda: self.busy,
             lambda: unready(self.queues, self.env.now),
             keep_placements,
             self._operation_views,
@@ -192,12 +192,11 @@ class _Replay:
                 raise Starved(None, f"streams {names}", problem, "a policy that leaves none behind")
             return
         self.env.run()
-        waiting = [name for name, busy in self.busy.items() if busy]
-        if waiting:
+        if self.busy:
             raise InputError(
                 None,
                 named(self.policy),
-                f"leaves streams {', '.join(waiting)} waiting for ever",
+                f"leaves streams {', '.join(self.busy)} waiting for ever",
                 "a policy that runs all",
             )
 
@@ -222,7 +221,7 @@ class _Replay:
             self.unended.discard(stream.name)
             if not self.unended and not self.all_ended.triggered:
                 self.all_ended.succeed()
-        self.busy[stream.name] = False
+        self.busy = tuple(name for name in self.busy if name != stream.name)
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
         waits = [self.ended[name] for name in op.depends_on if not self.ended[name].processed]
@@ -332,7 +331,7 @@ class _Replay:
     def _passes(self) -> dict[str, float]:
         """How often each stream has run by now; see `gpusim.results.runs.Replayed.passes`."""
         whole = Counter(request.stream for request in self.requests)
-        done = dict.fromkeys(self.busy, 0.0)
+        done = dict.fromkeys((stream.name for stream in self.trace.streams), 0.0)
         for pending in self.pending:
             stream = pending.launch.stream
             if pending.request == whole[stream]:
