@@ -17,7 +17,7 @@ from tiny import kernel, tiny
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
-from gpusim.engine import device
+from gpusim.engine import alone, device
 from gpusim.engine.device import Device
 from gpusim.hardware.gpu import GPU
 from gpusim.results.result import Result
@@ -88,7 +88,7 @@ def test_random_traces(trace: Trace, policy: str, gpu: GPU, times: int) -> None:
 def test_a_shipped_pair_again_and_again(policy: str) -> None:
     trace = repeated(load_trace(TRACES / "spaa20_table1.json").model_copy(update={"device": "h200"}), 20)
     kernels = KERNELS[H200.name]
-    with counted(device, "alone") as worked_out:
+    with counted(alone, "alone") as worked_out:
         mine = run(trace, H200, policy, kernels)
     assert worked_out or policy not in ("serial", "inter-sm:sms=40+92")
     with every_launch_stepped_through():
@@ -117,7 +117,7 @@ def test_streams_that_restart() -> None:
 @pytest.mark.parametrize("policy", ["serial", "leftover", "even"])
 def test_a_chain_is_stepped_through_once_a_kernel_and_where_bins_end(policy: str) -> None:
     gpu = tiny(jitter=0.1)
-    with counted(device, "submit") as stepped, counted(device, "alone") as worked_out:
+    with counted(device, "submit") as stepped, counted(alone, "alone") as worked_out:
         result = run(chain(1000), gpu, policy, Kernels(gpu, gpu), placements=True)
     assert len(result.kernel_runs) == 3000
     assert len(worked_out) == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import fsum
 from typing import Any
@@ -13,10 +12,11 @@ from typing import Any
 import simpy
 
 from gpusim.common.errors import InputError
-from gpusim.engine.alone import Alone, alone
+from gpusim.engine.alone import Alone, KnownRuns
 from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
 from gpusim.engine.grants import NO_LIMITS, Limits, caps_of, limits_met, limits_of
+from gpusim.engine.launch import Launch
 from gpusim.engine.residents import Residents
 from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
@@ -31,59 +31,8 @@ from gpusim.results.runs import Shares, Spans, Usage
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
-MOST_ALONE = 4_096  # launches on idle SMs that are remembered, 10 KB each
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
-
-
-@dataclass(slots=True)
-class Launch:
-    """A kernel launch from when it is ready to its end.
-
-    Attributes:
-        id: in order of becoming ready.
-        model: what is replayed.
-        stream, stream_index, priority: of its operation.
-        operation: its id.
-        queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
-        done: succeeds at its end.
-        ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.runs.KernelRun`; the middle two at its end.
-        slot: where the SMs know it; None before its launch latency has passed.
-        admitted: the policy has let it start.
-        bound_by: resource that bound it most of the time; at its end.
-        spans: where its blocks ran; at its end, where that is kept.
-        spans_shared: the times of these are from its start, not that of the replay.
-        pass_number: as in `gpusim.policies.interface.KernelView`.
-        view: what policies see of it while that stays as it is.
-    """
-
-    id: int
-    model: KernelModel
-    stream: str
-    stream_index: int
-    priority: int
-    queued: tuple[float, int]
-    done: simpy.Event
-    ready_us: float
-    start_us: float = -1.0
-    dispatched_us: float = -1.0
-    end_us: float = -1.0
-    slot: int | None = None
-    admitted: bool = False
-    bound_by: str = "latency"
-    spans: Spans | None = None
-    spans_shared: bool = False
-    pass_number: int = 0
-    operation: str = ""
-    view: KernelView | None = None
-
-    @property
-    def internal(self) -> bool:
-        """Whether it runs on a stream that a library opened itself."""
-        return self.model.stream != "main"
-
-
-_Placed = tuple[int, int | None, "frozenset[int] | None", "tuple[int, ...] | None"]  # a kernel by its id, and its grant
 
 
 class Device:
@@ -138,7 +87,7 @@ class Device:
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way: list[Counter[tuple[int, str]]] = [Counter() for _ in range(gpus)]  # let start, by their stream
-        self._known_alone: dict[_Placed, Alone | None] = {}  # None: its like ran once
+        self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
@@ -382,20 +331,9 @@ class Device:
         assert self._first is not None
         launch = self._first[1]
         grant = self._grants.get(launch.id)
-        if grant is None or limits_of(grant) != NO_LIMITS:
-            return None
-        key = id(launch.model), grant.blocks_per_sm, grant.sms, grant.per_sm
-        if key not in self._known_alone:
-            if len(self._known_alone) > MOST_ALONE:
-                self._known_alone.clear()
-            self._known_alone[key] = None
-            return None
-        known = self._known_alone[key]
+        known = None if grant is None else self._known_runs.find(launch.model, grant)
         if known is None:
-            if not any(caps_of(grant, launch.model.blocks_per_sm, self._gpu.sm_count)):
-                return None
-            known = alone(launch.model, grant, self._gpu, self._domain_of_sm, self._domain_share)
-            self._known_alone[key] = known
+            return None
         start, end = self._env.now, self._env.now + known.us
         return known if start + (end - start) < horizon and self._sms.in_one_bin(start, end) else None
 
@@ -410,7 +348,7 @@ class Device:
         self.limits |= known.limits
         launch.start_us, launch.dispatched_us, launch.end_us = start, start + known.dispatched_us, end
         launch.bound_by = known.bound_by
-        launch.spans, launch.spans_shared = known.spans if self._keep_spans else None, True
+        launch.spans, launch.spans_shared = (known.spans, True) if self._keep_spans else (None, False)
         self._ended(launch, slot)
 
     def _sized(self, launch: Launch) -> KernelModel:

@@ -14,8 +14,9 @@ import simpy
 
 from gpusim.common.errors import InputError
 from gpusim.engine.context import in_context
-from gpusim.engine.device import Device, Launch
+from gpusim.engine.device import Device
 from gpusim.engine.host import host_queues, release_times, unready
+from gpusim.engine.launch import Launch
 from gpusim.engine.remaining import Pass, operation_views
 from gpusim.engine.several_gpus import EachGPU, together
 from gpusim.hardware.gpu import GPU
