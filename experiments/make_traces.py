@@ -1,7 +1,7 @@
 """Make the shipped traces: `python experiments/make_traces.py DATASET… --out traces`.
 
-Each DATASET is a folder as `gpusim validate` reads, such as experiments/h200_validation/data and the folder small in
-it. The same dataset gives the same traces. What each trace is: traces/README.md.
+Each DATASET is a folder as `gpusim record` writes, such as experiments/h200_validation/data, the folder small in it
+and experiments/micro_batches/data. The same dataset gives the same traces. What each trace is: traces/README.md.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import Dataset, Row, back_to_back_us
+from gpusim.io.dataset import Recordings, Row, back_to_back_us
 from gpusim.io.ncu import trimmed
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, taking
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Stream
+from gpusim.trace.operations import (
+    Convolution,
+    ConvolutionAlgorithm,
+    ConvolutionShape,
+    MicroBatch,
+    Operation,
+    Stream,
+)
 
 DEVICE = "h200"
 INCEPTIONS = ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b")
@@ -30,6 +37,8 @@ INCEPTION_BRANCHES = {
     "pool_proj": ("pool_proj",),
 }
 SMALL_INCEPTIONS = ("3a", "3b", "4a", "4c", "4e", "5a", "5b")  # recorded at batch 16, too
+DIVIDED_INCEPTIONS = ("3a", "4a")  # recorded for micro-batches, too
+MICRO_BATCHES = (8, 16, 32, 64)
 RESNET_BLOCKS = ("2a", "3a", "4a", "5a")
 RESNET_BRANCHES = {"main": ("reduce", "3x3", "expand"), "shortcut": ("shortcut",)}
 TRUNK = ("conv1.7x7", "conv2.1x1", "conv2.3x3")
@@ -56,6 +65,12 @@ COUNTERS = prose("""
 MODULE_NOTES = prose("""
     {source}, batch {batch}. The convolutions of {network} {module}, one stream per branch. {fastest}
     {counters} Pooling, activation, joining of the branches and host work were not recorded.
+""")
+MICRO_BATCH_NOTES = prose("""
+    {module_notes}
+
+    Every convolution has micro-batches of 8, 16, 32 and 64 images: of the algorithms there those that no other beats in
+    both time and workspace, or only by 5 %. An algorithm whose kernels are the same in TF32 as in FMA is there once.
 """)
 PAIR_NOTES = prose("""
     {source}, batch 128. Two independent convolutions of GoogLeNet's inception 3a: the 3x3 with
@@ -107,15 +122,15 @@ SPAA20_NOTES = prose("""
 
 @dataclass(frozen=True)
 class Recorded:
-    """The recorded calls that cuDNN supports.
+    """The recorded calls.
 
     Attributes:
-        calls: rows of the forward calls of a `network/layer`, in the order of the file.
+        calls: rows of the profiled forward calls of a `network/layer`, in the order of the file.
         dataset: with the kernels of each op.
     """
 
     calls: Mapping[str, Sequence[Row]]
-    dataset: Dataset
+    dataset: Recordings
 
     def kernels(self, op: str) -> tuple[KernelLaunch, ...]:
         """The kernels of an op, in launch order."""
@@ -124,10 +139,10 @@ class Recorded:
 
 def read_dataset(folder: Path) -> Recorded:
     """Read a dataset as recorded."""
-    dataset = Dataset(folder, load_gpu(DEVICE))
+    dataset = Recordings(folder, load_gpu(DEVICE))
     calls: dict[str, list[Row]] = {}
     for op, row in dataset.calls.items():
-        if dataset.supported(op) and row["direction"] == "fwd":
+        if dataset.profiled(op) and row["direction"] == "fwd":
             calls.setdefault(f"{row['network']}/{row['layer']}", []).append(row)
     return Recorded(calls, dataset)
 
@@ -202,7 +217,7 @@ def module_trace(
         notes=MODULE_NOTES.format(
             source=SOURCE,
             batch=batch,
-            network=network.removesuffix("16"),
+            network=network.removesuffix("16").removesuffix("_b128"),
             module=module,
             fastest=FASTEST,
             counters=COUNTERS,
@@ -215,6 +230,43 @@ def module_trace(
             for name, layers in branches.items()
         ),
     )
+
+
+def micro_batch_trace(recorded: Recorded, module: str) -> Trace:
+    """An inception module at batch 128 whose convolutions have micro-batches."""
+    once = Recorded({layer: distinct(recorded, calls) for layer, calls in recorded.calls.items()}, recorded.dataset)
+    trace = module_trace(once, "googlenet_b128", "inception", module, INCEPTION_BRANCHES)
+
+    def with_micro_batches(op: Operation) -> Operation:
+        sizes = tuple(
+            MicroBatch(
+                batch=batch,
+                algorithms=tuple(algorithm_of(once, call) for call in once.calls[f"googlenet_b{batch}/{op.id}"]),
+            )
+            for batch in MICRO_BATCHES
+        )
+        return op.model_copy(update={"micro_batches": sizes})
+
+    return trace.model_copy(
+        update={
+            "name": f"micro_batches_{module}",
+            "notes": MICRO_BATCH_NOTES.format(module_notes=trace.notes),
+            "streams": tuple(
+                stream.model_copy(update={"operations": tuple(with_micro_batches(op) for op in stream.operations)})
+                for stream in trace.streams
+            ),
+        }
+    )
+
+
+def distinct(recorded: Recorded, calls: Sequence[Row]) -> list[Row]:
+    """The calls without those in TF32 that run the kernels of the same algorithm in FMA."""
+
+    def runs(call: Row) -> list[tuple[str, tuple[int, int, int]]]:
+        return [(kernel.name, kernel.grid) for kernel in recorded.kernels(call["op"])]
+
+    in_fma = {call["algorithm"]: runs(call) for call in calls if call["math"] == "FMA"}
+    return [call for call in calls if call["math"] == "FMA" or runs(call) != in_fma.get(call["algorithm"])]
 
 
 def pair_trace(recorded: Recorded) -> Trace:
@@ -421,6 +473,10 @@ def all_traces(recorded: Recorded) -> Iterator[tuple[str, Trace]]:
     """File names and traces."""
     if any(layer.startswith("googlenet16/") for layer in recorded.calls):
         yield from small_traces(recorded)
+    elif any(layer.startswith("googlenet_b128/") for layer in recorded.calls):
+        for module in DIVIDED_INCEPTIONS:
+            trace = micro_batch_trace(recorded, module)
+            yield f"{trace.name}.json.gz", trace
     else:
         yield from large_traces(recorded)
 

@@ -294,7 +294,7 @@ def test_the_own_streams_are_the_trace_itself(module: Selection) -> None:
 def test_every_operation_of_a_plan_has_its_place(module: Selection) -> None:
     plan = as_json(module)["plan"]
     assert [set(step) for step in plan["operations"]] == [
-        {"operation", "algorithm", "workspace_bytes", "stream", "place", "sms", "waits_for"}
+        {"operation", "algorithm", "workspace_bytes", "micro_batches", "stream", "place", "sms", "waits_for"}
     ] * 6
     by_stream = {one["name"]: one["operations"] for one in plan["streams"]}
     for step in plan["operations"]:

@@ -18,7 +18,7 @@ from gpusim.common.markdown import BLOCK
 from gpusim.common.rows import from_csv
 
 STUDIES = Path(__file__).resolve().parent.parent / "experiments"
-FROM_TABLES = ("inception_choice", "networks_choice", "spaa20_27_cases")
+FROM_TABLES = ("inception_choice", "micro_batches", "networks_choice", "spaa20_27_cases")
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,20 @@ def test_what_no_other_beats_in_both(answer: ModuleType) -> None:
     study = answer.study("spaa20_table2")
     rows = [study.Row("", name, name, mb, ms) for name, mb, ms in (("a", 0, 5), ("b", 1, 6), ("c", 2, 3), ("d", 3, 3))]
     assert [row.printed for row in study.not_beaten(rows)] == ["a", "c"]
+
+
+def test_parts_add_up_as_recorded(answer: ModuleType) -> None:
+    """What needs no model is what the tables say; every plan that was measured is one of the trace's divisions."""
+    run = answer.study("micro_batches")
+    calls = run.recorded()
+    sums = run.chains(calls)
+    assert run.to_csv(run.Chain, sums) == (STUDIES / "micro_batches" / "sums.csv").read_text()
+    best = run.best_divisions(calls, sums)
+    assert run.to_csv(run.Best, best) == (STUDIES / "micro_batches" / "divisions.csv").read_text()
+    known = from_csv(run.Planned, STUDIES / "micro_batches" / "result.csv")
+    for row, (module, name, work, plan) in zip(known, run.read_plans(), strict=True):
+        assert (row.module, f"{row.limit_mib}-{row.way}") == (module, name)
+        assert run.memory_bytes(work, plan) == row.memory_bytes <= row.limit_mib * run.MIB
 
 
 def test_a_row_of_the_modules_is_what_the_search_gives(answer: ModuleType) -> None:

@@ -28,6 +28,7 @@ from gpusim.trace.operations import ConvolutionShape
 REPOSITORY = Path(__file__).parent.parent
 DATASET = REPOSITORY / "experiments" / "h200_validation" / "data"
 SMALL_DATASET = DATASET / "small"
+DIVIDED_DATASET = REPOSITORY / "experiments" / "micro_batches" / "data"
 SHIPPED = sorted([*REPOSITORY.glob("traces/*.json"), *REPOSITORY.glob("traces/*.json.gz")])
 
 QUICK = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -58,6 +59,10 @@ def convolution(**changes: Any) -> dict[str, Any]:
         "direction": "fwd",
         "selected": selected,
     } | changes
+
+
+def part(batch: int, **changes: Any) -> dict[str, Any]:
+    return {"batch": batch, "algorithms": [{"algorithm": "A", "workspace_bytes": 0, "kernels": [kernel()]} | changes]}
 
 
 def stream(name: str, *operations: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -99,6 +104,23 @@ def test_a_convolution_launches_the_selected_algorithm() -> None:
     assert found.kind == "convolution" and found.algorithm == "GEMM/FMA"
     assert [launch.name for launch in found.launches()] == ["gemm"]
     assert found.alternatives[0].workspace_bytes is None
+
+
+def test_micro_batches_are_kept_as_they_are(tmp_path: Path) -> None:
+    content = document(stream("s", convolution(micro_batches=[part(1), part(2)])))
+    trace = parse_trace(json.dumps(content).encode())
+    (found,) = trace.operations()
+    assert found.kind == "convolution" and [launch.name for launch in found.launches()] == ["gemm"]
+    assert [one.batch for one in found.micro_batches or ()] == [1, 2]
+    trace.save(tmp_path / "t.json")
+    assert load_trace(tmp_path / "t.json") == trace
+
+
+def test_a_batch_in_too_many_parts_is_refused() -> None:
+    shape = convolution()["shape"] | {"batch": 5000}
+    assert problem(document(stream("s", convolution(shape=shape, micro_batches=[part(1)])))) == (
+        f"{FIRST}.micro_batches: 1 images divide a batch of 5000 into as many as 5000 parts; expected at most 1024"
+    )
 
 
 def test_copies_and_host_work_launch_nothing() -> None:
@@ -406,6 +428,23 @@ def test_what_is_missing_is_described() -> None:
             document(stream("s", convolution(alternatives=[{"algorithm": "A", "kernels": [kernel(grid=[])]}]))),
             f"{FIRST}.alternatives[0].kernels[0].grid[0]: missing",
         ),
+        *(
+            (document(stream("s", convolution(micro_batches=sizes))), f"{FIRST}.micro_batches{line}")
+            for sizes, line in (
+                ([], ": is a list of 0; expected at least 1 of them"),
+                ([part(2)], ": no parts of 2 images make 3; expected sizes that add up to the batch"),
+                ([part(3)], ": has 3 images for a batch of 3; expected fewer than the batch"),
+                ([part(1), part(1)], ": 1 images given twice; expected each size once"),
+                ([part(1) | {"algorithms": []}], "[0].algorithms: is a list of 0; expected at least 1 of them"),
+                ([part(1, kernels=[])], "[0].algorithms[0].kernels: is empty; expected at least one kernel"),
+                ([part(1, algorithm="A" * 201)], "[0].algorithms: a name has 201 characters; expected at most 200"),
+                ([part(1, workspace_bytes=None)], "[0].algorithms: 'A' has no workspace_bytes; expected"),
+                (
+                    [part(1, kernels=[kernel(stream="internal0")])],
+                    "[0].algorithms: 'A' begins on stream 'internal0'; expected stream main, on which it waits for",
+                ),
+            )
+        ),
         (
             document(stream("s", convolution(shape=convolution()["shape"] | {"filter_height": 11}))),
             f"{FIRST}.shape: the filter is larger than the padded input; expected a filter that fits",
@@ -628,7 +667,7 @@ def maker() -> Any:
 
 
 def test_the_script_makes_the_shipped_traces(maker: Any, tmp_path: Path) -> None:
-    assert maker.main([str(DATASET), str(SMALL_DATASET), "--out", str(tmp_path)]) == 0
+    assert maker.main([str(DATASET), str(SMALL_DATASET), str(DIVIDED_DATASET), "--out", str(tmp_path)]) == 0
     recordings = {folder.name for folder in (REPOSITORY / "experiments" / "recordings").iterdir()}
     made_here = [path for path in SHIPPED if path.name.rsplit("_", 1)[0] not in recordings]  # those: gpusim record
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in made_here)

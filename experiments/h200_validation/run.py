@@ -2,8 +2,8 @@
 
 Without flags: predicts data/ and writes accuracy.csv, misses.csv and the pictures; then does what `--bands` does
 alone: predicts data/ and the datasets in it, those of the H100 from its own recordings and from the H200's, and writes
-gpusim/results/validated.json, which `gpusim replay` quotes, and datasets.csv. `--scaling` predicts data/ with two
-scaling points and writes scaling.csv.
+gpusim/results/validated.json, which `gpusim replay` quotes, datasets.csv and arithmetic.csv. `--scaling` predicts data/
+with two scaling points and writes scaling.csv.
 `--ablation` scores the model with one mechanism after the other switched off (ablation.csv), `--cross-validation`
 fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
 `--all` does everything. Every run then writes the tables into README.md and docs/model.md. What was predicted is kept
@@ -16,6 +16,7 @@ import argparse
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
+from math import fsum
 from pathlib import Path
 
 from crossval import cross_validate
@@ -87,13 +88,34 @@ def accuracy() -> None:
 def write_bands() -> None:
     """Predict all datasets; write what replays quote, and the table of all of them."""
     content: dict[str, dict[str, object]] = {}
+    lines: list[dict[str, object]] = []
     for (gpu, source), cases in QUOTED.items():
         points = [point for case in cases for point in scored_work(case)]
         model = model_identity(load_gpu(gpu), load_gpu(source))
-        content.setdefault(gpu, {})[source] = {"model": model, "data": data_digest(cases), **bands(points)}
+        sizes = [(name, work, abs(error)) for name, work, error in points]
+        content.setdefault(gpu, {})[source] = {"model": model, "data": data_digest(cases), **bands(sizes)}
+        lines += [{"gpu": gpu, "recorded_on": source} | line for line in arithmetic_lines(points)]
     with atomic_write(VALIDATED) as file:
         file.write(json.dumps(content, indent=1) + "\n")
     write_scores(HERE / "datasets.csv", [case for cases in QUOTED.values() for case in cases])
+    write_csv(HERE / "arithmetic.csv", list(lines[0]), lines)
+
+
+def arithmetic_lines(points: Sequence[tuple[str, Work, float]]) -> list[dict[str, object]]:
+    """Errors of each experiment, apart for work without kernels on tensor cores and with some."""
+    found: dict[tuple[str, bool], list[float]] = {}
+    for experiment, work, error in points:
+        found.setdefault((experiment, "TF32" in work.kinds), []).append(error)
+    return [
+        {
+            "experiment": experiment,
+            "tensor_cores": "some" if tf32 else "none",
+            "points": len(errors),
+            "mape_percent": fsum(map(abs, errors)) / len(errors),
+            "bias_percent": fsum(errors) / len(errors),
+        }
+        for (experiment, tf32), errors in sorted(found.items())
+    ]
 
 
 def scaling() -> None:
@@ -114,14 +136,14 @@ def write_scores(path: Path, cases: Sequence[Case], keys: Collection[tuple[str, 
 
 
 def scored_work(case: Case) -> list[tuple[str, Work, float]]:
-    """Experiment, work and absolute error in percent of everything scored in a case."""
+    """Experiment, work and error in percent (above 0: predicted too long) of everything scored in a case."""
     dataset = case.load()
     work = {name: work_in(dataset, condition) for condition in conditions(dataset) for name in row_names(condition)}
     return [
         (
             QUOTED_AS.get(row.experiment, row.experiment),
             work[row.experiment, row.key],
-            100.0 * abs(row.predicted_ms / row.measured_ms - 1.0),
+            100.0 * (row.predicted_ms / row.measured_ms - 1.0),
         )
         for row in everything(case)
     ]

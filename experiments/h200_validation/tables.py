@@ -230,6 +230,23 @@ def datasets_table() -> str:
     return markdown(("dataset", "GPU", "solo", *SHORT.values(), "regret", "choice"), rows, left=2)
 
 
+def arithmetic_table() -> str:
+    """MAPE and bias of each experiment without kernels on tensor cores and with some."""
+    of: dict[tuple[str, str, str], dict[str, Line]] = {}
+    for line in read_csv(HERE / "arithmetic.csv"):
+        of.setdefault((line["gpu"], line["recorded_on"], line["experiment"]), {})[line["tensor_cores"]] = line
+    rows = []
+    for (gpu, source, experiment), by in of.items():
+        cells = [
+            _number(by[which][column], digits) if which in by else ""
+            for which in ("none", "some")
+            for column, digits in (("points", 0), ("mape_percent", 2), ("bias_percent", 2))
+        ]
+        rows.append((gpu if gpu == source else f"{gpu} from {source}", experiment, *cells))
+    titles = ("GPU", "experiment", "FP32: points", "MAPE %", "bias %", "with TF32: points", "MAPE %", "bias %")
+    return markdown(titles, rows, left=2)
+
+
 def scaling_table() -> str:
     """MAPE without and with scaling points, on the same rows."""
     of: dict[str, dict[str, Line]] = {}
@@ -287,4 +304,5 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "constants": constants_table,
     "datasets": datasets_table,
     "scaling": scaling_table,
+    "arithmetic": arithmetic_table,
 }

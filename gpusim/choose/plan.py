@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpusim.choose.graph import Graph
+from gpusim.choose.micro_batches import Division, Part
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
@@ -59,12 +60,14 @@ class Work:
         graph: what waits for what.
         operations: by id.
         algorithms: of each convolution those that may be chosen, by name.
+        divisions: of each convolution those of them that do its batch in parts, by name.
     """
 
     trace: Trace
     graph: Graph
     operations: Mapping[str, Operation]
     algorithms: Mapping[str, Mapping[str, ConvolutionAlgorithm]]
+    divisions: Mapping[str, Mapping[str, Division]] = field(default_factory=dict)
 
     def planned(self, plan: Plan) -> Graph:
         """What waits for what under a plan: its streams' order and its own waits included.
@@ -82,6 +85,7 @@ class Work:
             self.graph.only(kept),
             {id: op for id, op in self.operations.items() if id in kept},
             {id: found for id, found in self.algorithms.items() if id in kept},
+            {id: found for id, found in self.divisions.items() if id in kept},
         )
 
 
@@ -192,12 +196,16 @@ def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
     for id in graph.ids:
         stream, at = place[id]
         algorithm = work.algorithms[id][plan.algorithms[id]] if id in plan.algorithms else None
+        division = work.divisions.get(id, {}).get(plan.algorithms.get(id, ""))
         sms = sets[stream]
         steps.append(
             {
                 "operation": id,
                 "algorithm": None if algorithm is None else algorithm.algorithm,
                 "workspace_bytes": None if algorithm is None else algorithm.workspace_bytes,
+                "micro_batches": None
+                if division is None
+                else [_micro_batches(count, part) for count, part in division.counted],
                 "stream": f"s{stream}",
                 "place": at,
                 "sms": None if sms is None else list(sms),
@@ -205,3 +213,7 @@ def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
             }
         )
     return steps
+
+
+def _micro_batches(count: int, part: Part) -> dict[str, Any]:
+    return {"count": count, "batch": part.batch, "algorithm": part.algorithm}

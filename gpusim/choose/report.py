@@ -161,8 +161,10 @@ def print_selection(selection: Selection) -> None:
 
 
 def _choices(selection: Selection) -> str:
-    algorithms = sum(len(found) for found in selection.work.algorithms.values())
-    return f"{counted(len(selection.work.algorithms), 'convolution')} with {counted(algorithms, 'algorithm')}"
+    work = selection.work
+    algorithms, divisions = (sum(map(len, found.values())) for found in (work.algorithms, work.divisions))
+    divided = f", {counted(divisions, 'division')} of the batch among them" if work.divisions else ""
+    return f"{counted(len(work.algorithms), 'convolution')} with {counted(algorithms, 'algorithm')}{divided}"
 
 
 def _summary(selection: Selection, result: Result) -> list[str]:

@@ -27,6 +27,7 @@ from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.choose.bound import Bound, Bounds
 from gpusim.choose.graph import chains, graph_of
 from gpusim.choose.judge import Candidate, Judge, frontier, is_less
+from gpusim.choose.micro_batches import Divided, divided_convolutions
 from gpusim.choose.moves import (
     MIXES,
     algorithms_near,
@@ -79,6 +80,7 @@ STARTS = 3  # plans from which a descent begins
 LOWER_LIMITS = 12  # of memory, below that of the best plan, for which good plans are sought, for the frontier
 JOINED = 12  # plans of a network that are made of those of its blocks, for as many limits of memory
 NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
+UNDIVIDED = "whole batches"  # the baseline of what has micro-batches
 Objective = Literal["makespan", "memory"]
 Moves = Callable[[Plan], Iterable[Plan]]  # the plans one step away from one
 
@@ -101,6 +103,7 @@ class Selection:
         replays: that it took, those of blocks counted like others.
         seen: all plans of the whole that were replayed, best first.
         limit_bytes: of the workspaces; None: none.
+        undivided: what was found without dividing batches, where they can be divided.
     """
 
     work: Work
@@ -116,6 +119,7 @@ class Selection:
     replays: int
     seen: tuple[Candidate, ...]
     limit_bytes: int | None
+    undivided: Selection | None = None
 
     @property
     def gap(self) -> float:
@@ -151,15 +155,47 @@ def select(
         fits: of earlier runs.
         step: told the name of each step before it.
 
+    Where convolutions have micro-batches, their divisions are further algorithms; what is found without them is then a
+    start of the search and the baseline `UNDIVIDED`.
+
     Raises:
         InputError: a limit that no plan keeps, a convolution of which no algorithm can be chosen, streams of requests.
     """
-    work = work_of(trace, gpu, memory_bytes)
     kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
+    divided = divided_convolutions(trace, gpu, kernels)
+    work = work_of(trace, gpu, memory_bytes, divided)
+    search = partial(
+        _select, gpu=gpu, kernels=kernels, limit=memory_bytes, objective=objective, sharing=sharing, streams=streams
+    )
+    if not divided:
+        return search(work, step=step)
+    try:
+        undivided = search(
+            work_of(trace, gpu, memory_bytes), step=lambda name: step(f"without dividing batches: {name}")
+        )
+    except InputError:  # a limit that only micro-batches keep; any other error the search below meets, too
+        undivided = None
+    return search(work, step=step, undivided=undivided)
+
+
+def _select(
+    work: Work,
+    *,
+    gpu: GPU,
+    kernels: Kernels,
+    limit: int | None,
+    objective: Objective,
+    sharing: str,
+    streams: str | Lanes,
+    step: Step,
+    undivided: Selection | None = None,
+) -> Selection:
+    trace = work.trace
     bounds = Bounds(work, gpu, kernels)
     step("fitting kernels to their recording")
     bound = bounds.of_any(work)
-    whole = Judge(work, gpu, kernels, bounds, memory_bytes, _replays(work))
+    whole = Judge(work, gpu, kernels, bounds, limit, _replays(work))
+    known = [] if undivided is None else [whole.replayed(one.plan) for one in undivided.frontier]
     judges: list[Judge] = []
     given: Plan | None = None
     complete = sharing == "streams"  # blocks of a network are searched for nothing else
@@ -172,15 +208,18 @@ def select(
         for n, block in enumerate(blocks, 1):
             step(f"searching block {n} of {len(blocks)}")
             part = work.part(block)
-            judges.append(Judge(part, gpu, kernels, bounds, memory_bytes, _replays(part) // 2))
+            judges.append(Judge(part, gpu, kernels, bounds, limit, _replays(part) // 2))
             complete &= _search(judges[-1], "streams", own_lanes(trace, part), None)[1]
         step("replaying the whole and the baselines")
         named = _baselines(whole, sharing, own_lanes(trace, work), None)
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
             whole.replayed(plan)
-    front = frontier(one for one in whole.seen if given is None or one.plan.streams == given.streams)
+    if undivided is not None:
+        named[UNDIVIDED] = whole.replayed(undivided.best.plan)
+    kept = {one.plan.streams for one in known} | ({given.streams} if given is not None else set())
+    front = frontier(one for one in whole.seen if given is None or one.plan.streams in kept)
     if not front:
-        problem = f"need more workspace than {memory_bytes:,} bytes by any algorithms"
+        problem = f"need more workspace than {limit:,} bytes by any algorithms"
         raise InputError(None, "--streams", problem, "other streams, or more memory")
     best = front[-1]
     if objective == "memory":
@@ -201,28 +240,38 @@ def select(
         complete,
         replays,
         seen,
-        memory_bytes,
+        limit,
+        undivided,
     )
 
 
 # ---- what there is to choose
 
 
-def work_of(trace: Trace, gpu: GPU, memory_bytes: int | None = None) -> Work:
+def work_of(
+    trace: Trace, gpu: GPU, memory_bytes: int | None = None, divided: Mapping[str, Sequence[Divided]] | None = None
+) -> Work:
     """The operations of a trace with the algorithms that can be chosen on a GPU within a limit.
 
     An algorithm can be chosen where every kernel of it fits an SM and its workspace is known to keep the limit.
 
+    Args:
+        trace: the operations.
+        gpu: where they are to run.
+        memory_bytes: what the workspace of one may take; None: no limit.
+        divided: of convolutions, by id, divisions of their batch, which are algorithms like the others.
+
     Raises:
         InputError: a convolution of which none can be chosen; a limit below what every plan needs.
     """
-    graph = graph_of(trace)
+    graph, divided = graph_of(trace), divided or {}
     algorithms: dict[str, dict[str, ConvolutionAlgorithm]] = {}
     least: tuple[int, str] = (0, "")
     for s, stream in enumerate(trace.streams):
         for o, op in enumerate(stream.operations):
             if isinstance(op, Convolution):
                 able = [one for one in (op.selected, *op.alternatives) if runs_on(one, gpu)]
+                able += [one.algorithm for one in divided.get(op.id, ())]
                 place = f"streams[{s}].operations[{o}] ({op.id})"
                 if not able:
                     raise InputError(None, place, f"no algorithm runs on {gpu.name}", "one whose blocks fit an SM")
@@ -238,7 +287,11 @@ def work_of(trace: Trace, gpu: GPU, memory_bytes: int | None = None) -> Work:
     if memory_bytes is not None and least[0] > memory_bytes:
         problem = f"{memory_bytes:,} bytes of workspace are too few for any plan"
         raise InputError(None, "--memory", problem, f"at least {least[0]:,}, for {least[1]}")
-    return Work(trace, graph, {op.id: op for op in trace.operations()}, algorithms)
+    divisions = {
+        id: {name: one.division for one in found if (name := one.algorithm.algorithm) in algorithms[id]}
+        for id, found in divided.items()
+    }
+    return Work(trace, graph, {op.id: op for op in trace.operations()}, algorithms, divisions)
 
 
 def own_lanes(trace: Trace, work: Work) -> Lanes:

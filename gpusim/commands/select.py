@@ -11,7 +11,11 @@ from gpusim.common.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("trace", metavar="TRACE", help="a trace whose convolutions list their alternatives")
+    parser.add_argument(
+        "trace",
+        metavar="TRACE",
+        help="a trace whose convolutions list their alternatives, and micro-batches where batches may be divided",
+    )
     gpu_arguments(parser)
     parser.add_argument(
         "--memory",

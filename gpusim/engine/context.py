@@ -46,6 +46,11 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
     return trace.model_copy(update={"streams": streams})
 
 
+def with_cold_caches(algorithm: ConvolutionAlgorithm) -> ConvolutionAlgorithm:
+    """An algorithm where L2 holds nothing that it reads: as much longer as it took cold over warm, if a trace tells."""
+    return _lengthened(algorithm, 0.0, True) if _missing_us(algorithm) > 0.0 else algorithm
+
+
 def _repeats_itself(stream: Stream) -> bool:
     """Whether a stream runs one operation over and over."""
     return len(stream.operations) == 1 and stream.arrivals is not None
@@ -60,12 +65,17 @@ def _after_others(op: Operation, longer: Mapping[int, ConvolutionAlgorithm]) -> 
 
 def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, cold: bool) -> ConvolutionAlgorithm:
     """An algorithm that loads its instructions first, and whose kernels take longer in proportion where L2 is cold."""
-    recorded, missing_us = fsum(kernel.duration_us for kernel in selected.kernels), 0.0
-    if cold and selected.warm_us is not None and selected.cold_us is not None:
-        missing_us = max(0.0, selected.cold_us - selected.warm_us)
-    factor = 1.0 + missing_us / recorded
+    recorded = fsum(kernel.duration_us for kernel in selected.kernels)
+    factor = 1.0 + (_missing_us(selected) if cold else 0.0) / recorded
     kernels = tuple(_longer(kernel, factor, 0.0 if at else switch_us) for at, kernel in enumerate(selected.kernels))
     return selected.model_copy(update={"kernels": kernels})
+
+
+def _missing_us(algorithm: ConvolutionAlgorithm) -> float:
+    """How much longer it took cold than warm."""
+    if algorithm.warm_us is None or algorithm.cold_us is None:
+        return 0.0
+    return max(0.0, algorithm.cold_us - algorithm.warm_us)
 
 
 @lru_cache(MOST_LENGTHENED)

@@ -127,6 +127,10 @@ class Recordings:
         """Whether cuDNN has the call at all: else it has neither times nor kernels."""
         return self.calls[name]["supported"] == "True"
 
+    def profiled(self, name: str) -> bool:
+        """Whether its kernels were recorded."""
+        return name in self._ops
+
     def gpu_bound(self, name: str) -> bool:
         """Whether the GPU, and not the host, bounds the call: accuracy is scored on these only."""
         return self.calls[name]["gpu_bound"] == "True"

@@ -96,6 +96,7 @@ _LIMITS = {
     "greater_than_equal": "a number >= {ge:.12g}",
     "less_than": "a number < {lt:.12g}",
     "less_than_equal": "a number <= {le:.12g}",
+    "too_short": "at least {min_length} of them",
     "too_long": "at most {max_length} of them",
     "string_too_short": "at least {min_length} characters",
     "string_too_long": "at most {max_length} characters",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import gcd
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args
 
 from pydantic import (
     FailFast,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -21,9 +24,13 @@ from gpusim.trace.fields import (
     ID_PATTERN,
     LEAST_DURATION_US,
     LEAST_RATE_PER_S,
+    MAX_ALGORITHM_NAME,
     MAX_ALTERNATIVES,
     MAX_DURATION_US,
     MAX_GPUS,
+    MAX_MICRO_BATCHES,
+    MAX_PART_NAME,
+    MAX_PARTS,
     MAX_REQUESTS,
     MAX_STREAMS,
     MAX_TRAFFIC_BYTES,
@@ -147,7 +154,7 @@ class ConvolutionAlgorithm(Recurring):
 
     algorithm: Annotated[
         str,
-        described("name, such as IMPLICIT_PRECOMP_GEMM/TF32", pattern=ID_PATTERN, max_length=200),
+        described("name, such as IMPLICIT_PRECOMP_GEMM/TF32", pattern=ID_PATTERN, max_length=MAX_ALGORITHM_NAME),
     ]
     workspace_bytes: Annotated[
         int | None, measured("bytes", "device memory beside the tensors; absent if unknown", ge=0, le=MAX_TRAFFIC_BYTES)
@@ -181,6 +188,31 @@ class ConvolutionAlgorithm(Recurring):
         return kernels
 
 
+class MicroBatch(Strict):
+    """A convolution on fewer images than its batch: what a library's algorithms take of it, as recorded there."""
+
+    batch: Annotated[int, measured("images", "images of one call", ge=1, le=10**6)]
+    algorithms: Annotated[
+        tuple[ConvolutionAlgorithm, ...],
+        FailFast(),
+        described("algorithms of known workspace for so many images", min_length=1, max_length=MAX_ALTERNATIVES),
+    ]
+
+    @field_validator("algorithms")
+    @classmethod
+    def _follow_one_another(cls, algorithms: tuple[ConvolutionAlgorithm, ...]) -> tuple[ConvolutionAlgorithm, ...]:
+        _require_different(algorithms)
+        for one in algorithms:
+            if len(one.algorithm) > MAX_PART_NAME:
+                raise fault(f"a name has {len(one.algorithm)} characters", f"at most {MAX_PART_NAME}")
+            if one.workspace_bytes is None:
+                raise fault(f"{one.algorithm!r} has no workspace_bytes", "what the calls on a batch's parts all reuse")
+            if one.kernels[0].stream != "main":
+                problem = f"{one.algorithm!r} begins on stream {one.kernels[0].stream!r}"
+                raise fault(problem, "stream main, on which it waits for the call before it")
+        return algorithms
+
+
 class Convolution(Operation):
     """A convolution: one library call, replayed with the algorithm selected."""
 
@@ -193,6 +225,14 @@ class Convolution(Operation):
         FailFast(),
         described("other algorithms for the same shape and direction", max_length=MAX_ALTERNATIVES),
     ] = ()
+    micro_batches: Annotated[
+        tuple[MicroBatch, ...] | None,
+        described(
+            "the same convolution on fewer images, with which `gpusim select` may do its batch in parts",
+            min_length=1,
+            max_length=MAX_MICRO_BATCHES,
+        ),
+    ] = None
 
     @property
     def algorithm(self) -> str:
@@ -203,14 +243,43 @@ class Convolution(Operation):
         """The kernels of the selected algorithm."""
         return self.selected.kernels
 
+    @field_validator("micro_batches")
+    @classmethod
+    def _make_the_batch(
+        cls, micro_batches: tuple[MicroBatch, ...] | None, info: ValidationInfo
+    ) -> tuple[MicroBatch, ...] | None:
+        sizes, shape = [one.batch for one in micro_batches or ()], info.data.get("shape")
+        if not sizes or shape is None:
+            return micro_batches
+        named = " and ".join(map(str, sizes))
+        for size in sizes:
+            if sizes.count(size) > 1:
+                raise fault(f"{size} images given twice", "each size once")
+            if size >= shape.batch:
+                raise fault(f"has {size} images for a batch of {shape.batch}", "fewer than the batch")
+        step = gcd(shape.batch, *sizes)
+        if shape.batch // step > MAX_PARTS:
+            problem = f"{named} images divide a batch of {shape.batch} into as many as {shape.batch // step} parts"
+            raise fault(problem, f"at most {MAX_PARTS}")
+        reached = [True] + [False] * (shape.batch // step)
+        for at in range(1, len(reached)):
+            reached[at] = any(size // step <= at and reached[at - size // step] for size in sizes)
+        if not reached[-1]:
+            raise fault(f"no parts of {named} images make {shape.batch}", "sizes that add up to the batch")
+        return micro_batches
+
     @model_validator(mode="after")
     def _algorithms_differ(self) -> Convolution:
-        seen = {self.selected.algorithm}
-        for other in self.alternatives:
-            if other.algorithm in seen:
-                raise fault(f"algorithm {other.algorithm!r} given twice", "each algorithm once")
-            seen.add(other.algorithm)
+        _require_different((self.selected, *self.alternatives))
         return self
+
+
+def _require_different(algorithms: Sequence[ConvolutionAlgorithm]) -> None:
+    seen: set[str] = set()
+    for one in algorithms:
+        if one.algorithm in seen:
+            raise fault(f"algorithm {one.algorithm!r} given twice", "each algorithm once")
+        seen.add(one.algorithm)
 
 
 def _on_host(duration_us: float | None, gpu: GPU, operation: str, service: HostService, bytes_moved: int) -> float:

@@ -160,17 +160,20 @@ class Convolution : public Work {
         cudnnDestroyConvolutionDescriptor(convolution_);
     }
     cudnnStatus_t run(Library& on) override {
-        float *x = buffers_[0]->data(), *w = buffers_[1]->data(), *y = buffers_[2]->data();
-        void* space = workspace_ ? workspace_->data() : nullptr;
+        return run(on, buffers_[0]->data(), buffers_[1]->data(), buffers_[2]->data(),
+                   workspace_ ? workspace_->data() : nullptr, ZERO);
+    }
+    // With tensors and a workspace of others. beta: how much of what the output holds is added to it.
+    cudnnStatus_t run(Library& on, float* x, float* w, float* y, void* space, const float& beta) {
         if (call.direction == "fwd")
             return cudnnConvolutionForward(on.dnn, &ONE, x_, x, w_, w, convolution_,
-                                           cudnnConvolutionFwdAlgo_t(algorithm_), space, workspace_bytes, &ZERO, y_, y);
+                                           cudnnConvolutionFwdAlgo_t(algorithm_), space, workspace_bytes, &beta, y_, y);
         if (call.direction == "bwd_data")
             return cudnnConvolutionBackwardData(on.dnn, &ONE, w_, w, y_, y, convolution_,
-                                                cudnnConvolutionBwdDataAlgo_t(algorithm_), space, workspace_bytes, &ZERO,
+                                                cudnnConvolutionBwdDataAlgo_t(algorithm_), space, workspace_bytes, &beta,
                                                 x_, x);
         return cudnnConvolutionBackwardFilter(on.dnn, &ONE, x_, x, y_, y, convolution_,
-                                              cudnnConvolutionBwdFilterAlgo_t(algorithm_), space, workspace_bytes, &ZERO,
+                                              cudnnConvolutionBwdFilterAlgo_t(algorithm_), space, workspace_bytes, &beta,
                                               w_, w);
     }
 

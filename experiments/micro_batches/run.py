@@ -1,0 +1,527 @@
+"""What micro-batches gain in an inception module on an H200: `python experiments/micro_batches/run.py [--out DIR]`.
+
+Recorded (record.py, data/): every algorithm of each convolution at batch 128 and at micro-batches of 8 to 64, and whole
+batches done in micro-batches. Here the recorded parts are added up and compared with those, the best divisions of each
+convolution within a workspace limit are worked out, and the plans of plans.txt, which `gpusim select` made with and
+without them and an H200 ran (measured.csv), are predicted by the model as it is. It writes README.md, the tables and
+makespans.png beside itself (or to DIR).
+
+    python experiments/micro_batches/run.py --plans     # search again: plans.txt and calls.txt
+    python experiments/micro_batches/run.py --measure   # on a machine with an NVIDIA GPU, nvcc and cuDNN: measured.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import fsum
+from pathlib import Path
+from statistics import median
+
+import gpusim
+from gpusim.calibrate.kernels import Kernels
+from gpusim.choose.micro_batches import Divided, Division, Part, front, in_a_row
+from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
+from gpusim.choose.search import select, work_of
+from gpusim.common.files import atomic_write
+from gpusim.common.markdown import page, table, wrapped
+from gpusim.common.rows import from_csv, to_csv
+from gpusim.record.program import Program
+from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.studies.validate import released_together_us
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE / "data"
+TRACES = HERE.parent.parent / "traces"
+MODULES = ("inception_3a", "inception_4a")
+MIB = 2**20
+LIMITS_MIB = (0, 8, 64, 512)
+BATCH = 128
+SERIAL, WR, STREAMS, DIVIDED = "serial-whole", "serial-divided", "streams-whole", "streams-divided"
+EITHER, FP32 = "FMA or TF32", "FMA"
+MATHS = {EITHER: ("/FMA", "/TF32"), FP32: ("/FMA",)}
+WAYS = {SERIAL: "one stream", WR: "one stream, divided", STREAMS: "streams", DIVIDED: "streams, divided"}
+GPU = gpusim.load_gpu("h200")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A batch in micro-batches, timed on the GPU beside the sum of its recorded parts.
+
+    Attributes:
+        name: layer/direction/parts.
+        parts: how many.
+        measured_us: after a read of 512 MiB.
+        again_us: after itself.
+        sum_us: of the parts, each back to back with itself.
+        cold_us: of the parts, each with what it takes longer where L2 holds nothing of its tensors.
+    """
+
+    name: str
+    parts: int
+    measured_us: float
+    again_us: float
+    sum_us: float
+    cold_us: float
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest way to do a convolution within a limit of workspace, by recorded times.
+
+    Attributes:
+        layer: the convolution.
+        direction: fwd or bwd_filter.
+        maths: what algorithms may compute in.
+        limit_mib: of the workspace.
+        whole: algorithm for the whole batch.
+        whole_us: its time.
+        division: µ-cuDNN's; the same where dividing does not pay.
+        division_us: its time.
+        measured_us: of the division, timed as a whole; 0: not timed.
+    """
+
+    layer: str
+    direction: str
+    maths: str
+    limit_mib: int
+    whole: str
+    whole_us: float
+    division: str
+    division_us: float
+    measured_us: float
+
+    @property
+    def gain(self) -> float:
+        """Whole batch over division."""
+        return self.whole_us / self.division_us
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A module's plan, predicted and measured as the recorder measures: released by a flag, from event to event.
+
+    Attributes:
+        module: the module.
+        limit_mib: of workspaces that may be live at once.
+        way: one of `WAYS`.
+        memory_bytes: of its workspaces that may be live at once.
+        predicted_us: by the model as it is.
+        measured_us: on an H200.
+        algorithms: of each convolution.
+    """
+
+    module: str
+    limit_mib: int
+    way: str
+    memory_bytes: int
+    predicted_us: float
+    measured_us: float
+    algorithms: str
+
+
+# ---- recorded times --------------------------------------------------------------------------------------------------
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return list(csv.DictReader(text.splitlines()))
+
+
+def recorded() -> dict[str, dict[str, str]]:
+    """The timed calls that cuDNN supports, by op."""
+    return {row["op"]: row for row in _rows(DATA / "convolutions.csv.gz") if row["supported"] == "True"}
+
+
+def back_to_back_us(call: Mapping[str, str]) -> float:
+    """Time of a call among its like."""
+    return 500.0 * (float(call["ms_stream_run1"]) + float(call["ms_stream_run2"]))
+
+
+def after_others_us(call: Mapping[str, str]) -> float:
+    """Time of a call among others, which left nothing of its tensors in L2."""
+    return back_to_back_us(call) + max(0.0, 1000.0 * (float(call["ms_cold"]) - float(call["ms_warm"])))
+
+
+def chains(calls: Mapping[str, Mapping[str, str]]) -> list[Chain]:
+    """Every batch that was timed in micro-batches."""
+    timed = {row["name"]: row for row in _rows(DATA / "chains.csv")}
+    found = []
+    for line in (DATA / "chains.txt").read_text(encoding="utf-8").splitlines():
+        name, *ops = line.split()
+        found.append(
+            Chain(
+                name,
+                len(ops),
+                1000.0 * float(timed[name]["ms_cold"]),
+                1000.0 * float(timed[name]["ms_warm"]),
+                fsum(back_to_back_us(calls[op]) for op in ops),
+                fsum(after_others_us(calls[op]) for op in ops),
+            )
+        )
+    return found
+
+
+def best_divisions(calls: Mapping[str, Mapping[str, str]], timed: Sequence[Chain]) -> list[Best]:
+    """µ-cuDNN's workspace reuse: each convolution by itself, within each limit."""
+    measured = {chain.name: chain.measured_us for chain in timed}
+    parts: dict[tuple[str, str], list[Part]] = {}
+    for call in calls.values():
+        whole = int(call["batch"]) == BATCH
+        us, name = back_to_back_us(call) if whole else after_others_us(call), f"{call['algorithm']}/{call['math']}"
+        part = Part(int(call["batch"]), name, us, int(call["workspace_bytes"]))
+        parts.setdefault((call["layer"], call["direction"]), []).append(part)
+    found = []
+    for ((layer, direction), known), maths, limit in product(parts.items(), MATHS, LIMITS_MIB):
+        able = [part for part in known if part.workspace_bytes <= limit * MIB and part.algorithm.endswith(MATHS[maths])]
+        whole, division = front(BATCH, [part for part in able if part.batch == BATCH])[-1], front(BATCH, able)[-1]
+        chain_us = measured.get(f"{layer}/{direction}/{division.name}", 0.0)
+        times = _named(whole), whole.us, _named(division), division.us, chain_us
+        found.append(Best(layer, direction, maths, limit, *times))
+    return found
+
+
+def _named(division: Division) -> str:
+    return division.name if len(division.parts) > 1 else division.parts[0].algorithm
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
+def trace_of(module: str) -> Trace:
+    """A module's trace."""
+    return gpusim.load_trace(TRACES / f"micro_batches_{module.removeprefix('inception_')}.json.gz")
+
+
+def searched(module: str, limit_mib: int, kernels: Kernels) -> dict[str, tuple[Work, Plan]]:
+    """The four plans of a module within a limit, in plain streams."""
+    limit = limit_mib * MIB
+    divided = select(trace_of(module), GPU, memory_bytes=limit, sharing="streams", kernels=kernels)
+    whole = divided.undivided
+    assert whole is not None
+    return {
+        SERIAL: (whole.work, dict(whole.baselines)["serial, fastest"].plan),
+        WR: (divided.work, dict(divided.baselines)["serial, fastest"].plan),
+        STREAMS: (whole.work, whole.best.plan),
+        DIVIDED: (divided.work, divided.best.plan),
+    }
+
+
+def write_plans(folder: Path) -> None:
+    """Search, and write the plans as the recorder's `plans` takes them: a step for each part, with its own tensors."""
+    calls: dict[str, None] = {}
+    lines = []
+    for module in MODULES:
+        kernels = Kernels(GPU, GPU)
+        for limit in LIMITS_MIB:
+            for way, (work, plan) in searched(module, limit, kernels).items():
+                graph = work.planned(plan).reduced()
+                stream_of = {id: n for n, lane in enumerate(plan.lanes) for id in lane}
+                words, last, steps = [module, f"{limit}-{way}", "all"], dict[str, int](), 0
+                for id in graph.ids:
+                    after = [str(last[other]) for other in graph.before[id] if stream_of[other] != stream_of[id]]
+                    for batch, algorithm in _parts(work, id, plan.algorithms[id]):
+                        op = f"{module}_b{batch}/{id}/fwd/{algorithm}"
+                        calls[_call(work, id, batch, op)] = None
+                        words += [str(stream_of[id]), op, ",".join(after) or "-"]
+                        after, last[id], steps = [], steps, steps + 1
+                lines.append(" ".join(words))
+    (folder / "calls.txt").write_text("".join(f"{line}\n" for line in calls), encoding="utf-8")
+    (folder / "plans.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _parts(work: Work, id: str, algorithm: str) -> list[tuple[int, str]]:
+    division = work.divisions.get(id, {}).get(algorithm)
+    return [(BATCH, algorithm)] if division is None else [(part.batch, part.algorithm) for part in division.parts]
+
+
+def _call(work: Work, id: str, batch: int, op: str) -> str:
+    convolution = work.operations[id]
+    assert isinstance(convolution, Convolution)
+    shape = convolution.shape
+    numbers = (
+        *(batch, shape.in_channels, shape.in_height, shape.in_width, shape.out_channels),
+        *(shape.filter_height, shape.filter_width, shape.padding, shape.padding, shape.stride),
+    )
+    return " ".join(map(str, (op, "fwd", *numbers, *op.split("/")[3:])))
+
+
+def read_plans() -> Iterator[tuple[str, str, Work, Plan]]:
+    """The plans of plans.txt: module, name, what can be chosen, and the plan."""
+    for line in (HERE / "plans.txt").read_text(encoding="utf-8").splitlines():
+        module, name, _, *words = line.split()
+        trace = trace_of(module)
+        convolutions = {op.id: op for op in trace.operations() if isinstance(op, Convolution)}
+        lanes: dict[int, dict[str, None]] = {}
+        parts: dict[str, list[Part]] = {}
+        waits, doers = list[tuple[str, str]](), list[str]()
+        for stream, op, after in zip(words[::3], words[1::3], words[2::3], strict=True):
+            sized, id, _, algorithm = op.split("/", 3)
+            lanes.setdefault(int(stream), {})[id] = None
+            parts.setdefault(id, []).append(_part(convolutions[id], int(sized.split("_b")[1]), algorithm))
+            waits += [(id, doers[int(other)]) for other in after.split(",") if other != "-"]
+            doers.append(id)
+        divisions = {id: Division(tuple(found)) for id, found in parts.items()}
+        divided = {
+            id: [Divided(in_a_row(convolutions[id], one), one)] for id, one in divisions.items() if len(one.parts) > 1
+        }
+        algorithms = {id: _named(one) for id, one in divisions.items()}
+        ordered = tuple(tuple(lanes[n]) for n in sorted(lanes))
+        yield module, name, work_of(trace, GPU, None, divided), Plan(ordered, algorithms, waits=tuple(waits))
+
+
+def _part(convolution: Convolution, batch: int, algorithm: str) -> Part:
+    known = {fewer.batch: fewer.algorithms for fewer in convolution.micro_batches or ()}
+    known[convolution.shape.batch] = (convolution.selected, *convolution.alternatives)
+    (size,) = [one.workspace_bytes or 0 for one in known[batch] if one.algorithm == algorithm]
+    return Part(batch, algorithm, 0.0, size)
+
+
+def planned() -> list[Planned]:
+    """Every plan of plans.txt, predicted and measured."""
+    measured = {(row["name"], row["plan"]): 1000.0 * float(row["ms_makespan"]) for row in _rows(HERE / "measured.csv")}
+    kernels: dict[str, Kernels] = {}
+    found = []
+    for module, name, work, plan in read_plans():
+        known = kernels.setdefault(module, Kernels(GPU, GPU))
+        predicted_us = released_together_us(planned_trace(work, plan), GPU, known)
+        limit, way = name.split("-", 1)
+        algorithms = " ".join(f"{id}={algorithm}" for id, algorithm in plan.algorithms.items())
+        size, us = memory_bytes(work, plan), measured[module, name]
+        found.append(Planned(module, int(limit), way, size, predicted_us, us, algorithms))
+    return found
+
+
+def measure() -> None:
+    """Run the plans on this machine's GPU."""
+    calls = [_Listed(line) for line in (HERE / "calls.txt").read_text().splitlines()]
+    with tempfile.TemporaryDirectory() as folder:
+        lines = list(Program(Path(folder)).lines("plans", calls, *(HERE / "plans.txt").read_text().splitlines()))  # type: ignore[arg-type]
+    with atomic_write(HERE / "measured.csv") as file:
+        file.writelines(lines)
+
+
+class _Listed:
+    """Calls of a file, as `gpusim.record.program.Program` takes them."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        self.op = line.split()[0]
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+GENERATED = """\
+Generated by `python experiments/micro_batches/run.py`; do not edit. All rows: `result.csv`, `divisions.csv` and
+`sums.csv`."""
+
+INTRODUCTION = """\
+cuDNN's fast algorithms need workspace, mostly less for fewer images. µ-cuDNN (Oyama, Ben-Nun, Hoefler and Matsuoka,
+CLUSTER'18) therefore divides a batch into micro-batches that run one after the other and reuse one workspace. Here the
+convolutions of GoogLeNet's inception 3a and 4a at batch 128 may be divided into micro-batches of 8, 16, 32 and 64, each
+with an algorithm of its own, as recorded on one H200."""
+
+CONVOLUTIONS = """\
+µ-cuDNN's *workspace reuse*: for each convolution the fastest division within a limit, by dynamic programming over all
+recorded algorithms. Times are recorded ones: of a whole batch among its like, of a part with what it takes longer where
+L2 holds nothing of its tensors. Measured is the division as a whole, where just that one was timed."""
+
+OWN_FIGURES = """\
+**µ-cuDNN's own figures**: on a Tesla P100, at a batch of 256, up to 2.31x for the 3x3 layers of DeepBench and up to
+3.85x for its 5x5 layers, within 128 to 512 MiB (the README of its code [V]); in training, forward and backward, 1.63x
+for AlexNet and 1.21x for ResNet-18 (abstract [A]). Only their kind can be compared with the gains here of single layers
+within a limit, best with those in FMA, as a P100 has no TF32: GPU, cuDNN, batch and shapes are others. Nothing here is
+to be compared with its whole networks: forward and backward of a network were not recorded with micro-batches."""
+
+CHAINS = """\
+Batches of 128 done in micro-batches of one algorithm, and mixed ones, beside the sum of their recorded parts. A part
+that is recorded repeats itself and finds its images in L2; in a division it does not. So parts count with what they
+take longer cold (`ms_cold` less `ms_warm`), which is what `gpusim select` does; what loading instructions takes is in
+that once too often. Where parts add up a gradient of the filter (beta = 1 from the second on) the output is read once
+more each time; that is in what was measured and not in the sum."""
+
+PLANS = """\
+Plans in plain streams within a limit of all workspaces that may be live at once: in one stream with the fastest
+algorithms, which divided is what µ-cuDNN would run with that limit, and the plan of `gpusim select`. All were run on an
+H200 (`plans.txt`, `measured.csv`; median of ten runs; every part has tensors and a workspace of its own there) and
+are predicted here by the model as it is. At 0 MiB nothing is divided: both plans in streams are the same, and their
+measured times differ by chance."""
+
+
+def chain_table(found: Sequence[Chain]) -> str:
+    """Errors of the two sums, by the number of parts and direction."""
+    groups: dict[tuple[str, str], list[Chain]] = {}
+    for chain in found:
+        direction = "gradient of the filter" if "/bwd_filter/" in chain.name else "forward"
+        kind = "mixed: 64, 32, 16, 16" if chain.name.endswith("/mixed") else f"{chain.parts} x {BATCH // chain.parts}"
+        groups.setdefault((direction, kind), []).append(chain)
+    rows = []
+    for (direction, kind), group in groups.items():
+        errors = [
+            [100.0 * (us / chain.measured_us - 1.0) for chain, us in zip(group, sums, strict=True)]
+            for sums in ([one.sum_us for one in group], [one.cold_us for one in group])
+        ]
+        rows.append([direction, kind, str(len(group)), *(f"{_mean(one):+.1f} %" for one in errors), _size(errors[1])])
+    return table(["", "parts", "timed", "sum, warm", "sum, cold", "of sizes"], rows)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fsum(values) / len(values)
+
+
+def _size(errors: Sequence[float]) -> str:
+    return f"{_mean([abs(error) for error in errors]):.1f} %"
+
+
+def best_table(found: Sequence[Best], limit_mib: int) -> str:
+    """Each forward convolution within a limit."""
+    rows = [
+        [
+            one.layer,
+            one.whole,
+            f"{one.whole_us:.1f}",
+            one.division,
+            f"{one.division_us:.1f}",
+            f"{one.measured_us:.1f}" if one.measured_us else "",
+            f"{one.gain:.2f}x",
+        ]
+        for one in found
+        if (one.limit_mib, one.direction, one.maths) == (limit_mib, "fwd", EITHER)
+    ]
+    return table(["", "whole batch", "us", "divided", "us", "measured", "gain"], rows)
+
+
+def gains_table(found: Sequence[Best]) -> str:
+    """The gains under every limit."""
+    rows = []
+    for maths, limit in product(MATHS, LIMITS_MIB):
+        mine = [one for one in found if (one.direction, one.maths, one.limit_mib) == ("fwd", maths, limit)]
+        gains, most = [one.gain for one in mine], max(mine, key=lambda one: one.gain)
+        what = f"{most.layer}, {most.division}" if most.gain > 1.0 else ""
+        rows.append([maths, f"{limit} MiB", *(f"{gain:.2f}x" for gain in (median(gains), most.gain)), what])
+    return table(["", "limit", "median gain", "largest", "of"], rows)
+
+
+def plan_table(found: Sequence[Planned]) -> str:
+    """Measured and predicted makespans."""
+    by = {(one.module, one.limit_mib, one.way): one for one in found}
+    rows = []
+    for module in MODULES:
+        for limit in LIMITS_MIB:
+            ways = [by[module, limit, way] for way in WAYS]
+            whole, divided = by[module, limit, STREAMS], by[module, limit, DIVIDED]
+            cells = [f"{one.measured_us:,.0f} ({one.predicted_us:,.0f})" for one in ways]
+            gain = f"{whole.measured_us / divided.measured_us:.2f}x ({whole.predicted_us / divided.predicted_us:.2f}x)"
+            rows.append([module.removeprefix("inception_"), f"{limit} MiB", *cells, gain])
+    return table(["", "limit", *WAYS.values(), "dividing gains, in streams"], rows)
+
+
+def findings(found: Sequence[Planned]) -> str:
+    """How far off predictions are, and what 64 MiB do."""
+    errors: dict[str, list[float]] = {}
+    for one in found:
+        label = "parts" if ":" in one.algorithms else "whole batches"
+        streams = "one stream" if one.way in (SERIAL, WR) else "several"
+        error = 100.0 * (one.predicted_us / one.measured_us - 1.0)
+        errors.setdefault(f"{label} in {streams}", []).append(error)
+    words = "; ".join(f"{label} {_size(some)} (bias {_mean(some):+.1f} %)" for label, some in errors.items())
+    by = {(one.module, one.limit_mib, one.way): one.measured_us for one in found}
+    most = [by[module, 64, DIVIDED] / by[module, LIMITS_MIB[-1], STREAMS] for module in MODULES]
+    shares = " and ".join(f"{share:.2f}" for share in most)
+    return f"""\
+Predicted makespans are off, of {words}. Divided batches within 64 MiB take {shares} times what whole ones take within
+{LIMITS_MIB[-1]} MiB. Where workspace is plentiful, dividing gains no more than the model's error."""
+
+
+def draw(found: Sequence[Planned], path: Path) -> None:
+    """Measured makespans, and predicted ones, against the limit."""
+    by = {(one.module, one.limit_mib, one.way): one for one in found}
+    with new_figure(9.0, 3.8) as figure:
+        for n, module in enumerate(MODULES):
+            axes = figure.add_subplot(1, len(MODULES), n + 1)
+            for way, colour in zip(WAYS, COLOURS, strict=False):
+                mine = [by[module, limit, way] for limit in LIMITS_MIB]
+                axes.plot([one.measured_us for one in mine], "o-", color=colour, label=WAYS[way])
+                axes.plot([one.predicted_us for one in mine], "x--", color=colour, alpha=0.6)
+            axes.set_xticks(range(len(LIMITS_MIB)), [f"{limit} MiB" for limit in LIMITS_MIB])
+            axes.set_ylim(bottom=0.0)
+            axes.set_xlabel("limit of workspace")
+            axes.set_ylabel("makespan, us: measured; dashed: predicted")
+            axes.set_title(module, loc="left")
+            axes.legend(frameon=False)
+        figure.tight_layout()
+        save_figure(figure, path)
+
+
+def write_page(folder: Path) -> None:
+    """README.md and its picture from the tables in a folder."""
+    timed, best = from_csv(Chain, folder / "sums.csv"), from_csv(Best, folder / "divisions.csv")
+    plans = from_csv(Planned, folder / "result.csv")
+    parts = [
+        "# Micro-batches",
+        wrapped(GENERATED),
+        wrapped(INTRODUCTION),
+        "## Modules",
+        wrapped(PLANS),
+        "Measured, and in brackets predicted, us:",
+        plan_table(plans),
+        wrapped(findings(plans)),
+        "![makespans](makespans.png)",
+        "## Each convolution by itself, within 64 MiB",
+        wrapped(CONVOLUTIONS),
+        best_table(best, 64),
+        "All limits; and without TF32, which keeps fewer digits of what it multiplies:",
+        gains_table(best),
+        wrapped(OWN_FIGURES),
+        "## Do recorded parts add up",
+        wrapped(CHAINS),
+        chain_table(timed),
+        "## Recorded",
+        wrapped(RECORDED),
+    ]
+    with atomic_write(folder / "README.md", "w") as file:
+        file.write(page(parts))
+    draw(plans, folder / "makespans.png")
+
+
+RECORDED = """\
+`data/`, on 2026-11-22 with one NVIDIA H200 (cuDNN 9.19, CUDA 13.0) by `experiments/micro_batches/record.py`, in under
+four minutes: every algorithm timed, in FMA and TF32; profiled all at batch 128, and of the micro-batches those that
+none beats in both time and workspace, or only by 5 %; gradients of two filters are timed only. Of it
+`experiments/make_traces.py` makes `traces/micro_batches_3a.json.gz` and that of 4a. The plans ran on the same
+kind of machine half an hour later, perhaps on another H200."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Plan, measure, or write the tables and the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
+    parser.add_argument("--plans", action="store_true", help="search again, and write plans.txt and calls.txt")
+    parser.add_argument("--measure", action="store_true", help="run the plans on this machine's GPU: measured.csv")
+    options = parser.parse_args(arguments)
+    if options.measure:
+        measure()
+    elif options.plans:
+        write_plans(options.out)
+    else:
+        calls = recorded()
+        timed = chains(calls)
+        tables = {"sums.csv": to_csv(Chain, timed), "divisions.csv": to_csv(Best, best_divisions(calls, timed))}
+        tables["result.csv"] = to_csv(Planned, planned())
+        for name, text in tables.items():
+            with atomic_write(options.out / name, "w") as file:
+                file.write(text)
+        write_page(options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
