@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.engine import sm_array
+from gpusim.engine.core import BINS
 from gpusim.model.contention import MemoryLoad, memory_slowdown
+from gpusim.results.runs import USES
 from gpusim.studies import bench
 
 NEVER = 1e300
@@ -137,6 +139,72 @@ def test_waves(core: ModuleType) -> None:
     assert array.block_time() == 14.0
     assert array.spans(0) == [(0, 4, 0.0, 4.0), (1, 3, 0.0, 4.0)]
     assert [list(column) for column in array.span_columns(0)] == [[0, 1], [4, 3], [0.0, 0.0], [4.0, 4.0]]
+
+
+def test_a_clock_that_starts_again_tells_times_of_the_caller(core: ModuleType) -> None:
+    array = array_of(core, 2, rates=own_pace(0.5))
+    for origin in (0.0, 10.0, 100.5):
+        array.restart_clock(origin)
+        submit(array, 0, 3, caps=1)
+        assert (array.started_at(0), array.dispatched(0)) == (-1.0, -1.0)
+        line(array, 0)
+        assert ends(array) == [(0, 4.0)]  # on its own clock
+        assert (array.started_at(0), array.dispatched(0)) == (origin, origin + 2.0)
+        assert array.spans(0) == [(0, 2, origin, origin + 4.0), (1, 1, origin, origin + 2.0)]
+        assert [list(column) for column in array.span_columns(0)][2:] == [[origin] * 2, [origin + 4.0, origin + 2.0]]
+    width, history = array.usage()
+    slots_of_the_first_sm = list(history[3 : BINS * len(USES) : len(USES)])
+    assert width == 1.0
+    assert {at: held for at, held in enumerate(slots_of_the_first_sm) if held} == {
+        **dict.fromkeys((0, 1, 2, 3, 10, 11, 12, 13, 101, 102, 103), 1.0),
+        **dict.fromkeys((100, 104), 0.5),
+    }
+
+
+def test_uses_that_are_known_are_added_to_the_bin_of_their_time(core: ModuleType) -> None:
+    known = array_of(core, 2, rates=own_pace(0.5))
+    submit(known, 0, 3, caps=1, need=(10, 20, 2, 1), issue=0.25)
+    line(known, 0)
+    assert ends(known) == [(0, 4.0)]
+    uses = known.uses()
+    assert list(uses[: len(USES)]) == [40.0, 80.0, 8.0, 4.0, 0.5, 0.0, 0.0]
+    array = array_of(core, 2)
+    assert array.in_one_bin(3.0, 3.5)
+    assert not array.in_one_bin(3.0, 7.0)
+    assert array.in_one_bin(993.0, 999.0)  # 128 bins, by then of 8 us
+    array.add_uses(993.0, uses)
+    width, history = array.usage()
+    assert width == 8.0
+    of_sm = BINS * len(USES)
+    assert history[of_sm + 124 * len(USES) + 3] == 2.0
+    assert sum(history) == sum(uses)
+
+
+def test_a_slot_that_is_forgotten_gets_new_rates_alone_and_beside_others(core: ModuleType) -> None:
+    paces = [1.0, 0.25]
+    array = array_of(core, 1, rates=lambda mix: [paces[slot] for slot, _ in mix])
+    for pace in (1.0, 0.5, 2.0):
+        paces[0] = pace
+        array.forget_slot(0)
+        submit(array, 0, 1)
+        line(array, 0)
+        start = array.now
+        assert ends(array) == [(0, start + 1.0 / pace)]
+    mixes = array.mix_count()
+    submit(array, 1, 1)
+    line(array, 1)
+    start = array.now
+    for pace in (1.0, 0.5):
+        paces[0] = pace
+        array.forget_slot(0)
+        submit(array, 0, 1)
+        line(array, 1, 0)
+        before = array.now
+        assert ends(array, before + 1.0 / pace) == [(0, before + 1.0 / pace)]
+    assert ends(array) == [(1, start + 4.0)]
+    assert array.mix_count() > mixes
+    array.forget_mixes()
+    assert array.mix_count() == 1  # the empty one
 
 
 def test_a_slot_that_another_launch_gets_starts_from_nothing(core: ModuleType) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from gpusim.commands.arguments import json_flag
 
-GROUPS = ("trace", "grid", "streams", "SMs", "kernels", "small kernels", "pairs", "plain core", "oracle")
+GROUPS = ("trace", "grid", "streams", "SMs", "kernels", "small kernels", "chain", "pairs", "plain core", "oracle")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -97,6 +97,7 @@ class SlowSMs:
         bins: int,
     ) -> None:
         self.env = simpy.Environment()
+        self.origin = 0.0
         self.bins = bins
         self.limits = limits
         self.order = order
@@ -154,6 +155,12 @@ class SlowSMs:
         self.resolved.clear()
         self.stale_rates = True
 
+    def forget_slot(self, slot: int) -> None:
+        self.resolved.clear()
+
+    def mix_count(self) -> int:
+        return len(self.resolved)
+
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
         launch, here = self.launches[slot], self.sms[sm]
         for block in [b for b in reversed(here.blocks) if b.slot == slot][:blocks]:
@@ -163,6 +170,19 @@ class SlowSMs:
             self._remove(here, block)
             assert block.process is not None
             block.process.interrupt("evicted")
+
+    def restart_clock(self, origin: float) -> None:
+        self.env = simpy.Environment()
+        self.origin = origin
+
+    def in_one_bin(self, start: float, end: float) -> bool:
+        return True
+
+    def add_uses(self, at: float, uses: array[float]) -> None:
+        pass
+
+    def uses(self) -> array[float]:
+        return array("d")
 
     def dispatch(self) -> None:
         self._place()
@@ -199,10 +219,10 @@ class SlowSMs:
         return self.launches[slot].blocks - self.launches[slot].ended
 
     def started_at(self, slot: int) -> float:
-        return self.launches[slot].first_start
+        return self.origin + self.launches[slot].first_start if self.launches[slot].first_start >= 0.0 else -1.0
 
     def dispatched(self, slot: int) -> float:
-        return self.launches[slot].dispatched_at
+        return self.origin + self.launches[slot].dispatched_at if self.launches[slot].dispatched_at >= 0.0 else -1.0
 
     def residents_by_sm(self, slot: int) -> list[int]:
         return [sum(block.slot == slot for block in sm.blocks) for sm in self.sms]
@@ -238,14 +258,17 @@ class SlowSMs:
         return tuple(limit - used for limit, used in zip(limits, here.used, strict=True))
 
     def spans(self, slot: int) -> list[tuple[int, int, float, float]]:
-        return [(sm, *self.launches[slot].spans[sm]) for sm in sorted(self.launches[slot].spans)]
+        found = sorted(self.launches[slot].spans.items())
+        return [(sm, blocks, self.origin + start, self.origin + end) for sm, (blocks, start, end) in found]
 
     def span_columns(self, slot: int) -> tuple[array[int], array[int], array[float], array[float]]:
         sms, blocks, starts, ends = zip(*self.spans(slot), strict=True)
         return array("i", sms), array("q", blocks), array("d", starts), array("d", ends)
 
     def usage(self) -> tuple[float, array[float]]:
-        return max(1.0, self.now / (self.bins - 1)), array("d", [0.0]) * (len(self.sms) * self.bins * USES)
+        return max(1.0, (self.origin + self.now) / (self.bins - 1)), array("d", [0.0]) * (
+            len(self.sms) * self.bins * USES
+        )
 
     # ---- placing
 

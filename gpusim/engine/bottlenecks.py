@@ -9,6 +9,8 @@ from gpusim.engine.core import Mix, SMArray
 from gpusim.model.contention import binding_at, mix_times
 from gpusim.model.kernel import KernelModel
 
+MOST_MIXES = 20_000  # remembered
+
 
 class Bottlenecks:
     """Books of the launches on the SMs, by slot.
@@ -25,16 +27,12 @@ class Bottlenecks:
         self._domain_share = domain_share
         self._booked_us = 0.0
         self._bound_by: dict[int, str] = {}  # since then
-        self._mix_times: dict[Mix, dict[int, float]] = {}  # of each slot of a mix
+        self._mix_times: dict[tuple[tuple[int, int], ...], list[float]] = {}  # by the kernels, by their ids, and blocks
         self._times_us: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def look(self, slots: Iterable[int]) -> None:
         """An interval begins, with these slots on the SMs."""
         self._bound_by = {slot: self._binding(slot) for slot in slots}
-
-    def forget_mixes(self) -> None:
-        """A slot has another kernel than before."""
-        self._mix_times.clear()
 
     def book(self) -> None:
         """Time has passed since the last booking, with what was there when it began."""
@@ -54,11 +52,20 @@ class Bottlenecks:
         fullest = self._sms.fullest_sm(slot)
         model = self._model(slot)
         mix = self._sms.mix_of(fullest) if fullest >= 0 else ((slot, model.most_resident),)
-        times = self._mix_times.get(mix)
-        if times is None:
-            found = mix_times([(self._model(other).demand, count) for other, count in mix])
-            times = self._mix_times[mix] = {other: time for (other, _), time in zip(mix, found, strict=True)}
+        times = self._times(mix)
         sm = max(0, fullest)
         dram, l2 = self._sms.load_at(sm)
         share = self._domain_share[self._sms.domain_at(sm)]
-        return binding_at(model.demand, times[slot], dram / share, l2 / share, model.own_load)
+        return binding_at(
+            model.demand, times[[other for other, _ in mix].index(slot)], dram / share, l2 / share, model.own_load
+        )
+
+    def _times(self, mix: Mix) -> list[float]:
+        """What `mix_times` gives of a mix, worked out once; whoever has the books keeps the kernels alive."""
+        residents = [(self._model(slot), count) for slot, count in mix]
+        key = tuple((id(model), count) for model, count in residents)
+        if key not in self._mix_times:
+            if len(self._mix_times) > MOST_MIXES:
+                self._mix_times.clear()
+            self._mix_times[key] = mix_times([(model.demand, count) for model, count in residents])
+        return self._mix_times[key]

@@ -7,6 +7,7 @@ long it takes warm and cold, and how many bytes it touches; calls of which it sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from math import fsum
 from typing import Any
@@ -34,10 +35,12 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
     if not told or sum(len(stream.operations) for stream in trace.streams) == 1:
         return trace
     cold = fsum(one.touched_bytes or 0 for one in told) > gpu.model.l2_kept_share * gpu.l2_bytes
+    different = {id(one): one for one in told}  # a network that repeats has few
+    longer = {key: _lengthened(one, gpu.model.switch_us, cold) for key, one in different.items()}
     streams = tuple(
         stream
         if _repeats_itself(stream)
-        else stream.model_copy(update={"operations": tuple(_after_others(op, gpu, cold) for op in stream.operations)})
+        else stream.model_copy(update={"operations": tuple(_after_others(op, longer) for op in stream.operations)})
         for stream in trace.streams
     )
     return trace.model_copy(update={"streams": streams})
@@ -53,10 +56,11 @@ def _repeats_itself(stream: Stream) -> bool:
     return len(stream.operations) == 1 and stream.arrivals is not None
 
 
-def _after_others(op: Operation, gpu: GPU, cold: bool) -> Operation:
+def _after_others(op: Operation, longer: Mapping[int, ConvolutionAlgorithm]) -> Operation:
+    """An operation with its algorithm as it is after others, found by the id of what was recorded."""
     if not isinstance(op, Convolution) or op.selected.warm_us is None:
         return op
-    return op.model_copy(update={"selected": _lengthened(op.selected, gpu.model.switch_us, cold)})
+    return op.model_copy(update={"selected": longer[id(op.selected)]})
 
 
 def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, cold: bool) -> ConvolutionAlgorithm:

@@ -17,12 +17,12 @@ cdef class SMArray:
     cdef long long sms, bins, width, slots, domain_count, group, groups, order_length, open_count
     cdef long long stable, residents, rates_used, updates
     cdef bint reopen, stale_rates, noting
-    cdef public double now
+    cdef public double now, origin
     cdef double load_step, bin_width
     cdef object resolve, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
-    cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need
+    cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need, first_valid
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
     cdef long long[::1] group_first, only_slot, first_rate, rate_slot, slowed_at, update_of
@@ -37,6 +37,11 @@ cdef class SMArray:
     cdef long long neighbour(self, long long mix, long long slot, long long change)
     @cython.locals(g=cython.longlong, i=cython.longlong, due=cython.double)
     cpdef long long advance(self, double until)
+    @cython.locals(sm=cython.longlong)
+    cpdef restart_clock(self, double origin)
+    cpdef bint in_one_bin(self, double start, double end)
+    @cython.locals(sm=cython.longlong, u=cython.longlong, b=cython.longlong)
+    cpdef add_uses(self, double at, double[::1] uses)
     @cython.locals(i=cython.longlong)
     cpdef dispatch(self)
     @cython.locals(base=cython.longlong, j=cython.longlong)
@@ -59,6 +64,8 @@ cdef class SMArray:
     @cython.locals(sm=cython.longlong, i=cython.longlong, row=cython.longlong)
     cdef void fill_spans(self, long long slot, int[::1] sms, int[::1] blocks, double[::1] starts,
                          double[::1] ends) noexcept
+    @cython.locals(sm=cython.longlong, b=cython.longlong, u=cython.longlong)
+    cpdef uses(self)
     @cython.locals(total=cython.double, sm=cython.longlong, b=cython.longlong)
     cpdef double block_time(self)
     @cython.locals(passed=cython.double, base=cython.longlong, n=cython.longlong, j=cython.longlong)

@@ -9,6 +9,10 @@ function that the caller hands in, and so may the slowdown that the shared memor
 is `slowdown_at`. What these leave undone it does itself: a memory domain that would serve more than it can slows all
 its blocks by as much as that is over.
 
+Its clock starts again, from 0, whenever the caller says so while the SMs hold nothing (`SMArray.restart_clock`): what
+happens until they hold nothing again is then the same, to the last bit, whenever it happens. What it reports of a
+launch is in the time of the caller.
+
 Vocabulary: a *slot* is the number under which a kernel launch is known here while it is active; a *mix* is how many
 blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), its *rate* is work per
 microsecond; a *domain* is a set of SMs that share one L2 and DRAM (all of them, except under MIG).
@@ -122,6 +126,7 @@ class SMArray:
         self.width = block_slots
         self.slots = slots
         self.now = 0.0
+        self.origin = 0.0  # time of the caller at which the clock showed 0
         self.resolve = resolve
         self.slowdowns_of = slowdowns
         self.load_step = load_step
@@ -218,7 +223,8 @@ class SMArray:
     # ---- mixes -------------------------------------------------------------------------------------------------
 
     def forget_mixes(self) -> None:
-        """Drop all remembered mixes but those on the SMs now: needed when a slot gets another kernel."""
+        """Drop all remembered mixes but those on the SMs now: needed when their rates are others."""
+        self.first_valid = zeros(self.slots)
         self.mixes: list[Mix] = []
         self.mix_ids: dict[Mix, int] = {}
         self.after_add = unknown(FIRST_MIXES * self.slots)
@@ -245,10 +251,18 @@ class SMArray:
                 self.set_rates(sm)
                 self.set_due(sm)
 
+    def forget_slot(self, slot: int) -> None:
+        """Drop the remembered mixes with a slot that no SM holds: needed when it gets another kernel."""
+        self.first_valid[slot] = len(self.mixes)
+
+    def mix_count(self) -> int:
+        """Mixes in the tables, those that were dropped with their slot among them."""
+        return len(self.mixes)
+
     def intern(self, mix: Mix) -> int:
         """The number of a mix, worked out when it is new."""
         known = self.mix_ids.get(mix)
-        if known is not None:
+        if known is not None and known >= max([self.first_valid[slot] for slot, _ in mix], default=0):
             return known
         number = len(self.mixes)
         if number == len(self.mix_dram):
@@ -413,6 +427,27 @@ class SMArray:
         """From now on note what each SM holds whenever that changes, for `take_noted`."""
         self.noting = True
 
+    def restart_clock(self, origin: float) -> None:
+        """Set the clock of SMs that hold nothing to 0, which is ``origin`` in the time of the caller."""
+        self.origin = origin
+        self.now = 0.0
+        for sm in range(self.sms):
+            self.since[sm] = 0.0
+            self.recorded[sm] = 0.0
+
+    def in_one_bin(self, start: float, end: float) -> bool:
+        """Whether one bin of the usage history, widened to hold ``end``, has all between two times of the caller."""
+        while end >= self.bin_width * self.bins:
+            self.fold()
+        return int(start / self.bin_width) == int(end / self.bin_width)
+
+    def add_uses(self, at: float, uses: array[float]) -> None:
+        """Add to the bin that has a time of the caller what was used there, as `uses` gives it."""
+        b = int(at / self.bin_width)
+        for sm in range(self.sms):
+            for u in range(USES):
+                self.history[(sm * self.bins + b) * USES + u] += uses[sm * USES + u]
+
     def dispatch(self) -> None:
         """Place all that may be placed now."""
         while self.reopen:
@@ -472,11 +507,11 @@ class SMArray:
 
     def started_at(self, slot: int) -> float:
         """When the first block was placed; -1 before that."""
-        return self.first_start[slot]
+        return self.origin + self.first_start[slot] if self.first_start[slot] >= 0.0 else -1.0
 
     def dispatched(self, slot: int) -> float:
         """When the last block was placed; -1 before that."""
-        return self.dispatched_at[slot]
+        return self.origin + self.dispatched_at[slot] if self.dispatched_at[slot] >= 0.0 else -1.0
 
     def residents_by_sm(self, slot: int) -> list[int]:
         """Resident blocks of a launch on each SM."""
@@ -555,8 +590,8 @@ class SMArray:
             if self.ran[i] > 0:
                 sms[row] = sm
                 blocks[row] = self.ran[i]
-                starts[row] = self.start_here[i]
-                ends[row] = self.end_here[i]
+                starts[row] = self.origin + self.start_here[i]
+                ends[row] = self.origin + self.end_here[i]
                 row += 1
 
     def spans(self, slot: int) -> list[tuple[int, int, float, float]]:
@@ -565,7 +600,7 @@ class SMArray:
         for sm in range(self.sms):
             i = slot * self.sms + sm
             if self.ran[i] > 0:
-                found.append((sm, self.ran[i], self.start_here[i], self.end_here[i]))
+                found.append((sm, self.ran[i], self.origin + self.start_here[i], self.origin + self.end_here[i]))
         return found
 
     def take_noted(self) -> list[tuple[float, int, Mix]]:
@@ -578,6 +613,16 @@ class SMArray:
         for sm in range(self.sms):
             self.charge(sm, self.now)
         return self.bin_width, joined(self.history, reals(0))
+
+    def uses(self) -> array[float]:
+        """SM by SM, the uses integrated over all time (unit x us)."""
+        found = reals(self.sms * USES)
+        for sm in range(self.sms):
+            self.charge(sm, self.now)
+            for b in range(self.bins):
+                for u in range(USES):
+                    found[sm * USES + u] += self.history[(sm * self.bins + b) * USES + u]
+        return found
 
     def block_time(self) -> float:
         """Resident blocks of all SMs integrated over time (block x us)."""
@@ -603,10 +648,11 @@ class SMArray:
 
     def record(self, sm: int, end: float) -> None:
         """Add an SM's present uses, up to ``end``, to the history."""
-        start = self.recorded[sm]
+        start = self.origin + self.recorded[sm]
         self.recorded[sm] = end
         if self.count[sm] == 0:
             return
+        end += self.origin
         while end >= self.bin_width * self.bins:
             self.fold()
         u = sm * RESOURCES
@@ -655,7 +701,7 @@ class SMArray:
         mix = self.mixes[self.mix[sm]]
         if mix != self.last_noted[sm]:
             self.last_noted[sm] = mix
-            self.noted.append((self.now, sm, mix))
+            self.noted.append((self.origin + self.now, sm, mix))
 
     def set_rates(self, sm: int) -> None:
         """Set the rates of an SM's residents, and with them what it uses: to be followed by `set_due`."""
@@ -805,7 +851,7 @@ class SMArray:
         for r in range(RESOURCES):
             self.used[sm * RESOURCES + r] += self.need[slot * RESOURCES + r]
         mix = self.after_add[self.mix[sm] * self.slots + slot]
-        if mix < 0:
+        if mix < self.first_valid[slot]:
             mix = self.neighbour(self.mix[sm], slot, 1)
         self.change_mix(sm, mix)
         i = slot * self.sms + sm

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import fsum
 from typing import Any
@@ -13,9 +12,11 @@ from typing import Any
 import simpy
 
 from gpusim.common.errors import InputError
+from gpusim.engine.alone import Alone, KnownRuns
 from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates
 from gpusim.engine.grants import NO_LIMITS, Limits, caps_of, limits_met, limits_of
+from gpusim.engine.launch import Launch
 from gpusim.engine.residents import Residents
 from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
@@ -29,53 +30,9 @@ from gpusim.results.runs import Shares, Spans, Usage
 
 SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
-MOST_MIXES = 50_000  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
+MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
-
-
-@dataclass(slots=True)
-class Launch:
-    """A kernel launch from when it is ready to its end.
-
-    Attributes:
-        id: in order of becoming ready.
-        model: what is replayed.
-        stream, stream_index, priority: of its operation.
-        operation: its id.
-        queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
-        done: succeeds at its end.
-        ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.runs.KernelRun`; the middle two at its end.
-        slot: where the SMs know it; None before its launch latency has passed.
-        admitted: the policy has let it start.
-        bound_by: resource that bound it most of the time; at its end.
-        pass_number: as in `gpusim.policies.interface.KernelView`.
-        view: what policies see of it while that stays as it is.
-    """
-
-    id: int
-    model: KernelModel
-    stream: str
-    stream_index: int
-    priority: int
-    queued: tuple[float, int]
-    done: simpy.Event
-    ready_us: float
-    start_us: float = -1.0
-    dispatched_us: float = -1.0
-    end_us: float = -1.0
-    slot: int | None = None
-    admitted: bool = False
-    bound_by: str = "latency"
-    spans: Spans | None = None
-    pass_number: int = 0
-    operation: str = ""
-    view: KernelView | None = None
-
-    @property
-    def internal(self) -> bool:
-        """Whether it runs on a stream that a library opened itself."""
-        return self.model.stream != "main"
 
 
 class Device:
@@ -123,10 +80,14 @@ class Device:
         self._gpus = gpus = 1 + max(self._gpu_of, default=0)
         self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
-        self._sms = sm_array(gpu, self._slot_count, self._resolve, None, domain_of_sm(domains, gpu), self._domain_share)
+        self._domain_of_sm = domain_of_sm(domains, gpu)
+        self._sms = sm_array(gpu, self._slot_count, self._resolve, None, self._domain_of_sm, self._domain_share)
         self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
+        self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
+        self._under_way: list[Counter[tuple[int, str]]] = [Counter() for _ in range(gpus)]  # let start, by their stream
+        self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
@@ -182,23 +143,33 @@ class Device:
             self._gpus / self._gpu.sm_count,
             self._gpus / self._gpu.sm_count,
         )
-        bins = min(BINS, int(self._sms.now / width) + 1)
+        bins = min(BINS, int((self._sms.origin + self._sms.now) / width) + 1)
         return Usage(width, Shares(self._gpu.sm_count, bins, BINS, flat, tuple(1.0 / (width * most) for most in full)))
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> simpy.events.ProcessGenerator:
         while True:
-            if not self._slots:
+            if not self._slots and self._first is None:
                 self._idle = self._env.event()
                 yield self._idle
                 continue
             horizon = self._env.peek()
-            before = self._sms.now
-            slot = self._sms.advance(horizon)
+            if self._first is not None:
+                if horizon <= self._env.now:  # what else happens at this instant
+                    yield self._settled(0.0)
+                    continue
+                known = self._known_run(horizon)
+                if known is not None:
+                    yield from self._run_known(known)
+                    continue
+                self._begin()
+            origin, before = self._sms.origin, self._sms.now
+            slot = self._sms.advance(horizon - origin)
             if slot >= 0:
-                if self._sms.now > self._env.now:
-                    yield self._env.timeout(self._sms.now - self._env.now)
+                now = origin + self._sms.now
+                if now > self._env.now:
+                    yield self._env.timeout(now - self._env.now)
                 self._end(slot)
             elif horizon < NEVER:
                 yield self._settled(max(0.0, horizon - self._env.now))
@@ -213,11 +184,6 @@ class Device:
         self._env.schedule(event, priority=SETTLED, delay=delay)  # type: ignore[arg-type]
         return event
 
-    def _catch_up(self) -> None:
-        """Bring the SMs to the present; ends that fall on it are handled by `_run`."""
-        if not self._slots:
-            self._sms.now = max(self._sms.now, self._env.now)
-
     def _end(self, slot: int) -> None:
         self._bottlenecks.book()
         if self.residents is not None:
@@ -226,12 +192,17 @@ class Device:
         launch.bound_by = self._bottlenecks.ended(slot)
         launch.start_us = self._sms.started_at(slot)
         launch.dispatched_us = self._sms.dispatched(slot)
-        launch.end_us = self._sms.now
+        launch.end_us = self._sms.origin + self._sms.now
         launch.spans = self._spans(slot) if self._keep_spans else None
+        self._ended(launch, slot)
+
+    def _ended(self, launch: Launch, slot: int) -> None:
+        """A launch has ended, and leaves its slot."""
         self._blocks_ended += launch.model.blocks
         del self._launches[launch.id]
         self._grants.pop(launch.id, None)
         self._placing.pop(launch.id, None)
+        self._count_under_way(launch, -1)
         heappush(self._free_slots, slot)
         if self._late:
             self._arrive(self._late.popleft())
@@ -260,7 +231,7 @@ class Device:
 
     def _decide(self) -> None:
         self._deciding = False
-        self._catch_up()
+        self._begin()
         if not self._launches:
             return
         self._require_progress()
@@ -271,6 +242,7 @@ class Device:
             if not launch.admitted:
                 launch.admitted, launch.view = True, None
                 timeout = self._env.timeout(launch.model.latency_us + self._turn_wait_us(launch), launch)
+                self._count_under_way(launch, 1)
                 assert timeout.callbacks is not None
                 timeout.callbacks.append(lambda event: self._arrive(event.value))
         if partition.evictions:
@@ -285,16 +257,24 @@ class Device:
             timeout = self._env.timeout(max(0.0, at - self._env.now))
             assert timeout.callbacks is not None
             timeout.callbacks.append(lambda _: self._wake(at))
-        self._place()
+        if self._slots:
+            self._place()
 
     def _turn_wait_us(self, launch: Launch) -> float:
         """How late the front end is for a launch that is let start."""
-        gpu_of, own = self._gpu_of, (launch.stream_index, launch.model.stream)
-        busy = {(other.stream_index, other.model.stream) for other in self._launches.values() if other.admitted}
+        gpu, own = self._gpu_of[launch.stream_index], _lane(launch)
+        under_way = self._under_way[gpu]
+        beside = len(under_way) - (own in under_way)
         if not self._policy.single_stream:
-            busy |= {(stream, "main") for stream in self.waiting_streams}
-        beside = {(stream, name) for stream, name in busy if gpu_of[stream] == gpu_of[launch.stream_index]}
-        return turn_wait_us(len(beside - {own}), self._gpu.model.stream_turn_us)
+            waiting = ((stream, "main") for stream in self.waiting_streams if self._gpu_of[stream] == gpu)
+            beside += sum(lane != own and lane not in under_way for lane in waiting)
+        return turn_wait_us(beside, self._gpu.model.stream_turn_us)
+
+    def _count_under_way(self, launch: Launch, change: int) -> None:
+        under_way, lane = self._under_way[self._gpu_of[launch.stream_index]], _lane(launch)
+        under_way[lane] += change
+        if not under_way[lane]:
+            del under_way[lane]
 
     def _require_progress(self) -> None:
         """Refuse a policy that decides again and again while no block ends, because it evicts or waits for ever."""
@@ -315,22 +295,66 @@ class Device:
 
     def _arrive(self, launch: Launch) -> None:
         """The launch latency has passed: the SMs may take blocks."""
-        self._catch_up()
+        self._begin()
         if not self._free_slots:  # as many kernels run as the GPU takes at once
             self._late.append(launch)
             return
         launch.model = model = self._sized(launch)
-        launch.slot = slot = self._slot_for(model)
-        launch.view = None
-        self._slots[slot] = launch
+        slot = self._slot_for(model)
         last, self._last_model[slot] = self._last_model[slot], model
-        if (last is not None and last is not model) or len(self._mix_loads) > MOST_MIXES:
-            self._forget_mixes()
-        submit(self._sms, slot, model)
-        self._place()
+        if last is not None and last is not model:
+            self._sms.forget_slot(slot)
+        self._first = slot, launch
+        if self._slots or self.residents is not None:
+            self._begin()
         if self._idle is not None:
             idle, self._idle = self._idle, None
             idle.succeed()
+
+    def _begin(self) -> None:
+        """Have the SMs take the blocks of the launch that has arrived, if there is one that they have not seen."""
+        if self._first is None:
+            return
+        (slot, launch), self._first = self._first, None
+        if not self._slots:
+            self._sms.restart_clock(self._env.now)
+        launch.slot, launch.view = slot, None
+        self._slots[slot] = launch
+        if self._sms.mix_count() > MOST_MIXES:
+            self._forget_mixes()
+        submit(self._sms, slot, launch.model)
+        self._place()
+
+    # ---- a launch that has the SMs to itself -------------------------------------------------------------------------
+
+    def _known_run(self, horizon: float) -> Alone | None:
+        """What becomes of the launch that has arrived, where its like has run alone before.
+
+        None where something else happens before its end, and where it needs more than one bin of the usage history:
+        how its uses are shared among several is not known.
+        """
+        assert self._first is not None
+        launch = self._first[1]
+        grant = self._grants.get(launch.id)
+        known = None if grant is None else self._known_runs.find(launch.model, grant)
+        if known is None:
+            return None
+        start, end = self._env.now, self._env.now + known.us
+        return known if start + (end - start) < horizon and self._sms.in_one_bin(start, end) else None
+
+    def _run_known(self, known: Alone) -> simpy.events.ProcessGenerator:
+        """Run the launch that has arrived, without the SMs."""
+        assert self._first is not None
+        (slot, launch), self._first = self._first, None
+        start, end = self._env.now, self._env.now + known.us
+        yield self._env.timeout(end - start)
+        self._sms.add_uses(start, known.uses)
+        self._sms.restart_clock(end)
+        self.limits |= known.limits
+        launch.start_us, launch.dispatched_us, launch.end_us = start, start + known.dispatched_us, end
+        launch.bound_by = known.bound_by
+        launch.spans, launch.spans_shared = (known.spans, True) if self._keep_spans else (None, False)
+        self._ended(launch, slot)
 
     def _sized(self, launch: Launch) -> KernelModel:
         """The kernel with the grid that it launches on the SMs that it sees."""
@@ -388,7 +412,6 @@ class Device:
 
     def _forget_mixes(self) -> None:
         self._mix_loads.clear()
-        self._bottlenecks.forget_mixes()
         self._sms.forget_mixes()
 
     # ---- what policies see ------------------------------------------------------------------------------------------
@@ -567,3 +590,8 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
 def _slot(launch: Launch) -> int:
     assert launch.slot is not None
     return launch.slot
+
+
+def _lane(launch: Launch) -> tuple[int, str]:
+    """What the front end takes a launch from: its stream, or one that a library opened for it."""
+    return launch.stream_index, launch.model.stream

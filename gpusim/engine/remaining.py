@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.engine.device import Launch
+from gpusim.engine.launch import Launch
 from gpusim.policies.interface import OperationView
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Operation, Stream

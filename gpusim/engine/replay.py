@@ -14,8 +14,9 @@ import simpy
 
 from gpusim.common.errors import InputError
 from gpusim.engine.context import in_context
-from gpusim.engine.device import Device, Launch
+from gpusim.engine.device import Device
 from gpusim.engine.host import host_queues, release_times, unready
+from gpusim.engine.launch import Launch
 from gpusim.engine.remaining import Pass, operation_views
 from gpusim.engine.several_gpus import EachGPU, together
 from gpusim.hardware.gpu import GPU
@@ -149,7 +150,7 @@ class _Replay:
         self.policy = policy
         self.kernels = kernels
         self.env = simpy.Environment()
-        self.busy = {stream.name: len(stream.operations) > 0 for stream in trace.streams}
+        self.busy = tuple(stream.name for stream in trace.streams if stream.operations)  # have work left
         names = [stream.name for stream in trace.streams]
         self.queues = host_queues(trace)
         gpu_of = [stream.gpu for stream in trace.streams]
@@ -159,7 +160,7 @@ class _Replay:
             together(gpu, gpus),
             EachGPU(policy, gpu, gpu_of) if gpus > 1 else policy,
             names,
-            lambda: tuple(name for name in names if self.busy[name]),
+            lambda: self.busy,
             lambda: unready(self.queues, self.env.now),
             keep_placements,
             self._operation_views,
@@ -192,12 +193,11 @@ class _Replay:
                 raise Starved(None, f"streams {names}", problem, "a policy that leaves none behind")
             return
         self.env.run()
-        waiting = [name for name, busy in self.busy.items() if busy]
-        if waiting:
+        if self.busy:
             raise InputError(
                 None,
                 named(self.policy),
-                f"leaves streams {', '.join(waiting)} waiting for ever",
+                f"leaves streams {', '.join(self.busy)} waiting for ever",
                 "a policy that runs all",
             )
 
@@ -222,7 +222,7 @@ class _Replay:
             self.unended.discard(stream.name)
             if not self.unended and not self.all_ended.triggered:
                 self.all_ended.succeed()
-        self.busy[stream.name] = False
+        self.busy = tuple(name for name in self.busy if name != stream.name)
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
         waits = [self.ended[name] for name in op.depends_on if not self.ended[name].processed]
@@ -334,7 +334,7 @@ class _Replay:
     def _passes(self) -> dict[str, float]:
         """How often each stream has run by now; see `gpusim.results.runs.Replayed.passes`."""
         whole = Counter(request.stream for request in self.requests)
-        done = dict.fromkeys(self.busy, 0.0)
+        done = dict.fromkeys((stream.name for stream in self.trace.streams), 0.0)
         for pending in self.pending:
             stream = pending.launch.stream
             if pending.request == whole[stream]:
@@ -381,7 +381,10 @@ class _Replay:
 
 def _placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:
     """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
-    return Placements((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None)
+    return Placements(
+        ((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None),
+        {run_of[launch.id]: launch.start_us for launch in finished if launch.spans_shared},
+    )
 
 
 def _kernel_run(pending: _Pending) -> KernelRun:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+from gpusim.engine.alone import alone
 from gpusim.engine.context import in_context
-from gpusim.engine.core import Mix, MixRates
 from gpusim.engine.replay import KernelSource, work_out
-from gpusim.engine.sm_array import sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares
-from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.policies.interface import Grant
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 
@@ -50,53 +48,16 @@ def in_order(trace: Trace) -> Iterator[tuple[str, KernelLaunch]]:
                 heappush(ready, stream_index)
 
 
-class Chain:
-    """The SMs of a GPU with one launch at a time, on the clock of the event loop.
-
-    They are told what `gpusim.engine.device.Device` tells them, so that every time is the same to the last bit.
-    """
-
-    def __init__(self, gpu: GPU) -> None:
-        self._sm_count = gpu.sm_count
-        self._sms = sm_array(gpu, 1, self._resolve)
-        self._model: KernelModel | None = None  # the last one; the caller keeps them alive
-        self._rates: dict[tuple[int, int], MixRates] = {}  # by model and resident blocks
-        self.now_us = 0.0
-
-    def run(self, model: KernelModel) -> None:
-        """Run one launch to its end."""
-        sms = self._sms
-        sms.now = max(sms.now, self.now_us)
-        sms.set_dispatch_order([], [])
-        sms.dispatch()
-        self.now_us += model.latency_us
-        sms.now = max(sms.now, self.now_us)
-        if model is not self._model:
-            self._model = model
-            sms.forget_mixes()
-        submit(sms, 0, model)
-        sms.set_caps(0, [model.blocks_per_sm] * self._sm_count)
-        sms.set_dispatch_order([0], [0])
-        sms.dispatch()
-        sms.advance(float("inf"))
-        self.now_us += sms.now - self.now_us
-
-    def _resolve(self, mix: Mix) -> MixRates:
-        assert self._model is not None
-        model, ((_, count),) = self._model, mix
-        known = self._rates.get((id(model), count))
-        if known is None:
-            rates, dram, l2 = mix_rates([(model, count)])
-            known = [[rates[0] * share for share in age_shares(count, model.age_preference)]], dram, l2
-            self._rates[(id(model), count)] = known
-        return known
-
-
 def chain_us(trace: Trace, gpu: GPU, kernels: KernelSource) -> float:
-    """The makespan of a chain under serial."""
+    """The makespan of a chain under serial, to the last bit that of the event loop."""
     trace = in_context(trace, gpu)
     work_out(trace, kernels)
-    chain = Chain(gpu)
+    known_us: dict[int, float] = {}  # of each model alone, by its id: the kernels keep them alive
+    now = 0.0
     for op, launch in in_order(trace):
-        chain.run(kernels.model(launch, op))
-    return chain.now_us
+        model = kernels.model(launch, op)
+        if id(model) not in known_us:
+            known_us[id(model)] = alone(model, Grant(0), gpu).us
+        start = now + model.latency_us
+        now = start + ((start + known_us[id(model)]) - start)
+    return now

@@ -126,23 +126,37 @@ Spans = tuple["array[int]", "array[int]", "array[float]", "array[float]"]  # SMs
 
 
 class Placements(Sequence[Placement]):
-    """Placements launch by launch, kept as columns of numbers: a trace of many kernels has millions of them."""
+    """Placements launch by launch, kept as columns of numbers: a trace of many kernels has millions of them.
 
-    def __init__(self, spans: Iterable[tuple[int, Spans]]) -> None:
-        """Takes for each launch its row among the kernels, and where its blocks ran."""
+    Launches of which the same became may share their columns, in times from the start of each.
+    """
+
+    def __init__(self, spans: Iterable[tuple[int, Spans]], from_us: Mapping[int, float] | None = None) -> None:
+        """Takes for each launch its row among the kernels, and where its blocks ran.
+
+        Args:
+            spans: rows and columns.
+            from_us: of rows whose columns have times from the start of the launch, that start.
+        """
         self._spans = tuple(spans)
+        self._from_us = from_us or {}
         self._ends = list(accumulate(len(columns[0]) for _, columns in self._spans))
 
     @property
-    def launches(self) -> tuple[tuple[int, Spans], ...]:
+    def launches(self) -> Iterator[tuple[int, Spans]]:
         """For each launch its row among the kernels, and the columns of where its blocks ran."""
-        return self._spans
+        return ((run, self._in_replay(run, columns)) for run, columns in self._spans)
+
+    def _in_replay(self, run: int, columns: Spans) -> Spans:
+        """Columns with times from the start of the replay."""
+        start = self._from_us.get(run)
+        return columns if start is None else (*columns[:2], later(columns[2], start), later(columns[3], start))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Placement]:
-        for run, columns in self._spans:
+        for run, columns in self.launches:
             for sm, blocks, start, end in zip(*columns, strict=True):
                 yield Placement(run, sm, blocks, start, end)
 
@@ -155,18 +169,28 @@ class Placements(Sequence[Placement]):
             return tuple(self)[at]
         row = range(len(self))[at]
         launch = bisect_right(self._ends, row)
-        run, (sms, blocks, starts, ends) = self._spans[launch]
+        run, columns = self._spans[launch]
+        sms, blocks, starts, ends = self._in_replay(run, columns)
         row -= self._ends[launch] - len(sms)
         return Placement(run, sms[row], blocks[row], starts[row], ends[row])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Placements) and self._spans == other._spans
+        return (
+            isinstance(other, Placements)
+            and self._ends == other._ends
+            and all(mine == its for mine, its in zip(self.launches, other.launches, strict=True))
+        )
 
     def __hash__(self) -> int:
         return hash(tuple(self._ends))
 
     def __repr__(self) -> str:
-        return f"Placements({self._spans!r})"
+        return f"Placements({tuple(self.launches)!r})"
+
+
+def later(times: array[float], by_us: float) -> array[float]:
+    """Times, each so much later."""
+    return array("d", [by_us + at for at in times])
 
 
 class Shares(Sequence[tuple[tuple[float, ...], ...]]):

@@ -40,6 +40,7 @@ STREAMS = (2, 4, 8, 16, 32, 64, 1000)
 SMS = (15, 33, 66, 132, 264, 528, 1056)
 KERNELS = (100, 1_000, 10_000, 100_000)
 SMALL_KERNELS = (100_000, 1_000_000)
+CHAIN_KERNELS = (100_000, 1_000_000)
 SMALL_BLOCKS = 600  # most blocks of a small kernel
 PLAIN = "inception_3a.json.gz"
 PAIRS = 1000
@@ -83,6 +84,7 @@ def groups() -> dict[str, Callable[[], list[Callable[[], Measurement]]]]:
         "SMs": lambda: [partial(time_sms, count) for count in SMS],
         "kernels": lambda: [partial(time_kernels, count) for count in KERNELS],
         "small kernels": lambda: [partial(time_small_kernels, count) for count in SMALL_KERNELS],
+        "chain": lambda: [partial(time_chain, count) for count in CHAIN_KERNELS],
         "pairs": lambda: [partial(time_pairs, PAIRS)],
         "plain core": lambda: [partial(time_plain_core, PLAIN)],
         "oracle": lambda: [partial(time_oracle, name) for name in (PAIR, GOOGLENET)],
@@ -152,13 +154,12 @@ def time_kernels(count: int) -> Measurement:
 def time_small_kernels(count: int) -> Measurement:
     """Kernels of up to `SMALL_BLOCKS` blocks, in four streams that repeat theirs."""
     launches = [launch for launch in _launches(GOOGLENET) if launch.blocks <= SMALL_BLOCKS]
-    streams = [launches[stream::4] for stream in range(4)]
-    passes = -(-count // len(launches))
-    made = _made(streams)
-    loop = LoopArrivals(kind="loop", count=passes)
-    looped = made.model_copy(update={"streams": tuple(s.model_copy(update={"arrivals": loop}) for s in made.streams)})
-    found = _timed("small kernels", f"{count:,}", looped, load_gpu("h200"), placements=False)
-    return replace(found, kernels=found.kernels * passes, blocks=found.blocks * passes)
+    return _time_looped("small kernels", [launches[stream::4] for stream in range(4)], count)
+
+
+def time_chain(count: int) -> Measurement:
+    """The kernels of GoogLeNet in one stream that repeats them."""
+    return _time_looped("chain", [_launches(GOOGLENET)], count)
 
 
 def time_plain_core(name: str) -> Measurement:
@@ -230,6 +231,16 @@ def _made(streams: list[list[KernelLaunch]]) -> Trace:
         for s, launches in enumerate(streams)
     )
     return Trace(version=1, name="made", device="h200", streams=made)
+
+
+def _time_looped(group: str, streams: list[list[KernelLaunch]], count: int) -> Measurement:
+    """Streams that repeat theirs until there were at least so many kernels, without where their blocks ran."""
+    made = _made(streams)
+    passes = -(-count // sum(len(launches) for launches in streams))
+    loop = LoopArrivals(kind="loop", count=passes)
+    looped = made.model_copy(update={"streams": tuple(s.model_copy(update={"arrivals": loop}) for s in made.streams)})
+    found = _timed(group, f"{count:,}", looped, load_gpu("h200"), placements=False)
+    return replace(found, kernels=found.kernels * passes, blocks=found.blocks * passes)
 
 
 def _fitted(trace: Trace, gpu: GPU) -> tuple[Kernels, float]:

@@ -1,0 +1,111 @@
+"""A launch on SMs that hold nothing else: worked out once, and the same whenever it happens."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpusim.engine.bottlenecks import Bottlenecks
+from gpusim.engine.core import NEVER, Mix, MixRates
+from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
+from gpusim.engine.sm_array import sm_array, submit
+from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import age_shares
+from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.policies.interface import Grant
+from gpusim.results.runs import Spans
+
+MOST_KNOWN = 4_096  # launches that are remembered, 10 KB each
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What becomes of a launch that has the SMs to itself, in us from when its first blocks are placed.
+
+    Attributes:
+        us: its last block ends.
+        dispatched_us: its last block is placed.
+        spans: where its blocks run.
+        uses: as `gpusim.engine.core.SMArray.uses`.
+        bound_by: resource that binds it.
+        limits: those of `gpusim.results.runs.LIMITS` that its grant holds it to.
+    """
+
+    us: float
+    dispatched_us: float
+    spans: Spans
+    uses: array[float]
+    bound_by: str
+    limits: frozenset[str]
+
+
+def alone(
+    model: KernelModel,
+    grant: Grant,
+    gpu: GPU,
+    domains: list[int] | None = None,
+    domain_share: Sequence[float] = (1.0,),
+) -> Alone:
+    """Replay one launch on idle SMs; to the last bit what `gpusim.engine.device.Device` does with it there.
+
+    Args:
+        model: the launch.
+        grant: of blocks on at least one SM, and no share or quota.
+        gpu: where.
+        domains: memory domain of each SM; None: one has all.
+        domain_share: of L2 and DRAM, for each memory domain.
+    """
+
+    def resolve(mix: Mix) -> MixRates:
+        ((_, count),) = mix
+        (rate,), dram, l2 = mix_rates([(model, count)])
+        return [[rate * share for share in age_shares(count, model.age_preference)]], dram, l2
+
+    caps = caps_of(grant, model.blocks_per_sm, gpu.sm_count)
+    sms = sm_array(gpu, 1, resolve, None, domains, domain_share, bins=2)
+    submit(sms, 0, model)
+    sms.set_caps(0, model.usable(caps))
+    sms.set_dispatch_order([0], [0])
+    sms.dispatch()
+    bottlenecks = Bottlenecks(sms, lambda _: model, domain_share)
+    bottlenecks.look([0])
+    sms.advance(NEVER)
+    bottlenecks.book()
+    limits = frozenset(limits_met(grant, caps, model.blocks_per_sm))
+    return Alone(sms.now, sms.dispatched(0), sms.span_columns(0), sms.uses(), bottlenecks.ended(0), limits)
+
+
+class KnownRuns:
+    """Launches alone on the SMs of a GPU, worked out when their like comes for the second time.
+
+    Args:
+        gpu: the GPU.
+        domains: as of `alone`.
+        domain_share: as of `alone`.
+    """
+
+    def __init__(self, gpu: GPU, domains: list[int] | None, domain_share: Sequence[float]) -> None:
+        self._gpu = gpu
+        self._domains = domains
+        self._domain_share = domain_share
+        self._known: dict[tuple[object, ...], Alone | None] = {}  # by kernel and grant; None: came once
+
+    def find(self, model: KernelModel, grant: Grant) -> Alone | None:
+        """What becomes of a launch; None where it comes for the first time, or its grant has limits or no blocks.
+
+        Args:
+            model: the launch; to be kept alive, for it is known by its id.
+            grant: what it has of the GPU.
+        """
+        key = id(model), grant.blocks_per_sm, grant.sms, grant.per_sm
+        if limits_of(grant) != NO_LIMITS:
+            return None
+        if key not in self._known:
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = None
+            return None
+        if self._known[key] is None and any(caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)):
+            self._known[key] = alone(model, grant, self._gpu, self._domains, self._domain_share)
+        return self._known[key]

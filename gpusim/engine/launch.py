@@ -1,0 +1,58 @@
+"""A kernel launch on the device, from when it is ready to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import simpy
+
+from gpusim.model.kernel import KernelModel
+from gpusim.policies.interface import KernelView
+from gpusim.results.runs import Spans
+
+
+@dataclass(slots=True)
+class Launch:
+    """A kernel launch from when it is ready to its end.
+
+    Attributes:
+        id: in order of becoming ready.
+        model: what is replayed.
+        stream, stream_index, priority: of its operation.
+        operation: its id.
+        queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
+        done: succeeds at its end.
+        ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.runs.KernelRun`; the middle two at its end.
+        slot: where the SMs know it; None before its launch latency has passed.
+        admitted: the policy has let it start.
+        bound_by: resource that bound it most of the time; at its end.
+        spans: where its blocks ran; at its end, where that is kept.
+        spans_shared: the times of these are from its start, not that of the replay.
+        pass_number: as in `gpusim.policies.interface.KernelView`.
+        view: what policies see of it while that stays as it is.
+    """
+
+    id: int
+    model: KernelModel
+    stream: str
+    stream_index: int
+    priority: int
+    queued: tuple[float, int]
+    done: simpy.Event
+    ready_us: float
+    start_us: float = -1.0
+    dispatched_us: float = -1.0
+    end_us: float = -1.0
+    slot: int | None = None
+    admitted: bool = False
+    bound_by: str = "latency"
+    spans: Spans | None = None
+    spans_shared: bool = False
+    pass_number: int = 0
+    operation: str = ""
+    view: KernelView | None = None
+
+    @property
+    def internal(self) -> bool:
+        """Whether it runs on a stream that a library opened itself."""
+        return self.model.stream != "main"

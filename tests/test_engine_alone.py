@@ -1,0 +1,136 @@
+"""A launch alone on idle SMs, worked out once: the same as stepping through it, every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import traces
+from tiny import kernel, tiny
+
+from gpusim import load_gpu, load_trace
+from gpusim.calibrate.kernels import Kernels
+from gpusim.engine import alone, device
+from gpusim.engine.device import Device
+from gpusim.hardware.gpu import GPU
+from gpusim.results.result import Result
+from gpusim.results.runs import USES
+from gpusim.studies.bench import repeated
+from gpusim.studies.rules import replay_rule
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Stream
+
+H200 = load_gpu("h200")
+WHAT_IF = replace(H200, name="40 SMs", sm_count=40, sms_per_tpc=2)
+KERNELS = {gpu.name: Kernels(H200, gpu) for gpu in (H200, WHAT_IF)}
+POLICIES = ("serial", "leftover", "even", "inter-sm", "smk", "warped-slicer", "green-context", "mig", "time-slicing")
+TRACES = Path(__file__).resolve().parent.parent / "traces"
+
+
+@contextmanager
+def every_launch_stepped_through() -> Iterator[None]:
+    with patch.object(Device, "_known_run", lambda self, horizon: None):
+        yield
+
+
+@contextmanager
+def counted(of: Any, name: str) -> Iterator[list[Any]]:
+    """What a function is called with, as it is called."""
+    calls: list[Any] = []
+    function = getattr(of, name)
+
+    def counting(*args: Any) -> Any:
+        calls.append(args)
+        return function(*args)
+
+    with patch.object(of, name, counting):
+        yield calls
+
+
+def run(trace: Trace, gpu: GPU, policy: str, kernels: Kernels, **options: Any) -> Result:
+    solo = {stream.name: 1.0 for stream in trace.streams}
+    return replay_rule(trace, gpu, policy, kernels=kernels, solo=solo, **options)
+
+
+def assert_same(mine: Result, stepped: Result) -> None:
+    """To the last bit; use over time to rounding: it is added up in another order."""
+    for name in ("makespan_us", "kernel_runs", "operation_runs", "request_runs", "stream_runs", "placements"):
+        assert getattr(mine, name) == getattr(stepped, name), name
+    assert (mine.limits, mine.notes, mine.passes) == (stepped.limits, stepped.notes, stepped.passes)
+    assert mine.usage.bin_us == stepped.usage.bin_us
+    for use in USES:
+        assert mine.usage.of_device(use) == pytest.approx(stepped.usage.of_device(use), rel=1e-9, abs=1e-12)
+
+
+@settings(max_examples=60)
+@given(
+    trace=traces(max_streams=3, max_operations=4, max_blocks_x=300),
+    policy=st.sampled_from(POLICIES),
+    gpu=st.sampled_from([H200, WHAT_IF]),
+    times=st.integers(2, 5),
+)
+def test_random_traces(trace: Trace, policy: str, gpu: GPU, times: int) -> None:
+    policy = "inter-sm" if policy in ("mig", "green-context") and gpu is WHAT_IF else policy
+    trace, kernels = repeated(trace, times), KERNELS[gpu.name]
+    mine = run(trace, gpu, policy, kernels)
+    with every_launch_stepped_through():
+        assert_same(mine, run(trace, gpu, policy, kernels))
+
+
+@pytest.mark.parametrize("policy", ["serial", "leftover", "inter-sm:sms=40+92", "mig:slices=3g+4g", "mps:percent=30"])
+def test_a_shipped_pair_again_and_again(policy: str) -> None:
+    trace = repeated(load_trace(TRACES / "spaa20_table1.json").model_copy(update={"device": "h200"}), 20)
+    kernels = KERNELS[H200.name]
+    with counted(alone, "alone") as worked_out:
+        mine = run(trace, H200, policy, kernels)
+    assert worked_out or policy not in ("serial", "inter-sm:sms=40+92")
+    with every_launch_stepped_through():
+        assert_same(mine, run(trace, H200, policy, kernels))
+
+
+def chain(times: int) -> Trace:
+    """A stream of three kernels that repeats them."""
+    three = tuple(kernel(f"k{i}", 4 + i, 10.0 + i) for i in range(3))
+    once = Trace(version=1, name="chain", device="tiny", streams=(Stream(name="s", operations=three),))
+    return repeated(once, times)
+
+
+def test_streams_that_restart() -> None:
+    gpu = tiny(jitter=0.1)
+    trace = chain(3)
+    trace = trace.model_copy(update={"streams": (*trace.streams, Stream(name="t", operations=(kernel("t", 9, 50.0),)))})
+    kernels = Kernels(gpu, gpu)
+    solo = {"s": 99.0, "t": 50.0}
+    for policy in ("serial", "leftover", "inter-sm"):
+        mine = replay_rule(trace, gpu, policy, kernels=kernels, solo=solo, restart=True)
+        with every_launch_stepped_through():
+            assert_same(mine, replay_rule(trace, gpu, policy, kernels=kernels, solo=solo, restart=True))
+
+
+@pytest.mark.parametrize("policy", ["serial", "leftover", "even"])
+def test_a_chain_is_stepped_through_once_a_kernel_and_where_bins_end(policy: str) -> None:
+    gpu = tiny(jitter=0.1)
+    with counted(device, "submit") as stepped, counted(alone, "alone") as worked_out:
+        result = run(chain(1000), gpu, policy, Kernels(gpu, gpu), placements=True)
+    assert len(result.kernel_runs) == 3000
+    assert len(worked_out) == 3
+    # a launch spans two bins of the usage history where one ends in it: 128 bins, of which half are passed again each
+    # time their width doubles, from 1 us to that of a launch every launch, then ten times
+    assert len(stepped) < 64 * 12
+    columns = {id(spans) for _, spans in result.placements._spans}
+    assert len(columns) == 3 + len(stepped)  # memory: launches that were not stepped through share theirs
+
+
+def test_the_same_launch_takes_as_long_whenever_it_runs() -> None:
+    gpu = tiny(jitter=0.1)
+    result = run(chain(50), gpu, "serial", Kernels(gpu, gpu))
+    for index in range(3):
+        lengths = {(run.end_us - run.start_us) for run in result.kernel_runs[index::3]}
+        assert max(lengths) - min(lengths) < 1e-11
