@@ -33,6 +33,7 @@ def launch_of(file: str, operation: str, index: int = 0) -> KernelLaunch:
 
 ISSUE_BOUND = launch_of("pair_3a_3x3_precomp_5x5_fft_tiling.json.gz", "3a.3x3")
 MEMORY_BOUND = launch_of("googlenet_forward.json.gz", "conv2.3x3", 3)
+TRANSFORM = launch_of("googlenet_forward.json.gz", "3a.5x5")
 A, B = anchored(ISSUE_BOUND, H200), anchored(MEMORY_BOUND, H200)
 
 
@@ -97,7 +98,7 @@ def looped(launch: KernelLaunch, name: str) -> Stream:
 
 
 def normalised(policy: str) -> list[float]:
-    trace = Trace(version=1, name="made", device="h200", streams=(looped(ISSUE_BOUND, "a"), looped(MEMORY_BOUND, "b")))
+    trace = Trace(version=1, name="made", device="h200", streams=(looped(ISSUE_BOUND, "a"), looped(TRANSFORM, "b")))
     result = replay(trace, H200, policy)
     return [run.solo_us / run.end_us for run in result.kernel_runs]
 
