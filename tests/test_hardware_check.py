@@ -9,7 +9,10 @@ from types import ModuleType
 
 import pytest
 
+from gpusim import load_trace
 from gpusim.common.rows import from_csv
+from gpusim.record.calls import call_in
+from gpusim.trace.operations import Convolution
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "hardware_check"
 
@@ -54,3 +57,15 @@ def test_what_following_the_model_gets(study: ModuleType) -> None:
     assert found.row.plan == "b" and found.plans == 3
     assert found.error_points == pytest.approx(-30.0)
     assert found.regret_percent == pytest.approx(100.0 / 9.0)
+
+
+def test_calls_to_run_are_those_of_the_trace(study: ModuleType) -> None:
+    trace = load_trace(study.TRACES / "inception_3a_b16.json.gz")
+    convolutions = {op.id: op for op in trace.operations() if isinstance(op, Convolution)}
+    lines = [line for line in (STUDY / "calls.txt").read_text().splitlines() if line.startswith(f"{trace.name}/")]
+    assert len(lines) > len(convolutions)
+    for line in lines:
+        module, layer, _, algorithm = line.split()[0].split("/", 3)
+        assert call_in(module, convolutions[layer], algorithm).line == line
+        half = call_in(module, convolutions[layer], algorithm, 8)
+        assert half.line.split()[2] == "8" and half.op == line.split()[0]

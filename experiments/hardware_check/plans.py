@@ -15,6 +15,7 @@ import gpusim
 from gpusim.choose.judge import Candidate
 from gpusim.choose.plan import Plan, Work
 from gpusim.choose.search import Selection, select
+from gpusim.record.calls import Call, call_in
 from gpusim.trace.operations import Convolution
 
 HERE = Path(__file__).resolve().parent
@@ -67,20 +68,11 @@ def on_gpu(plan: Plan) -> bool:
 # ---- as the program reads them ---------------------------------------------------------------------------------------
 
 
-def op_of(module: str, operation: str, algorithm: str) -> str:
-    """Name of a call."""
-    return f"{module}/{operation}/fwd/{algorithm}"
-
-
-def call_line(module: str, convolution: Convolution, algorithm: str) -> str:
-    """A call as `gpusim/record/convolutions/calls.cuh` has it."""
-    shape = convolution.shape
-    numbers = (
-        *(shape.batch, shape.in_channels, shape.in_height, shape.in_width, shape.out_channels),
-        *(shape.filter_height, shape.filter_width, shape.padding, shape.padding, shape.stride),
-    )
-    op = op_of(module, convolution.id, algorithm)
-    return " ".join(map(str, (op, "fwd", *numbers, *algorithm.split("/"))))
+def call_of(module: str, work: Work, id: str, plan: Plan) -> Call:
+    """The call of a planned convolution."""
+    operation = work.operations[id]
+    assert isinstance(operation, Convolution)
+    return call_in(module, operation, plan.algorithms[id])
 
 
 def plan_line(module: str, name: str, work: Work, plan: Plan) -> str:
@@ -91,7 +83,7 @@ def plan_line(module: str, name: str, work: Work, plan: Plan) -> str:
     words = [module, name, "+".join(map(str, plan.sms)) or "all"]
     for id in graph.ids:
         after = [str(step_of[o]) for o in graph.before[id] if stream_of[o] != stream_of[id]]
-        words += [str(stream_of[id]), op_of(module, id, plan.algorithms[id]), ",".join(after) or "-"]
+        words += [str(stream_of[id]), call_of(module, work, id, plan).op, ",".join(after) or "-"]
     return " ".join(words)
 
 
@@ -104,10 +96,8 @@ def write(folder: Path, modules: Sequence[str] = MODULES) -> None:
         work = selection.work
         for name, one in candidates(selection).items():
             lines.append(plan_line(module, name, work, one.plan))
-            for id, algorithm in one.plan.algorithms.items():
-                operation = work.operations[id]
-                assert isinstance(operation, Convolution)
-                calls[call_line(module, operation, algorithm)] = None
+            for id in one.plan.algorithms:
+                calls[call_of(module, work, id, one.plan).line] = None
         print(f"{module}: {len(lines)} plans so far", flush=True)
     (folder / "calls.txt").write_text("".join(f"{line}\n" for line in calls))
     (folder / "plans.txt").write_text("".join(f"{line}\n" for line in lines))

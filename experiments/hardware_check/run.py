@@ -89,19 +89,10 @@ class Chosen:
 # ---- measuring -------------------------------------------------------------------------------------------------------
 
 
-class _Listed:
-    """Calls of a file, as `gpusim.record.program.Program` takes them."""
-
-    def __init__(self, line: str) -> None:
-        self.line = line
-        self.op = line.split()[0]
-
-
 def measure() -> None:
     """Run all plans on this machine's GPU."""
-    calls = [_Listed(line) for line in (HERE / "calls.txt").read_text().splitlines()]
     with tempfile.TemporaryDirectory() as folder:
-        lines = list(Program(Path(folder)).lines("plans", calls, *(HERE / "plans.txt").read_text().splitlines()))  # type: ignore[arg-type]
+        lines = list(Program(Path(folder)).printed("plans", HERE / "calls.txt", HERE / "plans.txt"))
     with atomic_write(MEASURED) as file:
         file.writelines(lines)
 

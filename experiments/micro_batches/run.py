@@ -31,6 +31,7 @@ from gpusim.choose.search import select, work_of
 from gpusim.common.files import atomic_write
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
+from gpusim.record.calls import call_in
 from gpusim.record.program import Program
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.studies.validate import released_together_us
@@ -228,10 +229,12 @@ def write_plans(folder: Path) -> None:
                 words, last, steps = [module, f"{limit}-{way}", "all"], dict[str, int](), 0
                 for id in graph.ids:
                     after = [str(last[other]) for other in graph.before[id] if stream_of[other] != stream_of[id]]
+                    operation = work.operations[id]
+                    assert isinstance(operation, Convolution)
                     for batch, algorithm in _parts(work, id, plan.algorithms[id]):
-                        op = f"{module}_b{batch}/{id}/fwd/{algorithm}"
-                        calls[_call(work, id, batch, op)] = None
-                        words += [str(stream_of[id]), op, ",".join(after) or "-"]
+                        call = call_in(f"{module}_b{batch}", operation, algorithm, batch)
+                        calls[call.line] = None
+                        words += [str(stream_of[id]), call.op, ",".join(after) or "-"]
                         after, last[id], steps = [], steps, steps + 1
                 lines.append(" ".join(words))
     (folder / "calls.txt").write_text("".join(f"{line}\n" for line in calls), encoding="utf-8")
@@ -241,17 +244,6 @@ def write_plans(folder: Path) -> None:
 def _parts(work: Work, id: str, algorithm: str) -> list[tuple[int, str]]:
     division = work.divisions.get(id, {}).get(algorithm)
     return [(BATCH, algorithm)] if division is None else [(part.batch, part.algorithm) for part in division.parts]
-
-
-def _call(work: Work, id: str, batch: int, op: str) -> str:
-    convolution = work.operations[id]
-    assert isinstance(convolution, Convolution)
-    shape = convolution.shape
-    numbers = (
-        *(batch, shape.in_channels, shape.in_height, shape.in_width, shape.out_channels),
-        *(shape.filter_height, shape.filter_width, shape.padding, shape.padding, shape.stride),
-    )
-    return " ".join(map(str, (op, "fwd", *numbers, *op.split("/")[3:])))
 
 
 def read_plans() -> Iterator[tuple[str, str, Work, Plan]]:
@@ -302,19 +294,10 @@ def planned() -> list[Planned]:
 
 def measure() -> None:
     """Run the plans on this machine's GPU."""
-    calls = [_Listed(line) for line in (HERE / "calls.txt").read_text().splitlines()]
     with tempfile.TemporaryDirectory() as folder:
-        lines = list(Program(Path(folder)).lines("plans", calls, *(HERE / "plans.txt").read_text().splitlines()))  # type: ignore[arg-type]
+        lines = list(Program(Path(folder)).printed("plans", HERE / "calls.txt", HERE / "plans.txt"))
     with atomic_write(HERE / "measured.csv") as file:
         file.writelines(lines)
-
-
-class _Listed:
-    """Calls of a file, as `gpusim.record.program.Program` takes them."""
-
-    def __init__(self, line: str) -> None:
-        self.line = line
-        self.op = line.split()[0]
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------

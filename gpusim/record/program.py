@@ -81,16 +81,28 @@ class Program:
                 left.pop(0)
 
     def lines(self, what: str, calls: Sequence[Call], *conditions: str) -> Iterator[str]:
-        """Yields the lines that the program prints while it runs.
+        """Yields the lines that the program prints for some calls, under conditions where ``what`` takes any.
 
         Raises:
-            InputError: it ended with an error, in the words of `gpusim.record.toolchain.explain`.
+            InputError: as `printed`.
         """
         files = [self._calls_file(calls)]
         if conditions:
             path = self.folder / f"{what}.txt"
             path.write_text("".join(f"{line}\n" for line in conditions), encoding="utf-8")
             files.append(path)
+        yield from self.printed(what, *files)
+
+    def printed(self, what: str, *files: Path) -> Iterator[str]:
+        """Yields the lines that the program prints while it runs.
+
+        Args:
+            what: it is to do.
+            files: that it reads: calls, and conditions where it takes any.
+
+        Raises:
+            InputError: it ended with an error, in the words of `gpusim.record.toolchain.explain`.
+        """
         with (
             tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
             subprocess.Popen(
