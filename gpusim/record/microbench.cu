@@ -778,6 +778,32 @@ static void timers() {
     recorder.flush();
 }
 
+// A launch of blocks of 128 threads in clusters of so many.
+struct ClusterLaunch {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute;
+
+    ClusterLaunch(int grid, int size, int shared, cudaStream_t stream) {
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim = {(u32)size, 1, 1};
+        config.gridDim = grid;
+        config.blockDim = 128;
+        config.dynamicSmemBytes = shared;
+        config.stream = stream;
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+    }
+    ClusterLaunch(const ClusterLaunch&) = delete;  // config points into it
+
+    // Clusters of a kernel that the device holds at once; -1 where it takes none of this size.
+    int most_at_once(const Kernel& kernel) const {
+        int clusters = 0;
+        if (cudaOccupancyMaxActiveClusters(&clusters, kernel.fn, &config) == cudaSuccess) return clusters;
+        cudaGetLastError();
+        return -1;
+    }
+};
+
 // SMs of each green context size, and clusters (whose blocks share a GPC).
 static void topology() {
     Kernel k = spin(1024);
@@ -813,25 +839,12 @@ static void topology() {
     for (int size : {2, 4, 8, 16})
         for (int rep = 0; rep < 12; rep++) {
             const int shared = shared_for(1), grid = sms / size * size;
-            cudaLaunchConfig_t config = {};
-            config.gridDim = grid;
-            config.blockDim = 128;
-            config.dynamicSmemBytes = shared;
-            config.stream = streams[0];
-            cudaLaunchAttribute attribute;
-            attribute.id = cudaLaunchAttributeClusterDimension;
-            attribute.val.clusterDim = {(u32)size, 1, 1};
-            config.attrs = &attribute;
-            config.numAttrs = 1;
-            int together = 0;
-            if (cudaOccupancyMaxActiveClusters(&together, k.fn, &config) != cudaSuccess || together == 0) {
-                cudaGetLastError();
-                continue;
-            }
+            ClusterLaunch clusters(grid, size, shared, streams[0]);
+            if (clusters.most_at_once(k) <= 0) continue;
             Args a = recorder.reserve({"cluster", std::to_string(size), k.name, "a", rep, 128, k.registers, shared, 1,
                                        grid, us(20), 0, 0, false});
             a.work = us(20);
-            CK(cudaLaunchKernelEx(&config, k.fn, a));
+            CK(cudaLaunchKernelEx(&clusters.config, k.fn, a));
             recorder.flush();
         }
 }
@@ -857,21 +870,8 @@ static void cluster_room() {
             CU(cuGreenCtxCreate, &context, description, device, CU_GREEN_CTX_DEFAULT_STREAM);
             CU(cuGreenCtxStreamCreate, &stream, context, CU_STREAM_NON_BLOCKING, 0);
             for (int size : {1, 2, 4, 8}) {
-                cudaLaunchConfig_t config = {};
-                config.gridDim = sms / size * size;
-                config.blockDim = 128;
-                config.dynamicSmemBytes = shared_for(1);
-                config.stream = stream;
-                cudaLaunchAttribute attribute;
-                attribute.id = cudaLaunchAttributeClusterDimension;
-                attribute.val.clusterDim = {(u32)size, 1, 1};
-                config.attrs = &attribute;
-                config.numAttrs = 1;
-                int together = 0;
-                if (cudaOccupancyMaxActiveClusters(&together, k.fn, &config) != cudaSuccess) {
-                    cudaGetLastError();
-                    continue;
-                }
+                const int together = ClusterLaunch(sms / size * size, size, shared_for(1), stream).most_at_once(k);
+                if (together < 0) continue;
                 const string name = string(part ? "rest" : "first") + "/sms=" +
                                     std::to_string(parts[part].sm.smCount) + "/blocks=" + std::to_string(size);
                 scalar("cluster_room", name, 0, "clusters", together);
