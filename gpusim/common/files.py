@@ -285,7 +285,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder, and those above it, where it is missing.
+    """Creates a folder and its parents, those that do not exist.
 
     Raises:
         InputError: it cannot be made.

@@ -1,4 +1,4 @@
-"""Tracks in Perfetto's own format, of which the package `perfetto` has the messages; ui.perfetto.dev opens them."""
+"""Tracks as a Perfetto trace, for ui.perfetto.dev; the package `perfetto` defines its protobuf messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profiler saw a GPU do, and the trace that it makes.
+"""A timeline of GPU activity, as profilers export it, and its conversion to a trace.
 
 A reader of a format returns a `Timeline`: kernels, copies and memsets with their stream and times, and the host calls
 that order them. `as_trace` decides what becomes a stream, an operation and a dependency; docs/importing.md states it.

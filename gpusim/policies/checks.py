@@ -84,12 +84,12 @@ def raised(where: str, error: BaseException, policy: type[Policy]) -> str:
 
 
 def _whole(value: object, most: float = inf) -> TypeGuard[int]:
-    """Whether a value is a whole number from 0; numpy's count."""
+    """Whether a value is a non-negative integer, of Python or numpy."""
     return (type(value) is int or isinstance(value, Integral)) and 0 <= int(value) <= most
 
 
 def _real(value: object) -> TypeGuard[float]:
-    """Whether a value is a number; numpy's count."""
+    """Whether a value is a real number, of Python or numpy."""
     return type(value) is float or isinstance(value, Real)
 
 
