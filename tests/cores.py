@@ -50,7 +50,8 @@ def array_of(
     domains: list[int] | None = None,
     capacity: Sequence[float] = (NEVER, NEVER),
     load: Callable[[Mix], tuple[float, float]] = lambda mix: (0.0, 0.0),
-    slowdowns: Callable[[int, float, float], dict[int, float]] | None = None,
+    slowdowns: Callable[[int, float, float, float], dict[int, float]] | None = None,
+    tensor_cycle: float = 1.0,
     shares: Callable[[int], Sequence[float]] = lambda count: [1.0] * count,
 ) -> Any:
     """SMs whose blocks progress as `rates` says, shared among the blocks of a kernel as `shares` says."""
@@ -69,7 +70,8 @@ def array_of(
         domains,
         list(capacity),
         resolve,
-        slowdowns or (lambda domain, dram, l2: dict.fromkeys(range(slots), 1.0)),
+        slowdowns or (lambda domain, dram, l2, cycle: dict.fromkeys(range(slots), 1.0)),
+        tensor_cycle,
         0.02,
     )
 
@@ -89,13 +91,14 @@ def submit(
     l2: float = 0.0,
     least_carveout: int | None = None,
     ramp: float = 0.0,
+    on_tensor_cores: bool = False,
 ) -> None:
     """Make a launch known with its caps; who may place blocks is for `line` to say.
 
     Without ``least_carveout`` it joins others where their SM is set to no less than it wants itself.
     """
     least = carveout if least_carveout is None else least_carveout
-    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2, least_carveout=least, ramp=ramp)
+    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2, 0.0, 0.0, least, ramp, on_tensor_cores)
     sms = len(array.residents_by_sm(slot))
     array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)
 

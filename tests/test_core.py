@@ -25,10 +25,15 @@ def core(request: pytest.FixtureRequest) -> ModuleType:
     return module
 
 
-@given(st.floats(0.0, 1e3), st.floats(0.0, 1e3), st.floats(0.0, 1e3), st.floats(0.0, 1e3))
-def test_the_memory_slowdown_is_that_of_the_model(dram: float, l2: float, own_dram: float, own_l2: float) -> None:
-    expected = memory_slowdown(dram, l2, MemoryLoad(own_dram, own_l2))
-    assert [core.slowdown_at(dram, l2, own_dram, own_l2) for core in cores()] == [expected] * len(cores())
+LOADS = st.floats(0.0, 1e3)
+
+
+@given(LOADS, LOADS, LOADS, LOADS, st.floats(1.0, 2.0))
+def test_the_memory_slowdown_is_that_of_the_model(
+    dram: float, l2: float, own_dram: float, own_l2: float, cycle: float
+) -> None:
+    expected = memory_slowdown(dram, l2, MemoryLoad(own_dram, own_l2), cycle)
+    assert [core.slowdown_at(dram, l2, own_dram, own_l2, cycle) for core in cores()] == [expected] * len(cores())
 
 
 # ---- where blocks go ------------------------------------------------------------------------------------------------
@@ -437,7 +442,7 @@ def test_memory_stretches_what_it_serves(core: ModuleType) -> None:
         2,
         rates=own_pace(1.0, 1.0),
         load=lambda mix: (sum(n for slot, n in mix if slot == 0) / 2, 0.0),
-        slowdowns=lambda domain, dram, l2: {0: 1.0 + dram, 1: 1.0},
+        slowdowns=lambda domain, dram, l2, cycle: {0: 1.0 + dram, 1: 1.0},
     )
     submit(array, 0, 2, caps=1)
     submit(array, 1, 2, caps=1)
@@ -452,7 +457,7 @@ def test_memory_is_freed_by_who_leaves(core: ModuleType) -> None:
         2,
         rates=own_pace(1.0, 0.5),
         load=lambda mix: (sum(n for _, n in mix) / 2, 0.0),
-        slowdowns=lambda domain, dram, l2: dict.fromkeys(range(2), 1.0 + dram),
+        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(range(2), 1.0 + dram),
     )
     submit(array, 0, 1, caps=[1, 0])
     submit(array, 1, 1, caps=[0, 1])
@@ -468,7 +473,7 @@ def test_memory_domains_are_apart(core: ModuleType) -> None:
         rates=own_pace(1.0, 1.0),
         domains=[0, 0, 1, 1],
         load=lambda mix: (sum(n for _, n in mix), 0.0),
-        slowdowns=lambda domain, dram, l2: dict.fromkeys(range(2), (2.0 if domain == 0 else 4.0) * dram),
+        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(range(2), (2.0 if domain == 0 else 4.0) * dram),
     )
     submit(array, 0, 1, caps=[1, 0, 0, 0])
     submit(array, 1, 2, caps=[0, 0, 1, 1])
@@ -542,7 +547,7 @@ def test_a_load_that_hardly_moves_changes_nothing(core: ModuleType, load: float,
         2,
         rates=own_pace(0.5, 1.0),
         load=lambda mix: (sum((1.0, load)[slot] for slot, _ in mix), 0.0),
-        slowdowns=lambda domain, dram, l2: {0: 1.0 + dram, 1: 1.0},
+        slowdowns=lambda domain, dram, l2, cycle: {0: 1.0 + dram, 1: 1.0},
     )
     submit(array, 0, 1, caps=[1, 0])
     submit(array, 1, 1, caps=[0, 1])
@@ -552,7 +557,7 @@ def test_a_load_that_hardly_moves_changes_nothing(core: ModuleType, load: float,
 
 def slow_anew(array: Any, *factors: float) -> None:
     """From now on slot k is slowed by ``factors[k]``; a launch that may place no block makes the array ask."""
-    array.set_slowdowns(lambda domain, dram, l2: dict(enumerate(factors)))
+    array.set_slowdowns(lambda domain, dram, l2, cycle: dict(enumerate(factors)))
     submit(array, len(factors), 1, caps=0)
     array.dispatch()
 
@@ -565,7 +570,7 @@ def test_a_block_slowed_on_its_way_keeps_what_it_has_done(core: ModuleType) -> N
         rates=own_pace(0.25, 1.0, 1.0),
         domains=[0, 0, 1, 1],
         load=lambda mix: (sum({0: 0, 1: 1, 2: 3}[slot] for slot, _ in mix), 0.0),
-        slowdowns=lambda domain, dram, l2: {0: 1.0 + domain * dram, 1: 1.0, 2: 1.0},
+        slowdowns=lambda domain, dram, l2, cycle: {0: 1.0 + domain * dram, 1: 1.0, 2: 1.0},
     )
     submit(array, 0, 1, caps=[0, 0, 1, 0], issue=4.0, dram=2.0, l2=1.0)
     submit(array, 1, 1, caps=[0, 0, 0, 1])

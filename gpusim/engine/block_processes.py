@@ -69,6 +69,7 @@ class Launch:
     own: MemoryLoad
     caps: list[int]
     waiting: int
+    on_tensor_cores: bool
     tenant: int = -1
     next_block: int = 0
     resident: int = 0
@@ -92,7 +93,8 @@ class SlowSMs:
         domains: list[int],
         capacity: list[float],
         resolve: Callable[[Mix], tuple[list[list[float]], float, float]],
-        slowdowns: Callable[[int, float, float], dict[int, float]] | None,
+        slowdowns: Callable[[int, float, float, float], dict[int, float]] | None,
+        tensor_cycle: float,
         load_step: float,
         bins: int,
     ) -> None:
@@ -103,12 +105,14 @@ class SlowSMs:
         self.order = order
         self.resolve = resolve
         self.slowdowns_of = slowdowns
+        self.tensor_cycle = tensor_cycle
         self.load_step = load_step
         self.sms = [SM(number, domain) for number, domain in enumerate(domains)]
         self.launches: dict[int, Launch] = {}
         self.line: list[tuple[int, int]] = []
         self.capacity = capacity
         self.loads = [(0.0, 0.0)] * len(capacity)  # when the slowdown was last worked out
+        self.cycles = [1.0] * len(capacity)  # of the SMs, then
         self.factors: list[dict[int, float]] = [{} for _ in capacity]
         self.stale_rates = False
         self.done: list[int] = []
@@ -131,15 +135,16 @@ class SlowSMs:
         own_l2: float = 0.0,
         least_carveout: int = 0,
         ramp: float = 0.0,
+        on_tensor_cores: bool = False,
     ) -> None:
         demand, caps = (dram_demand, l2_demand), [0] * len(self.sms)
         own = MemoryLoad(own_dram, own_l2)
         self.launches[slot] = Launch(
-            blocks, need, carveout, least_carveout, ramp, jitter, seed, demand, own, caps, blocks
+            blocks, need, carveout, least_carveout, ramp, jitter, seed, demand, own, caps, blocks, on_tensor_cores
         )
         self.stale_rates = True
 
-    def set_slowdowns(self, slowdowns: Callable[[int, float, float], dict[int, float]] | None) -> None:
+    def set_slowdowns(self, slowdowns: Callable[[int, float, float, float], dict[int, float]] | None) -> None:
         self.slowdowns_of = slowdowns
 
     def set_caps(self, slot: int, caps: list[int]) -> None:
@@ -408,9 +413,11 @@ class SlowSMs:
         for domain, seen in enumerate(self.loads):
             load = self._load(domain)
             moved = any(abs(a - b) > self.load_step for a, b in zip(load, seen, strict=True))
+            cycle, moved = self._cycle(domain), moved or self._cycle(domain) != self.cycles[domain]
             if self.stale_rates or moved or self._excess(domain) > 1.0 + 1e-9:
                 self.loads[domain] = load
-                self.factors[domain] = (self.slowdowns_of or self._slowdowns)(domain, *load)
+                self.cycles[domain] = cycle
+                self.factors[domain] = (self.slowdowns_of or self._slowdowns)(domain, *load, cycle)
                 excess = max(1.0, self._excess(domain))
                 self.factors[domain] = {slot: factor * excess for slot, factor in self.factors[domain].items()}
                 updated.add(domain)
@@ -419,9 +426,17 @@ class SlowSMs:
             if sm in changed or sm.domain in updated:
                 self._set_rates_of(sm)
 
-    def _slowdowns(self, domain: int, dram: float, l2: float) -> dict[int, float]:
+    def _cycle(self, domain: int) -> float:
+        """The cycle of a domain's SMs: longer while any of their blocks computes on tensor cores."""
+        slots = {block.slot for sm in self.sms if sm.domain == domain for block in sm.blocks}
+        return self.tensor_cycle if any(self.launches[slot].on_tensor_cores for slot in slots) else 1.0
+
+    def _slowdowns(self, domain: int, dram: float, l2: float, cycle: float) -> dict[int, float]:
         dram, l2 = max(0.0, dram) / self.capacity[domain], max(0.0, l2) / self.capacity[domain]
-        return {slot: memory_slowdown(dram, l2, launch.own) for slot, launch in self.launches.items()}
+        return {
+            slot: memory_slowdown(dram, l2, launch.own, 1.0 if launch.on_tensor_cores else cycle)
+            for slot, launch in self.launches.items()
+        }
 
     def _set_rates_of(self, sm: SM) -> None:
         rates = {

@@ -11,20 +11,21 @@ cdef long long below_prime(long long x) noexcept
 cdef double jitter_factor(long long seed, long long block, double jitter)
 
 @cython.locals(d=cython.double, t=cython.double, inner=cython.double)
-cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2)
+cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2, double cycle)
 
 cdef class SMArray:
     cdef long long sms, bins, width, slots, domain_count, group, groups, order_length, open_count
     cdef long long stable, residents, rates_used, updates
     cdef bint reopen, stale_rates, noting
     cdef public double now, origin
-    cdef double load_step, bin_width
+    cdef double load_step, bin_width, tensor_cycle
     cdef object resolve, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need, first_valid
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
+    cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen
     cdef long long[::1] group_first, only_slot, first_rate, rate_slot, slowed_at, update_of
     cdef double[::1] since, recorded, pace, noted_slowdown, due, issue_now, dram_now, l2_now, group_due, work, rate, jitter, ramp
     cdef double[::1] issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start, dispatched_at, throughput, carried
@@ -48,7 +49,8 @@ cdef class SMArray:
     cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart=*)
     @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong)
     cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
-                 double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, double ramp=*)
+                 double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, double ramp=*,
+                 bint on_tensor_cores=*)
     @cython.locals(sm=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)
@@ -115,7 +117,8 @@ cdef class SMArray:
     cdef settle(self)
     cdef void watch(self, long long domain) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong,
-                   first=cython.longlong, factor=cython.double, excess=cython.double)
+                   first=cython.longlong, factor=cython.double, excess=cython.double, cycle=cython.double,
+                   own_cycle=cython.double)
     cdef update_slowdowns(self, long long domain)
     @cython.locals(sm=cython.longlong, only=cython.longlong)
     cdef void slow_all(self, long long domain) noexcept

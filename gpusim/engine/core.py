@@ -40,7 +40,7 @@ _NEVER = NEVER  # the same, which the build makes a number of C
 Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in ascending order of slot
 MixRates = tuple[list[list[float]], float, float]  # rates by slot and rank, DRAM load, L2 load
 Resolve = Callable[[Mix], MixRates]
-Slowdowns = Callable[[int, float, float], dict[int, float]]
+Slowdowns = Callable[[int, float, float, float], dict[int, float]]
 
 
 def zeros(count: int) -> array[int]:
@@ -81,11 +81,11 @@ def jitter_factor(seed: int, block: int, jitter: float) -> float:
     return 1.0 + jitter * 3.4641016151377544 * (x / 2147483647.0 - 0.5)
 
 
-def slowdown_at(dram: float, l2: float, own_dram: float, own_l2: float) -> float:
+def slowdown_at(dram: float, l2: float, own_dram: float, own_l2: float, cycle: float) -> float:
     """`gpusim.model.contention.memory_slowdown`, to the same bit, for a replay that asks for it at every change."""
     d = dram * (own_dram if own_dram < dram else dram)
     t = l2 * (own_l2 if own_l2 < l2 else l2)
-    inner = (1.0 + d) * (1.0 + d)
+    inner = (cycle * cycle + d) * (cycle * cycle + d)
     return math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
 
 
@@ -102,8 +102,10 @@ class SMArray:
         capacity: what each memory domain can serve of DRAM and L2, 1 being all that the device can.
         resolve: gives, for a mix, the rate (work/us) of the blocks of each slot in order of age, and the load that
             the mix puts on DRAM and L2 when nothing lengthens it (1 = all that the domain can serve).
-        slowdowns: gives, for a domain and its DRAM and L2 load, the factor by which the blocks of each slot in use are
-            slowed; None: `slowdown_at` of each.
+        slowdowns: gives, for a domain, its DRAM and L2 load and the cycle of its SMs, the factor by which the blocks of
+            each slot in use are slowed; None: `slowdown_at` of each.
+        tensor_cycle: cycle of the SMs of a domain while they hold blocks that compute on tensor cores, over that
+            otherwise.
         load_step: a domain's slowdown is worked out anew when its load has moved by this much.
         bins: of the usage history, an even number.
     """
@@ -119,6 +121,7 @@ class SMArray:
         capacity: list[float],
         resolve: Resolve,
         slowdowns: Slowdowns | None,
+        tensor_cycle: float,
         load_step: float,
         bins: int = BINS,
     ) -> None:
@@ -129,6 +132,7 @@ class SMArray:
         self.origin = 0.0  # time of the caller at which the clock showed 0
         self.resolve = resolve
         self.slowdowns_of = slowdowns
+        self.tensor_cycle = tensor_cycle
         self.load_step = load_step
         self.bins = bins
         self.limit = array("q", limits)
@@ -169,6 +173,7 @@ class SMArray:
         self.next_block = zeros(slots)
         self.seed = zeros(slots)
         self.tenant = array("q", [-1] * slots)
+        self.on_tensor_cores = zeros(slots)
         self.jitter = reals(slots)
         self.ramp = reals(slots)
         self.issue_demand = reals(slots)
@@ -201,6 +206,8 @@ class SMArray:
         self.l2_load = reals(domain_count)
         self.dram_seen = reals(domain_count)
         self.l2_seen = reals(domain_count)
+        self.tensor_blocks = zeros(domain_count)  # resident blocks that compute on tensor cores
+        self.tensor_seen = zeros(domain_count)  # whether there were any
         self.dram_served = reals(domain_count)
         self.l2_served = reals(domain_count)
         self.slowdown = array("d", [1.0] * (domain_count * slots))
@@ -332,6 +339,7 @@ class SMArray:
         own_l2: float = 0.0,
         least_carveout: int = 0,
         ramp: float = 0.0,
+        on_tensor_cores: bool = False,
     ) -> None:
         """Make a launch known: its blocks wait until its caps and place in line let them in.
 
@@ -350,6 +358,7 @@ class SMArray:
             own_l2: the same of L2.
             least_carveout: of an SM that holds blocks: this launch joins them only where it is set to no less.
             ramp: work (blocks) that the blocks placed at the instant of the first have beside their own.
+            on_tensor_cores: whether its blocks compute on tensor cores; what is said of it is at the cycle they cause.
         """
         self.wanted_carveout[slot] = carveout
         self.least_carveout[slot] = least_carveout
@@ -362,6 +371,7 @@ class SMArray:
         self.seed[slot] = seed
         self.jitter[slot] = jitter
         self.ramp[slot] = ramp
+        self.on_tensor_cores[slot] = 1 if on_tensor_cores else 0
         self.issue_demand[slot] = issue_demand
         self.dram_demand[slot] = dram_demand
         self.l2_demand[slot] = l2_demand
@@ -862,6 +872,7 @@ class SMArray:
             self.first_start[slot] = self.now
         self.resident[slot] += 1
         self.residents += 1
+        self.tensor_blocks[self.domain[sm]] += self.on_tensor_cores[slot]
         self.waiting[slot] -= 1
         if self.waiting[slot] == 0:
             self.dispatched_at[slot] = self.now
@@ -885,6 +896,7 @@ class SMArray:
         self.here[slot * self.sms + sm] -= 1
         self.resident[slot] -= 1
         self.residents -= 1
+        self.tensor_blocks[self.domain[sm]] -= self.on_tensor_cores[slot]
 
     def complete(self, sm: int) -> None:
         """End the blocks of an SM that are due, and refill it."""
@@ -964,9 +976,10 @@ class SMArray:
                 self.update_slowdowns(d)
 
     def watch(self, domain: int) -> None:
-        """Note when a domain's load has moved far enough to matter, or it would serve more than it can."""
+        """Note when a domain's load has moved far enough to matter, its clock has, or it would serve more than it can."""
         if (
             self.excess(domain) > 1.0 + SLACK
+            or (self.tensor_blocks[domain] > 0) != (self.tensor_seen[domain] > 0)
             or abs(self.dram_load[domain] - self.dram_seen[domain]) > self.load_step
             or abs(self.l2_load[domain] - self.l2_seen[domain]) > self.load_step
         ):
@@ -984,15 +997,20 @@ class SMArray:
         self.l2_load[domain] = l2
         self.dram_seen[domain] = dram
         self.l2_seen[domain] = l2
+        self.tensor_seen[domain] = 1 if self.tensor_blocks[domain] > 0 else 0
+        cycle = self.tensor_cycle if self.tensor_blocks[domain] > 0 else 1.0
         first = domain * self.slots
         if self.slowdowns_of is None:
             dram = (dram if dram > 0.0 else 0.0) / self.capacity[domain]
             l2 = (l2 if l2 > 0.0 else 0.0) / self.capacity[domain]
             for slot in range(self.slots):
                 if self.unfinished[slot] > 0:
-                    self.slowdown[first + slot] = slowdown_at(dram, l2, self.own_dram[slot], self.own_l2[slot])
+                    own_cycle = 1.0 if self.on_tensor_cores[slot] > 0 else cycle
+                    self.slowdown[first + slot] = slowdown_at(
+                        dram, l2, self.own_dram[slot], self.own_l2[slot], own_cycle
+                    )
         else:
-            for slot, factor in self.slowdowns_of(domain, dram, l2).items():
+            for slot, factor in self.slowdowns_of(domain, dram, l2, cycle).items():
                 self.slowdown[first + slot] = factor
         self.slow_all(domain)
         excess = self.excess(domain)

@@ -20,7 +20,7 @@ from gpusim.engine.launch import Launch
 from gpusim.engine.residents import Residents
 from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares, binding, capped_time, memory_slowdown
+from gpusim.model.contention import age_shares, binding, capped_time
 from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
@@ -480,9 +480,10 @@ class Device:
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
         rates, dram, l2 = self._rates_of(models)
+        cycle = 1.0 / self._gpu.model.tensor_clock_share if any(model.on_tensor_cores for model, _ in models) else 1.0
         everywhere = float(self._gpu.sm_count if sms is None else sms)
         slowed = [
-            count * rate / memory_slowdown(dram * everywhere, l2 * everywhere, model.own_load)
+            count * rate / model.slowdown(dram * everywhere, l2 * everywhere, cycle)
             for (model, count), rate in zip(models, rates, strict=True)
         ]
         of_dram = [rate * model.dram_share_us for (model, _), rate in zip(models, slowed, strict=True)]
@@ -529,7 +530,7 @@ class Device:
             for (slot, count), (issue, memory, _, _) in zip(mix, limits, strict=True)
         ]
 
-    def _slowdowns(self, domain: int, dram: float, l2: float) -> dict[int, float]:
+    def _slowdowns(self, domain: int, dram: float, l2: float, cycle: float) -> dict[int, float]:
         """What the SMs ask for while grants limit somebody to a share."""
         share = self._domain_share[domain]
         held = self._held_back(domain)
@@ -537,7 +538,7 @@ class Device:
             dram -= asked_dram * (1.0 - 1.0 / factor)
             l2 -= asked_l2 * (1.0 - 1.0 / factor)
         dram, l2 = max(0.0, dram) / share, max(0.0, l2) / share
-        factors = {slot: memory_slowdown(dram, l2, launch.model.own_load) for slot, launch in self._slots.items()}
+        factors = {slot: launch.model.slowdown(dram, l2, cycle) for slot, launch in self._slots.items()}
         for slot, (_, _, factor) in held.items():
             factors[slot] = max(factors[slot], factor)
         paced = [slot for slot, limits in self._limits.items() if limits[3] and self._sms.resident_blocks(slot)]

@@ -40,6 +40,7 @@ def sm_array(
         list(capacity),
         resolve,
         slowdowns,
+        1.0 / gpu.model.tensor_clock_share,
         LOAD_STEP,
         bins,
     )
@@ -72,6 +73,7 @@ def submit(array: SMArray, slot: int, model: KernelModel) -> None:
         model.own_load.l2,
         model.least_carveout_bytes,
         model.ramp_work,
+        model.on_tensor_cores,
     )
 
 

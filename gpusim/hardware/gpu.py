@@ -91,6 +91,12 @@ class ModelConstants(Strict):
         "share of the SMs that hold thread block clusters of more than two blocks: the others, of the highest numbers, "
         "have too few neighbours in their GPC; a GPU file that does not give it has no such others",
     )
+    tensor_clock_share: Annotated[float, Field(gt=0, le=1)] = _constant(
+        1.0,
+        "1",
+        "clock of the SMs while some of them compute on tensor cores, over their clock otherwise; "
+        "a GPU file that does not give it keeps its clock",
+    )
     l2_kept_share: Share = _constant(
         0.5, "1", "share of L2 that calls in turn may touch together so that each finds its tensors there again"
     )

@@ -211,18 +211,20 @@ def capped_time(kernel: WarpDemand, blocks: int, issue_share: float | None, l1_s
     return max([warps * kernel.demands[SHARED.index(name)] / share for name, share in caps if share], default=0.0)
 
 
-def memory_slowdown(dram: float, l2: float, own: MemoryLoad) -> float:
-    """Factor by which a memory system at a load lengthens a kernel's time.
+def memory_slowdown(dram: float, l2: float, own: MemoryLoad, cycle: float = 1.0) -> float:
+    """Factor by which a memory system at a load, and a longer cycle of the SMs, lengthen a kernel's time.
 
     Args:
         dram: load of DRAM, demand of all residents over what it sustains.
         l2: load of L2, the same.
         own: the load that this kernel alone puts on them where it fills the whole device: a kernel of little
             traffic is hardly slowed.
+        cycle: of the SMs, over their cycle when the kernel was recorded: it lengthens what is left of the time when
+            memory is free.
     """
     d = dram * min(dram, own.dram)
     t = l2 * min(l2, own.l2)
-    inner = (1.0 + d) * (1.0 + d)
+    inner = (cycle * cycle + d) * (cycle * cycle + d)
     return sqrt(sqrt(sqrt(inner * inner + t * t * t * t)))
 
 

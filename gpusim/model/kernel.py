@@ -27,6 +27,7 @@ class KernelModel:
         carveout_bytes: shared memory that an idle SM is set to for it.
         least_carveout_bytes: shared memory that an SM with other blocks must be set to for its own to join them.
         demand: of its warps on an SM.
+        on_tensor_cores: whether it computes on tensor cores.
         unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
         load: what one such block adds to the load of L2 and DRAM.
         resident_share: mean resident blocks of an SM alone, as recorded, over the most.
@@ -54,6 +55,7 @@ class KernelModel:
     carveout_bytes: int
     least_carveout_bytes: int
     demand: WarpDemand
+    on_tensor_cores: bool
     unit_us: float
     load: MemoryLoad
     resident_share: float
@@ -98,6 +100,10 @@ class KernelModel:
         """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
         full = self.full_load
         return self.unit_us * memory_slowdown(full.dram, full.l2, self.own_load) / self.full_pace
+
+    def slowdown(self, dram: float, l2: float, cycle: float) -> float:
+        """`memory_slowdown` of it; on tensor cores it was recorded at the cycle that they cause."""
+        return memory_slowdown(dram, l2, self.own_load, 1.0 if self.on_tensor_cores else cycle)
 
     @property
     def need(self) -> tuple[int, int, int, int]:

@@ -12,7 +12,9 @@
 // Nothing here interprets: microbench.py does. Work queued behind a gate (a flag in host memory that the streams wait
 // on), so host latency is in no number. Exit status 3: no usable GPU.
 #include <cuda.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <mma.h>
 
 #include <algorithm>
 #include <chrono>
@@ -29,6 +31,7 @@ using u32 = unsigned;
 using u64 = unsigned long long;
 using std::string;
 using std::vector;
+using half_t = __half;
 
 #define CK(x)                                                                             \
     do {                                                                                  \
@@ -399,6 +402,26 @@ __global__ void __launch_bounds__(THREADS) hold_kernel(Args a) {
 #pragma unroll
     for (int i = 0; i < LIVE; i++) sum = (sum ^ v[i]) * 3;
     if (sum == 12345 && a.out_words == -1) a.out[0] = sum;
+    finish(a, begin);
+}
+
+// Products of matrices on tensor cores for as many SM clocks as it is told.
+template <class In, class Stored, class Out, int M, int N, int K>
+__global__ void tensor_kernel(Args a) {
+    using namespace nvcuda;
+    Stamp begin = stamp();
+    wmma::fragment<wmma::matrix_a, M, N, K, In, wmma::row_major> x;
+    wmma::fragment<wmma::matrix_b, M, N, K, In, wmma::col_major> y;
+    wmma::fragment<wmma::accumulator, M, N, K, Out> sums[4];
+    wmma::fill_fragment(x, (Stored)a.x);
+    wmma::fill_fragment(y, (Stored)a.y);
+    for (auto& sum : sums) wmma::fill_fragment(sum, (Out)0);
+    while ((long long)((u64)clock64() - begin.clock) < a.work)
+        for (int i = 0; i < 16; i++)
+#pragma unroll
+            for (auto& sum : sums) wmma::mma_sync(sum, x, y, sum);
+    for (auto& sum : sums)
+        if (sum.x[0] == (Out)77) a.out[0] = 1;
     finish(a, begin);
 }
 
@@ -879,6 +902,42 @@ static void cluster_room() {
             CK(cudaStreamDestroy(stream));
             CU(cuGreenCtxDestroy, context);
         }
+    }
+}
+
+// The clock of every SM, and the lives of kernels on other SMs, beside blocks that compute on tensor cores.
+static void clock_beside() {
+    const int half = shared_for(2), whole = shared_for(1);
+    const vector<Kernel> loads = {
+        make("spin", spin_kernel<0>, 128, 0, 0),
+        make("tf32", tensor_kernel<nvcuda::wmma::precision::tf32, float, float, 16, 16, 8>, 128, 0, 0),
+        make("fp16", tensor_kernel<half_t, half_t, float, 16, 16, 16>, 128, 0, 0),
+        make("int8", tensor_kernel<signed char, signed char, int, 16, 16, 16>, 128, 0, 0),
+        make("fp64", tensor_kernel<double, double, double, 8, 8, 4>, 128, 0, 0),
+    };
+    const Kernel watch = spin(32, 1);
+    Options load, other;
+    load.role = "load";
+    other.role = "watch";
+    for (const Kernel& k : loads)
+        for (int blocks : {1, 2, 4, 8, 16, 32, sms}) {
+            const string name = "load=" + k.name + "/blocks=" + std::to_string(blocks);
+            for (int rep = 0; rep < 3; rep++) {
+                launch(streams[0], k, blocks, half, us(150), "clock", name, rep, load);
+                launch(streams[1], watch, sms, half, us(50), "clock", name, rep, other);
+                recorder.flush();
+            }
+        }
+    vector<Kernel> beside = {make("fma8", fma_kernel<8>, 256, 0, 400), make("smem", smem_kernel, 256, 16384, 400),
+                             make("l2", l2_kernel, 256, 0, 40)};
+    for (Kernel& k : beside) {
+        calibrate(k);
+        for (const Kernel& l : {loads[0], loads[1]})
+            for (int rep = 0; rep < 5; rep++) {
+                launch(streams[0], l, 32, whole, us(5 * ALONE_US), "life_beside", "load=" + l.name, rep, load);
+                launch(streams[1], k, sms - 32, whole, k.work, "life_beside", "load=" + l.name, rep, other);
+                recorder.flush();
+            }
     }
 }
 
@@ -1704,6 +1763,8 @@ int main(int argc, char** argv) {
     topology();
     begin_stage("clusters");
     cluster_room();
+    begin_stage("clock");
+    clock_beside();
     begin_stage("gaps");
     gaps();
     begin_stage("dependencies");
