@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.engine import sm_array
-from gpusim.engine.core import BINS
 from gpusim.model.contention import MemoryLoad, memory_slowdown
 from gpusim.results.runs import USES
 from gpusim.studies import bench
@@ -158,7 +157,7 @@ def test_a_clock_that_starts_again_tells_times_of_the_caller(core: ModuleType) -
         assert array.spans(0) == [(0, 2, origin, origin + 4.0), (1, 1, origin, origin + 2.0)]
         assert [list(column) for column in array.span_columns(0)][2:] == [[origin] * 2, [origin + 4.0, origin + 2.0]]
     width, history = array.usage()
-    slots_of_the_first_sm = list(history[3 : BINS * len(USES) : len(USES)])
+    slots_of_the_first_sm = list(history[3 :: 2 * len(USES)])
     assert width == 1.0
     assert {at: held for at, held in enumerate(slots_of_the_first_sm) if held} == {
         **dict.fromkeys((0, 1, 2, 3, 10, 11, 12, 13, 101, 102, 103), 1.0),
@@ -180,8 +179,7 @@ def test_uses_that_are_known_are_added_to_the_bin_of_their_time(core: ModuleType
     array.add_uses(993.0, uses)
     width, history = array.usage()
     assert width == 8.0
-    of_sm = BINS * len(USES)
-    assert history[of_sm + 124 * len(USES) + 3] == 2.0
+    assert history[(124 * 2 + 1) * len(USES) + 3] == 2.0
     assert sum(history) == sum(uses)
 
 
@@ -585,7 +583,7 @@ def test_a_block_slowed_on_its_way_keeps_what_it_has_done(core: ModuleType) -> N
     assert array.next_due() == 5.25
     assert ends(array) == [(0, 5.25)]
     width, flat = array.usage()
-    uses = [list(flat[(2 * 128 + b) * 7 + 3 : (2 * 128 + b) * 7 + 7]) for b in range(7)]
+    uses = [list(flat[(b * 4 + 2) * 7 + 3 : (b * 4 + 2) * 7 + 7]) for b in range(7)]
     held = [1.0, 1.0, 1.0, 1.0, 1.0, 0.25, 0.0]
     work = [0.125, 0.25, 0.15625, 0.15625, 0.25, 0.0625, 0.0]
     assert width == 1.0
@@ -694,7 +692,7 @@ def test_usage_is_what_residents_hold(core: ModuleType) -> None:
     line(array, 0)
     assert ends(array) == [(0, 4.0)]
     width, flat = array.usage()
-    uses = [[flat[(sm * 128 + b) * 7 + i] for i in range(7)] for sm in range(2) for b in range(128)]
+    uses = [[flat[(b * 2 + sm) * 7 + i] for i in range(7)] for sm in range(2) for b in range(128)]
     busy = [[width * x for x in (50, 100, 16, 1, 0.125, 0.25, 0.0)]] * 4
     assert width == 1.0
     assert uses[:5] == [*busy, [0.0] * 7]

@@ -22,7 +22,7 @@ from gpusim.hardware.gpu import load_gpu
 from gpusim.model.occupancy import occupancy
 from gpusim.trace.file import load_trace, parse_trace
 from gpusim.trace.format import Trace, trace_schema
-from gpusim.trace.kernels import KernelLaunch, launch_waits
+from gpusim.trace.kernels import KernelLaunch, Mix, launch_waits
 from gpusim.trace.operations import ConvolutionShape
 
 REPOSITORY = Path(__file__).parent.parent
@@ -211,6 +211,34 @@ def test_equal_kernels_of_a_file_are_one_object() -> None:
     trace = parse_trace(json.dumps(document(stream("s", *operations))).encode())
     a, b, c = (launch for found in trace.operations() for launch in found.launches())
     assert a is b and a is not c and c.name == "other"
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from gpusim.trace.file import load_trace
+peak_kib = lambda: int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+before = peak_kib()
+load_trace(sys.argv[1])
+print(peak_kib() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_long_trace_takes_little_more_memory_than_its_text(tmp_path: Path) -> None:
+    mix = dict.fromkeys((name for name in Mix.model_fields if name != "stalls"), 5.5)
+    operations = [operation(f"o{n}", kernel=kernel(mix=mix | {"shared_memory_config_bytes": 5})) for n in range(25_000)]
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps(document(stream("s", *operations))))
+    found = subprocess.run([sys.executable, "-c", PEAK, path], capture_output=True, text=True, check=True)
+    assert int(found.stdout) * 1024 < 3.5 * path.stat().st_size  # its bytes and its text together are twice that
+
+
+@pytest.mark.parametrize("place", ["kernel", "mix", "scaling", "grid", "name"])
+def test_an_operation_inside_an_operation_is_refused(place: str) -> None:
+    inner = operation("b") if place == "kernel" else kernel(**{place: operation("b")})
+    line = problem(document(stream("s", operation("a", kernel=inner))))
+    assert line.startswith(FIRST + ".kernel.")
 
 
 def test_gzip_is_recognised_by_its_content(tmp_path: Path) -> None:
@@ -546,17 +574,19 @@ def test_a_mutated_trace_loads_or_is_refused_in_one_line(trace: Trace, data: st.
             container.append(copy.deepcopy(container[key]))
         if not places(content):
             break
-    text = json.dumps(content).encode("utf-8", "surrogatepass")
+    text = whole = json.dumps(content).encode("utf-8", "surrogatepass")
     if data.draw(st.integers(0, 3)) == 0:
         cut = data.draw(st.integers(0, len(text)))
-        text = text[:cut] + data.draw(st.binary(max_size=3)) + text[cut + data.draw(st.integers(0, 9)) :]
+        text = whole = text[:cut] + data.draw(st.binary(max_size=3)) + text[cut + data.draw(st.integers(0, 9)) :]
     if data.draw(st.booleans()):
         text = gzip.compress(text, mtime=0)
         text = text[: data.draw(st.integers(0, len(text)))] if data.draw(st.booleans()) else text
     try:
-        parse_trace(text, "t.json")
+        loaded = parse_trace(text, "t.json")
     except InputError as error:
         assert str(error).isprintable() and len(str(error)) < 1000
+    else:
+        assert loaded == Trace.model_validate_json(whole)
 
 
 @given(st.binary(max_size=200))

@@ -7,14 +7,15 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
 from typing import Any, Literal, NamedTuple
 
 from gpusim.common.errors import one_line
 
 GAP = "  "  # between columns
 LEAST_WIDTH = 8  # characters that a narrowed column keeps
+JSON_PIECES = 10_000  # brackets, names and values of JSON that are joined at a time
 
 
 class Column(NamedTuple):
@@ -69,14 +70,22 @@ def print_line(text: str) -> None:
 
 
 def print_json(content: Any) -> None:
-    """Prints JSON; a NaN or infinity in it is a defect and raises."""
-    print(json_text(content))
+    """Prints JSON, part by part; a NaN or infinity in it is a defect and raises."""
+    sys.stdout.writelines(_json_parts(content))
+    print()
 
 
 def json_text(content: Any) -> str:
     """JSON, indented; what is not printable in it is escaped."""
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
+    return "".join(_json_parts(content))
+
+
+def _json_parts(content: Any) -> Iterator[str]:
+    """A long JSON text in parts, so that a reader need not hold all of it."""
+    pieces = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False).iterencode(content)
+    while part := "".join(islice(pieces, JSON_PIECES)):
+        plain = part.replace("\n", "").isprintable()
+        yield part if plain else "\n".join(_escaped(line) for line in part.split("\n"))
 
 
 def _escaped(line: str) -> str:

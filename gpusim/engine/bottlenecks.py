@@ -52,20 +52,19 @@ class Bottlenecks:
         fullest = self._sms.fullest_sm(slot)
         model = self._model(slot)
         mix = self._sms.mix_of(fullest) if fullest >= 0 else ((slot, model.most_resident),)
-        times = self._times(mix)
+        at = [other for other, _ in mix].index(slot)
         sm = max(0, fullest)
         dram, l2 = self._sms.load_at(sm)
         share = self._domain_share[self._sms.domain_at(sm)]
-        return binding_at(
-            model.demand, times[[other for other, _ in mix].index(slot)], dram / share, l2 / share, model.own_load
-        )
+        return binding_at(model.demand, self._times(mix)[at], dram / share, l2 / share, model.own_load)
 
     def _times(self, mix: Mix) -> list[float]:
         """What `mix_times` gives of a mix, worked out once; whoever has the books keeps the kernels alive."""
-        residents = [(self._model(slot), count) for slot, count in mix]
-        key = tuple((id(model), count) for model, count in residents)
-        if key not in self._mix_times:
+        key = tuple([(id(self._model(slot)), count) for slot, count in mix])
+        times = self._mix_times.get(key)
+        if times is None:
             if len(self._mix_times) > MOST_MIXES:
                 self._mix_times.clear()
-            self._mix_times[key] = mix_times([(model.demand, count) for model, count in residents])
-        return self._mix_times[key]
+            times = mix_times([(self._model(slot).demand, count) for slot, count in mix])
+            self._mix_times[key] = times
+        return times

@@ -75,7 +75,7 @@ cdef class SMArray:
     @cython.locals(u=cython.longlong, b=cython.longlong, h=cython.longlong, issue=cython.double, start=cython.double,
                    dram=cython.double, l2=cython.double, edge=cython.double, part=cython.double)
     cdef void record(self, long long sm, double end) noexcept
-    @cython.locals(sm=cython.longlong, b=cython.longlong, h=cython.longlong, low=cython.longlong, i=cython.longlong)
+    @cython.locals(b=cython.longlong, i=cython.longlong, row=cython.longlong)
     cdef void fold(self) noexcept
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
@@ -120,7 +120,7 @@ cdef class SMArray:
                    first=cython.longlong, factor=cython.double, excess=cython.double, cycle=cython.double,
                    own_cycle=cython.double)
     cdef update_slowdowns(self, long long domain)
-    @cython.locals(sm=cython.longlong, only=cython.longlong)
+    @cython.locals(sm=cython.longlong, only=cython.longlong, dram=cython.double, l2=cython.double)
     cdef void slow_all(self, long long domain) noexcept
     @cython.locals(served=cython.double)
     cdef double excess(self, long long domain) noexcept

@@ -220,7 +220,7 @@ class SMArray:
         self.done: list[int] = []
         # usage history
         self.bin_width = 1.0
-        self.history = reals(sms * self.bins * USES)
+        self.history = reals(self.bins * sms * USES)  # bin by bin, for most of what is noted is of the same time
         # what each SM held when, noted only where that is asked for
         self.noting = False
         self.noted: list[tuple[float, int, Mix]] = []
@@ -456,7 +456,7 @@ class SMArray:
         b = int(at / self.bin_width)
         for sm in range(self.sms):
             for u in range(USES):
-                self.history[(sm * self.bins + b) * USES + u] += uses[sm * USES + u]
+                self.history[(b * self.sms + sm) * USES + u] += uses[sm * USES + u]
 
     def dispatch(self) -> None:
         """Place all that may be placed now."""
@@ -619,7 +619,7 @@ class SMArray:
         return noted
 
     def usage(self) -> tuple[float, array[float]]:
-        """Bin width (us) and, SM by SM and bin by bin, the uses integrated over time (unit x us)."""
+        """Bin width (us) and, bin by bin and SM by SM, the uses integrated over time (unit x us)."""
         for sm in range(self.sms):
             self.charge(sm, self.now)
         return self.bin_width, joined(self.history, reals(0))
@@ -631,7 +631,7 @@ class SMArray:
             self.charge(sm, self.now)
             for b in range(self.bins):
                 for u in range(USES):
-                    found[sm * USES + u] += self.history[(sm * self.bins + b) * USES + u]
+                    found[sm * USES + u] += self.history[(b * self.sms + sm) * USES + u]
         return found
 
     def block_time(self) -> float:
@@ -640,7 +640,7 @@ class SMArray:
         for sm in range(self.sms):
             self.charge(sm, self.now)
             for b in range(self.bins):
-                total += self.history[(sm * self.bins + b) * USES + 3]
+                total += self.history[(b * self.sms + sm) * USES + 3]
         return total
 
     # ---- one SM ---------------------------------------------------------------------------------------------------
@@ -674,7 +674,7 @@ class SMArray:
             edge = (b + 1) * self.bin_width
             part = (edge if edge < end else end) - start
             if part > 0.0:
-                h = (sm * self.bins + b) * USES
+                h = (b * self.sms + sm) * USES
                 self.history[h] += part * self.used[u]
                 self.history[h + 1] += part * self.used[u + 1]
                 self.history[h + 2] += part * self.used[u + 2]
@@ -687,15 +687,13 @@ class SMArray:
 
     def fold(self) -> None:
         """Halve the resolution of the usage history."""
-        for sm in range(self.sms):
-            for b in range(self.bins):
-                h = (sm * self.bins + b) * USES
-                low = (sm * self.bins + 2 * b) * USES
-                for i in range(USES):
-                    if 2 * b < self.bins:
-                        self.history[h + i] = self.history[low + i] + self.history[low + USES + i]
-                    else:
-                        self.history[h + i] = 0.0
+        row = self.sms * USES
+        for b in range(self.bins):
+            for i in range(row):
+                if 2 * b < self.bins:
+                    self.history[b * row + i] = self.history[2 * b * row + i] + self.history[(2 * b + 1) * row + i]
+                else:
+                    self.history[b * row + i] = 0.0
         self.bin_width *= 2.0
 
     def project(self, sm: int) -> None:
@@ -1025,8 +1023,12 @@ class SMArray:
         """Give the SMs of a domain the rates that its slowdowns leave, and note what it serves."""
         self.updates += 1
         self.update_of[domain] = self.updates
+        dram = 0.0
+        l2 = 0.0
         for sm in range(self.sms):
-            if self.domain[sm] == domain and self.count[sm] > 0:
+            if self.domain[sm] != domain:
+                continue
+            if self.count[sm] > 0:
                 only = self.only_slot[self.mix[sm]]
                 if only >= 0 and self.since[sm] < self.now:
                     self.change_pace(sm, self.slowdown[domain * self.slots + only])
@@ -1034,12 +1036,10 @@ class SMArray:
                     self.charge(sm, self.now)
                     self.set_rates(sm)
                     self.set_due(sm)
-        self.dram_served[domain] = 0.0
-        self.l2_served[domain] = 0.0
-        for sm in range(self.sms):
-            if self.domain[sm] == domain:
-                self.dram_served[domain] += self.dram_now[sm]
-                self.l2_served[domain] += self.l2_now[sm]
+            dram += self.dram_now[sm]
+            l2 += self.l2_now[sm]
+        self.dram_served[domain] = dram
+        self.l2_served[domain] = l2
 
     def excess(self, domain: int) -> float:
         """What a domain serves of DRAM or L2 over what it can, whichever is more."""

@@ -144,7 +144,7 @@ class Device:
             self._gpus / self._gpu.sm_count,
         )
         bins = min(BINS, int((self._sms.origin + self._sms.now) / width) + 1)
-        return Usage(width, Shares(self._gpu.sm_count, bins, BINS, flat, tuple(1.0 / (width * most) for most in full)))
+        return Usage(width, Shares(self._gpu.sm_count, bins, flat, tuple(1.0 / (width * most) for most in full)))
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
@@ -200,6 +200,7 @@ class Device:
         """A launch has ended, and leaves its slot."""
         self._blocks_ended += launch.model.blocks
         del self._launches[launch.id]
+        launch.view = None
         self._grants.pop(launch.id, None)
         self._placing.pop(launch.id, None)
         self._count_under_way(launch, -1)
@@ -381,30 +382,30 @@ class Device:
     def _place(self) -> None:
         """Tell the SMs who may place blocks where, and let them."""
         self._bottlenecks.book()
-        order = [grant for grant in self._grants.values() if self._launches[grant.kernel].slot is not None]
+        order = {
+            slot: grant for grant in self._grants.values() if (slot := self._launches[grant.kernel].slot) is not None
+        }
         self._limit(order)
-        if len({grant.queue for grant in order}) > 1:
+        queues = [grant.queue for grant in order.values()]
+        if len(set(queues)) > 1:
             self.limits.add("queues")
-        for grant in order:
-            if self._placing.get(grant.kernel) == grant:
+        for slot, grant in order.items():
+            known = self._placing.get(grant.kernel)
+            if known is grant or known == grant:
                 continue
             self._placing[grant.kernel] = grant
-            launch = self._launches[grant.kernel]
-            caps = caps_of(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
-            self.limits |= limits_met(grant, caps, launch.model.blocks_per_sm)
-            self._sms.set_caps(_slot(launch), launch.model.usable(caps))
-            self._sms.set_tenant(_slot(launch), -1 if grant.tenant is None else grant.tenant)
-        self._sms.set_dispatch_order(
-            [_slot(self._launches[grant.kernel]) for grant in order], [grant.queue for grant in order]
-        )
+            model = self._slots[slot].model
+            caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
+            self.limits |= limits_met(grant, caps, model.blocks_per_sm)
+            self._sms.set_caps(slot, model.usable(caps))
+            self._sms.set_tenant(slot, -1 if grant.tenant is None else grant.tenant)
+        self._sms.set_dispatch_order(list(order), queues)
         self._sms.dispatch()
         self._bottlenecks.look(self._slots)
 
-    def _limit(self, order: Sequence[Grant]) -> None:
-        """Take over the shares and quotas that grants are limited to."""
-        limits = {
-            _slot(self._launches[grant.kernel]): limits_of(grant) for grant in order if limits_of(grant) != NO_LIMITS
-        }
+    def _limit(self, grants: Mapping[int, Grant]) -> None:
+        """Take over the shares and quotas that grants, by slot, are limited to."""
+        limits = {slot: held for slot, grant in grants.items() if (held := limits_of(grant)) != NO_LIMITS}
         if limits != self._limits:
             self._limits = limits
             self._sms.set_slowdowns(self._slowdowns if limits else None)
@@ -420,7 +421,7 @@ class Device:
         return View(
             now_us=self._env.now,
             gpu=self._gpu,
-            kernels=tuple(launch.view or self._kernel_view(launch) for launch in self._launches.values()),
+            kernels=tuple([self._kernel_view(launch) for launch in self._launches.values()]),
             streams=self._busy_streams(),
             residents=self._residents,
             solo_rate=self._solo_rate,
@@ -432,17 +433,21 @@ class Device:
         )
 
     def _kernel_view(self, launch: Launch) -> KernelView:
-        model, slot = launch.model, launch.slot
+        model, slot, view = launch.model, launch.slot, launch.view
+        waiting = model.blocks if slot is None else self._sms.waiting_blocks(slot)
+        resident = 0 if slot is None else self._sms.resident_blocks(slot)
+        if view is not None and view.waiting == waiting and view.resident == resident:
+            return view
         if id(model) not in self._known_views:
             self._known_views[id(model)] = _fixed_view(model)
-        view = KernelView(
+        launch.view = view = KernelView(
             id=launch.id,
             stream=launch.stream,
             stream_index=launch.stream_index,
             internal=launch.internal,
             priority=launch.priority,
-            waiting=model.blocks if slot is None else self._sms.waiting_blocks(slot),
-            resident=0 if slot is None else self._sms.resident_blocks(slot),
+            waiting=waiting,
+            resident=resident,
             ready_us=launch.ready_us,
             started=launch.admitted,
             queued=launch.queued,
@@ -450,8 +455,6 @@ class Device:
             operation=launch.operation,
             **self._known_views[id(model)],
         )
-        if slot is None:
-            launch.view = view
         return view
 
     def _residents(self, kernel: int) -> Sequence[int]:
@@ -504,6 +507,15 @@ class Device:
 
     def _resolve(self, mix: Mix) -> MixRates:
         residents = [(self._model(slot), count) for slot, count in mix]
+        rates, dram, l2 = self._limited_rates(mix, residents) if self._limits else self._rates_of(residents)
+        by_age = [
+            [rate * share for share in age_shares(count, model.age_preference)]
+            for (model, count), rate in zip(residents, rates, strict=True)
+        ]
+        return by_age, dram, l2
+
+    def _limited_rates(self, mix: Mix, residents: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
+        """`mix_rates` while grants limit somebody to a share or a quota."""
         least = self._least_times(mix)
         quotas = [self._limits.get(slot, NO_LIMITS)[3] for slot, _ in mix]
         if len(mix) > 1 and any(quotas):
@@ -514,11 +526,7 @@ class Device:
             (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
             for (model, count), rate in zip(residents, rates, strict=True)
         ]
-        by_age = [
-            [rate * share for share in age_shares(count, model.age_preference)]
-            for (model, count), rate in zip(residents, rates, strict=True)
-        ]
-        return by_age, dram, l2
+        return rates, dram, l2
 
     def _least_times(self, mix: Mix) -> list[float]:
         """What `mix_times` is to keep to so that nobody takes more of an SM than its share."""
@@ -586,11 +594,6 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
         "latency_us": model.latency_us,
         "l2_us": model.unit_us * model.load.l2,
     }
-
-
-def _slot(launch: Launch) -> int:
-    assert launch.slot is not None
-    return launch.slot
 
 
 def _lane(launch: Launch) -> tuple[int, str]:

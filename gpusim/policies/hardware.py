@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.tools.values import known_stream, wrong
+
+whole_gpu = lru_cache(4096)(Grant)  # by kernel: one that is given again is the same object, and is not checked again
 
 
 @dataclass
@@ -30,7 +33,7 @@ class Serial(Policy):
         if not chosen:
             return Partition(())
         same_stream = [k for k in view.kernels if k.stream == chosen[0].stream]
-        return Partition(tuple(Grant(kernel.id) for kernel in same_stream))
+        return Partition(tuple([whole_gpu(kernel.id) for kernel in same_stream]))
 
 
 @dataclass
@@ -76,8 +79,8 @@ class Leftover(Policy):
     def partition(self, view: View) -> Partition:
         """Grants in dispatch order: by priority, then by arrival; of kernels that arrive together ``first`` leads."""
         if not self._share_channels:
-            return Partition(tuple(Grant(kernel.id) for kernel in sorted(view.kernels, key=self._place)))
-        return Partition(tuple(Grant(kernel) for kernel in self._through_channels(view)))
+            return Partition(tuple([whole_gpu(kernel.id) for kernel in sorted(view.kernels, key=self._place)]))
+        return Partition(tuple([whole_gpu(kernel) for kernel in self._through_channels(view)]))
 
     def _place(self, kernel: KernelView) -> tuple[int, float, bool, int]:
         return (-kernel.priority, kernel.ready_us, kernel.stream != self.first, kernel.id)

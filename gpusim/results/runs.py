@@ -196,9 +196,9 @@ def later(times: array[float], by_us: float) -> array[float]:
 class Shares(Sequence[tuple[tuple[float, ...], ...]]):
     """Shares of use by SM, bin and use, kept flat; an SM reads as a tuple of bins, a bin as a tuple of uses."""
 
-    def __init__(self, sms: int, bins: int, stride: int, flat: array[float], scale: tuple[float, ...]) -> None:
-        """Takes the numbers SM by SM, ``stride`` bins each of which ``bins`` count, and a factor for each use."""
-        self._sms, self._bins, self._stride, self._flat, self._scale = sms, bins, stride, flat, scale
+    def __init__(self, sms: int, bins: int, flat: array[float], scale: tuple[float, ...]) -> None:
+        """Takes the numbers bin by bin and SM by SM, of which the first ``bins`` count, and a factor for each use."""
+        self._sms, self._bins, self._flat, self._scale = sms, bins, flat, scale
         self._read: dict[int, tuple[tuple[float, ...], ...]] = {}
 
     def __len__(self) -> int:
@@ -214,17 +214,17 @@ class Shares(Sequence[tuple[tuple[float, ...], ...]]):
         sm = range(self._sms)[at]
         if sm not in self._read:
             uses = len(self._scale)
-            first = sm * self._stride * uses
+            rows = range(sm * uses, self._bins * self._sms * uses, self._sms * uses)
             self._read[sm] = tuple(
-                tuple(x * s for x, s in zip(self._flat[b : b + uses], self._scale, strict=True))
-                for b in range(first, first + self._bins * uses, uses)
+                tuple(x * s for x, s in zip(self._flat[row : row + uses], self._scale, strict=True)) for row in rows
             )
         return self._read[sm]
 
     def means(self, use: int) -> list[float]:
         """For each bin the share of one use, mean over the SMs."""
         uses = len(self._scale)
-        of_all = (self._flat[b * uses + use :: self._stride * uses] for b in range(self._bins))
+        row = self._sms * uses
+        of_all = (self._flat[b * row + use : (b + 1) * row : uses] for b in range(self._bins))
         return [fsum(one) * self._scale[use] / self._sms for one in of_all]
 
     def totals(self) -> list[float]:

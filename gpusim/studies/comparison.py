@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import fsum
 from pathlib import Path
@@ -55,6 +55,7 @@ JSON_VERSION = 1  # of what `as_json` gives
 MOST_POLICIES = 6  # side by side in the tables of streams
 MOST_STREAMS = 16
 MOST_KERNELS = 12
+KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRun))
 MOST_PLACED = 20_000  # launches, of which where their blocks ran is kept to tell how wrong an answer may be
 DEPENDENT = "streams wait for one another, so what each takes beside the others counts that, too"
 
@@ -216,7 +217,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
         "utilisation": utilisation(result),
         "notes": list(entry.notes),
-        "kernels": [asdict(run) for run in result.kernel_runs],
+        "kernels": [{name: getattr(run, name) for name in KERNEL_COLUMNS} for run in result.kernel_runs],
     }
 
 
@@ -413,9 +414,8 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 def _write_result(result: Result, folder: Path) -> None:
     from gpusim.results.plots import gantt, save_figure, usage
 
-    kernel_columns = [column.name for column in fields(KernelRun)]
-    rows = ([getattr(run, name) for name in kernel_columns] for run in result.kernel_runs)
-    _write_csv(folder / "kernels.csv", kernel_columns, rows)
+    rows = ([getattr(run, name) for name in KERNEL_COLUMNS] for run in result.kernel_runs)
+    _write_csv(folder / "kernels.csv", KERNEL_COLUMNS, rows)
     stream_columns = [*(column.name for column in fields(StreamRun)), "slowdown"]
     rows = ([getattr(run, name) for name in stream_columns] for run in result.stream_runs)
     _write_csv(folder / "streams.csv", stream_columns, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gpusim.common.files import read_bytes
 from gpusim.trace.fields import ID_PATTERN, NAME_PATTERN, STREAM_PATTERN, Strict, models_in
 from gpusim.trace.format import FORMAT_VERSION, Trace
 from gpusim.trace.operations import Stream, kinds
-from gpusim.trace.text import AN_OBJECT, MAX_KEYS, parse_json, place_in, refuse_repeated, show, text_of
+from gpusim.trace.text import MAX_KEYS, parse_json, place_in, refuse_repeated, show, text_of
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:
@@ -39,33 +40,48 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     """
     source = None if path is None else Path(path)
     text = text_of(data, source)
-    _check_json(text, source)
-    try:
+    del data  # as large as the text
+    content = _content(text, source)
+    with suppress(ValidationError):
+        return Trace.model_validate(content)
+    try:  # the place of what is wrong counts from the outermost object
         return Trace.model_validate_json(text, context={})
     except ValidationError as error:
         raise trace_error(error, source) from None
 
 
-def _check_json(text: str, source: Path | None) -> None:
-    """Refuse what is not JSON, duplicate keys (JSON readers drop one silently) and another version.
+_FAULTY = object()  # stands for an operation with a fault: no field takes it
 
-    Nothing of the content is kept but the outermost object: a long trace is a hundred times as large when read.
+
+def _content(text: str, source: Path | None) -> dict[str, Any]:
+    """What a text of JSON holds, each operation read as soon as it ends: the text of a long one is ten times as large.
+
+    Raises:
+        InputError: it is not JSON, has a key twice in an object (JSON readers drop one silently) or another version.
     """
     outermost: dict[str, Any] = {}
+    parts: dict[Any, Any] = {}  # that recur
     repeated = False
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def read(pairs: list[tuple[str, Any]]) -> Any:
         nonlocal outermost, repeated
         if len(pairs) > MAX_KEYS:
             raise InputError(source, "", f"has an object of {len(pairs)} keys", f"at most {MAX_KEYS}")
-        outermost = dict(pairs)
+        outermost = {key: tuple(value) if type(value) is list else value for key, value in pairs}
         repeated |= len(outermost) != len(pairs)
-        return AN_OBJECT
+        kind = outermost.get("kind")
+        model = _KINDS["operations"].get(kind) if isinstance(kind, str) else None
+        if model is None:
+            return outermost
+        try:
+            return model.model_validate(outermost, context=parts)
+        except ValidationError:
+            return _FAULTY
 
-    content = parse_json(text, source, unique)
+    content = parse_json(text, source, read)
     if repeated:
         refuse_repeated(text, source)
-    if content is not AN_OBJECT:
+    if isinstance(content, list | str | int | float | None):
         raise InputError(source, "", f"is {show(content)}", "an object with version, name, device, …")
     if "version" not in outermost:
         raise InputError(source, "version", "missing", f"{FORMAT_VERSION}, the version of the trace format")
@@ -73,6 +89,7 @@ def _check_json(text: str, source: Path | None) -> None:
     if type(version) is not int or version != FORMAT_VERSION:
         expected = f"{FORMAT_VERSION}, the only trace format this gpusim reads"
         raise InputError(source, "version", f"is {show(version)}", expected)
+    return outermost
 
 
 def trace_error(error: ValidationError, path: str | os.PathLike[str] | None = None) -> InputError:

@@ -37,9 +37,6 @@ def text_of(data: bytes, source: Path | None) -> str:
         raise InputError(source, "", problem, "a trace in JSON, UTF-8 or gzip of it") from None
 
 
-AN_OBJECT: dict[str, Any] = {}  # stands for every object that is not kept
-
-
 def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
     """What a JSON text holds; ``hook`` makes each object of its keys and values.
 
