@@ -91,7 +91,8 @@ class Fits:
     def _file(self, launch: KernelLaunch, gpu: GPU) -> Path:
         if gpu not in self._gpus:
             self._gpus[gpu] = fingerprint.data(gpu) + fingerprint.sources("gpusim.calibrate.scaling")
-        key = sha256((self._gpus[gpu] + launch.model_dump_json()).encode()).hexdigest()
+        described = json.dumps(launch, default=vars, sort_keys=True)  # a serializer would first have to be built
+        key = sha256((self._gpus[gpu] + described).encode()).hexdigest()
         return self._folder / f"{key}.json"
 
     def _forget_oldest(self) -> None:

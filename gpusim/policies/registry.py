@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-import logging
-import multiprocessing
 import pkgutil
 import sys
 import typing
@@ -64,9 +62,17 @@ def policies() -> dict[str, type[Policy]]:
                 whose = f"{taken.__module__}:{taken.__qualname__}"
                 raise InputError(None, _place(entry), f"has the name of {whose}", "another name")
         except InputError as error:
-            if multiprocessing.parent_process() is None:  # else it was said there
-                logging.getLogger("gpusim").warning("left out: %s", error)
+            _warn(error)
     return dict(sorted(found.items()))
+
+
+def _warn(left_out: InputError) -> None:
+    """Says in the first process what the others find, too; most processes have nothing to say."""
+    import logging
+    from multiprocessing import parent_process
+
+    if parent_process() is None:
+        logging.getLogger("gpusim").warning("left out: %s", left_out)
 
 
 def _place(entry: EntryPoint) -> str:
