@@ -243,10 +243,12 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
+    if not text:
+        return {}
     hints = typing.get_type_hints(policy)
     known = {f.name: hints[f.name] for f in dataclasses.fields(policy) if f.init}
     values: dict[str, object] = {}
-    for part in text.split(",") if text else []:
+    for part in text.split(","):
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         if key not in known:
