@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import sys
 import typing
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -50,10 +51,7 @@ def policies() -> dict[str, type[Policy]]:
     One that an installed package offers and that is none, cannot be imported or has a name that is taken is left out,
     with one line of warning.
     """
-    found: dict[str, type[Policy]] = {}
-    for module in pkgutil.iter_modules(gpusim.policies.__path__):
-        for policy in _policies_in(importlib.import_module(f"gpusim.policies.{module.name}")):
-            found[policy.name] = policy
+    found = {policy.name: policy for policy in _shipped_policies()}
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
         try:
             policy = _offered(entry)
@@ -64,6 +62,12 @@ def policies() -> dict[str, type[Policy]]:
         except InputError as error:
             _warn(error)
     return dict(sorted(found.items()))
+
+
+def _shipped_policies() -> Iterator[type[Policy]]:
+    """The policies of this package; a module of it is imported when the first of its policies is asked for."""
+    for module in pkgutil.iter_modules(gpusim.policies.__path__):
+        yield from _policies_in(importlib.import_module(f"gpusim.policies.{module.name}"))
 
 
 def _warn(left_out: InputError) -> None:
@@ -138,7 +142,13 @@ def policy_class(name: str) -> type[Policy]:
     Raises:
         InputError: there is none.
     """
-    return policies().get(name) or _own(name)
+    return _shipped(name) or policies().get(name) or _own(name)
+
+
+@cache
+def _shipped(name: str) -> type[Policy] | None:
+    """A policy of this package, found without importing other packages, nor more of this one than it takes."""
+    return next((policy for policy in _shipped_policies() if policy.name == name), None)
 
 
 def code_of(text: str) -> Code | None:
