@@ -60,7 +60,7 @@ def tell_if_plain() -> None:
     """Says on standard error, once a process and not in worker processes, when plain Python runs, and what to do."""
     if not is_plain(sys.modules[CORE]):
         return
-    from multiprocessing import parent_process
+    from multiprocessing import parent_process  # takes a while to import, and mostly there is nothing to say
 
     if parent_process() is not None:
         return

@@ -101,20 +101,21 @@ def alone_on(gpu: GPU) -> Callable[[KernelModel], AloneTimes]:
     The launch may have another seed, ramp and age preference each time: what does not change is worked out once.
     """
     known: dict[int, SoloRates] = {}  # by resident blocks
-    now: list[KernelModel] = []  # what is replayed
+    launch: KernelModel  # as it is now
 
     def resolve(mix: Mix) -> MixRates:
         count = mix[0][1]
         if count not in known:
-            (rate,), dram, l2 = mix_rates([(now[0], count)])
+            (rate,), dram, l2 = mix_rates([(launch, count)])
             known[count] = rate, dram, l2
         rate, dram, l2 = known[count]
-        return [[rate * share for share in age_shares(count, now[0].age_preference)]], dram, l2
+        return [[rate * share for share in age_shares(count, launch.age_preference)]], dram, l2
 
     array = sm_array(gpu, 1, resolve, bins=2)
 
     def replayed(model: KernelModel) -> AloneTimes:
-        now[:] = [model]
+        nonlocal launch
+        launch = model
         array.restart_clock(0.0)
         array.forget_uses()
         array.forget_slot(0)

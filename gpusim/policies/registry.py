@@ -71,8 +71,8 @@ def _shipped_policies() -> Iterator[type[Policy]]:
 
 
 def _warn(left_out: InputError) -> None:
-    """Says in the first process what the others find, too; most processes have nothing to say."""
-    import logging
+    """Says in the first process what the others find, too."""
+    import logging  # as multiprocessing it takes a while to import, and mostly there is nothing to say
     from multiprocessing import parent_process
 
     if parent_process() is None:
