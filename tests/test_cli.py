@@ -33,7 +33,7 @@ from gpusim.trace.operations import Host, Kernel, LoopArrivals, Stream
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TABLE_1 = str(REPOSITORY / "traces" / "spaa20_table1.json")
-HEAVY = ("matplotlib", "numpy", "pandas", "pydantic", "rich", "simpy")
+HEAVY = ("logging", "matplotlib", "multiprocessing", "numpy", "pandas", "pydantic", "pyarrow", "rich", "simpy")
 
 Capture = pytest.CaptureFixture[str]
 

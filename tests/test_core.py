@@ -183,6 +183,22 @@ def test_uses_that_are_known_are_added_to_the_bin_of_their_time(core: ModuleType
     assert sum(history) == sum(uses)
 
 
+def test_a_history_that_is_forgotten_begins_anew(core: ModuleType) -> None:
+    array = array_of(core, 2, rates=own_pace(0.005))
+    assert array.usage()[0] == 1.0
+    for _ in range(2):
+        array.restart_clock(0.0)
+        array.forget_uses()
+        submit(array, 0, 3, caps=1)
+        line(array, 0)
+        assert ends(array) == [(0, 400.0)]
+        width, history = array.usage()
+        assert (width, history[3], sum(history[3 :: len(USES)])) == (4.0, 4.0, 600.0)
+    array.forget_uses()
+    width, history = array.usage()
+    assert (width, sum(history)) == (1.0, 0.0)
+
+
 def test_a_slot_that_is_forgotten_gets_new_rates_alone_and_beside_others(core: ModuleType) -> None:
     paces = [1.0, 0.25]
     array = array_of(core, 1, rates=lambda mix: [paces[slot] for slot, _ in mix])

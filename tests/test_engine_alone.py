@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import kernels as launches
 from strategies import traces
 from tiny import kernel, tiny
 
@@ -19,12 +20,14 @@ from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
 from gpusim.engine import alone, device
 from gpusim.engine.device import Device
+from gpusim.engine.sm_array import alone_on, run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.results.result import Result
 from gpusim.results.runs import USES
 from gpusim.studies.bench import repeated
 from gpusim.studies.rules import replay_rule
 from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Stream
 
 H200 = load_gpu("h200")
@@ -82,6 +85,21 @@ def test_random_traces(trace: Trace, policy: str, gpu: GPU, times: int) -> None:
     mine = run(trace, gpu, policy, kernels)
     with every_launch_stepped_through():
         assert_same(mine, run(trace, gpu, policy, kernels))
+
+
+@settings(max_examples=30)
+@given(
+    launch=launches(max_blocks_x=20_000),  # some skip waves
+    gpu=st.sampled_from([H200, WHAT_IF]),
+    variants=st.lists(st.tuples(st.sampled_from((0.0, 0.1, 0.4)), st.integers(1, 3), st.sampled_from((0.0, 0.5)))),
+)
+def test_a_launch_replayed_on_the_same_sms_again(
+    launch: KernelLaunch, gpu: GPU, variants: list[tuple[float, int, float]]
+) -> None:
+    model, again = KERNELS[gpu.name].model(launch, ""), alone_on(gpu)
+    for age, seed, ramp in [(0.0, 1, 0.0), *variants]:
+        varied = replace(model, age_preference=age, seed=seed, ramp_work=ramp)
+        assert again(varied) == run_alone(varied, gpu)
 
 
 @pytest.mark.parametrize("policy", ["serial", "leftover", "inter-sm:sms=40+92", "mig:slices=3g+4g", "mps:percent=30"])

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from conftest import REPOSITORY
 from profiles import refused, written
 from test_import_kineto import kernel as kineto_kernel
 from test_import_kineto import write as write_kineto
@@ -248,6 +250,14 @@ def test_a_real_report_gives_what_its_csv_gives() -> None:
     for (_, ones), (_, others) in zip(report, table, strict=True):
         for (one,), (other,) in zip(ones, others, strict=True):
             assert_as_printed(one.model_dump(), other.model_dump())
+
+
+def test_a_real_report_is_read_beside_other_libraries_in_cpp() -> None:
+    """NVIDIA's library before 2026.2 ends the process where pandas was imported before it."""
+    pytest.importorskip("ncu_report", reason="ncu-report is not installed")
+    report = str(REAL.with_suffix(".ncu-rep.gz"))
+    program = f"import pandas\nfrom gpusim.io.importing import import_profile\nimport_profile({report!r})"
+    assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=False).returncode == 0
 
 
 def test_a_real_report_that_ends_early(tmp_path: Path) -> None:

@@ -105,8 +105,15 @@ def test_commands_go_on_beside_a_broken_one(installed: Path, capsys: Capture, mo
     assert "smk" in [policy["name"] for policy in json.loads(captured.out)]
     assert captured.err.count("\n") == 1 and captured.err.startswith("left out: policy offered = pack_bad:Mine")
     policies.cache_clear()
-    assert cli.main(["replay", INCEPTION_3A, "--policy", "serial", "--json"]) == 0
-    assert capsys.readouterr().err.count("\n") == 1
+    assert cli.main(["replay", INCEPTION_3A, "--policy", "offered", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 2 and captured.err.startswith("left out: policy offered = pack_bad:Mine")
+
+
+def test_a_shipped_policy_is_found_without_other_packages(installed: Path, capsys: Capture) -> None:
+    install(installed, "pack_bad", "raise SystemExit('imported')\n", "offered = pack_bad:Mine")
+    assert cli.main(["replay", INCEPTION_3A, "--policy", "serial", "--policy", "warped-slicer", "--json"]) == 0
+    assert capsys.readouterr().err == "" and "pack_bad" not in sys.modules
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=copy, capture_output=True, check=True)
     (archive,) = out.iterdir()
     with tarfile.open(archive) as packed:
-        packed.extractall(out, filter="data")
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and later have it
+        packed.extractall(out)
     return out / archive.name.removesuffix(".tar.gz")
 
 

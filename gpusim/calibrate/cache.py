@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 
@@ -79,7 +79,7 @@ class Fits:
 
     def keep(self, launch: KernelLaunch, gpu: GPU, model: KernelModel) -> None:
         """Keep a fit, where the folder can be written to."""
-        content = json.dumps(asdict(model)).encode()
+        content = json.dumps(model, default=_fields).encode()
         if len(content) > MOST_BYTES // 2:  # a name of many characters
             return
         with suppress(InputError, OSError):
@@ -91,7 +91,8 @@ class Fits:
     def _file(self, launch: KernelLaunch, gpu: GPU) -> Path:
         if gpu not in self._gpus:
             self._gpus[gpu] = fingerprint.data(gpu) + fingerprint.sources("gpusim.calibrate.scaling")
-        key = sha256((self._gpus[gpu] + launch.model_dump_json()).encode()).hexdigest()
+        described = json.dumps(launch, default=vars, sort_keys=True)  # a serializer would first have to be built
+        key = sha256((self._gpus[gpu] + described).encode()).hexdigest()
         return self._folder / f"{key}.json"
 
     def _forget_oldest(self) -> None:
@@ -120,13 +121,17 @@ def _checksum(content: bytes) -> bytes:
     return sha256(content).hexdigest().encode()
 
 
-def _model(fields: dict[str, object]) -> KernelModel:
-    """Rebuilds a model from its fields, as `asdict` gives them; the load of the kernel alone is derived from them."""
-    del fields["own_load"]
-    demand, foot, load = fields["demand"], fields["footprint"], fields["load"]
+def _fields(part: KernelModel | WarpDemand | Footprint | MemoryLoad) -> dict[str, object]:
+    return {field.name: getattr(part, field.name) for field in fields(part)}
+
+
+def _model(kept: dict[str, object]) -> KernelModel:
+    """Rebuilds a model from the fields that were kept; the load of the kernel alone is derived from them."""
+    del kept["own_load"]
+    demand, foot, load = kept["demand"], kept["footprint"], kept["load"]
     if not (isinstance(demand, dict) and isinstance(foot, dict) and isinstance(load, dict)):
         raise TypeError
-    fields["demand"] = WarpDemand(**{**demand, "demands": tuple(demand["demands"])})
-    fields["footprint"] = Footprint(**foot)
-    fields["load"] = MemoryLoad(**load)
-    return KernelModel(**fields)  # type: ignore[arg-type]
+    kept["demand"] = WarpDemand(**{**demand, "demands": tuple(demand["demands"])})
+    kept["footprint"] = Footprint(**foot)
+    kept["load"] = MemoryLoad(**load)
+    return KernelModel(**kept)  # type: ignore[arg-type]

@@ -7,11 +7,11 @@ of the jitter, are chosen so that mean resident warps and active SMs of that rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
-from gpusim.engine.sm_array import SoloRates, run_alone
+from gpusim.engine.sm_array import AloneTimes, alone_on
 from gpusim.hardware.compute_capability import CAPABILITIES
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
@@ -29,6 +29,7 @@ from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import Footprint
 from gpusim.trace.kernels import KernelLaunch, Mix
 
+Alone = Callable[[KernelModel], AloneTimes]  # `gpusim.engine.sm_array.alone_on` of the recording GPU
 AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
 JITTER_SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the recorded run fell
 GOOD_FIT = 0.03  # a misfit small enough to look no further
@@ -51,11 +52,12 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     most_us = LATENCY_SHARE * (recorded - loading)
     short = min(1.0, most_us / max(constants.launch_latency_us + constants.launch_ramp_us, 1e-9))
     latency, ramp_us = loading + short * constants.launch_latency_us, short * constants.launch_ramp_us
-    best, makespan = _fitted(model, launch.mix, gpu)
+    alone = alone_on(gpu)
+    best, makespan = _fitted(model, launch.mix, alone)
     if ramp_us > 0.0:
         work = ramp_us / (recorded - latency - ramp_us) * makespan / _block_us(best)
         best = replace(best, ramp_work=work)
-        makespan = run_alone(best, gpu)[0]
+        makespan = alone(best).makespan_us
     fitted = replace(best, unit_us=best.unit_us * (recorded - latency) / makespan)
     most = fitted.most_share_us
     per_work = launch.blocks / work_blocks(fitted)
@@ -91,32 +93,29 @@ class _Tried:
     misfit: float
 
 
-def _fitted(model: KernelModel, mix: Mix | None, gpu: GPU) -> tuple[KernelModel, float]:
+def _fitted(model: KernelModel, mix: Mix | None, alone: Alone) -> tuple[KernelModel, float]:
     """The kernel with the age preference and seed that replay its recording well, and its makespan alone (us)."""
-    rates: dict[int, SoloRates] = {}  # neither changes them
     first, *weakest_first = (replace(model, age_preference=a, seed=JITTER_SEEDS[0]) for a in _preferences(model, mix))
-    held = _best(_tried(first, mix, gpu, rates), weakest_first, mix, gpu, rates)
+    held = _best(_tried(first, mix, alone), weakest_first, mix, alone)
     other_tails = [replace(held.model, seed=seed) for seed in JITTER_SEEDS[1:]]
-    held = _best(held, other_tails, mix, gpu, rates)
+    held = _best(held, other_tails, mix, alone)
     return held.model, held.makespan_us
 
 
-def _best(
-    held: _Tried, others: Iterable[KernelModel], mix: Mix | None, gpu: GPU, rates: dict[int, SoloRates]
-) -> _Tried:
+def _best(held: _Tried, others: Iterable[KernelModel], mix: Mix | None, alone: Alone) -> _Tried:
     """The one held, or another whose misfit is less by more than `PARSIMONY`; below `GOOD_FIT` none is looked for."""
     for model in others:
         if held.misfit < GOOD_FIT:
             break
-        tried = _tried(model, mix, gpu, rates)
+        tried = _tried(model, mix, alone)
         if tried.misfit < held.misfit - PARSIMONY:
             held = tried
     return held
 
 
-def _tried(model: KernelModel, mix: Mix | None, gpu: GPU, rates: dict[int, SoloRates]) -> _Tried:
-    makespan, residents, active = run_alone(model, gpu, rates)
-    return _Tried(model, makespan, _misfit(model, mix, residents, active))
+def _tried(model: KernelModel, mix: Mix | None, alone: Alone) -> _Tried:
+    times = alone(model)
+    return _Tried(model, times.makespan_us, _misfit(model, mix, times.residents, times.active))
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:

@@ -11,7 +11,6 @@ from hashlib import sha256
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import module_from_spec, spec_from_file_location
-from multiprocessing import parent_process
 from pathlib import Path
 from types import ModuleType
 
@@ -59,7 +58,11 @@ def is_plain(core: ModuleType) -> bool:
 @cache
 def tell_if_plain() -> None:
     """Says on standard error, once a process and not in worker processes, when plain Python runs, and what to do."""
-    if parent_process() is not None or not is_plain(sys.modules[CORE]):
+    if not is_plain(sys.modules[CORE]):
+        return
+    from multiprocessing import parent_process  # takes a while to import, and mostly there is nothing to say
+
+    if parent_process() is not None:
         return
     beside = (Path(__file__).with_name("core" + suffix) for suffix in EXTENSION_SUFFIXES)
     if any(path.exists() for path in beside):

@@ -445,6 +445,12 @@ class SMArray:
             self.since[sm] = 0.0
             self.recorded[sm] = 0.0
 
+    def forget_uses(self) -> None:
+        """Empty the usage history."""
+        self.bin_width = 1.0
+        for i in range(self.sms * self.bins * USES):
+            self.history[i] = 0.0
+
     def in_one_bin(self, start: float, end: float) -> bool:
         """Whether one bin of the usage history, widened to hold ``end``, has all between two times of the caller."""
         while end >= self.bin_width * self.bins:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import fsum
 from operator import sub
+from typing import NamedTuple
 
 from gpusim.engine.compiled import tell_if_plain
 from gpusim.engine.core import BINS, NEVER, Mix, MixRates, Resolve, Slowdowns, SMArray
@@ -15,6 +16,20 @@ from gpusim.policies.interface import Domains
 
 SoloRates = tuple[float, float, float]  # of a block of a launch that has its SM alone (1/us), and its memory loads
 LOAD_STEP = 0.02  # of a memory domain, after which its slowdown is worked out anew
+
+
+class AloneTimes(NamedTuple):
+    """A launch alone on the whole GPU.
+
+    Attributes:
+        makespan_us: from its first block's start to its last one's end.
+        residents: mean resident blocks of an SM while it was active.
+        active: the SMs' mean active share of the makespan.
+    """
+
+    makespan_us: float
+    residents: float
+    active: float
 
 
 def sm_array(
@@ -77,34 +92,42 @@ def submit(array: SMArray, slot: int, model: KernelModel) -> None:
     )
 
 
-def run_alone(model: KernelModel, gpu: GPU, rates: dict[int, SoloRates] | None = None) -> tuple[float, float, float]:
-    """Replay one launch alone on the whole GPU, without launch latency.
+def run_alone(model: KernelModel, gpu: GPU) -> AloneTimes:
+    """Replay one launch alone on the whole GPU, without launch latency."""
+    return alone_on(gpu)(model)
 
-    Args:
-        model: the launch.
-        gpu: where.
-        rates: of the launch by its resident blocks, as far as they are known; the others are added.
 
-    Returns:
-        Makespan (us), mean resident blocks of an SM while it was active, and the SMs' mean active share of the
-        makespan.
+def alone_on(gpu: GPU) -> Callable[[KernelModel], AloneTimes]:
+    """What replays one launch as `run_alone` does, on the same SMs again and again.
+
+    The launch may have another seed, ramp and age preference each time: what does not change is worked out once.
     """
-    known = {} if rates is None else rates
+    known: dict[int, SoloRates] = {}  # by resident blocks
+    launch: KernelModel  # as it is now
 
     def resolve(mix: Mix) -> MixRates:
         count = mix[0][1]
         if count not in known:
-            (rate,), dram, l2 = mix_rates([(model, count)])
+            (rate,), dram, l2 = mix_rates([(launch, count)])
             known[count] = rate, dram, l2
         rate, dram, l2 = known[count]
-        return [[rate * share for share in age_shares(count, model.age_preference)]], dram, l2
+        return [[rate * share for share in age_shares(count, launch.age_preference)]], dram, l2
 
     array = sm_array(gpu, 1, resolve, bins=2)
-    submit(array, 0, model)
-    array.set_caps(0, model.usable([model.blocks_per_sm] * gpu.sm_count))
-    array.set_dispatch_order([0], [0])
-    array.dispatch()
-    array.advance(NEVER)
-    _, _, starts, ends = array.span_columns(0)
-    held, active = array.block_time(), fsum(map(sub, ends, starts))
-    return array.now, held / active, active / gpu.sm_count / array.now
+
+    def replayed(model: KernelModel) -> AloneTimes:
+        nonlocal launch
+        launch = model
+        array.restart_clock(0.0)
+        array.forget_uses()
+        array.forget_slot(0)
+        submit(array, 0, model)
+        array.set_caps(0, model.usable([model.blocks_per_sm] * gpu.sm_count))
+        array.set_dispatch_order([0], [0])
+        array.dispatch()
+        array.advance(NEVER)
+        _, _, starts, ends = array.span_columns(0)
+        held, active = array.block_time(), fsum(map(sub, ends, starts))
+        return AloneTimes(array.now, held / active, active / gpu.sm_count / array.now)
+
+    return replayed

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-import logging
-import multiprocessing
 import pkgutil
 import sys
 import typing
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -52,10 +51,7 @@ def policies() -> dict[str, type[Policy]]:
     One that an installed package offers and that is none, cannot be imported or has a name that is taken is left out,
     with one line of warning.
     """
-    found: dict[str, type[Policy]] = {}
-    for module in pkgutil.iter_modules(gpusim.policies.__path__):
-        for policy in _policies_in(importlib.import_module(f"gpusim.policies.{module.name}")):
-            found[policy.name] = policy
+    found = {policy.name: policy for policy in _shipped_policies()}
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
         try:
             policy = _offered(entry)
@@ -64,9 +60,23 @@ def policies() -> dict[str, type[Policy]]:
                 whose = f"{taken.__module__}:{taken.__qualname__}"
                 raise InputError(None, _place(entry), f"has the name of {whose}", "another name")
         except InputError as error:
-            if multiprocessing.parent_process() is None:  # else it was said there
-                logging.getLogger("gpusim").warning("left out: %s", error)
+            _warn(error)
     return dict(sorted(found.items()))
+
+
+def _shipped_policies() -> Iterator[type[Policy]]:
+    """The policies of this package; a module of it is imported when the first of its policies is asked for."""
+    for module in pkgutil.iter_modules(gpusim.policies.__path__):
+        yield from _policies_in(importlib.import_module(f"gpusim.policies.{module.name}"))
+
+
+def _warn(left_out: InputError) -> None:
+    """Says in the first process what the others find, too."""
+    import logging  # as multiprocessing it takes a while to import, and mostly there is nothing to say
+    from multiprocessing import parent_process
+
+    if parent_process() is None:
+        logging.getLogger("gpusim").warning("left out: %s", left_out)
 
 
 def _place(entry: EntryPoint) -> str:
@@ -132,7 +142,13 @@ def policy_class(name: str) -> type[Policy]:
     Raises:
         InputError: there is none.
     """
-    return policies().get(name) or _own(name)
+    return _shipped(name) or policies().get(name) or _own(name)
+
+
+@cache
+def _shipped(name: str) -> type[Policy] | None:
+    """A policy of this package, found without importing other packages, nor more of this one than it takes."""
+    return next((policy for policy in _shipped_policies() if policy.name == name), None)
 
 
 def code_of(text: str) -> Code | None:
@@ -237,10 +253,12 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
+    if not text:
+        return {}
     hints = typing.get_type_hints(policy)
     known = {f.name: hints[f.name] for f in dataclasses.fields(policy) if f.init}
     values: dict[str, object] = {}
-    for part in text.split(",") if text else []:
+    for part in text.split(","):
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         if key not in known:
