@@ -295,6 +295,7 @@ ABLATION = (
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
     Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", {"launch_ramp_us": 0.0}),
     Variant("all-latency", "the ramp is launch latency", {"launch_latency_us": 4.0, "launch_ramp_us": 0.0}),
+    Variant("no-clock", "SMs keep their clock beside work on tensor cores", {"tensor_clock_share": 1.0}),
     Variant("no-turns", "streams beside a kernel do not delay its start", {"stream_turn_us": 0.0}),
     Variant("no-switch", "a call after another loads no instructions", {"switch_us": 0.0}),
     Variant("never-cold", "L2 keeps the tensors of all calls", patch=_never_cold),

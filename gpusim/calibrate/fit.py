@@ -36,7 +36,7 @@ GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 CLUSTERS = range(3, 9)  # blocks of a cluster that does not fit on a lone TPC; more than 8 are not portable
 MOST_BEFORE_CLUSTERS = CAPABILITIES["8.0"]["shared_memory_per_block_optin_bytes"]  # came with compute capability 9.0
-TENSOR_BUSY = 0.04  # least share of a recorded time that a kernel on tensor cores keeps their pipe busy
+TENSOR_BUSY = 0.04  # of what the pipe sustains: a kernel that keeps it busier computes on tensor cores
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -128,7 +128,7 @@ def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
 
 
 def computes_on_tensor_cores(demand: WarpDemand, residents: float) -> bool:
-    """Whether a kernel's counters show work on tensor cores: in all others the pipe reads up to 3 % [D]."""
+    """Whether a kernel's counters show work on tensor cores: in others the pipe reads busy, too, up to 3 % [D]."""
     competing = max(1.0, residents * demand.warps_per_scheduler)
     return demand.demands[SHARED.index("tensor_cycles")] * competing > TENSOR_BUSY
 

@@ -980,7 +980,7 @@ class SMArray:
                 self.update_slowdowns(d)
 
     def watch(self, domain: int) -> None:
-        """Note when a domain's load has moved far enough to matter, its clock has, or it would serve more than it can."""
+        """Note when a domain's load has moved far enough to matter, its clock has, or it would serve too much."""
         if (
             self.excess(domain) > 1.0 + SLACK
             or (self.tensor_blocks[domain] > 0) != (self.tensor_seen[domain] > 0)

@@ -274,9 +274,9 @@ class Policy(ABC):
         return False
 
     def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> Domains:
-        """Memory domains: sets of SMs that share L2 and DRAM slices, each with its share of the device's; None: one.
+        """Sets of SMs that have slices of L2 and DRAM to themselves, with the share of the device's that each slice is.
 
-        Every SM is in one of them.
+        Every SM is in one of them. None: all SMs share all of it.
         """
         return None
 

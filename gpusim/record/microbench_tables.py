@@ -26,7 +26,6 @@ from gpusim.record.block_log import (
     residents_at,
 )
 
-
 SLOW_CLOCK = 0.97  # of the clock otherwise, under which an SM counts as slow
 
 

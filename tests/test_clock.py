@@ -1,0 +1,96 @@
+"""The clock of the SMs falls while any of them computes on tensor cores: what is then beside takes longer.
+
+The GPU by hand has 4 SMs, whose clock falls to four fifths.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from tiny import kernel, launch, played, stream, times, tiny
+
+from gpusim import load_gpu
+from gpusim.calibrate.fit import anchored
+from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import MemoryLoad, memory_slowdown
+from gpusim.trace.kernels import Mix
+from gpusim.trace.operations import Kernel
+
+MICROBENCH = Path(__file__).resolve().parent.parent / "experiments" / "h200_microbench"
+
+
+def slowing() -> GPU:
+    return tiny(tensor_clock_share=0.8)
+
+
+def on_tensor_cores(id: str, blocks: int, duration_us: float, busy: float = 0.5) -> Kernel:
+    """A kernel whose blocks keep the tensor pipe of their SM busy for a share of the time, and little else."""
+    cycles = duration_us * 1980.0
+    mix = Mix(issue_cycles=0.01 * cycles, tensor_cycles=busy * cycles, active_cycles_avg=cycles * blocks / 4)
+    plain = kernel(id, blocks, duration_us)
+    return plain.model_copy(update={"kernel": plain.kernel.model_copy(update={"mix": mix})})
+
+
+def test_a_kernel_beside_tensor_cores_takes_as_much_longer_as_the_clock_falls() -> None:
+    """A runs 20 us on its own SM; of b's 30 us 20 are at the slow clock, which do the work of 16."""
+    result = played(
+        "leftover", stream("a", on_tensor_cores("a", 1, 21.0)), stream("b", kernel("b", 1, 31.0)), gpu=slowing()
+    )
+    assert times(result) == {"a": (0.0, 21.0), "b": (0.0, 35.0)}
+
+
+def test_alone_and_one_after_the_other_all_take_their_recorded_times() -> None:
+    operations = stream("a", on_tensor_cores("a", 1, 21.0)), stream("b", kernel("b", 1, 31.0))
+    assert played("serial", *operations, gpu=slowing()).makespan_us == pytest.approx(52.0)
+
+
+def test_two_on_tensor_cores_do_not_slow_one_another() -> None:
+    result = played(
+        "leftover",
+        stream("a", on_tensor_cores("a", 1, 21.0)),
+        stream("b", on_tensor_cores("b", 1, 31.0)),
+        gpu=slowing(),
+    )
+    assert times(result) == {"a": (0.0, 21.0), "b": (0.0, 31.0)}
+
+
+def test_a_gpu_that_gives_no_share_keeps_its_clock() -> None:
+    result = played("leftover", stream("a", on_tensor_cores("a", 1, 21.0)), stream("b", kernel("b", 1, 31.0)))
+    assert times(result) == {"a": (0.0, 21.0), "b": (0.0, 31.0)}
+    assert load_gpu("k40c").model.tensor_clock_share == 1.0
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(0.0, False), (0.03, False), (0.06, True), (0.9, True)])
+def test_what_counts_as_work_on_tensor_cores(busy: float, expected: bool) -> None:
+    assert anchored(on_tensor_cores("a", 4, 21.0, busy).kernel, slowing()).on_tensor_cores is expected
+    assert not anchored(launch(4, 21.0), slowing()).on_tensor_cores
+
+
+def test_what_waits_for_memory_does_not_wait_longer() -> None:
+    own = MemoryLoad(2.0, 0.0)
+    assert memory_slowdown(2.0, 0.0, own, 1.25) == pytest.approx((1.25**2 + 4.0) ** 0.5)
+    assert memory_slowdown(0.0, 0.0, own, 1.25) == pytest.approx(1.25)
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (MICROBENCH / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_share_is_what_was_measured() -> None:
+    whole = [row for row in rows("clock") if row["load"] in ("tf32", "fp16", "int8") and int(row["blocks"]) >= 16]
+    assert all(row["sms_slow"] == row["sms_seen"] for row in whole)
+    lowest = [int(row["mhz_lowest"]) for row in whole]
+    share = load_gpu("h200").model.tensor_clock_share
+    assert share == pytest.approx(sorted(lowest)[len(lowest) // 2] / 1980.0, rel=0.005)
+
+
+def test_turns_of_streams_are_the_mean_growth_of_cudnn_s_gaps() -> None:
+    """Least squares through the gap alone, each gap of a row counted."""
+    gaps = [(int(r["streams_beside"]), int(r["gaps"]), float(r["gap_us_mean"])) for r in rows("stream_gaps")]
+    alone = [(count, gap) for beside, count, gap in gaps if beside == 0]
+    least = sum(count * gap for count, gap in alone) / sum(count for count, _ in alone)
+    slope = sum(c * b * (g - least) for b, c, g in gaps) / sum(c * b * b for b, c, _ in gaps)
+    assert load_gpu("h200").model.stream_turn_us == pytest.approx(slope, abs=0.005)
