@@ -57,7 +57,8 @@ def test_two_on_tensor_cores_do_not_slow_one_another() -> None:
 
 
 def test_a_gpu_that_gives_no_share_keeps_its_clock() -> None:
-    result = played("leftover", stream("a", on_tensor_cores("a", 1, 21.0)), stream("b", kernel("b", 1, 31.0)))
+    operations = stream("a", on_tensor_cores("a", 1, 21.0)), stream("b", kernel("b", 1, 31.0))
+    result = played("leftover", *operations, gpu=tiny(tensor_clock_share=1.0))
     assert times(result) == {"a": (0.0, 21.0), "b": (0.0, 31.0)}
     assert load_gpu("k40c").model.tensor_clock_share == 1.0
 
