@@ -5,15 +5,19 @@ Small shipped traces and random ones here; every shipped trace, which takes minu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
+from cores import array_of, ends, line, own_pace, submit
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import traces
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
+from gpusim.engine import sm_array
 from gpusim.engine.block_processes import slow_sms
 from gpusim.results.result import Result
 from gpusim.studies.rules import replay_rule as replay
@@ -34,6 +38,29 @@ def both(trace: Trace, policy: str) -> tuple[Result, Result]:
     with slow_sms():
         slow = replay(trace, gpu, policy, kernels=kernels, solo=solo)
     return fast, slow
+
+
+@pytest.mark.parametrize("processes", [slow_sms, nullcontext], ids=["a process a block", "the core"])
+def test_an_end_is_told_once_its_sm_is_refilled(processes: Callable[[], AbstractContextManager[None]]) -> None:
+    """One SM for one block at a time: 0 runs to 1, and 1, which has two blocks, from then to 3."""
+    with processes():
+        array = array_of(sm_array, rates=own_pace(1.0, 1.0))
+    submit(array, 0, 1, need=(0, 0, 64, 1))
+    submit(array, 1, 2, need=(0, 0, 64, 1))
+    line(array, 0, 1)
+    assert (array.advance(5.0), array.now, array.resident_blocks(1)) == (0, 1.0, 1)
+    assert ends(array) == [(1, 3.0)]
+
+
+@pytest.mark.parametrize("processes", [slow_sms, nullcontext], ids=["a process a block", "the core"])
+def test_an_sm_is_refilled_after_the_clock_started_again(processes: Callable[[], AbstractContextManager[None]]) -> None:
+    with processes():
+        array = array_of(sm_array, rates=own_pace(1.0))
+    for origin, blocks in ((0.0, 1), (10.0, 2)):
+        array.restart_clock(origin)
+        submit(array, 0, blocks, caps=1)
+        line(array, 0)
+        assert (array.advance(5.0), array.now) == (0, float(blocks))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

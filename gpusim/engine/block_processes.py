@@ -21,6 +21,7 @@ import simpy
 
 from gpusim.engine import sm_array
 from gpusim.engine.compiled import plain_core
+from gpusim.engine.core import BINS
 from gpusim.model.contention import MemoryLoad, memory_slowdown
 
 AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended
@@ -96,7 +97,7 @@ class SlowSMs:
         slowdowns: Callable[[int, float, float, float], dict[int, float]] | None,
         tensor_cycle: float,
         load_step: float,
-        bins: int,
+        bins: int = BINS,
     ) -> None:
         self.env = simpy.Environment()
         self.origin = 0.0
@@ -205,7 +206,7 @@ class SlowSMs:
             self.env.run(until=value)
 
     def advance(self, until: float) -> int:
-        while not self.done:
+        while not self.done or any(sm.refilling for sm in self.sms):  # an end is told once its SM is refilled
             due = self.env.peek()
             if due > until or due == float("inf"):
                 if until < 1e300:
