@@ -60,6 +60,10 @@ def readme() -> str:
     return TABLE.sub(lambda place: place[1] + "\n" + "\n".join(rows) + "\n\n" + place[2], text)
 
 
+MEASURED_ALIKE = {"tensor_clock_share": "experiments/h100_microbench, clock.csv: 1800 of 1980 MHz, as on the H200"}
+"""Constants that measure the same on both, with where."""
+
+
 def gpu_file() -> str:
     """The H100's GPU file with its constants as they are now."""
     model = tomllib.loads((GPUS / "h200.toml").read_text(encoding="utf-8"))["model"]
@@ -70,6 +74,8 @@ def gpu_file() -> str:
 
 def _line(name: str, value: float) -> str:
     if name not in MEASURED_AS:
+        if name in MEASURED_ALIKE:
+            return f'{name} = {{ value = {value:g}, source = "{MEASURED_ALIKE[name]}" }}'
         return f'{name} = {{ value = {value:g}, source = "carried over from the H200", verified = false }}'
     by = ratio(MEASURED_AS[name])
     source = f"the H200's x {by:.3f}: {MEASURED_AS[name]} of experiments/h100_microbench over h200_microbench's"

@@ -26,6 +26,8 @@ from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
 
 SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
 UNKNOWN = "unknown"  # what binds a kernel whose demands were not counted
+FEWEST_TURNS = 1.3  # warps that compete on a scheduler, above which the recorded time tells how their turns add
+UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways [D]
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
@@ -100,8 +102,10 @@ def warp_demand(
     total = _stall_total(mix)
     if mix is not None and total > 0.0:
         latency = max(service_demand, _latency_share(mix, total, competing, busy, constants))
-        if competing > 1.3:
+        if competing > FEWEST_TURNS:
             service_demand, serial_share = _turns(latency, service_demand, competing)
+        else:
+            serial_share = UNSEEN_SERIAL_SHARE
     else:
         latency = latency_beside(service_demand, 0.0, competing)
     latency = max(latency, service_demand)
