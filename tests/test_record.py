@@ -161,6 +161,35 @@ def test_clusters_are_counted_in_sms():
     assert tabulate.memory_table(recording) == []
 
 
+def test_the_clock_of_every_sm_beside_a_load():
+    """Two cycles a ns otherwise: SM 0 makes 100 in 50 ns, SM 1, slow, in 55, and SM 2, once slow in three runs, in 50."""
+    timer = launch([(0, 50, 0, 100, 0, 0)], experiment="timers")
+    case = {"experiment": "clock", "case": "load=tf32/blocks=8"}
+    watched = [
+        launch([(0, ns, 0, 100, sm, sm) for sm, ns in enumerate(run)], role="watch", rep=rep, **case)
+        for rep, run in enumerate([(50, 55, 50), (50, 55, 60), (50, 55, 50)])
+    ]
+    load = launch([(0, 90, 0, 100, 1, 0)], role="load", **case)
+    rows = tabulate.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched]))
+    assert rows == [
+        {"load": "tf32", "blocks": 8, "sms_seen": 3, "sms_slow": 1, "mhz_lowest": 1818, "mhz_highest": 2000},
+    ]
+
+
+def test_lives_beside_a_load():
+    runs = [
+        launch(
+            [block(0, 0, 3000), block(1, 0, 5000)], experiment="life_beside", case=f"load={load}", role=role, kernel=k
+        )
+        for load, role, k in (("spin", "watch", "fma8"), ("spin", "load", "spin"), ("tf32", "watch", "fma8"))
+    ]
+    rows = tabulate.beside_table(block_log.Recording({"sm_count": "2"}, [], runs))
+    assert [(row["kernel"], row["beside"], row["life_us_median"]) for row in rows] == [
+        ("fma8", "spin", 4.0),
+        ("fma8", "tf32", 4.0),
+    ]
+
+
 def test_dependencies_are_timed_from_the_end_of_what_they_wait_for():
     times = {"first": [(0, 90)], "parent": [(100, 200)], "next": [(230, 300)], "child": [(260, 300), (240, 300)]}
     launches = [
