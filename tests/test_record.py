@@ -162,7 +162,7 @@ def test_clusters_are_counted_in_sms():
 
 
 def test_the_clock_of_every_sm_beside_a_load():
-    """Two cycles a ns otherwise: SM 0 makes 100 in 50 ns, SM 1, slow, in 55, and SM 2, once slow in three runs, in 50."""
+    """Otherwise two cycles a ns: a hundred take SM 0 50 ns, SM 1 55, which is slow, and SM 2 60 in one run of three."""
     timer = launch([(0, 50, 0, 100, 0, 0)], experiment="timers")
     case = {"experiment": "clock", "case": "load=tf32/blocks=8"}
     watched = [
