@@ -65,6 +65,7 @@ def test_a_gpu_that_gives_no_share_keeps_its_clock() -> None:
 
 @pytest.mark.parametrize(("busy", "expected"), [(0.0, False), (0.03, False), (0.06, True), (0.9, True)])
 def test_what_counts_as_work_on_tensor_cores(busy: float, expected: bool) -> None:
+    assert on_tensor_cores("a", 4, 21.0, busy).kernel.on_tensor_cores(4) is expected
     assert anchored(on_tensor_cores("a", 4, 21.0, busy).kernel, slowing()).on_tensor_cores is expected
     assert not anchored(launch(4, 21.0), slowing()).on_tensor_cores
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.common.errors import InputError
-from gpusim.record import block_log
+from gpusim.record import block_log, clock_tables
 from gpusim.record import microbench as mb
 from gpusim.record import microbench_counters as nsight
 from gpusim.record import microbench_tables as tabulate
@@ -170,7 +170,7 @@ def test_the_clock_of_every_sm_beside_a_load():
         for rep, run in enumerate([(50, 55, 50), (50, 55, 60), (50, 55, 50)])
     ]
     load = launch([(0, 90, 0, 100, 1, 0)], role="load", **case)
-    rows = tabulate.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched]))
+    rows = clock_tables.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched]))
     assert rows == [
         {"load": "tf32", "blocks": 8, "sms_seen": 3, "sms_slow": 1, "mhz_lowest": 1818, "mhz_highest": 2000},
     ]
@@ -183,7 +183,7 @@ def test_lives_beside_a_load():
         )
         for load, role, k in (("spin", "watch", "fma8"), ("spin", "load", "spin"), ("tf32", "watch", "fma8"))
     ]
-    rows = tabulate.beside_table(block_log.Recording({"sm_count": "2"}, [], runs))
+    rows = clock_tables.beside_table(block_log.Recording({"sm_count": "2"}, [], runs))
     assert [(row["kernel"], row["beside"], row["life_us_median"]) for row in rows] == [
         ("fma8", "spin", 4.0),
         ("fma8", "tf32", 4.0),

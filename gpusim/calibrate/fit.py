@@ -15,7 +15,6 @@ from gpusim.engine.sm_array import AloneTimes, alone_on
 from gpusim.hardware.compute_capability import CAPABILITIES
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
-    SHARED,
     MemoryLoad,
     WarpDemand,
     loads_beside,
@@ -36,7 +35,6 @@ GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 CLUSTERS = range(3, 9)  # blocks of a cluster that does not fit on a lone TPC; more than 8 are not portable
 MOST_BEFORE_CLUSTERS = CAPABILITIES["8.0"]["shared_memory_per_block_optin_bytes"]  # came with compute capability 9.0
-TENSOR_BUSY = 0.04  # of what the pipe sustains: a kernel that keeps it busier computes on tensor cores
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -127,12 +125,6 @@ def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
     return blocks_per_sm == 1 and launch.blocks in (gpu.sm_count, gpu.cluster_sms)
 
 
-def computes_on_tensor_cores(demand: WarpDemand, residents: float) -> bool:
-    """Whether a kernel's counters show work on tensor cores: in others the pipe reads busy, too, up to 3 % [D]."""
-    competing = max(1.0, residents * demand.warps_per_scheduler)
-    return demand.demands[SHARED.index("tensor_cycles")] * competing > TENSOR_BUSY
-
-
 def usable_sms(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     """SMs that may hold blocks of a launch: of one in clusters of more than two blocks those that hold such clusters.
 
@@ -173,7 +165,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         carveout_bytes=set_to,
         least_carveout_bytes=least,
         demand=kernel,
-        on_tensor_cores=computes_on_tensor_cores(kernel, residents),
+        on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
         unit_us=free,
         load=load,
         resident_share=residents / min(fit.blocks_per_sm, -(-launch.blocks // gpu.sm_count)),

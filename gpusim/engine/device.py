@@ -109,9 +109,8 @@ class Device:
         self._bottlenecks = Bottlenecks(self._sms, self._model, self._domain_share)
         self.finished: list[Launch] = []
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
-        self.limits: set[str] = (
-            {"memory slices"} if domains and len(domains) > gpus else set()
-        )  # of `gpusim.results.runs.LIMITS`, met so far
+        sliced = domains is not None and len(domains) > gpus
+        self.limits = {"memory slices"} if sliced else set[str]()  # of `gpusim.results.runs.LIMITS`, met so far
         env.process(self._run())
 
     def launch(
@@ -483,7 +482,7 @@ class Device:
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
         rates, dram, l2 = self._rates_of(models)
-        cycle = 1.0 / self._gpu.model.tensor_clock_share if any(model.on_tensor_cores for model, _ in models) else 1.0
+        cycle = self._gpu.model.tensor_cycle if any(model.on_tensor_cores for model, _ in models) else 1.0
         everywhere = float(self._gpu.sm_count if sms is None else sms)
         slowed = [
             count * rate / model.slowdown(dram * everywhere, l2 * everywhere, cycle)

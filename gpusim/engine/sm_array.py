@@ -55,7 +55,7 @@ def sm_array(
         list(capacity),
         resolve,
         slowdowns,
-        1.0 / gpu.model.tensor_clock_share,
+        gpu.model.tensor_cycle,
         LOAD_STEP,
         bins,
     )

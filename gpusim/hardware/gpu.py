@@ -126,6 +126,11 @@ class ModelConstants(Strict):
         0.02, "1", "standard deviation of a block's work over the mean of its launch"
     )
 
+    @property
+    def tensor_cycle(self) -> float:
+        """Cycle of the SMs while some of them compute on tensor cores, over their cycle otherwise."""
+        return 1.0 / self.tensor_clock_share
+
 
 class Sourced(Strict):
     """Where one value of a GPU file is from; the kinds of value follow."""

@@ -322,3 +322,13 @@ def residents_at(launch: Launch, ns: int, sm_count: int) -> NDArray[np.int64]:
     """Blocks of a launch that were on each SM at a time: [SMs]."""
     there = (launch.starts_ns <= ns) & (launch.ends_ns > ns)
     return np.bincount(launch.blocks["smid"][there], minlength=sm_count)
+
+
+def spread(values: NDArray[np.float64], name: str, digits: int = 1) -> Row:
+    """Columns of a table: median, 5th and 95th percentile of what was measured."""
+    low, middle, high = np.percentile(values, (5, 50, 95))
+    return {
+        f"{name}_median": round(float(middle), digits),
+        f"{name}_p5": round(float(low), digits),
+        f"{name}_p95": round(float(high), digits),
+    }

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpusim.record.block_log import (
     Launch,
@@ -24,18 +23,9 @@ from gpusim.record.block_log import (
     rates_by_age,
     refill_delays,
     residents_at,
+    spread,
 )
-
-SLOW_CLOCK = 0.97  # of the clock otherwise, under which an SM counts as slow
-
-
-def _spread(values: NDArray[np.float64], name: str, digits: int = 1) -> Row:
-    low, middle, high = np.percentile(values, (5, 50, 95))
-    return {
-        f"{name}_median": round(float(middle), digits),
-        f"{name}_p5": round(float(low), digits),
-        f"{name}_p95": round(float(high), digits),
-    }
+from gpusim.record.clock_tables import beside_table, clock_table
 
 
 def gap_table(recording: Recording) -> Table:
@@ -45,7 +35,7 @@ def gap_table(recording: Recording) -> Table:
         gaps = gaps_ns(launches)
         life = np.median([np.median(launch.life_clocks) for launch in launches]) / recording.clocks_per_ns
         row = {"experiment": experiment, "case": case, "gaps": len(gaps)}
-        table.append(row | _spread(gaps, "gap_ns", 0) | {"block_life_ns": round(float(life))})
+        table.append(row | spread(gaps, "gap_ns", 0) | {"block_life_ns": round(float(life))})
     return table
 
 
@@ -56,7 +46,7 @@ def turn_table(recording: Recording) -> Table:
         roles = sorted({launch.role for launch in launches})
         gaps = np.concatenate([gaps_ns([launch for launch in launches if launch.role == role]) for role in roles])
         row = {"case": case, "streams": len(roles), "gaps": len(gaps), "gap_ns_mean": round(float(gaps.mean()))}
-        table.append(row | _spread(gaps, "gap_ns", 0))
+        table.append(row | spread(gaps, "gap_ns", 0))
     return table
 
 
@@ -72,7 +62,7 @@ def start_table(recording: Recording) -> Table:
             delays.append(sorted(ns - int(parent[0] if parent else min(first)) for ns in first))
         for place, values in enumerate(np.array(delays, np.float64).T, start=1):
             row = {"experiment": experiment, "case": case, "nth_to_start": place, "repeats": len(values)}
-            table.append(row | _spread(values, "delay_ns", 0))
+            table.append(row | spread(values, "delay_ns", 0))
     return table
 
 
@@ -93,7 +83,7 @@ def dependency_table(recording: Recording) -> Table:
         for kernel, values in delays.items():
             ns = np.array(values, np.float64)
             row = {"case": case, "kernel": kernel, "repeats": len(values), "delay_ns_mean": round(float(ns.mean()))}
-            table.append(row | _spread(ns, "delay_ns", 0))
+            table.append(row | spread(ns, "delay_ns", 0))
     return table
 
 
@@ -105,38 +95,6 @@ def cluster_table(recording: Recording) -> Table:
             part, sms, blocks = (text.rpartition("=")[2] for text in scalar["case"].split("/"))
             used = int(blocks) * int(scalar["value"])
             table.append({"part": part, "sms": int(sms), "cluster_blocks": int(blocks), "sms_used": used})
-    return table
-
-
-def clock_table(recording: Recording) -> Table:
-    """Clock of the SMs beside blocks of each kind of arithmetic: how many are slow, and the extremes."""
-    table: Table = []
-    alone = recording.clocks_per_ns * 1000
-    for (_, case), launches in recording.cases("clock").items():
-        load, blocks = (text.rpartition("=")[2] for text in case.split("/"))
-        mhz: dict[int, list[float]] = defaultdict(list)
-        for launch in launches:
-            if launch.role == "watch":
-                rates = launch.life_clocks / (launch.ends_ns - launch.starts_ns).astype(np.float64) * 1000
-                for sm, rate in zip(launch.blocks["smid"], rates, strict=True):
-                    mhz[int(sm)].append(float(rate))
-        seen = np.array([np.median(values) for values in mhz.values()])
-        row = {"load": load, "blocks": int(blocks), "sms_seen": len(seen)}
-        row |= {"sms_slow": int((seen < SLOW_CLOCK * alone).sum())}
-        table.append(row | {"mhz_lowest": round(float(seen.min())), "mhz_highest": round(float(seen.max()))})
-    return table
-
-
-def beside_table(recording: Recording) -> Table:
-    """Life of a block beside blocks on other SMs that spin, or compute on tensor cores."""
-    table: Table = []
-    lives: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for (_, case), launches in recording.cases("life_beside").items():
-        for launch in launches:
-            if launch.role == "watch":
-                lives[launch.kernel, case.rpartition("=")[2]].extend((launch.ends_ns - launch.starts_ns) / 1000.0)
-    for (kernel, load), values in lives.items():
-        table.append({"kernel": kernel, "beside": load} | _spread(np.array(values), "life_us", 2))
     return table
 
 
@@ -343,7 +301,7 @@ def refill_table(recording: Recording) -> Table:
     for (_, case), launches in recording.cases("refill").items():
         delays = np.concatenate([refill_delays(launch, recording.clocks_per_ns) for launch in launches])
         worst = max(order_violation_ns(launch) for launch in launches)
-        row = {"case": case, "refills": len(delays)} | _spread(delays, "delay_ns", 0)
+        row = {"case": case, "refills": len(delays)} | spread(delays, "delay_ns", 0)
         table.append(row | {"delay_ns_longest": round(float(delays.max())), "order_violation_ns": worst})
     return table
 

@@ -41,7 +41,6 @@ SOURCES = (  # that a prediction comes from
 )
 SIZES_US = (0.0, 25.0, 50.0, 100.0)  # least mean times of a call, of the classes by which errors are told apart
 FEWEST_POINTS = 10  # measured, for an error to be quoted
-TENSOR_SHARE = 0.05  # of its time that a kernel on tensor cores keeps their pipe busy: of FP32 kernels at most 0.02
 MOST_STREAMS = 4  # at once that were measured: the branches of an inception module
 SHARED_US = 1e-6  # shorter than that two streams are not side by side
 HANDOVER = 0.01  # of the SMs' time: a split in which streams meet on an SM for no longer is one all the same [D]
@@ -108,9 +107,7 @@ def work_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) 
 
 def kind_of(launch: KernelLaunch, sm_count: int) -> str:
     """Whether a kernel computes on tensor cores (TF32), transforms (FFT), or neither (FP32)."""
-    mix = launch.mix
-    cycles = (mix.tensor_cycles, mix.active_cycles_avg) if mix is not None else (None, None)
-    if cycles[0] and cycles[1] and cycles[0] * launch.blocks > TENSOR_SHARE * cycles[1] * sm_count:
+    if launch.on_tensor_cores(sm_count):
         return "TF32"
     return "FFT" if "fft" in launch.name.lower() else "FP32"
 

@@ -110,6 +110,7 @@ class Mix(Strict):
 
 
 ISSUE_COUNTERS = ("issue_cycles",)  # of a mix: without them its use of issue slots is an estimate, or unknown
+TENSOR_SHARE = 0.04  # of its time that a kernel on tensor cores keeps their pipe busy: of others counted up to 0.03
 DRAM_COUNTERS = ("dram_read_bytes", "dram_write_bytes")  # without them its use of DRAM is unknown
 L2_COUNTERS = ("l2_bytes", "l2_read_bytes", "l2_write_bytes", "l2_busy_us")  # the same of L2
 ALL_COUNTERS = (  # without one of them what binds it is a guess, and how far off the model is was never measured
@@ -184,6 +185,17 @@ class KernelLaunch(Recurring):
             max_length=MAX_SCALING_POINTS,
         ),
     ] = None
+
+    def on_tensor_cores(self, sm_count: int) -> bool:
+        """Whether its counters show work on tensor cores.
+
+        Args:
+            sm_count: SMs of the GPU that recorded it.
+        """
+        mix = self.mix
+        if mix is None or not mix.tensor_cycles or not mix.active_cycles_avg:
+            return False
+        return mix.tensor_cycles * self.blocks > TENSOR_SHARE * mix.active_cycles_avg * sm_count
 
     @property
     def blocks(self) -> int:
