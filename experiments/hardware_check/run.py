@@ -27,7 +27,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
 from gpusim.common.files import atomic_write
-from gpusim.common.rows import to_csv
+from gpusim.common.rows import from_csv, to_csv
 from gpusim.record.program import Program
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.studies.validate import released_together_us
@@ -254,12 +254,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.measure:
         measure()
         return
-    rows = all_rows()
     options.out.mkdir(parents=True, exist_ok=True)
-    for name, text in (("result.csv", to_csv(Row, rows)), ("README.md", readme(rows))):
-        with atomic_write(options.out / name, "w") as file:
-            file.write(text)
+    write(options.out / "result.csv", to_csv(Row, all_rows()))
+    rows = from_csv(Row, options.out / "result.csv")  # to the digits that readers of the table have
+    write(options.out / "README.md", readme(rows))
     draw(rows, options.out / "gains.png")
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file whole."""
+    with atomic_write(path, "w") as file:
+        file.write(text)
 
 
 if __name__ == "__main__":
