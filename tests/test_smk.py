@@ -33,7 +33,7 @@ def launch_of(file: str, operation: str, index: int = 0) -> KernelLaunch:
 
 ISSUE_BOUND = launch_of("pair_3a_3x3_precomp_5x5_fft_tiling.json.gz", "3a.3x3")
 MEMORY_BOUND = launch_of("googlenet_forward.json.gz", "conv2.3x3", 3)
-TRANSFORM = launch_of("googlenet_forward.json.gz", "3a.5x5")
+TRANSPOSE = launch_of("googlenet_forward.json.gz", "conv2.3x3", 1)
 A, B = anchored(ISSUE_BOUND, H200), anchored(MEMORY_BOUND, H200)
 
 
@@ -98,7 +98,7 @@ def looped(launch: KernelLaunch, name: str) -> Stream:
 
 
 def normalised(policy: str) -> list[float]:
-    trace = Trace(version=1, name="made", device="h200", streams=(looped(ISSUE_BOUND, "a"), looped(TRANSFORM, "b")))
+    trace = Trace(version=1, name="made", device="h200", streams=(looped(ISSUE_BOUND, "a"), looped(TRANSPOSE, "b")))
     result = replay(trace, H200, policy)
     return [run.solo_us / run.end_us for run in result.kernel_runs]
 
@@ -107,7 +107,7 @@ def test_quotas_make_unequal_kernels_fair() -> None:
     without, with_quotas = normalised("smk:mode=p"), normalised("smk:mode=p+w")
     assert min(without) / max(without) < 0.8
     assert min(with_quotas) / max(with_quotas) > 0.98
-    assert min(with_quotas) > 0.9 * min(without)  # nobody pays more than that for the other's waiting
+    assert min(with_quotas) > 0.95 * min(without)  # nobody pays more than that for the other's waiting
 
 
 def test_a_quota_is_what_a_kernel_does_alone() -> None:
