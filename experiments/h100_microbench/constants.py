@@ -24,6 +24,9 @@ MEASURED_AS = {  # constant of the model: what of it the microbenchmarks measure
     "l2_write_gb_per_s": "l2_write_gb_per_s",
     "l2_atomic_gb_per_s": "l2_red_gb_per_s",
 }
+MEASURED_ALIKE = {  # constant that is the same on both: where the H100's was measured
+    "tensor_clock_share": "experiments/h100_microbench, clock.csv: 1800 of 1980 MHz, as on the H200",
+}
 TABLE = re.compile(r"(<!-- begin constants -->\n).*?(<!-- end constants -->)", re.DOTALL)
 SECTION = re.compile(r"\n\[model\]\n.*\Z", re.DOTALL)
 
@@ -60,10 +63,6 @@ def readme() -> str:
     return TABLE.sub(lambda place: place[1] + "\n" + "\n".join(rows) + "\n\n" + place[2], text)
 
 
-MEASURED_ALIKE = {"tensor_clock_share": "experiments/h100_microbench, clock.csv: 1800 of 1980 MHz, as on the H200"}
-"""Constants that measure the same on both, with where."""
-
-
 def gpu_file() -> str:
     """The H100's GPU file with its constants as they are now."""
     model = tomllib.loads((GPUS / "h200.toml").read_text(encoding="utf-8"))["model"]
@@ -73,9 +72,9 @@ def gpu_file() -> str:
 
 
 def _line(name: str, value: float) -> str:
+    if name in MEASURED_ALIKE:
+        return f'{name} = {{ value = {value:g}, source = "{MEASURED_ALIKE[name]}" }}'
     if name not in MEASURED_AS:
-        if name in MEASURED_ALIKE:
-            return f'{name} = {{ value = {value:g}, source = "{MEASURED_ALIKE[name]}" }}'
         return f'{name} = {{ value = {value:g}, source = "carried over from the H200", verified = false }}'
     by = ratio(MEASURED_AS[name])
     source = f"the H200's x {by:.3f}: {MEASURED_AS[name]} of experiments/h100_microbench over h200_microbench's"

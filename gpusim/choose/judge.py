@@ -62,7 +62,7 @@ class Judge:
 
     @property
     def seen(self) -> list[Candidate]:
-        """All plans replayed, in the order of their replays."""
+        """All plans that were replayed, in the order in which they were."""
         return list(self._seen.values())
 
     def allows(self, plan: Plan) -> bool:

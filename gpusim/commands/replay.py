@@ -74,7 +74,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replays, compares, prints and, when asked, writes."""
+    """Replays traces under policies, prints how these compare, and writes what was asked for."""
     from gpusim.common.files import require_new_folder
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json

@@ -297,7 +297,7 @@ def placeable(profiles: Sequence[Profile]) -> bool:
 
 @dataclass
 class TpcMask(Parts):
-    """A mask of TPCs a stream, as libsmctrl sets it."""
+    """Each stream has a mask of TPCs on which its blocks may run, as libsmctrl sets it."""
 
     name = "tpc-mask"
     validated_as = ("green",)

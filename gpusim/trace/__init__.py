@@ -1,1 +1,1 @@
-"""The trace format: what ran on a GPU, ready to be replayed; strict models, checks, files, and traces out of traces."""
+"""The trace format: what ran on a GPU, ready to be replayed; how traces are checked, read, selected from and merged."""
