@@ -31,7 +31,6 @@ using u32 = unsigned;
 using u64 = unsigned long long;
 using std::string;
 using std::vector;
-using half_t = __half;
 
 #define CK(x)                                                                             \
     do {                                                                                  \
@@ -911,7 +910,7 @@ static void clock_beside() {
     const vector<Kernel> loads = {
         make("spin", spin_kernel<0>, 128, 0, 0),
         make("tf32", tensor_kernel<nvcuda::wmma::precision::tf32, float, float, 16, 16, 8>, 128, 0, 0),
-        make("fp16", tensor_kernel<half_t, half_t, float, 16, 16, 16>, 128, 0, 0),
+        make("fp16", tensor_kernel<__half, __half, float, 16, 16, 16>, 128, 0, 0),
         make("int8", tensor_kernel<signed char, signed char, int, 16, 16, 16>, 128, 0, 0),
         make("fp64", tensor_kernel<double, double, double, 8, 8, 4>, 128, 0, 0),
     };
