@@ -148,6 +148,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         launch.blocks / gpu.sm_count,
         gpu.limits.sub_partitions,
         gpu.model,
+        launch.blocks <= fit.blocks_per_sm * gpu.sm_count,
     )
     load, free = _memory(launch, kernel, residents, gpu)
     set_to, least = carveouts(launch, foot, fit.blocks_per_sm, gpu)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import fsum, sqrt
+from math import ceil, fsum, sqrt
 
 from gpusim.hardware.gpu import ModelConstants
 from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
@@ -53,6 +53,7 @@ class WarpDemand:
     bound: int
     counted: bool = True
     serial_share: float = 0.0
+    one_wave: bool = False
 
     @property
     def resource(self) -> str:
@@ -75,6 +76,7 @@ def warp_demand(
     blocks_per_sm: float,
     sub_partitions: int,
     constants: ModelConstants,
+    one_wave: bool = False,
 ) -> WarpDemand:
     """What a kernel's warps demand of an SM, from its recorded counters.
 
@@ -101,6 +103,9 @@ def warp_demand(
     demands = tuple(b / (constants.sustained_issue_share * competing) for b in busy)
     service_demand, serial_share = demands[bound], 0.0
     total = _stall_total(mix)
+    low, mean = int(resident_blocks), competing
+    most = mean if not one_wave else (1.0 + low - resident_blocks) * fullest(low * per_scheduler) + (resident_blocks - low) * fullest((low + 1) * per_scheduler)
+    competing = max(1.0, most)
     if mix is not None and total > 0.0:
         latency = max(service_demand, _latency_share(mix, total, competing, busy, constants))
         if competing > FEWEST_TURNS:
@@ -111,7 +116,7 @@ def warp_demand(
         latency = latency_beside(service_demand, 0.0, competing)
     latency = max(latency, service_demand)
     counted = mix is not None and mix.counts(ALL_COUNTERS)
-    return WarpDemand(per_scheduler, latency, service_demand, demands, bound, counted, serial_share)
+    return WarpDemand(per_scheduler, latency, service_demand, demands, bound, counted, serial_share, one_wave)
 
 
 def latency_beside(service_demand: float, serial_share: float, competing: float) -> float:
@@ -184,12 +189,19 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
     warps = [count * kernel.warps_per_scheduler for kernel, count in residents]
     busiest = [max(kernel.demands) for kernel, _ in residents]
     times = []
+    total = fsum(warps)
+    uneven = fullest(total) - total
     for i, (kernel, _) in enumerate(residents):
         scale = kernel.service_demand / kernel.demands[kernel.bound]
         others = fsum(warps[j] * busiest[j] for j in range(len(residents)) if j != i)
-        queue = max(kernel.service_demand, warps[i] * kernel.service_demand + scale * others)
+        queue = max(kernel.service_demand, (warps[i] + uneven * kernel.one_wave) * kernel.service_demand + scale * others)
         times.append(_time(kernel, queue))
     return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
+
+
+def fullest(warps: float) -> float:
+    """Warps on the scheduler that has most, of a mean over the schedulers of an SM."""
+    return float(ceil(warps))
 
 
 def time_at(kernel: WarpDemand, residents: float) -> float:
