@@ -359,7 +359,7 @@ class Device:
     def _sized(self, launch: Launch) -> KernelModel:
         """The kernel with the grid that it launches on the SMs that it sees."""
         model, grant = launch.model, self._grants.get(launch.id)
-        if not model.persistent or grant is None or not self._shows_sms:
+        if grant is None or not self._shows_sms:
             return model
         caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
         sms = sum(cap > 0 for cap in model.usable(caps))

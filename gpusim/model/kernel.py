@@ -120,7 +120,13 @@ class KernelModel:
     def on(self, sms: int) -> KernelModel:
         """The kernel as it launches on some SMs: a persistent one has no more blocks than SMs, each doing more."""
         sms = min(sms, self.usable_sms)
-        if not self.persistent or not 0 < sms < self.blocks:
+        if not self.persistent:
+            first = min(self.blocks_per_sm, -(-self.blocks // max(1, sms)))
+            if first == self.most_resident or not self.ramp_work:
+                return self
+            alone, here = (mix_times([(self.demand, n)])[0] for n in (self.most_resident, first))
+            return replace(self, ramp_work=self.ramp_work * alone / here)
+        if not 0 < sms < self.blocks:
             return self
         more = self.blocks / sms
         return replace(
