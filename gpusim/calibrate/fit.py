@@ -48,8 +48,15 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     recorded, constants = launch.duration_us, gpu.model
     loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
     most_us = LATENCY_SHARE * (recorded - loading)
-    short = min(1.0, most_us / max(constants.launch_latency_us + constants.launch_ramp_us, 1e-9))
-    latency, ramp_us = loading + short * constants.launch_latency_us, short * constants.launch_ramp_us
+    import os
+    BASE, C, I = (float(x) for x in os.environ.get("RAMP", "1,1,1").split(","))
+    stalls = launch.mix.stalls if launch.mix is not None else None
+    full_ramp = BASE
+    if stalls is not None:
+        total = sum((getattr(stalls, x) or 0.0) for x in type(stalls).model_fields)
+        full_ramp += (C * (stalls.no_instruction or 0.0) + I * (stalls.imc_miss or 0.0)) / max(total, 1e-9) * recorded / max(1.0, launch.blocks / (model.blocks_per_sm * gpu.sm_count))
+    short = min(1.0, most_us / max(constants.launch_latency_us + full_ramp, 1e-9))
+    latency, ramp_us = loading + short * constants.launch_latency_us, short * full_ramp
     alone = alone_on(gpu)
     best, makespan = _fitted(model, launch.mix, alone)
     if ramp_us > 0.0:
