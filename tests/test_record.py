@@ -191,33 +191,25 @@ def test_lives_beside_a_load():
 
 
 def test_warps_on_schedulers_beside_a_warp_alone():
-    """A warp alone lives 10 us; then a of 3 warps and b of 2, who starts 1 us later; then two waves of a."""
-    cases = {
-        "alone": [("a", 0, [block(0, 0, 10_000)], {})],
-        "beside": [
-            (role, rep, blocks, {"threads": 32 * warps})
-            for rep in range(3)
-            for role, warps, blocks in (
-                ("a", 3, [block(0, 0, 20_000 + rep)]),
-                ("b", 2, [block(0, 1_000, 19_000)]),
-            )
-        ],
-        "waves": [("a", 0, [block(0, 0, 10_000), block(0, 10_000, 20_000)], {})],
-    }
-    launches = [
-        launch(blocks, experiment="schedulers", case=case, role=role, rep=rep, **fields)
-        for case, runs in cases.items()
-        for role, rep, blocks, fields in runs
-    ]
+    """A warp alone lives 10 us; then a of 3 warps and b of 2, which starts 1 us later; then two waves of a."""
+
+    def run(case, role, blocks, warps=1, rep=0):
+        return launch(blocks, experiment="schedulers", case=case, role=role, rep=rep, threads=32 * warps)
+
+    launches = [run("alone", "a", [block(0, 0, 10_000)])]
+    for rep in range(3):
+        launches.append(run("beside", "a", [block(0, 0, 20_000 + rep)], warps=3, rep=rep))
+        launches.append(run("beside", "b", [block(0, 1_000, 19_000)], warps=2, rep=rep))
+    launches.append(run("waves", "a", [block(0, 0, 10_000), block(0, 10_000, 20_000)]))
     scalars = [
         {"experiment": "schedulers", "case": case, "rep": 0, "quantity": "fullest_warps", "value": value}
         for case, value in (("alone", 1.0), ("beside", 2.0), ("waves", 1.0))
     ]
     recording = block_log.Recording({"sm_count": "1"}, scalars, launches)
     alone, beside, waves = scheduler_tables.scheduler_table(recording)
-    assert list(alone.values()) == ["k", 1, 1, 0, 0, 1, 1, 1, 1.0, 1.0, "", 1.0]
-    assert list(beside.values()) == ["k", 3, 1, 2, 1, 1, 5, 2, 2.0, 2.0, 1.8, 2.0]
-    assert list(waves.values()) == ["k", 1, 1, 0, 0, 2, 1, 1, 1.0, 1.0, "", 1.0]
+    assert list(alone.values()) == ["k", 1, 1, 0, 0, 0, 0, 1, 1, 1, 1.0, 1.0, "", "", 1.0]
+    assert list(beside.values()) == ["k", 3, 1, 2, 1, 0, 0, 1, 5, 2, 2.0, 2.0, 1.8, "", 2.0]
+    assert list(waves.values()) == ["k", 1, 1, 0, 0, 0, 0, 2, 1, 1, 1.0, 1.0, "", "", 1.0]
     assert tabulate.memory_table(recording) == []
 
 

@@ -6,7 +6,7 @@ Writes the tables of README.md from schedulers.csv of the H200 and of the H100.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -41,18 +41,18 @@ def readme() -> str:
 
 
 def one_wave() -> str:
-    """Blocks that start together: warps of the fullest scheduler and times, by warps of the SM over four rounded up."""
+    """Blocks that start together: times by the warps of the fullest scheduler."""
     columns = [(gpu, kernel) for gpu in FOLDERS for kernel in KERNELS]
-    titles = ["warps an SM", "on the fullest scheduler", *(f"{gpu}, {KERNELS[kernel]}" for gpu, kernel in columns)]
+    titles = ["on the fullest scheduler", "warps an SM", *(f"{gpu}, {KERNELS[kernel]}" for gpu, kernel in columns)]
     lines = []
-    for turns in range(1, 10):
+    for warps in range(1, 10):
         of_column = [
-            [row for row in rows(*column) if row["waves"] == "1" and int(row["warps_over_4_rounded_up"]) == turns]
+            [row for row in rows(*column) if (row["waves"], row["warps_on_fullest_scheduler"]) == ("1", f"{warps}.0")]
             for column in columns
         ]
-        fullest = [float(row["warps_on_fullest_scheduler"]) for found in of_column for row in found]
+        totals = sorted({int(row["warps"]) for found in of_column for row in found})
         times = [_spread(float(row["relative_time_per_wave"]) for row in found) for found in of_column]
-        lines.append([f"{4 * turns - 3} to {4 * turns}", _range(fullest), *times])
+        lines.append([str(warps), ", ".join(map(str, totals)), *times])
     return markdown.table(titles, lines)
 
 
@@ -78,11 +78,6 @@ def refilled() -> str:
                 times = [f"{float(found[n]):.2f}" for n in waves]
                 lines.append([str(blocks), f"{2 * blocks / 4:g}", gpu, name, *times])
     return markdown.table(titles, lines)
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def _spread(values: Iterable[float]) -> str:

@@ -1363,29 +1363,36 @@ static void issue() {
             }
 }
 
-// Blocks of some warps, of one kernel or of two, together on every SM: one wave of them, or refilled for some more.
+struct Group {
+    int warps, blocks;  // of a block; an SM
+};
+
+// Blocks of some warps together on every SM, placed one kernel after the other: one wave, or refilled for some more. They
+// live four times as long as elsewhere, so that the microseconds between the launches count for little.
 static void schedulers() {
     vector<Kernel> kernels = {make("fma", scheduler_kernel<false>, 32, 0, 40),
                               make("fma_barrier", scheduler_kernel<true>, 32, 0, 40)};
     for (Kernel& k : kernels) {
         calibrate(k);
-        auto run = [&](int waves, int warps_a, int blocks_a, int warps_b, int blocks_b) {
-            const int warps[] = {warps_a, warps_b}, blocks[] = {blocks_a, blocks_b};
+        auto run = [&](const vector<Group>& groups, int waves = 1) {
+            int resident = 0;
             string name = k.name + "/waves=" + std::to_string(waves);
-            for (int p : {0, 1}) name += "/" + std::to_string(blocks[p]) + "x" + std::to_string(warps[p]);
+            for (const Group& g : groups) {
+                resident += g.blocks;
+                name += "/" + std::to_string(g.blocks) + "x" + std::to_string(g.warps);
+            }
             for (int rep = 0; rep < 3; rep++) {
                 CK(cudaMemset(scheduler_warps, 0, sms * 4 * 2 * 4));
-                hold({streams[0], streams[1]});
-                for (int p : {0, 1}) {
-                    if (!blocks[p]) continue;
+                CK(cudaDeviceSynchronize());
+                for (size_t i = 0; i < groups.size(); i++) {
                     Options o;
-                    o.role = p ? "b" : "a";
-                    o.per_sm = blocks[p];
-                    k.threads = 32 * warps[p];
-                    launch(streams[p], k, sms * blocks[p] * waves, shared_for(blocks_a + blocks_b), k.work,
-                           "schedulers", name, rep, o);
+                    o.role = string(1, 'a' + i);
+                    o.per_sm = groups[i].blocks;
+                    k.threads = 32 * groups[i].warps;
+                    launch(streams[i], k, sms * o.per_sm * waves, shared_for(resident), 4 * k.work, "schedulers", name,
+                           rep, o);
                 }
-                release();
+                recorder.flush();
                 vector<u32> counts(sms * 4 * 2);
                 CK(cudaMemcpy(counts.data(), scheduler_warps, counts.size() * 4, cudaMemcpyDeviceToHost));
                 double sum = 0;
@@ -1398,13 +1405,20 @@ static void schedulers() {
             }
         };
         for (int warps : {1, 2, 3, 4, 5, 6})
-            for (int blocks : {1, 2, 3, 4, 5, 6}) run(1, warps, blocks, 0, 0);
+            for (int blocks : {1, 2, 3, 4, 5, 6}) run({{warps, blocks}});
         for (int warps_a : {1, 2, 3, 6})
             for (int blocks_a : {1, 2, 3})
                 for (int warps_b : {2, 4})
-                    for (int blocks_b : {1, 2, 3}) run(1, warps_a, blocks_a, warps_b, blocks_b);
+                    for (int blocks_b : {1, 2, 3}) run({{warps_a, blocks_a}, {warps_b, blocks_b}});
+        for (int even : {4, 8})
+            for (int one : {1, 2, 3})
+                for (int other : {1, 2, 3}) {
+                    run({{even, 1}, {one, 1}, {other, 1}});
+                    run({{one, 1}, {even, 1}, {other, 1}});
+                    run({{one, 1}, {other, 1}, {even, 1}});
+                }
         for (int blocks : {3, 5})
-            for (int waves : {2, 4, 8, 16}) run(waves, 2, blocks, 0, 0);
+            for (int waves : {2, 4, 8, 16}) run({{2, blocks}}, waves);
     }
 }
 
