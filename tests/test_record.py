@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.common.errors import InputError
-from gpusim.record import block_log, clock_tables
+from gpusim.record import block_log, clock_tables, scheduler_tables
 from gpusim.record import microbench as mb
 from gpusim.record import microbench_counters as nsight
 from gpusim.record import microbench_tables as tabulate
@@ -188,6 +188,29 @@ def test_lives_beside_a_load():
         ("fma8", "spin", 4.0),
         ("fma8", "tf32", 4.0),
     ]
+
+
+def test_warps_on_schedulers_beside_a_warp_alone():
+    """A warp alone lives 10 us; then a of 3 warps and b of 2, which starts 1 us later; then two waves of a."""
+
+    def run(case, role, blocks, warps=1, rep=0):
+        return launch(blocks, experiment="schedulers", case=case, role=role, rep=rep, threads=32 * warps)
+
+    launches = [run("alone", "a", [block(0, 0, 10_000)])]
+    for rep in range(3):
+        launches.append(run("beside", "a", [block(0, 0, 20_000 + rep)], warps=3, rep=rep))
+        launches.append(run("beside", "b", [block(0, 1_000, 19_000)], warps=2, rep=rep))
+    launches.append(run("waves", "a", [block(0, 0, 10_000), block(0, 10_000, 20_000)]))
+    scalars = [
+        {"experiment": "schedulers", "case": case, "rep": 0, "quantity": "fullest_warps", "value": value}
+        for case, value in (("alone", 1.0), ("beside", 2.0), ("waves", 1.0))
+    ]
+    recording = block_log.Recording({"sm_count": "1"}, scalars, launches)
+    alone, beside, waves = scheduler_tables.scheduler_table(recording)
+    assert list(alone.values()) == ["k", 1, 1, 0, 0, 0, 0, 1, 1, 1, 1.0, 1.0, "", "", 1.0]
+    assert list(beside.values()) == ["k", 3, 1, 2, 1, 0, 0, 1, 5, 2, 2.0, 2.0, 1.8, "", 2.0]
+    assert list(waves.values()) == ["k", 1, 1, 0, 0, 0, 0, 2, 1, 1, 1.0, 1.0, "", "", 1.0]
+    assert tabulate.memory_table(recording) == []
 
 
 def test_dependencies_are_timed_from_the_end_of_what_they_wait_for():

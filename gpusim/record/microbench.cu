@@ -85,6 +85,7 @@ struct Args {
     u32* arrivals;     // spin: one counter an SM, for table
     float x, y;
     int footprint;  // l1: bytes that the blocks of an SM read again and again
+    u32* scheduler_warps;  // scheduler: [SM][4][2] warps of each scheduler now, and the most so far
 };
 
 __device__ __forceinline__ u32 smid() {
@@ -96,6 +97,12 @@ __device__ __forceinline__ u32 smid() {
 __device__ __forceinline__ u64 globaltimer() {
     u64 r;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(r));
+    return r;
+}
+
+__device__ __forceinline__ u32 warpid() {
+    u32 r;
+    asm volatile("mov.u32 %0, %%warpid;" : "=r"(r));
     return r;
 }
 
@@ -130,11 +137,10 @@ __host__ __device__ __forceinline__ u32 hash(u32 v) {
 
 // ---------------------------------------------------------------- device side: kernels with fixed work
 
-// Independent chains of FMAs: ILP chains a thread, 64 FMAs a turn. Two source registers each, so that no register
+// Independent chains of FMAs: ILP chains a thread, STEP FMAs a turn. Two source registers each, so that no register
 // bank conflict hides in the rate.
-template <int ILP>
-__global__ void fma_kernel(Args a) {
-    Stamp begin = stamp();
+template <int ILP, int STEP, bool BARRIER>
+__device__ __forceinline__ void fma_chains(const Args& a) {
     float v[ILP];
 #pragma unroll
     for (int j = 0; j < ILP; j++) v[j] = threadIdx.x + j;
@@ -143,10 +149,11 @@ __global__ void fma_kernel(Args a) {
 #pragma unroll 1
         for (int i = 0; i < turns; i++) {
 #pragma unroll
-            for (int u = 0; u < 64 / ILP; u++) {
+            for (int u = 0; u < STEP / ILP; u++) {
 #pragma unroll
                 for (int j = 0; j < ILP; j++) v[j] = fmaf(v[j], a.x, a.x);
             }
+            if (BARRIER) __syncthreads();
         }
         checkpoint(a, s);
     }
@@ -154,7 +161,26 @@ __global__ void fma_kernel(Args a) {
 #pragma unroll
     for (int j = 0; j < ILP; j++) sum += v[j];
     if (sum == 1.2345f) a.out[0] = sum;
+}
+
+template <int ILP>
+__global__ void fma_kernel(Args a) {
+    Stamp begin = stamp();
+    fma_chains<ILP, 64, false>(a);
     finish(a, begin);
+}
+
+// A warp of this, alone on its scheduler, keeps it nearly busy. Counts the warps that each scheduler has at once, if warp
+// %warpid is on scheduler %warpid modulo 4.
+template <bool BARRIER>
+__global__ void scheduler_kernel(Args a) {
+    Stamp begin = stamp();
+    u32* warps = a.scheduler_warps + (smid() * 4 + warpid() % 4) * 2;
+    const bool first_lane = (threadIdx.x & 31) == 0;
+    if (first_lane) atomicMax(warps + 1, atomicAdd(warps, 1) + 1);
+    fma_chains<8, 512, BARRIER>(a);
+    finish(a, begin);
+    if (first_lane) atomicSub(warps, 1);
 }
 
 // 16-byte shared-memory loads without bank conflicts: eight independent loads a turn, each added up.
@@ -582,7 +608,7 @@ static CUdeviceptr gate_device;                // two gates, four bytes apart
 static std::map<int, vector<int>> green_sets;  // SMs of a green context, by its size
 static vector<cudaStream_t> streams;           // [0..3] ordinary, [4] lowest priority, [5] highest priority
 static float *operand_a, *operand_b, *zeros, *sink;
-static u32 *life_table, *arrival_counts;
+static u32 *life_table, *arrival_counts, *scheduler_warps;
 
 static void scalar(const string& experiment, const string& name, int rep, const string& quantity, double value) {
     fprintf(scalars, "%s,%s,%d,%s,%.9g\n", experiment.c_str(), name.c_str(), rep, quantity.c_str(), value);
@@ -695,6 +721,7 @@ static void launch(cudaStream_t stream, const Kernel& k, int grid, int shared, l
     a.footprint = o.footprint;
     a.table = o.table ? life_table : nullptr;
     a.arrivals = arrival_counts;
+    a.scheduler_warps = scheduler_warps;
     a.x = 0.999f;
     a.y = 0.001f;
     k.fn<<<grid, k.threads, shared, stream>>>(a);
@@ -1336,6 +1363,65 @@ static void issue() {
             }
 }
 
+struct Group {
+    int warps, blocks;  // of a block; an SM
+};
+
+// Blocks of some warps together on every SM, placed one kernel after the other: one wave, or refilled for some more. They
+// live four times as long as elsewhere, so that the microseconds between the launches count for little.
+static void schedulers() {
+    vector<Kernel> kernels = {make("fma", scheduler_kernel<false>, 32, 0, 40),
+                              make("fma_barrier", scheduler_kernel<true>, 32, 0, 40)};
+    for (Kernel& k : kernels) {
+        calibrate(k);
+        auto run = [&](const vector<Group>& groups, int waves = 1) {
+            int resident = 0;
+            string name = k.name + "/waves=" + std::to_string(waves);
+            for (const Group& g : groups) {
+                resident += g.blocks;
+                name += "/" + std::to_string(g.blocks) + "x" + std::to_string(g.warps);
+            }
+            for (int rep = 0; rep < 3; rep++) {
+                CK(cudaMemset(scheduler_warps, 0, sms * 4 * 2 * 4));
+                CK(cudaDeviceSynchronize());
+                for (size_t i = 0; i < groups.size(); i++) {
+                    Options o;
+                    o.role = string(1, 'a' + i);
+                    o.per_sm = groups[i].blocks;
+                    k.threads = 32 * groups[i].warps;
+                    launch(streams[i], k, sms * o.per_sm * waves, shared_for(resident), 4 * k.work, "schedulers", name,
+                           rep, o);
+                }
+                recorder.flush();
+                vector<u32> counts(sms * 4 * 2);
+                CK(cudaMemcpy(counts.data(), scheduler_warps, counts.size() * 4, cudaMemcpyDeviceToHost));
+                double sum = 0;
+                for (int sm = 0; sm < sms; sm++) {
+                    u32 most = 0;
+                    for (int i = 0; i < 4; i++) most = std::max(most, counts[(sm * 4 + i) * 2 + 1]);
+                    sum += most;
+                }
+                scalar("schedulers", name, rep, "fullest_warps", sum / sms);
+            }
+        };
+        for (int warps : {1, 2, 3, 4, 5, 6})
+            for (int blocks : {1, 2, 3, 4, 5, 6}) run({{warps, blocks}});
+        for (int warps_a : {1, 2, 3, 6})
+            for (int blocks_a : {1, 2, 3})
+                for (int warps_b : {2, 4})
+                    for (int blocks_b : {1, 2, 3}) run({{warps_a, blocks_a}, {warps_b, blocks_b}});
+        for (int even : {4, 8})
+            for (int one : {1, 2, 3})
+                for (int other : {1, 2, 3}) {
+                    run({{even, 1}, {one, 1}, {other, 1}});
+                    run({{one, 1}, {even, 1}, {other, 1}});
+                    run({{one, 1}, {other, 1}, {even, 1}});
+                }
+        for (int blocks : {3, 5})
+            for (int waves : {2, 4, 8, 16}) run({{2, blocks}}, waves);
+    }
+}
+
 // k blocks an SM, one wave and many waves.
 static void residency(vector<Kernel>& kernels) {
     for (Kernel& k : kernels)
@@ -1716,6 +1802,7 @@ int main(int argc, char** argv) {
     CK(cudaMalloc(&sink, (size_t)10 * sms * 8192 * 4));
     CK(cudaMalloc(&life_table, sms * 8 * 4));
     CK(cudaMalloc(&arrival_counts, sms * 4));
+    CK(cudaMalloc(&scheduler_warps, sms * 4 * 2 * 4));
     vector<float> values(operand / 4);
     for (size_t i = 0; i < values.size(); i++) values[i] = (float)((i * 2654435761u >> 16 & 0xffff) / 32768.0 - 1.0);
     CK(cudaMemcpy(operand_a, values.data(), operand, cudaMemcpyHostToDevice));
@@ -1772,6 +1859,8 @@ int main(int argc, char** argv) {
     launch_rate(kernels);
     begin_stage("issue");
     issue();
+    begin_stage("schedulers");
+    schedulers();
     begin_stage("residency");
     residency(kernels);
     begin_stage("sharing");

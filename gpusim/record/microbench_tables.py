@@ -26,6 +26,9 @@ from gpusim.record.block_log import (
     spread,
 )
 from gpusim.record.clock_tables import beside_table, clock_table
+from gpusim.record.scheduler_tables import scheduler_table
+
+NOT_MEMORY = {"launch_rate", "timers", "cluster_room", "schedulers"}  # experiments with scalars of other tables
 
 
 def gap_table(recording: Recording) -> Table:
@@ -120,7 +123,7 @@ def _medians(recording: Recording, *experiments: str) -> dict[tuple[str, str, st
 
 def memory_table(recording: Recording) -> Table:
     """Bandwidths (GB/s, 1e9 bytes) and latencies (ns): median, lowest and highest repeat."""
-    experiments = sorted({row["experiment"] for row in recording.scalars} - {"launch_rate", "timers", "cluster_room"})
+    experiments = sorted({row["experiment"] for row in recording.scalars} - NOT_MEMORY)
     return [
         {
             "experiment": experiment,
@@ -495,6 +498,7 @@ TABLES: dict[str, Callable[[Recording], Table]] = {
     "starts": start_table,
     "launch": launch_table,
     "issue": issue_table,
+    "schedulers": scheduler_table,
     "residency": residency_table,
     "ages": age_table,
     "sharing": sharing_table,
