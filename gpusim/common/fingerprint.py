@@ -25,7 +25,7 @@ IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;(]+)|import[ \t]+([^\n#;]+))", re.M
 )
 """An import at the beginning of a line; a parser finds no others in this package and takes ten times as long."""
-FOR_CHECKERS = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*(?:\n|\Z)|\n)*", re.M)
+FOR_CHECKERS = re.compile(r"\nif TYPE_CHECKING:\n(?:[ \t].*\n|\n)*")
 """What only type checkers read: `gpusim` itself names there what it imports when first used."""
 COMMENT = re.compile("#.*")
 
@@ -158,7 +158,7 @@ def _with_modules_inside(name: str) -> Iterator[str]:
 
 def _imports(source: bytes, package: str) -> Iterator[str]:
     """Modules that one of a package may import; of `from a import b` both `a` and `a.b`, which need not be one."""
-    for where, names, modules in IMPORT.findall(FOR_CHECKERS.sub("", source.decode("utf-8", "replace"))):
+    for where, names, modules in IMPORT.findall(FOR_CHECKERS.sub("\n", source.decode("utf-8", "replace"))):
         if where:
             base = resolve_name(where, package)
             yield base
