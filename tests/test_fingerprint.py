@@ -16,7 +16,8 @@ from gpusim.common import fingerprint
 MODULES = {
     "__init__.py": "",
     "model.py": "from made_up.parts import (  # one\n    inner,  # two\n    rates,\n)\nfrom . import lazily as other\n"
-    "if TYPE_CHECKING:\n    from made_up.checked import Only\n\n    import made_up.checked\nelse:\n    import made_up.run\n",
+    "if TYPE_CHECKING:\n    from made_up.checked import Only\n\n    import made_up.checked\n"
+    "else:\n    import made_up.run\n",
     "lazily.py": "def f():\n    import made_up.late\n",
     "late.py": "",
     "run.py": "",
