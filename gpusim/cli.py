@@ -91,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     gc.set_threshold(COLLECT_AFTER)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looks for them in every installed package
     _forgive_encoding()
     try:
         chosen = next((argument for argument in arguments if not argument.startswith("-")), None)

@@ -15,9 +15,13 @@ from gpusim.common import fingerprint
 
 MODULES = {
     "__init__.py": "",
-    "model.py": "from made_up.parts import (  # one\n    inner,  # two\n    rates,\n)\nfrom . import lazily as other\n",
+    "model.py": "from made_up.parts import (  # one\n    inner,  # two\n    rates,\n)\nfrom . import lazily as other\n"
+    "if TYPE_CHECKING:\n    from made_up.checked import Only\n\n    import made_up.checked\n"
+    "else:\n    import made_up.run\n",
     "lazily.py": "def f():\n    import made_up.late\n",
     "late.py": "",
+    "run.py": "",
+    "checked.py": "raise RuntimeError('imported')\n",
     "parts/__init__.py": "from .inner import x\n",
     "parts/inner.py": "x = 1\n",
     "parts/rates.py": "from json import dumps\n",
@@ -49,6 +53,8 @@ def hashed(*modules: str) -> str:
         ("model.py", True),
         ("lazily.py", True),
         ("late.py", True),
+        ("run.py", True),
+        ("checked.py", False),
         ("parts/__init__.py", True),
         ("parts/inner.py", True),
         ("parts/rates.py", True),

@@ -25,6 +25,8 @@ IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;(]+)|import[ \t]+([^\n#;]+))", re.M
 )
 """An import at the beginning of a line; a parser finds no others in this package and takes ten times as long."""
+FOR_CHECKERS = re.compile(r"\nif TYPE_CHECKING:\n(?:[ \t].*\n|\n)*")
+"""What only type checkers read: `gpusim` itself names there what it imports when first used."""
 COMMENT = re.compile("#.*")
 
 
@@ -37,7 +39,8 @@ def model_sources() -> str:
 def sources(*modules: str) -> str:
     """A hash of modules and of all that they import from their own packages, wherever in them an import stands.
 
-    No module is imported. What is computed is the same on every machine and where the package is installed.
+    No module is imported. What is computed is the same on every machine and where the package is installed. An import
+    for type checkers alone does not count: it never runs.
 
     Args:
         modules: names; that of a package stands for all modules in it.
@@ -155,7 +158,7 @@ def _with_modules_inside(name: str) -> Iterator[str]:
 
 def _imports(source: bytes, package: str) -> Iterator[str]:
     """Modules that one of a package may import; of `from a import b` both `a` and `a.b`, which need not be one."""
-    for where, names, modules in IMPORT.findall(source.decode("utf-8", "replace")):
+    for where, names, modules in IMPORT.findall(FOR_CHECKERS.sub("\n", source.decode("utf-8", "replace"))):
         if where:
             base = resolve_name(where, package)
             yield base

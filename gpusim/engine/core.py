@@ -45,22 +45,23 @@ Slowdowns = Callable[[int, float, float, float], dict[int, float]]
 
 def zeros(count: int) -> array[int]:
     """Integers, all 0."""
-    return array("q", bytes(8 * count))
+    return array("q", [0]) * count  # by far the quickest way to make a long one
 
 
-def reals(count: int) -> array[float]:
-    """Reals, all 0."""
-    return array("d", bytes(8 * count))
+def reals(count: int, value: float = 0.0) -> array[float]:
+    """Reals, all the same."""
+    return array("d", [value]) * count
 
 
 def unknown(count: int) -> array[int]:
     """Integers, all -1."""
-    return array("q", b"\xff" * (8 * count))
+    return array("q", [-1]) * count
 
 
 def joined(first: array[Any], second: array[Any]) -> array[Any]:
     """Two arrays of one type, one after the other."""
-    both = array(second.typecode, bytes(first))
+    both = array(second.typecode)
+    both.frombytes(memoryview(first).cast("B"))
     both.extend(second)
     return both
 
@@ -136,7 +137,7 @@ class SMArray:
         self.load_step = load_step
         self.bins = bins
         self.limit = array("q", limits)
-        self.carveout = array("q", [limits[1]] * sms)
+        self.carveout = array("q", [limits[1]]) * sms
         self.sm_order = array("q", order)
         self.domain = array("q", domains)
         self.domain_count = domain_count = len(capacity)
@@ -147,9 +148,9 @@ class SMArray:
         self.mix = zeros(sms)
         self.since = reals(sms)  # progress is booked up to then, as if the pace had always been today's
         self.recorded = reals(sms)  # use is booked up to then
-        self.pace = array("d", [1.0] * sms)  # what the rates noted for an SM's blocks are multiplied by
-        self.noted_slowdown = array("d", [1.0] * sms)  # of the kernel that an SM holds alone, when they were noted
-        self.due = array("d", [_NEVER] * sms)
+        self.pace = reals(sms, 1.0)  # what the rates noted for an SM's blocks are multiplied by
+        self.noted_slowdown = reals(sms, 1.0)  # of the kernel that an SM holds alone, when they were noted
+        self.due = reals(sms, _NEVER)
         self.issue_now = reals(sms)
         self.dram_now = reals(sms)
         self.l2_now = reals(sms)
@@ -157,7 +158,7 @@ class SMArray:
         self.dirty = zeros(sms)
         self.group = max(1, int(sms**0.5))
         self.groups = (sms + self.group - 1) // self.group
-        self.group_due = array("d", [_NEVER] * self.groups)
+        self.group_due = reals(self.groups, _NEVER)
         self.group_first = zeros(self.groups)
         # one entry a resident block: SM by SM, oldest first
         self.work = reals(sms * block_slots)
@@ -172,7 +173,7 @@ class SMArray:
         self.unfinished = zeros(slots)
         self.next_block = zeros(slots)
         self.seed = zeros(slots)
-        self.tenant = array("q", [-1] * slots)
+        self.tenant = unknown(slots)
         self.on_tensor_cores = zeros(slots)
         self.jitter = reals(slots)
         self.ramp = reals(slots)
@@ -181,8 +182,8 @@ class SMArray:
         self.l2_demand = reals(slots)
         self.own_dram = reals(slots)
         self.own_l2 = reals(slots)
-        self.first_start = array("d", [-1.0] * slots)
-        self.dispatched_at = array("d", [-1.0] * slots)
+        self.first_start = reals(slots, -1.0)
+        self.dispatched_at = reals(slots, -1.0)
         self.rate_at = zeros(slots)
         self.throughput = reals(slots)
         self.carried = reals(slots)
@@ -192,8 +193,8 @@ class SMArray:
         self.cap = zeros(slots * sms)
         self.here = zeros(slots * sms)
         self.ran = zeros(slots * sms)
-        self.start_here = array("d", [-1.0] * (slots * sms))
-        self.end_here = array("d", [-1.0] * (slots * sms))
+        self.start_here = reals(slots * sms, -1.0)
+        self.end_here = reals(slots * sms, -1.0)
         # placing order: slots with their queue; open ones may place now
         self.dispatch_order = zeros(slots)
         self.order_queue = zeros(slots)
@@ -210,7 +211,7 @@ class SMArray:
         self.tensor_seen = zeros(domain_count)  # whether there were any
         self.dram_served = reals(domain_count)
         self.l2_served = reals(domain_count)
-        self.slowdown = array("d", [1.0] * (domain_count * slots))
+        self.slowdown = reals(domain_count * slots, 1.0)
         self.update_of = array("q", range(1, domain_count + 1))  # number of the last slowdowns: no two share one
         self.updates = domain_count
         self.stale_rates = False

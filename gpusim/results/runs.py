@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import fsum
-from typing import TYPE_CHECKING, Any, overload
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, overload
 
 USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram", "l2")
 LIMITS = (  # to which a policy can hold a kernel
