@@ -106,8 +106,8 @@ def _blind_to_others() -> None:
 def _in_proportion() -> None:
     known = fit.warp_demand
 
-    def warp_demand(mix: Any, warps: int, residents: float, *rest: Any) -> contention.WarpDemand:
-        kernel = known(mix, warps, residents, *rest)
+    def warp_demand(mix: Any, warps: int, residents: float, *rest: Any, **more: Any) -> contention.WarpDemand:
+        kernel = known(mix, warps, residents, *rest, **more)
         demand = 1.0 / max(1.0, residents * kernel.warps_per_scheduler)
         return replace(kernel, latency=demand, service_demand=demand)
 
@@ -117,8 +117,8 @@ def _in_proportion() -> None:
 def _without_stalls() -> None:
     known = fit.warp_demand
 
-    def warp_demand(mix: Any, *rest: Any) -> contention.WarpDemand:
-        return known(mix if mix is None else mix.model_copy(update={"stalls": None}), *rest)
+    def warp_demand(mix: Any, *rest: Any, **more: Any) -> contention.WarpDemand:
+        return known(mix if mix is None else mix.model_copy(update={"stalls": None}), *rest, **more)
 
     _put(fit, "warp_demand", warp_demand)
 
@@ -129,8 +129,8 @@ def _power(p: float) -> Callable[[], None]:
     def patch() -> None:
         known = fit.warp_demand
 
-        def warp_demand(mix: Any, warps: int, residents: float, *rest: Any) -> contention.WarpDemand:
-            kernel = known(mix, warps, residents, *rest)
+        def warp_demand(mix: Any, warps: int, residents: float, *rest: Any, **more: Any) -> contention.WarpDemand:
+            kernel = known(mix, warps, residents, *rest, **more)
             competing = max(1.0, residents * kernel.warps_per_scheduler)
             if competing > 1.3:
                 left = max(0.0, 1.0 - kernel.latency**p)

@@ -17,6 +17,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
     MemoryLoad,
     WarpDemand,
+    fetch_stall_share,
     loads_beside,
     memory_slowdown,
     memory_stall_share,
@@ -48,15 +49,9 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     recorded, constants = launch.duration_us, gpu.model
     loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
     most_us = LATENCY_SHARE * (recorded - loading)
-    import os
-    BASE, C, I = (float(x) for x in os.environ.get("RAMP", "1,1,1").split(","))
-    stalls = launch.mix.stalls if launch.mix is not None else None
-    full_ramp = BASE
-    if stalls is not None:
-        total = sum((getattr(stalls, x) or 0.0) for x in type(stalls).model_fields)
-        full_ramp += (C * (stalls.no_instruction or 0.0) + I * (stalls.imc_miss or 0.0)) / max(total, 1e-9) * recorded / max(1.0, launch.blocks / (model.blocks_per_sm * gpu.sm_count))
-    short = min(1.0, most_us / max(constants.launch_latency_us + full_ramp, 1e-9))
-    latency, ramp_us = loading + short * constants.launch_latency_us, short * full_ramp
+    first_us = _first_blocks_us(launch, model, gpu)
+    short = min(1.0, most_us / max(constants.launch_latency_us + first_us, 1e-9))
+    latency, ramp_us = loading + short * constants.launch_latency_us, short * first_us
     alone = alone_on(gpu)
     best, makespan = _fitted(model, launch.mix, alone)
     if ramp_us > 0.0:
@@ -74,6 +69,15 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         dram_share_us=min(most, per_work * _dram_bytes(launch) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
         l2_share_us=min(most, per_work * _l2_us(launch.mix, gpu)),
     )
+
+
+def _first_blocks_us(launch: KernelLaunch, model: KernelModel, gpu: GPU) -> float:
+    """What the first blocks of a launch take longer than later ones.
+
+    A constant, and what a block waited for instructions and constants: caches hold them afterwards [D].
+    """
+    waves = max(1.0, launch.blocks / (model.blocks_per_sm * gpu.sm_count))
+    return gpu.model.launch_ramp_us + fetch_stall_share(launch.mix) * launch.duration_us / waves
 
 
 def work_blocks(model: KernelModel) -> float:
@@ -155,7 +159,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         launch.blocks / gpu.sm_count,
         gpu.limits.sub_partitions,
         gpu.model,
-        launch.blocks <= fit.blocks_per_sm * gpu.sm_count,
+        one_wave=launch.blocks <= fit.blocks_per_sm * gpu.sm_count,
     )
     load, free = _memory(launch, kernel, residents, gpu)
     set_to, least = carveouts(launch, foot, fit.blocks_per_sm, gpu)

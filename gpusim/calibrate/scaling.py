@@ -16,7 +16,7 @@ from gpusim.calibrate.fit import anchored
 from gpusim.common.errors import InputError
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import MemoryLoad, WarpDemand, latency_beside
+from gpusim.model.contention import MemoryLoad, WarpDemand, competing_warps, latency_beside
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
@@ -115,7 +115,7 @@ def _with_turns(demand: WarpDemand, factor: float, residents: float) -> WarpDema
 
     Turns fill that time at most, and take at least what the busiest resource is held.
     """
-    competing = max(1.0, residents * demand.warps_per_scheduler)
+    competing = competing_warps(residents, demand.warps_per_scheduler, demand.one_wave)
     if factor == 1.0 or competing == 1.0:
         return demand
     turn = max(min(demand.service_demand * factor, 1.0 / competing), *demand.demands)

@@ -49,7 +49,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         usable_sms=target.cluster_sms if model.usable_sms < model.sm_count else target.sm_count,
         carveout_bytes=set_to,
         least_carveout_bytes=least,
-        demand=demand,
+        demand=replace(demand, one_wave=launch.blocks <= fit.blocks_per_sm * target.sm_count),
         load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,

@@ -68,7 +68,10 @@ class ModelConstants(Strict):
         1.7, "us", "part of a kernel's recorded duration in which none of its blocks runs, whatever the SMs"
     )
     launch_ramp_us: TimeUs = _constant(
-        2.3, "us", "what the first blocks of a kernel, those placed at one instant, take longer than later ones"
+        1.0,
+        "us",
+        "what the first blocks of a kernel, those placed at one instant, take longer than later ones, "
+        "beside what they wait for instructions and constants",
     )
     event_overhead_us: TimeUs = _constant(
         1.5, "us", "what a measurement from event to event adds to a sequence of calls, however long"

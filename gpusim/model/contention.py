@@ -44,6 +44,8 @@ class WarpDemand:
         bound: index into `demands` of the resource that binds.
         counted: whether all of this comes from counters; else a part of it is assumed.
         serial_share: how latency and turns add, from 0 (as squares) to 1 (one after the other).
+        one_wave: whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
+            scheduler of an SM sets the pace. Refilled blocks take what is free, and the mean of the schedulers does.
     """
 
     warps_per_scheduler: float
@@ -87,6 +89,7 @@ def warp_demand(
         blocks_per_sm: blocks of the launch over SMs of the recording GPU: what one SM ran in all.
         sub_partitions: warp schedulers of an SM.
         constants: of the recording GPU.
+        one_wave: whether all its blocks were resident at once.
 
     Returns:
         The busiest known resource gives the service demand. With stall reasons in ``mix``: latency is what the stalls
@@ -97,15 +100,13 @@ def warp_demand(
         holds the resource that binds it.
     """
     per_scheduler = warps_per_block / sub_partitions
-    competing = max(1.0, resident_blocks * per_scheduler)
     busy = _busy(mix, blocks_per_sm)
     bound = max(range(len(busy)), key=lambda i: busy[i])
-    demands = tuple(b / (constants.sustained_issue_share * competing) for b in busy)
+    mean = max(1.0, resident_blocks * per_scheduler)
+    demands = tuple(b / (constants.sustained_issue_share * mean) for b in busy)
     service_demand, serial_share = demands[bound], 0.0
+    competing = competing_warps(resident_blocks, per_scheduler, one_wave)
     total = _stall_total(mix)
-    low, mean = int(resident_blocks), competing
-    most = mean if not one_wave else (1.0 + low - resident_blocks) * fullest(low * per_scheduler) + (resident_blocks - low) * fullest((low + 1) * per_scheduler)
-    competing = max(1.0, most)
     if mix is not None and total > 0.0:
         latency = max(service_demand, _latency_share(mix, total, competing, busy, constants))
         if competing > FEWEST_TURNS:
@@ -184,24 +185,34 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
         One time each. For one kernel with m warps a scheduler: sqrt(latency^2 + (m^2 - 1) service_demand^2) where its
         serial share is 0, latency + (m - 1) service_demand where it is 1. Each warp of another kernel adds what it
         holds of the resource that binds that other kernel, whichever it is: warps take turns at the scheduler before
-        they reach a pipe. Two kernels with the same numbers behave as one.
+        they reach a pipe. Two kernels with the same numbers behave as one. Schedulers get warps round robin, whosever
+        they are, so the fullest has the mean rounded up ([V] experiments/h200_microbench, schedulers.csv: in all but
+        12 of 324 cases); m is that of a kernel in one wave.
     """
     warps = [count * kernel.warps_per_scheduler for kernel, count in residents]
     busiest = [max(kernel.demands) for kernel, _ in residents]
-    times = []
     total = fsum(warps)
-    uneven = fullest(total) - total
+    beyond_mean = ceil(total) - total  # warps that the fullest scheduler has more than the mean
+    times = []
     for i, (kernel, _) in enumerate(residents):
         scale = kernel.service_demand / kernel.demands[kernel.bound]
+        own = warps[i] + beyond_mean if kernel.one_wave else warps[i]
         others = fsum(warps[j] * busiest[j] for j in range(len(residents)) if j != i)
-        queue = max(kernel.service_demand, (warps[i] + uneven * kernel.one_wave) * kernel.service_demand + scale * others)
+        queue = max(kernel.service_demand, own * kernel.service_demand + scale * others)
         times.append(_time(kernel, queue))
     return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
 
 
-def fullest(warps: float) -> float:
-    """Warps on the scheduler that has most, of a mean over the schedulers of an SM."""
-    return float(ceil(warps))
+def competing_warps(blocks: float, warps_per_scheduler: float, one_wave: bool) -> float:
+    """Warps that take turns on a scheduler, at least 1, beside a mean number of blocks of one kernel on an SM.
+
+    Those of the mean scheduler; of blocks in one wave those of the fullest, linear between whole numbers of blocks.
+    """
+    if not one_wave:
+        return max(1.0, blocks * warps_per_scheduler)
+    low = int(blocks)
+    at_low, above = (max(1.0, ceil(count * warps_per_scheduler)) for count in (low, low + 1))
+    return at_low + (blocks - low) * (above - at_low)
 
 
 def time_at(kernel: WarpDemand, residents: float) -> float:
@@ -333,6 +344,14 @@ def _time(kernel: WarpDemand, queue: float) -> float:
     latency, own = kernel.latency, kernel.service_demand
     both = 2.0 * kernel.serial_share * (latency - own) * (queue - own)
     return sqrt(latency * latency + both + queue * queue - own * own)
+
+
+def fetch_stall_share(mix: Mix | None) -> float:
+    """Share of a kernel's stalls that wait for an instruction or a constant (0 to 1); 0 where none tell."""
+    total = _stall_total(mix)
+    if mix is None or mix.stalls is None or total == 0.0:
+        return 0.0
+    return (_of(mix.stalls.no_instruction) + _of(mix.stalls.imc_miss)) / total
 
 
 def memory_stall_share(mix: Mix | None) -> float:

@@ -85,10 +85,14 @@ class KernelModel:
         """Progress of all blocks that it can have resident alone, L2 and DRAM free; 1: that of a block as recorded."""
         most = self.most_resident
         full = min(self.sm_count, self.blocks - (most - 1) * self.sm_count)  # SMs that hold the most; others 1 less
-        pace = full * most / mix_times([(self.demand, most)])[0]
+        pace = full * most / self._time(most)
         if most > 1:
-            pace += (self.sm_count - full) * (most - 1) / mix_times([(self.demand, most - 1)])[0]
+            pace += (self.sm_count - full) * (most - 1) / self._time(most - 1)
         return pace
+
+    def _time(self, residents: int) -> float:
+        """Time per instruction where so many of its blocks have an SM, relative to the recording."""
+        return mix_times([(self.demand, residents)])[0]
 
     @property
     def full_load(self) -> MemoryLoad:
@@ -118,15 +122,18 @@ class KernelModel:
         return usable if any(usable) else caps
 
     def on(self, sms: int) -> KernelModel:
-        """The kernel as it launches on some SMs: a persistent one has no more blocks than SMs, each doing more."""
-        sms = min(sms, self.usable_sms)
+        """The kernel as it launches on some SMs: a persistent one has no more blocks than SMs, each doing more.
+
+        The ramp of other kernels takes as long as on all SMs, however many more of their first blocks share one: it
+        waits for caches and not for an SM's turns.
+        """
+        sms = max(1, min(sms, self.usable_sms))
         if not self.persistent:
-            first = min(self.blocks_per_sm, -(-self.blocks // max(1, sms)))
-            if first == self.most_resident or not self.ramp_work:
+            first = min(self.blocks_per_sm, -(-self.blocks // sms))
+            if first == self.most_resident or self.ramp_work == 0.0:
                 return self
-            alone, here = (mix_times([(self.demand, n)])[0] for n in (self.most_resident, first))
-            return replace(self, ramp_work=self.ramp_work * alone / here)
-        if not 0 < sms < self.blocks:
+            return replace(self, ramp_work=self.ramp_work * self._time(self.most_resident) / self._time(first))
+        if sms >= self.blocks:
             return self
         more = self.blocks / sms
         return replace(
