@@ -114,6 +114,24 @@ def _in_proportion() -> None:
     _put(fit, "warp_demand", warp_demand)
 
 
+def _even_schedulers() -> None:
+    known = fit.warp_demand
+    _put(fit, "warp_demand", lambda *args, **more: known(*args, **{**more, "one_wave": False}))
+
+
+def _no_ramp() -> None:
+    _put(fit, "_first_blocks_us", lambda launch, model, gpu: 0.0)
+
+
+def _no_fetches() -> None:
+    _put(fit, "fetch_stall_share", lambda mix: 0.0)
+
+
+def _ramps_take_turns() -> None:
+    known = kernel_model.KernelModel.on
+    _put(kernel_model.KernelModel, "on", lambda model, sms: known(model, sms) if model.persistent else model)
+
+
 def _without_stalls() -> None:
     known = fit.warp_demand
 
@@ -293,8 +311,13 @@ ABLATION = (
     Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
     Variant("no-clusters", "kernels in clusters run on all SMs", patch=_clusters_anywhere),
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
-    Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", {"launch_ramp_us": 0.0}),
-    Variant("all-latency", "the ramp is launch latency", {"launch_latency_us": 4.0, "launch_ramp_us": 0.0}),
+    Variant("even-schedulers", "an SM's warps spread evenly over its schedulers", patch=_even_schedulers),
+    Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", patch=_no_ramp),
+    Variant("no-fetches", "ramps of the same 2.3 us, whatever the first blocks wait for", {"launch_ramp_us": 2.3},
+            _no_fetches),
+    Variant("ramps-take-turns", "ramps are lengthened where more of a kernel's blocks share an SM",
+            patch=_ramps_take_turns),
+    Variant("all-latency", "the ramp is launch latency", {"launch_latency_us": 2.7}, _no_ramp),
     Variant("no-clock", "SMs keep their clock beside work on tensor cores", {"tensor_clock_share": 1.0}),
     Variant("no-turns", "streams beside a kernel do not delay its start", {"stream_turn_us": 0.0}),
     Variant("no-switch", "a call after another loads no instructions", {"switch_us": 0.0}),
@@ -302,7 +325,7 @@ ABLATION = (
     Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}),
     Variant("no-priority-hold", "waiting blocks of high priority hold nobody back", patch=_no_hold),
     Variant("no-head-of-line", "a kernel's blocks start beside an earlier kernel's that wait", patch=_no_head_of_line),
-)
+)  # fmt: skip
 DESIGNS = (
     Variant("enqueue-order", "streams start in the order of enqueuing, not the mean over orders", patch=_enqueue_order),
     Variant("carveouts-as-set", "a kernel joins others where the SM is set to what it would set an idle one to",
