@@ -150,9 +150,7 @@ class SMArray:
         self.pace = array("d", [1.0] * sms)  # what the rates noted for an SM's blocks are multiplied by
         self.noted_slowdown = array("d", [1.0] * sms)  # of the kernel that an SM holds alone, when they were noted
         self.due = array("d", [_NEVER] * sms)
-        self.issue_now = reals(sms)
-        self.dram_now = reals(sms)
-        self.l2_now = reals(sms)
+        self.uses_now = reals(sms * USES)
         self.room = zeros(sms)
         self.dirty = zeros(sms)
         self.group = max(1, int(sms**0.5))
@@ -664,6 +662,8 @@ class SMArray:
 
     def record(self, sm: int, end: float) -> None:
         """Add an SM's present uses, up to ``end``, to the history."""
+        if self.recorded[sm] == end:
+            return
         start = self.origin + self.recorded[sm]
         self.recorded[sm] = end
         if self.count[sm] == 0:
@@ -671,23 +671,13 @@ class SMArray:
         end += self.origin
         while end >= self.bin_width * self.bins:
             self.fold()
-        u = sm * RESOURCES
-        issue = self.issue_now[sm]
-        dram = self.dram_now[sm]
-        l2 = self.l2_now[sm]
         b = int(start / self.bin_width)
         while start < end:
             edge = (b + 1) * self.bin_width
             part = (edge if edge < end else end) - start
             if part > 0.0:
-                h = (b * self.sms + sm) * USES
-                self.history[h] += part * self.used[u]
-                self.history[h + 1] += part * self.used[u + 1]
-                self.history[h + 2] += part * self.used[u + 2]
-                self.history[h + 3] += part * self.used[u + 3]
-                self.history[h + 4] += part * issue
-                self.history[h + 5] += part * dram
-                self.history[h + 6] += part * l2
+                for u in range(USES):
+                    self.history[(b * self.sms + sm) * USES + u] += part * self.uses_now[sm * USES + u]
             start = edge
             b += 1
 
@@ -738,11 +728,14 @@ class SMArray:
             issue += rate * self.issue_demand[k]
             dram += rate * self.dram_demand[k]
             l2 += rate * self.l2_demand[k]
-        self.dram_served[self.domain[sm]] += dram - self.dram_now[sm]
-        self.l2_served[self.domain[sm]] += l2 - self.l2_now[sm]
-        self.issue_now[sm] = issue
-        self.dram_now[sm] = dram
-        self.l2_now[sm] = l2
+        u = sm * USES
+        for r in range(RESOURCES):
+            self.uses_now[u + r] = self.used[sm * RESOURCES + r]
+        self.dram_served[self.domain[sm]] += dram - self.uses_now[u + 5]
+        self.l2_served[self.domain[sm]] += l2 - self.uses_now[u + 6]
+        self.uses_now[u + 4] = issue
+        self.uses_now[u + 5] = dram
+        self.uses_now[u + 6] = l2
         self.pace[sm] = 1.0
         only = self.only_slot[self.mix[sm]]
         if only >= 0:
@@ -758,9 +751,8 @@ class SMArray:
         self.pace[sm] = pace
         self.since[sm] = self.now - (self.now - self.since[sm]) / change
         self.due[sm] = self.now + (self.due[sm] - self.now) / change
-        self.issue_now[sm] *= change
-        self.dram_now[sm] *= change
-        self.l2_now[sm] *= change
+        for u in range(RESOURCES, USES):
+            self.uses_now[sm * USES + u] *= change
 
     def set_due(self, sm: int) -> None:
         """Work out when the first of an SM's residents ends, from rates just set: to be followed by `note_due`."""
@@ -1042,8 +1034,8 @@ class SMArray:
                     self.charge(sm, self.now)
                     self.set_rates(sm)
                     self.set_due(sm)
-            dram += self.dram_now[sm]
-            l2 += self.l2_now[sm]
+            dram += self.uses_now[sm * USES + 5]
+            l2 += self.uses_now[sm * USES + 6]
         self.dram_served[domain] = dram
         self.l2_served[domain] = l2
 
