@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
-from math import fsum
+from math import fsum, inf
 from typing import Any
 
 import simpy
@@ -28,7 +29,6 @@ from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Grant, KernelView, OperationView, Policy, View
 from gpusim.results.runs import Shares, Spans, Usage
 
-SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
 DECISIONS = 10_000  # that a policy may make while no block ends
@@ -104,14 +104,14 @@ class Device:
         self._decisions = 0
         self._decisions_allowed = DECISIONS
         self._blocks_ended = 0  # of launches that have ended
-        self._idle: simpy.Event | None = None
+        self._ending = False  # a launch has ended on the SMs, and will as soon as the simulation has come as far
+        self._looked = True  # the bottlenecks have been looked at since blocks were placed
         self._wake_us = NEVER
         self._bottlenecks = Bottlenecks(self._sms, self._model, self._domain_share)
         self.finished: list[Launch] = []
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
         sliced = domains is not None and len(domains) > gpus
         self.limits = {"memory slices"} if sliced else set[str]()  # of `gpusim.results.runs.LIMITS`, met so far
-        env.process(self._run())
 
     def launch(
         self,
@@ -130,7 +130,7 @@ class Device:
         launch.pass_number, launch.operation = pass_number, operation
         self._next_id += 1
         self._launches[launch.id] = launch
-        self._decide_soon()
+        self._deciding = True
         return launch
 
     def usage(self) -> Usage:
@@ -147,43 +147,60 @@ class Device:
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
-    def _run(self) -> simpy.events.ProcessGenerator:
-        while True:
-            if not self._slots and self._first is None:
-                self._idle = self._env.event()
-                yield self._idle
-                continue
-            horizon = self._env.peek()
-            if self._first is not None:
-                if horizon <= self._env.now:  # what else happens at this instant
-                    yield self._settled(0.0)
-                    continue
-                known = self._known_run(horizon)
-                if known is not None:
-                    yield from self._run_known(known)
-                    continue
-                self._begin()
-            origin, before = self._sms.origin, self._sms.now
-            slot = self._sms.advance(horizon - origin)
-            if slot >= 0:
-                now = origin + self._sms.now
-                if now > self._env.now:
-                    yield self._env.timeout(now - self._env.now)
-                self._end(slot)
-            elif horizon < NEVER:
-                yield self._settled(max(0.0, horizon - self._env.now))
-            elif self._sms.now == before:
-                stuck = ", ".join(launch.model.name[:40] for launch in self._slots.values())
-                raise InputError(None, named(self._policy), f"leaves blocks of {stuck} waiting for ever")
+    def run(self, until: simpy.Event | None = None) -> None:
+        """Run the simulation to an event, or until nothing is left to happen.
 
-    def _settled(self, delay: float) -> simpy.Event:
-        """An event after everything else of its instant."""
-        event = self._env.event()
-        event._ok, event._value = True, None
-        self._env.schedule(event, priority=SETTLED, delay=delay)  # type: ignore[arg-type]
-        return event
+        When all of an instant has happened the policy decides, if it is to; then the SMs run up to the next event.
+        """
+        env = self._env
+        while until is None or not until.processed:
+            if env.peek() > env.now:
+                if self._deciding:
+                    self._decide()
+                    continue
+                self._advance(env.peek())
+                if env.peek() == inf:
+                    if self._slots:
+                        continue
+                    return
+            env.step()
+
+    def _advance(self, horizon: float) -> None:
+        """Let time pass on the SMs up to the next event; a launch that ends before makes an event of its own."""
+        if self._first is not None:
+            if self._run_known(horizon):
+                return
+            self._begin()
+        if not self._slots or self._ending:
+            return
+        if not self._looked:
+            self._looked = True
+            self._bottlenecks.look(self._slots)
+        before = self._sms.now
+        slot = self._sms.advance(horizon - self._sms.origin)
+        if slot >= 0:
+            self._end_in_time(slot)
+        elif horizon >= NEVER and self._sms.now == before:
+            stuck = ", ".join(launch.model.name[:40] for launch in self._slots.values())
+            raise InputError(None, named(self._policy), f"leaves blocks of {stuck} waiting for ever")
+
+    def _end_in_time(self, slot: int) -> None:
+        """End a launch that has ended on the SMs, when the simulation has come as far."""
+        wait = self._sms.origin + self._sms.now - self._env.now
+        if wait > 0.0:
+            self._ending = True
+            self._after(wait, lambda _: self._end(slot))
+        else:
+            self._end(slot)
+
+    def _after(self, delay: float, call: Callable[[simpy.Event], None]) -> None:
+        """Call something after a time (us)."""
+        timeout = self._env.timeout(delay)
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(call)
 
     def _end(self, slot: int) -> None:
+        self._ending = False
         self._bottlenecks.book()
         if self.residents is not None:
             self.residents.take({slot: launch.id for slot, launch in self._slots.items()})
@@ -194,6 +211,10 @@ class Device:
         launch.end_us = self._sms.origin + self._sms.now
         launch.spans = self._spans(slot) if self._keep_spans else None
         self._ended(launch, slot)
+        if self._slots:  # others may end at the same instant
+            other = self._sms.advance(self._env.now - self._sms.origin)
+            if other >= 0:
+                self._end_in_time(other)
 
     def _ended(self, launch: Launch, slot: int) -> None:
         """A launch has ended, and leaves its slot."""
@@ -208,7 +229,7 @@ class Device:
             self._arrive(self._late.popleft())
         self.finished.append(launch)
         launch.done.succeed()
-        self._decide_soon()
+        self._deciding = True
 
     def _spans(self, slot: int) -> Spans:
         """Where the blocks of a launch ran; launches that ran on the same SMs share the list of them."""
@@ -217,17 +238,10 @@ class Device:
 
     # ---- deciding --------------------------------------------------------------------------------------------------
 
-    def _decide_soon(self) -> None:
-        if not self._deciding:
-            self._deciding = True
-            event = self._settled(0.0)
-            assert event.callbacks is not None
-            event.callbacks.append(lambda _: self._decide())
-
     def _wake(self, at_us: float) -> None:
         if self._wake_us == at_us:
             self._wake_us = NEVER
-            self._decide_soon()
+            self._deciding = True
 
     def _decide(self) -> None:
         self._deciding = False
@@ -241,10 +255,8 @@ class Device:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
                 launch.admitted, launch.view = True, None
-                timeout = self._env.timeout(launch.model.latency_us + self._turn_wait_us(launch), launch)
+                self._after(launch.model.latency_us + self._turn_wait_us(launch), partial(self._arrive, launch))
                 self._count_under_way(launch, 1)
-                assert timeout.callbacks is not None
-                timeout.callbacks.append(lambda event: self._arrive(event.value))
         if partition.evictions:
             self.limits.add("evictions")
         for eviction in partition.evictions:
@@ -254,9 +266,7 @@ class Device:
                 self._sms.evict(slot, eviction.sm, eviction.blocks, work, eviction.restart)
         if partition.wake_us is not None and partition.wake_us < self._wake_us:
             self._wake_us = at = partition.wake_us
-            timeout = self._env.timeout(max(0.0, at - self._env.now))
-            assert timeout.callbacks is not None
-            timeout.callbacks.append(lambda _: self._wake(at))
+            self._after(max(0.0, at - self._env.now), lambda _: self._wake(at))
         if self._slots:
             self._place()
 
@@ -293,7 +303,7 @@ class Device:
                 f"{DECISIONS_PER_BLOCK} more for each block that ended",
             )
 
-    def _arrive(self, launch: Launch) -> None:
+    def _arrive(self, launch: Launch, _: simpy.Event | None = None) -> None:
         """The launch latency has passed: the SMs may take blocks."""
         self._begin()
         if not self._free_slots:  # as many kernels run as the GPU takes at once
@@ -307,9 +317,6 @@ class Device:
         self._first = slot, launch
         if self._slots or self.residents is not None:
             self._begin()
-        if self._idle is not None:
-            idle, self._idle = self._idle, None
-            idle.succeed()
 
     def _begin(self) -> None:
         """Have the SMs take the blocks of the launch that has arrived, if there is one that they have not seen."""
@@ -342,12 +349,19 @@ class Device:
         start, end = self._env.now, self._env.now + known.us
         return known if start + (end - start) < horizon and self._sms.in_one_bin(start, end) else None
 
-    def _run_known(self, known: Alone) -> simpy.events.ProcessGenerator:
-        """Run the launch that has arrived, without the SMs."""
+    def _run_known(self, horizon: float) -> bool:
+        """Run the launch that has arrived without the SMs, where that is known; else False."""
+        known = self._known_run(horizon)
+        if known is None:
+            return False
         assert self._first is not None
         (slot, launch), self._first = self._first, None
-        start, end = self._env.now, self._env.now + known.us
-        yield self._env.timeout(end - start)
+        start = self._env.now
+        self._after(start + known.us - start, lambda _: self._end_known(launch, slot, known, start))
+        return True
+
+    def _end_known(self, launch: Launch, slot: int, known: Alone, start: float) -> None:
+        end = start + known.us
         self._sms.add_uses(start, known.uses)
         self._sms.restart_clock(end)
         self.limits |= known.limits
@@ -400,7 +414,7 @@ class Device:
             self._sms.set_tenant(slot, -1 if grant.tenant is None else grant.tenant)
         self._sms.set_dispatch_order(list(order), queues)
         self._sms.dispatch()
-        self._bottlenecks.look(self._slots)
+        self._looked = False
 
     def _limit(self, grants: Mapping[int, Grant]) -> None:
         """Take over the shares and quotas that grants, by slot, are limited to."""

@@ -186,13 +186,13 @@ class _Replay:
         for index, stream in enumerate(self.trace.streams):
             self.env.process(self._stream(index, stream))
         if self.limit_us is not None:
-            self.env.run(until=self.env.any_of([self.all_ended, self.env.timeout(self.limit_us)]))
+            self.device.run(until=self.env.any_of([self.all_ended, self.env.timeout(self.limit_us)]))
             if self.unended:
                 names = ", ".join(stream.name for stream in self.trace.streams if stream.name in self.unended)
                 problem = f"did not end once in {self.limit_us:g} us while the others restarted"
                 raise Starved(None, f"streams {names}", problem, "a policy that leaves none behind")
             return
-        self.env.run()
+        self.device.run()
         if self.busy:
             raise InputError(
                 None,
