@@ -309,7 +309,9 @@ class Device:
         if not self._free_slots:  # as many kernels run as the GPU takes at once
             self._late.append(launch)
             return
-        launch.model = model = self._sized(launch)
+        model = self._sized(launch)
+        if model is not launch.model:
+            launch.model, launch.view = model, None
         slot = self._slot_for(model)
         last, self._last_model[slot] = self._last_model[slot], model
         if last is not None and last is not model:
@@ -325,7 +327,7 @@ class Device:
         (slot, launch), self._first = self._first, None
         if not self._slots:
             self._sms.restart_clock(self._env.now)
-        launch.slot, launch.view = slot, None
+        launch.slot = slot
         self._slots[slot] = launch
         if self._sms.mix_count() > MOST_MIXES:
             self._forget_mixes()
@@ -449,7 +451,9 @@ class Device:
         model, slot, view = launch.model, launch.slot, launch.view
         waiting = model.blocks if slot is None else self._sms.waiting_blocks(slot)
         resident = 0 if slot is None else self._sms.resident_blocks(slot)
-        if view is not None and view.waiting == waiting and view.resident == resident:
+        if view is not None:
+            if view.waiting != waiting or view.resident != resident:
+                launch.view = view = view._replace(waiting=waiting, resident=resident)
             return view
         if id(model) not in self._known_views:
             self._known_views[id(model)] = _fixed_view(model)
