@@ -34,6 +34,8 @@ cdef class SMArray:
     cdef double[::1] capacity, dram_served, l2_served
     cdef double[::1] mix_dram, mix_l2, rates, slowed_rates, history
 
+    @cython.locals(i=cython.longlong, sm=cython.longlong, j=cython.longlong)
+    cpdef forget_mixes(self)
     @cython.locals(number=cython.longlong, i=cython.longlong)
     cpdef long long intern(self, mix)
     cdef long long neighbour(self, long long mix, long long slot, long long change)

@@ -223,27 +223,39 @@ class SMArray:
         self.noting = False
         self.noted: list[tuple[float, int, Mix]] = []
         self.last_noted: list[Mix] = [()] * sms
+        # mixes: one entry a mix, or a mix and slot
+        self.first_valid = zeros(slots)
+        self.mixes: list[Mix] = []
+        self.mix_ids: dict[Mix, int] = {}
+        self.after_add = unknown(FIRST_MIXES * slots)
+        self.after_drop = unknown(FIRST_MIXES * slots)
+        self.rates_at = zeros(FIRST_MIXES * slots)
+        self.mix_dram = reals(FIRST_MIXES)
+        self.mix_l2 = reals(FIRST_MIXES)
+        self.only_slot = unknown(FIRST_MIXES)  # of a mix of one; -1: of several, or of none
+        self.first_rate = zeros(FIRST_MIXES + 1)
+        self.slowed_at = zeros(FIRST_MIXES)
+        self.rates = reals(1024)
+        self.slowed_rates = reals(1024)  # under the slowdowns with the number in slowed_at
+        self.rate_slot = zeros(1024)
+        self.rates_used = 0
         self.forget_mixes()
 
     # ---- mixes -------------------------------------------------------------------------------------------------
 
     def forget_mixes(self) -> None:
         """Drop all remembered mixes but those on the SMs now: needed when their rates are others."""
-        self.first_valid = zeros(self.slots)
-        self.mixes: list[Mix] = []
-        self.mix_ids: dict[Mix, int] = {}
-        self.after_add = unknown(FIRST_MIXES * self.slots)
-        self.after_drop = unknown(FIRST_MIXES * self.slots)
-        self.rates_at = zeros(FIRST_MIXES * self.slots)
-        self.mix_dram = reals(FIRST_MIXES)
-        self.mix_l2 = reals(FIRST_MIXES)
-        self.only_slot = unknown(FIRST_MIXES)  # of a mix of one; -1: of several, or of none
-        self.rates = reals(1024)
-        self.slowed_rates = reals(1024)  # under the slowdowns with the number in slowed_at
-        self.rate_slot = zeros(1024)
+        for i in range(len(self.mixes)):
+            self.only_slot[i] = -1
+            self.slowed_at[i] = 0
+        for i in range(len(self.mixes) * self.slots):
+            self.after_add[i] = -1
+            self.after_drop[i] = -1
+        for i in range(self.slots):
+            self.first_valid[i] = 0
+        self.mixes.clear()
+        self.mix_ids.clear()
         self.rates_used = 0
-        self.first_rate = zeros(FIRST_MIXES + 1)
-        self.slowed_at = zeros(FIRST_MIXES)
         self.stale_rates = True
         self.intern(())
         for sm in range(self.sms):
@@ -400,7 +412,10 @@ class SMArray:
             self.cap[slot * self.sms + sm] = caps[sm]
 
     def set_tenant(self, slot: int, tenant: int) -> None:
-        """Start blocks of a slot only beside blocks of the same tenant (an SM of another drains first); -1: anyone."""
+        """Start blocks of a slot only beside blocks of the same tenant; -1: beside anyone.
+
+        An SM that holds blocks of another tenant takes none until these have ended.
+        """
         self.tenant[slot] = tenant
 
     def set_dispatch_order(self, slots: list[int], queues: list[int]) -> None:
@@ -993,8 +1008,8 @@ class SMArray:
         self.l2_load[domain] = l2
         self.dram_seen[domain] = dram
         self.l2_seen[domain] = l2
-        self.tensor_seen[domain] = 1 if self.tensor_blocks[domain] > 0 else 0
-        cycle = self.tensor_cycle if self.tensor_blocks[domain] > 0 else 1.0
+        self.tensor_seen[domain] = self.tensor_blocks[domain] > 0
+        cycle = self.tensor_cycle if self.tensor_seen[domain] else 1.0
         first = domain * self.slots
         if self.slowdowns_of is None:
             dram = (dram if dram > 0.0 else 0.0) / self.capacity[domain]

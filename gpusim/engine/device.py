@@ -31,6 +31,7 @@ from gpusim.results.runs import Shares, Spans, Usage
 
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
+MOST_RATES = 20_000  # of mixes that are remembered by their kernels, half a kilobyte each
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
 
@@ -515,7 +516,7 @@ class Device:
         """`mix_rates`, worked out once for each mix of kernels."""
         key = tuple((id(model), count) for model, count in models)
         if key not in self._known_rates:
-            if len(self._known_rates) > MOST_MIXES:
+            if len(self._known_rates) > MOST_RATES:
                 self._known_rates.clear()
             self._known_rates[key] = mix_rates(models)
         return self._known_rates[key]

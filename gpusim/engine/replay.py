@@ -172,7 +172,8 @@ class _Replay:
         idle = [op.occupies(gpu) for op in trace.operations() if not op.launches()]
         self.missing = Counter(work.meeting for work in idle if work.meeting)
         self.meetings: dict[str, simpy.Event] = {}
-        self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
+        awaited = {other for op in trace.operations() for other in op.depends_on}
+        self.ended = {operation: self.env.event() for operation in awaited}
         self.limit_us = limit_us
         self.unended = {stream.name for stream in trace.streams}
         self.all_ended = self.env.event()
@@ -236,7 +237,7 @@ class _Replay:
         else:
             yield from self._occupied(index, stream, op.occupies(self.gpu), request)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
-        if not self.ended[op.id].triggered:
+        if op.id in self.ended and not self.ended[op.id].triggered:
             self.ended[op.id].succeed()
 
     def _occupied(self, index: int, stream: Stream, work: Occupied, request: int) -> simpy.events.ProcessGenerator:
