@@ -15,23 +15,22 @@ import simpy
 from gpusim.common.errors import InputError
 from gpusim.engine.alone import Alone, KnownRuns
 from gpusim.engine.bottlenecks import Bottlenecks
-from gpusim.engine.core import BINS, NEVER, Mix, MixRates
-from gpusim.engine.grants import NO_LIMITS, Limits, caps_of, limits_met, limits_of
+from gpusim.engine.core import BINS, NEVER
+from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
 from gpusim.engine.launch import Launch
+from gpusim.engine.rates import Rates
 from gpusim.engine.residents import Residents
 from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares, binding, capped_time
+from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
-from gpusim.model.kernel import KernelModel, mix_rates
-from gpusim.model.rounds import round_rates
+from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Grant, KernelView, OperationView, Policy, View
 from gpusim.results.runs import Shares, Spans, Usage
 
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
-MOST_RATES = 20_000  # of mixes that are remembered by their kernels, half a kilobyte each
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
 
@@ -82,10 +81,11 @@ class Device:
         self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._domain_of_sm = domain_of_sm(domains, gpu)
-        self._sms = sm_array(gpu, self._slot_count, self._resolve, None, self._domain_of_sm, self._domain_share)
-        self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
+        self._rates = rates = Rates(self._model, self._slots, gpu.sm_count, self._domain_share)
+        self._sms = sm_array(gpu, self._slot_count, rates.resolve, None, self._domain_of_sm, self._domain_share)
+        self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way: list[Counter[tuple[int, str]]] = [Counter() for _ in range(gpus)]  # let start, by their stream
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
@@ -93,10 +93,7 @@ class Device:
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
         self._placing: dict[int, Grant] = {}  # what each kernel's caps were set from
-        self._limits: dict[int, Limits] = {}  # of launches that have any, by slot
-        self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
         self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
-        self._known_rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
         self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._known_sms: dict[bytes, array[int]] = {}  # lists of the SMs that launches ran on
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
@@ -422,13 +419,13 @@ class Device:
     def _limit(self, grants: Mapping[int, Grant]) -> None:
         """Take over the shares and quotas that grants, by slot, are limited to."""
         limits = {slot: held for slot, grant in grants.items() if (held := limits_of(grant)) != NO_LIMITS}
-        if limits != self._limits:
-            self._limits = limits
-            self._sms.set_slowdowns(self._slowdowns if limits else None)
+        if limits != self._rates.limits:
+            self._rates.limits = limits
+            self._sms.set_slowdowns(partial(self._rates.slowdowns, self._sms) if limits else None)
             self._forget_mixes()
 
     def _forget_mixes(self) -> None:
-        self._mix_loads.clear()
+        self._rates.forget_mixes()
         self._sms.forget_mixes()
 
     # ---- what policies see ------------------------------------------------------------------------------------------
@@ -500,7 +497,7 @@ class Device:
 
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
-        rates, dram, l2 = self._rates_of(models)
+        rates, dram, l2 = self._rates.of(models)
         cycle = self._gpu.model.tensor_cycle if any(model.on_tensor_cores for model, _ in models) else 1.0
         everywhere = float(self._gpu.sm_count if sms is None else sms)
         slowed = [
@@ -511,81 +508,6 @@ class Device:
         of_l2 = [rate * model.l2_share_us for (model, _), rate in zip(models, slowed, strict=True)]
         excess = max(1.0, everywhere * fsum(of_dram), everywhere * fsum(of_l2))
         return [rate / excess for rate in slowed]
-
-    def _rates_of(self, models: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
-        """`mix_rates`, worked out once for each mix of kernels."""
-        key = tuple((id(model), count) for model, count in models)
-        if key not in self._known_rates:
-            if len(self._known_rates) > MOST_RATES:
-                self._known_rates.clear()
-            self._known_rates[key] = mix_rates(models)
-        return self._known_rates[key]
-
-    # ---- what the SMs ask -------------------------------------------------------------------------------------------
-
-    def _resolve(self, mix: Mix) -> MixRates:
-        residents = [(self._model(slot), count) for slot, count in mix]
-        rates, dram, l2 = self._limited_rates(mix, residents) if self._limits else self._rates_of(residents)
-        by_age = [
-            [rate * share for share in age_shares(count, model.age_preference)]
-            for (model, count), rate in zip(residents, rates, strict=True)
-        ]
-        return by_age, dram, l2
-
-    def _limited_rates(self, mix: Mix, residents: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
-        """`mix_rates` while grants limit somebody to a share or a quota."""
-        least = self._least_times(mix)
-        quotas = [self._limits.get(slot, NO_LIMITS)[3] for slot, _ in mix]
-        if len(mix) > 1 and any(quotas):
-            rates, dram, l2 = round_rates(residents, quotas, least)
-        else:
-            rates, dram, l2 = mix_rates(residents, least) if least else self._rates_of(residents)
-        self._mix_loads[mix] = [
-            (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
-            for (model, count), rate in zip(residents, rates, strict=True)
-        ]
-        return rates, dram, l2
-
-    def _least_times(self, mix: Mix) -> list[float]:
-        """What `mix_times` is to keep to so that nobody takes more of an SM than its share."""
-        if not any(slot in self._limits for slot, _ in mix):
-            return []
-        limits = [self._limits.get(slot, NO_LIMITS) for slot, _ in mix]
-        return [
-            capped_time(self._model(slot).demand, count, issue, memory)
-            for (slot, count), (issue, memory, _, _) in zip(mix, limits, strict=True)
-        ]
-
-    def _slowdowns(self, domain: int, dram: float, l2: float, cycle: float) -> dict[int, float]:
-        """What the SMs ask for while grants limit somebody to a share."""
-        share = self._domain_share[domain]
-        held = self._held_back(domain)
-        for asked_dram, asked_l2, factor in held.values():
-            dram -= asked_dram * (1.0 - 1.0 / factor)
-            l2 -= asked_l2 * (1.0 - 1.0 / factor)
-        dram, l2 = max(0.0, dram) / share, max(0.0, l2) / share
-        factors = {slot: launch.model.slowdown(dram, l2, cycle) for slot, launch in self._slots.items()}
-        for slot, (_, _, factor) in held.items():
-            factors[slot] = max(factors[slot], factor)
-        paced = [slot for slot, limits in self._limits.items() if limits[3] and self._sms.resident_blocks(slot)]
-        slowest = max((factors[slot] for slot in paced), default=1.0)
-        return factors | dict.fromkeys(paced, slowest)  # who waits for the others is as late as the latest of them
-
-    def _held_back(self, domain: int) -> dict[int, tuple[float, float, float]]:
-        """Slots that ask for more DRAM than their share: DRAM and L2 load asked for, and the factor it is over."""
-        whole = self._domain_share[domain]
-        limits = {slot: share * whole for slot, (_, _, share, _) in self._limits.items() if share is not None}
-        if not limits:
-            return {}
-        asked = {slot: (0.0, 0.0) for slot in limits}
-        for sm in range(self._gpu.sm_count):
-            mix = self._sms.mix_of(sm)
-            if not mix or self._sms.domain_at(sm) != domain:
-                continue
-            for (slot, _), (dram, l2) in zip(mix, self._mix_loads[mix], strict=True):
-                if slot in asked:
-                    asked[slot] = (asked[slot][0] + dram, asked[slot][1] + l2)
-        return {slot: (dram, l2, dram / limits[slot]) for slot, (dram, l2) in asked.items() if dram > limits[slot]}
 
     def _model(self, slot: int) -> KernelModel:
         model = self._last_model[slot]
