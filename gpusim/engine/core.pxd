@@ -19,7 +19,7 @@ cdef class SMArray:
     cdef long long stable, residents, rates_used, updates
     cdef bint reopen, stale_rates, noting
     cdef public double now, origin
-    cdef double load_step, bin_width, tensor_cycle
+    cdef double load_step, bin_width, bins_per_us, tensor_cycle
     cdef object resolve, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids

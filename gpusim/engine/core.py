@@ -150,7 +150,7 @@ class SMArray:
         self.pace = array("d", [1.0] * sms)  # what the rates noted for an SM's blocks are multiplied by
         self.noted_slowdown = array("d", [1.0] * sms)  # of the kernel that an SM holds alone, when they were noted
         self.due = array("d", [_NEVER] * sms)
-        self.uses_now = reals(sms * USES)
+        self.uses_now = reals(sms * USES)  # by its residents at their present rates
         self.room = zeros(sms)
         self.dirty = zeros(sms)
         self.group = max(1, int(sms**0.5))
@@ -218,6 +218,7 @@ class SMArray:
         self.done: list[int] = []
         # usage history
         self.bin_width = 1.0
+        self.bins_per_us = 1.0
         self.history = reals(self.bins * sms * USES)  # bin by bin, for most of what is noted is of the same time
         # what each SM held when, noted only where that is asked for
         self.noting = False
@@ -461,6 +462,7 @@ class SMArray:
     def forget_uses(self) -> None:
         """Empty the usage history."""
         self.bin_width = 1.0
+        self.bins_per_us = 1.0
         for i in range(self.sms * self.bins * USES):
             self.history[i] = 0.0
 
@@ -686,7 +688,7 @@ class SMArray:
         end += self.origin
         while end >= self.bin_width * self.bins:
             self.fold()
-        b = int(start / self.bin_width)
+        b = int(start * self.bins_per_us)  # exact: a width is a power of two
         while start < end:
             edge = (b + 1) * self.bin_width
             part = (edge if edge < end else end) - start
@@ -706,6 +708,7 @@ class SMArray:
                 else:
                     self.history[b * row + i] = 0.0
         self.bin_width *= 2.0
+        self.bins_per_us *= 0.5
 
     def project(self, sm: int) -> None:
         """Set the rates of an SM's residents by its mix, and when the first of them ends."""
