@@ -106,7 +106,7 @@ def test_a_launch_replayed_on_the_same_sms_again(
 def test_a_shipped_pair_again_and_again(policy: str) -> None:
     trace = repeated(load_trace(TRACES / "spaa20_table1.json").model_copy(update={"device": "h200"}), 20)
     kernels = KERNELS[H200.name]
-    with counted(alone, "alone") as worked_out:
+    with counted(alone, "alone_under") as worked_out:
         mine = run(trace, H200, policy, kernels)
     assert worked_out or policy not in ("serial", "inter-sm:sms=40+92")
     with every_launch_stepped_through():
@@ -135,7 +135,7 @@ def test_streams_that_restart() -> None:
 @pytest.mark.parametrize("policy", ["serial", "leftover", "even"])
 def test_a_chain_is_stepped_through_once_a_kernel_and_where_bins_end(policy: str) -> None:
     gpu = tiny(jitter=0.1)
-    with counted(device, "submit") as stepped, counted(alone, "alone") as worked_out:
+    with counted(device, "submit") as stepped, counted(alone, "alone_under") as worked_out:
         result = run(chain(1000), gpu, policy, Kernels(gpu, gpu), placements=True)
     assert len(result.kernel_runs) == 3000
     assert len(worked_out) == 3

@@ -320,10 +320,10 @@ def test_a_profiling_phase_step_by_step() -> None:
     assert granted(at(began + sample_us + 1.0)) == [2, 2]
 
     # the same kernels in new launches are known; another is not
-    kernels = replace(kernels[0], id=7), kernels[1]
+    kernels = kernels[0]._replace(id=7), kernels[1]
     layout = {7: layout[0], 1: layout[1]}
     assert granted(at(200.0)) == [2, 2]
-    kernels = replace(kernels[0], name="other"), kernels[1]
+    kernels = kernels[0]._replace(name="other"), kernels[1]
     assert at(300.0).wake_us == 300.0 + warm_us
     # and while it is profiled, who comes starts a phase for all
     kernels = (*kernels, kernel(2))

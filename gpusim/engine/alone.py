@@ -40,9 +40,9 @@ class Alone:
     limits: frozenset[str]
 
 
-def alone(
-    model: KernelModel,
+def alone_under(
     grant: Grant,
+    model: KernelModel,
     gpu: GPU,
     domains: list[int] | None = None,
     domain_share: Sequence[float] = (1.0,),
@@ -50,8 +50,8 @@ def alone(
     """Replay one launch on idle SMs; to the last bit what `gpusim.engine.device.Device` does with it there.
 
     Args:
-        model: the launch.
         grant: of blocks on at least one SM, and no share or quota.
+        model: the launch.
         gpu: where.
         domains: memory domain of each SM; None: one has all.
         domain_share: of L2 and DRAM, for each memory domain.
@@ -81,8 +81,8 @@ class KnownRuns:
 
     Args:
         gpu: the GPU.
-        domains: as of `alone`.
-        domain_share: as of `alone`.
+        domains: as of `alone_under`.
+        domain_share: as of `alone_under`.
     """
 
     def __init__(self, gpu: GPU, domains: list[int] | None, domain_share: Sequence[float]) -> None:
@@ -107,5 +107,5 @@ class KnownRuns:
             self._known[key] = None
             return None
         if self._known[key] is None and any(caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)):
-            self._known[key] = alone(model, grant, self._gpu, self._domains, self._domain_share)
+            self._known[key] = alone_under(grant, model, self._gpu, self._domains, self._domain_share)
         return self._known[key]

@@ -413,9 +413,9 @@ class SlowSMs:
         updated = set()
         for domain, seen in enumerate(self.loads):
             load = self._load(domain)
+            cycle = self._cycle(domain)
             moved = any(abs(a - b) > self.load_step for a, b in zip(load, seen, strict=True))
-            cycle, moved = self._cycle(domain), moved or self._cycle(domain) != self.cycles[domain]
-            if self.stale_rates or moved or self._excess(domain) > 1.0 + 1e-9:
+            if self.stale_rates or moved or cycle != self.cycles[domain] or self._excess(domain) > 1.0 + 1e-9:
                 self.loads[domain] = load
                 self.cycles[domain] = cycle
                 self.factors[domain] = (self.slowdowns_of or self._slowdowns)(domain, *load, cycle)

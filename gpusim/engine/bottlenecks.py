@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from gpusim.engine.core import Mix, SMArray
+from gpusim.engine.core import Mix, SMArray, slowdown_at
 from gpusim.model.contention import binding_at, mix_times
 from gpusim.model.kernel import KernelModel
 
@@ -55,8 +55,10 @@ class Bottlenecks:
         at = [other for other, _ in mix].index(slot)
         sm = max(0, fullest)
         dram, l2 = self._sms.load_at(sm)
-        share = self._domain_share[self._sms.domain_at(sm)]
-        return binding_at(model.demand, self._times(mix)[at], dram / share, l2 / share, model.own_load)
+        share, own = self._domain_share[self._sms.domain_at(sm)], model.own_load
+        by_dram = slowdown_at(dram / share, 0.0, own.dram, own.l2, 1.0)
+        by_l2 = slowdown_at(0.0, l2 / share, own.dram, own.l2, 1.0)
+        return binding_at(model.demand, self._times(mix)[at], by_dram, by_l2)
 
     def _times(self, mix: Mix) -> list[float]:
         """What `mix_times` gives of a mix, worked out once; whoever has the books keeps the kernels alive."""

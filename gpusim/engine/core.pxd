@@ -13,12 +13,13 @@ cdef double jitter_factor(long long seed, long long block, double jitter)
 @cython.locals(d=cython.double, t=cython.double, inner=cython.double)
 cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2, double cycle)
 
+@cython.final
 cdef class SMArray:
     cdef long long sms, bins, width, slots, domain_count, group, groups, order_length, open_count
     cdef long long stable, residents, rates_used, updates
     cdef bint reopen, stale_rates, noting
     cdef public double now, origin
-    cdef double load_step, bin_width, tensor_cycle
+    cdef double load_step, bin_width, bins_per_us, tensor_cycle
     cdef object resolve, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
@@ -27,12 +28,14 @@ cdef class SMArray:
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen
     cdef long long[::1] group_first, only_slot, first_rate, rate_slot, slowed_at, update_of
-    cdef double[::1] since, recorded, pace, noted_slowdown, due, issue_now, dram_now, l2_now, group_due, work, rate, jitter, ramp
+    cdef double[::1] since, recorded, pace, noted_slowdown, due, uses_now, group_due, work, rate, jitter, ramp
     cdef double[::1] issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start, dispatched_at, throughput, carried
     cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
     cdef double[::1] capacity, dram_served, l2_served
     cdef double[::1] mix_dram, mix_l2, rates, slowed_rates, history
 
+    @cython.locals(i=cython.longlong, sm=cython.longlong, j=cython.longlong)
+    cpdef forget_mixes(self)
     @cython.locals(number=cython.longlong, i=cython.longlong)
     cpdef long long intern(self, mix)
     cdef long long neighbour(self, long long mix, long long slot, long long change)
@@ -72,8 +75,7 @@ cdef class SMArray:
     cpdef double block_time(self)
     @cython.locals(passed=cython.double, base=cython.longlong, n=cython.longlong, j=cython.longlong)
     cdef void charge(self, long long sm, double t) noexcept
-    @cython.locals(u=cython.longlong, b=cython.longlong, h=cython.longlong, issue=cython.double, start=cython.double,
-                   dram=cython.double, l2=cython.double, edge=cython.double, part=cython.double)
+    @cython.locals(u=cython.longlong, b=cython.longlong, start=cython.double, edge=cython.double, part=cython.double)
     cdef void record(self, long long sm, double end) noexcept
     @cython.locals(b=cython.longlong, i=cython.longlong, row=cython.longlong)
     cdef void fold(self) noexcept
@@ -81,9 +83,9 @@ cdef class SMArray:
     cdef note_mix(self, long long sm)
     @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
                    mix=cython.longlong, issue=cython.double, dram=cython.double, l2=cython.double,
-                   rate=cython.double, only=cython.longlong)
+                   rate=cython.double, only=cython.longlong, u=cython.longlong, r=cython.longlong)
     cdef void set_rates(self, long long sm) noexcept
-    @cython.locals(pace=cython.double, change=cython.double)
+    @cython.locals(pace=cython.double, change=cython.double, u=cython.longlong)
     cdef void change_pace(self, long long sm, double slowdown) noexcept
     @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, due=cython.double, left=cython.double)
     cdef void set_due(self, long long sm) noexcept

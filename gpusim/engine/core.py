@@ -151,9 +151,7 @@ class SMArray:
         self.pace = reals(sms, 1.0)  # what the rates noted for an SM's blocks are multiplied by
         self.noted_slowdown = reals(sms, 1.0)  # of the kernel that an SM holds alone, when they were noted
         self.due = reals(sms, _NEVER)
-        self.issue_now = reals(sms)
-        self.dram_now = reals(sms)
-        self.l2_now = reals(sms)
+        self.uses_now = reals(sms * USES)  # by its residents at their present rates
         self.room = zeros(sms)
         self.dirty = zeros(sms)
         self.group = max(1, int(sms**0.5))
@@ -221,32 +219,45 @@ class SMArray:
         self.done: list[int] = []
         # usage history
         self.bin_width = 1.0
+        self.bins_per_us = 1.0
         self.history = reals(self.bins * sms * USES)  # bin by bin, for most of what is noted is of the same time
         # what each SM held when, noted only where that is asked for
         self.noting = False
         self.noted: list[tuple[float, int, Mix]] = []
         self.last_noted: list[Mix] = [()] * sms
+        # mixes: one entry a mix, or a mix and slot
+        self.first_valid = zeros(slots)
+        self.mixes: list[Mix] = []
+        self.mix_ids: dict[Mix, int] = {}
+        self.after_add = unknown(FIRST_MIXES * slots)
+        self.after_drop = unknown(FIRST_MIXES * slots)
+        self.rates_at = zeros(FIRST_MIXES * slots)
+        self.mix_dram = reals(FIRST_MIXES)
+        self.mix_l2 = reals(FIRST_MIXES)
+        self.only_slot = unknown(FIRST_MIXES)  # of a mix of one; -1: of several, or of none
+        self.first_rate = zeros(FIRST_MIXES + 1)
+        self.slowed_at = zeros(FIRST_MIXES)
+        self.rates = reals(1024)
+        self.slowed_rates = reals(1024)  # under the slowdowns with the number in slowed_at
+        self.rate_slot = zeros(1024)
+        self.rates_used = 0
         self.forget_mixes()
 
     # ---- mixes -------------------------------------------------------------------------------------------------
 
     def forget_mixes(self) -> None:
         """Drop all remembered mixes but those on the SMs now: needed when their rates are others."""
-        self.first_valid = zeros(self.slots)
-        self.mixes: list[Mix] = []
-        self.mix_ids: dict[Mix, int] = {}
-        self.after_add = unknown(FIRST_MIXES * self.slots)
-        self.after_drop = unknown(FIRST_MIXES * self.slots)
-        self.rates_at = zeros(FIRST_MIXES * self.slots)
-        self.mix_dram = reals(FIRST_MIXES)
-        self.mix_l2 = reals(FIRST_MIXES)
-        self.only_slot = unknown(FIRST_MIXES)  # of a mix of one; -1: of several, or of none
-        self.rates = reals(1024)
-        self.slowed_rates = reals(1024)  # under the slowdowns with the number in slowed_at
-        self.rate_slot = zeros(1024)
+        for i in range(len(self.mixes)):
+            self.only_slot[i] = -1
+            self.slowed_at[i] = 0
+        for i in range(len(self.mixes) * self.slots):
+            self.after_add[i] = -1
+            self.after_drop[i] = -1
+        for i in range(self.slots):
+            self.first_valid[i] = 0
+        self.mixes.clear()
+        self.mix_ids.clear()
         self.rates_used = 0
-        self.first_rate = zeros(FIRST_MIXES + 1)
-        self.slowed_at = zeros(FIRST_MIXES)
         self.stale_rates = True
         self.intern(())
         for sm in range(self.sms):
@@ -403,7 +414,10 @@ class SMArray:
             self.cap[slot * self.sms + sm] = caps[sm]
 
     def set_tenant(self, slot: int, tenant: int) -> None:
-        """Start blocks of a slot only beside blocks of the same tenant (an SM of another drains first); -1: anyone."""
+        """Start blocks of a slot only beside blocks of the same tenant; -1: beside anyone.
+
+        An SM that holds blocks of another tenant takes none until these have ended.
+        """
         self.tenant[slot] = tenant
 
     def set_dispatch_order(self, slots: list[int], queues: list[int]) -> None:
@@ -449,6 +463,7 @@ class SMArray:
     def forget_uses(self) -> None:
         """Empty the usage history."""
         self.bin_width = 1.0
+        self.bins_per_us = 1.0
         for i in range(self.sms * self.bins * USES):
             self.history[i] = 0.0
 
@@ -665,6 +680,8 @@ class SMArray:
 
     def record(self, sm: int, end: float) -> None:
         """Add an SM's present uses, up to ``end``, to the history."""
+        if self.recorded[sm] == end:
+            return
         start = self.origin + self.recorded[sm]
         self.recorded[sm] = end
         if self.count[sm] == 0:
@@ -672,23 +689,13 @@ class SMArray:
         end += self.origin
         while end >= self.bin_width * self.bins:
             self.fold()
-        u = sm * RESOURCES
-        issue = self.issue_now[sm]
-        dram = self.dram_now[sm]
-        l2 = self.l2_now[sm]
-        b = int(start / self.bin_width)
+        b = int(start * self.bins_per_us)  # exact: a width is a power of two
         while start < end:
             edge = (b + 1) * self.bin_width
             part = (edge if edge < end else end) - start
             if part > 0.0:
-                h = (b * self.sms + sm) * USES
-                self.history[h] += part * self.used[u]
-                self.history[h + 1] += part * self.used[u + 1]
-                self.history[h + 2] += part * self.used[u + 2]
-                self.history[h + 3] += part * self.used[u + 3]
-                self.history[h + 4] += part * issue
-                self.history[h + 5] += part * dram
-                self.history[h + 6] += part * l2
+                for u in range(USES):
+                    self.history[(b * self.sms + sm) * USES + u] += part * self.uses_now[sm * USES + u]
             start = edge
             b += 1
 
@@ -702,6 +709,7 @@ class SMArray:
                 else:
                     self.history[b * row + i] = 0.0
         self.bin_width *= 2.0
+        self.bins_per_us *= 0.5
 
     def project(self, sm: int) -> None:
         """Set the rates of an SM's residents by its mix, and when the first of them ends."""
@@ -739,11 +747,14 @@ class SMArray:
             issue += rate * self.issue_demand[k]
             dram += rate * self.dram_demand[k]
             l2 += rate * self.l2_demand[k]
-        self.dram_served[self.domain[sm]] += dram - self.dram_now[sm]
-        self.l2_served[self.domain[sm]] += l2 - self.l2_now[sm]
-        self.issue_now[sm] = issue
-        self.dram_now[sm] = dram
-        self.l2_now[sm] = l2
+        u = sm * USES
+        for r in range(RESOURCES):
+            self.uses_now[u + r] = self.used[sm * RESOURCES + r]
+        self.dram_served[self.domain[sm]] += dram - self.uses_now[u + 5]
+        self.l2_served[self.domain[sm]] += l2 - self.uses_now[u + 6]
+        self.uses_now[u + 4] = issue
+        self.uses_now[u + 5] = dram
+        self.uses_now[u + 6] = l2
         self.pace[sm] = 1.0
         only = self.only_slot[self.mix[sm]]
         if only >= 0:
@@ -759,9 +770,8 @@ class SMArray:
         self.pace[sm] = pace
         self.since[sm] = self.now - (self.now - self.since[sm]) / change
         self.due[sm] = self.now + (self.due[sm] - self.now) / change
-        self.issue_now[sm] *= change
-        self.dram_now[sm] *= change
-        self.l2_now[sm] *= change
+        for u in range(RESOURCES, USES):
+            self.uses_now[sm * USES + u] *= change
 
     def set_due(self, sm: int) -> None:
         """Work out when the first of an SM's residents ends, from rates just set: to be followed by `note_due`."""
@@ -1002,8 +1012,8 @@ class SMArray:
         self.l2_load[domain] = l2
         self.dram_seen[domain] = dram
         self.l2_seen[domain] = l2
-        self.tensor_seen[domain] = 1 if self.tensor_blocks[domain] > 0 else 0
-        cycle = self.tensor_cycle if self.tensor_blocks[domain] > 0 else 1.0
+        self.tensor_seen[domain] = self.tensor_blocks[domain] > 0
+        cycle = self.tensor_cycle if self.tensor_seen[domain] else 1.0
         first = domain * self.slots
         if self.slowdowns_of is None:
             dram = (dram if dram > 0.0 else 0.0) / self.capacity[domain]
@@ -1043,8 +1053,8 @@ class SMArray:
                     self.charge(sm, self.now)
                     self.set_rates(sm)
                     self.set_due(sm)
-            dram += self.dram_now[sm]
-            l2 += self.l2_now[sm]
+            dram += self.uses_now[sm * USES + 5]
+            l2 += self.uses_now[sm * USES + 6]
         self.dram_served[domain] = dram
         self.l2_served[domain] = l2
 

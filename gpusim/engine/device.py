@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
-from math import fsum
+from math import fsum, inf
 from typing import Any
 
 import simpy
@@ -14,21 +15,20 @@ import simpy
 from gpusim.common.errors import InputError
 from gpusim.engine.alone import Alone, KnownRuns
 from gpusim.engine.bottlenecks import Bottlenecks
-from gpusim.engine.core import BINS, NEVER, Mix, MixRates
-from gpusim.engine.grants import NO_LIMITS, Limits, caps_of, limits_met, limits_of
+from gpusim.engine.core import BINS, NEVER
+from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
 from gpusim.engine.launch import Launch
+from gpusim.engine.rates import Rates
 from gpusim.engine.residents import Residents
 from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares, binding, capped_time
+from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
-from gpusim.model.kernel import KernelModel, mix_rates
-from gpusim.model.rounds import round_rates
+from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Grant, KernelView, OperationView, Policy, View
 from gpusim.results.runs import Shares, Spans, Usage
 
-SETTLED = 2  # simpy priority below every ordinary event: the policy decides when all of an instant has happened
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
 DECISIONS = 10_000  # that a policy may make while no block ends
@@ -81,10 +81,11 @@ class Device:
         self._domain_share = [share * gpus for _, share in domains] if domains else [1.0]
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._domain_of_sm = domain_of_sm(domains, gpu)
-        self._sms = sm_array(gpu, self._slot_count, self._resolve, None, self._domain_of_sm, self._domain_share)
-        self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
+        self._rates = rates = Rates(self._model, self._slots, gpu.sm_count, self._domain_share)
+        self._sms = sm_array(gpu, self._slot_count, rates.resolve, None, self._domain_of_sm, self._domain_share)
+        self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way: list[Counter[tuple[int, str]]] = [Counter() for _ in range(gpus)]  # let start, by their stream
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
@@ -92,10 +93,7 @@ class Device:
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
         self._placing: dict[int, Grant] = {}  # what each kernel's caps were set from
-        self._limits: dict[int, Limits] = {}  # of launches that have any, by slot
-        self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
         self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
-        self._known_rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
         self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._known_sms: dict[bytes, array[int]] = {}  # lists of the SMs that launches ran on
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
@@ -104,14 +102,14 @@ class Device:
         self._decisions = 0
         self._decisions_allowed = DECISIONS
         self._blocks_ended = 0  # of launches that have ended
-        self._idle: simpy.Event | None = None
+        self._ending = False  # a launch has ended on the SMs, and will as soon as the simulation has come as far
+        self._looked = True  # the bottlenecks have been looked at since blocks were placed
         self._wake_us = NEVER
         self._bottlenecks = Bottlenecks(self._sms, self._model, self._domain_share)
         self.finished: list[Launch] = []
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
         sliced = domains is not None and len(domains) > gpus
         self.limits = {"memory slices"} if sliced else set[str]()  # of `gpusim.results.runs.LIMITS`, met so far
-        env.process(self._run())
 
     def launch(
         self,
@@ -130,7 +128,7 @@ class Device:
         launch.pass_number, launch.operation = pass_number, operation
         self._next_id += 1
         self._launches[launch.id] = launch
-        self._decide_soon()
+        self._deciding = True
         return launch
 
     def usage(self) -> Usage:
@@ -147,43 +145,60 @@ class Device:
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
-    def _run(self) -> simpy.events.ProcessGenerator:
-        while True:
-            if not self._slots and self._first is None:
-                self._idle = self._env.event()
-                yield self._idle
-                continue
-            horizon = self._env.peek()
-            if self._first is not None:
-                if horizon <= self._env.now:  # what else happens at this instant
-                    yield self._settled(0.0)
-                    continue
-                known = self._known_run(horizon)
-                if known is not None:
-                    yield from self._run_known(known)
-                    continue
-                self._begin()
-            origin, before = self._sms.origin, self._sms.now
-            slot = self._sms.advance(horizon - origin)
-            if slot >= 0:
-                now = origin + self._sms.now
-                if now > self._env.now:
-                    yield self._env.timeout(now - self._env.now)
-                self._end(slot)
-            elif horizon < NEVER:
-                yield self._settled(max(0.0, horizon - self._env.now))
-            elif self._sms.now == before:
-                stuck = ", ".join(launch.model.name[:40] for launch in self._slots.values())
-                raise InputError(None, named(self._policy), f"leaves blocks of {stuck} waiting for ever")
+    def run(self, until: simpy.Event | None = None) -> None:
+        """Run the simulation to an event, or until nothing is left to happen.
 
-    def _settled(self, delay: float) -> simpy.Event:
-        """An event after everything else of its instant."""
-        event = self._env.event()
-        event._ok, event._value = True, None
-        self._env.schedule(event, priority=SETTLED, delay=delay)  # type: ignore[arg-type]
-        return event
+        When all of an instant has happened the policy decides, if it is to; then the SMs run up to the next event.
+        """
+        env = self._env
+        while until is None or not until.processed:
+            if env.peek() > env.now:
+                if self._deciding:
+                    self._decide()
+                    continue
+                self._advance(env.peek())
+                if env.peek() == inf:
+                    if self._slots:
+                        continue
+                    return
+            env.step()
+
+    def _advance(self, horizon: float) -> None:
+        """Let time pass on the SMs up to the next event; a launch that ends before makes an event of its own."""
+        if self._first is not None:
+            if self._run_known(horizon):
+                return
+            self._begin()
+        if not self._slots or self._ending:
+            return
+        if not self._looked:
+            self._looked = True
+            self._bottlenecks.look(self._slots)
+        before = self._sms.now
+        slot = self._sms.advance(horizon - self._sms.origin)
+        if slot >= 0:
+            self._end_in_time(slot)
+        elif horizon >= NEVER and self._sms.now == before:
+            stuck = ", ".join(launch.model.name[:40] for launch in self._slots.values())
+            raise InputError(None, named(self._policy), f"leaves blocks of {stuck} waiting for ever")
+
+    def _end_in_time(self, slot: int) -> None:
+        """End a launch that has ended on the SMs, when the simulation has come as far."""
+        wait = self._sms.origin + self._sms.now - self._env.now
+        if wait > 0.0:
+            self._ending = True
+            self._after(wait, lambda _: self._end(slot))
+        else:
+            self._end(slot)
+
+    def _after(self, delay: float, call: Callable[[simpy.Event], None]) -> None:
+        """Call something after a time (us)."""
+        timeout = self._env.timeout(delay)
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(call)
 
     def _end(self, slot: int) -> None:
+        self._ending = False
         self._bottlenecks.book()
         if self.residents is not None:
             self.residents.take({slot: launch.id for slot, launch in self._slots.items()})
@@ -194,6 +209,10 @@ class Device:
         launch.end_us = self._sms.origin + self._sms.now
         launch.spans = self._spans(slot) if self._keep_spans else None
         self._ended(launch, slot)
+        if self._slots:  # others may end at the same instant
+            other = self._sms.advance(self._env.now - self._sms.origin)
+            if other >= 0:
+                self._end_in_time(other)
 
     def _ended(self, launch: Launch, slot: int) -> None:
         """A launch has ended, and leaves its slot."""
@@ -208,7 +227,7 @@ class Device:
             self._arrive(self._late.popleft())
         self.finished.append(launch)
         launch.done.succeed()
-        self._decide_soon()
+        self._deciding = True
 
     def _spans(self, slot: int) -> Spans:
         """Where the blocks of a launch ran; launches that ran on the same SMs share the list of them."""
@@ -217,17 +236,10 @@ class Device:
 
     # ---- deciding --------------------------------------------------------------------------------------------------
 
-    def _decide_soon(self) -> None:
-        if not self._deciding:
-            self._deciding = True
-            event = self._settled(0.0)
-            assert event.callbacks is not None
-            event.callbacks.append(lambda _: self._decide())
-
     def _wake(self, at_us: float) -> None:
         if self._wake_us == at_us:
             self._wake_us = NEVER
-            self._decide_soon()
+            self._deciding = True
 
     def _decide(self) -> None:
         self._deciding = False
@@ -241,10 +253,8 @@ class Device:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
                 launch.admitted, launch.view = True, None
-                timeout = self._env.timeout(launch.model.latency_us + self._turn_wait_us(launch), launch)
+                self._after(launch.model.latency_us + self._turn_wait_us(launch), partial(self._arrive, launch))
                 self._count_under_way(launch, 1)
-                assert timeout.callbacks is not None
-                timeout.callbacks.append(lambda event: self._arrive(event.value))
         if partition.evictions:
             self.limits.add("evictions")
         for eviction in partition.evictions:
@@ -254,9 +264,7 @@ class Device:
                 self._sms.evict(slot, eviction.sm, eviction.blocks, work, eviction.restart)
         if partition.wake_us is not None and partition.wake_us < self._wake_us:
             self._wake_us = at = partition.wake_us
-            timeout = self._env.timeout(max(0.0, at - self._env.now))
-            assert timeout.callbacks is not None
-            timeout.callbacks.append(lambda _: self._wake(at))
+            self._after(max(0.0, at - self._env.now), lambda _: self._wake(at))
         if self._slots:
             self._place()
 
@@ -293,13 +301,15 @@ class Device:
                 f"{DECISIONS_PER_BLOCK} more for each block that ended",
             )
 
-    def _arrive(self, launch: Launch) -> None:
+    def _arrive(self, launch: Launch, _: simpy.Event | None = None) -> None:
         """The launch latency has passed: the SMs may take blocks."""
         self._begin()
         if not self._free_slots:  # as many kernels run as the GPU takes at once
             self._late.append(launch)
             return
-        launch.model = model = self._sized(launch)
+        model = self._sized(launch)
+        if model is not launch.model:
+            launch.model, launch.view = model, None
         slot = self._slot_for(model)
         last, self._last_model[slot] = self._last_model[slot], model
         if last is not None and last is not model:
@@ -307,9 +317,6 @@ class Device:
         self._first = slot, launch
         if self._slots or self.residents is not None:
             self._begin()
-        if self._idle is not None:
-            idle, self._idle = self._idle, None
-            idle.succeed()
 
     def _begin(self) -> None:
         """Have the SMs take the blocks of the launch that has arrived, if there is one that they have not seen."""
@@ -318,7 +325,7 @@ class Device:
         (slot, launch), self._first = self._first, None
         if not self._slots:
             self._sms.restart_clock(self._env.now)
-        launch.slot, launch.view = slot, None
+        launch.slot = slot
         self._slots[slot] = launch
         if self._sms.mix_count() > MOST_MIXES:
             self._forget_mixes()
@@ -342,12 +349,19 @@ class Device:
         start, end = self._env.now, self._env.now + known.us
         return known if start + (end - start) < horizon and self._sms.in_one_bin(start, end) else None
 
-    def _run_known(self, known: Alone) -> simpy.events.ProcessGenerator:
-        """Run the launch that has arrived, without the SMs."""
+    def _run_known(self, horizon: float) -> bool:
+        """Run the launch that has arrived without the SMs, where that is known; else False."""
+        known = self._known_run(horizon)
+        if known is None:
+            return False
         assert self._first is not None
         (slot, launch), self._first = self._first, None
-        start, end = self._env.now, self._env.now + known.us
-        yield self._env.timeout(end - start)
+        start = self._env.now
+        self._after(start + known.us - start, lambda _: self._end_known(launch, slot, known, start))
+        return True
+
+    def _end_known(self, launch: Launch, slot: int, known: Alone, start: float) -> None:
+        end = start + known.us
         self._sms.add_uses(start, known.uses)
         self._sms.restart_clock(end)
         self.limits |= known.limits
@@ -400,18 +414,18 @@ class Device:
             self._sms.set_tenant(slot, -1 if grant.tenant is None else grant.tenant)
         self._sms.set_dispatch_order(list(order), queues)
         self._sms.dispatch()
-        self._bottlenecks.look(self._slots)
+        self._looked = False
 
     def _limit(self, grants: Mapping[int, Grant]) -> None:
         """Take over the shares and quotas that grants, by slot, are limited to."""
         limits = {slot: held for slot, grant in grants.items() if (held := limits_of(grant)) != NO_LIMITS}
-        if limits != self._limits:
-            self._limits = limits
-            self._sms.set_slowdowns(self._slowdowns if limits else None)
+        if limits != self._rates.limits:
+            self._rates.limits = limits
+            self._sms.set_slowdowns(partial(self._rates.slowdowns, self._sms) if limits else None)
             self._forget_mixes()
 
     def _forget_mixes(self) -> None:
-        self._mix_loads.clear()
+        self._rates.forget_mixes()
         self._sms.forget_mixes()
 
     # ---- what policies see ------------------------------------------------------------------------------------------
@@ -435,7 +449,9 @@ class Device:
         model, slot, view = launch.model, launch.slot, launch.view
         waiting = model.blocks if slot is None else self._sms.waiting_blocks(slot)
         resident = 0 if slot is None else self._sms.resident_blocks(slot)
-        if view is not None and view.waiting == waiting and view.resident == resident:
+        if view is not None:
+            if view.waiting != waiting or view.resident != resident:
+                launch.view = view = view._replace(waiting=waiting, resident=resident)
             return view
         if id(model) not in self._known_views:
             self._known_views[id(model)] = _fixed_view(model)
@@ -481,7 +497,7 @@ class Device:
 
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
-        rates, dram, l2 = self._rates_of(models)
+        rates, dram, l2 = self._rates.of(models)
         cycle = self._gpu.model.tensor_cycle if any(model.on_tensor_cores for model, _ in models) else 1.0
         everywhere = float(self._gpu.sm_count if sms is None else sms)
         slowed = [
@@ -492,81 +508,6 @@ class Device:
         of_l2 = [rate * model.l2_share_us for (model, _), rate in zip(models, slowed, strict=True)]
         excess = max(1.0, everywhere * fsum(of_dram), everywhere * fsum(of_l2))
         return [rate / excess for rate in slowed]
-
-    def _rates_of(self, models: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
-        """`mix_rates`, worked out once for each mix of kernels."""
-        key = tuple((id(model), count) for model, count in models)
-        if key not in self._known_rates:
-            if len(self._known_rates) > MOST_MIXES:
-                self._known_rates.clear()
-            self._known_rates[key] = mix_rates(models)
-        return self._known_rates[key]
-
-    # ---- what the SMs ask -------------------------------------------------------------------------------------------
-
-    def _resolve(self, mix: Mix) -> MixRates:
-        residents = [(self._model(slot), count) for slot, count in mix]
-        rates, dram, l2 = self._limited_rates(mix, residents) if self._limits else self._rates_of(residents)
-        by_age = [
-            [rate * share for share in age_shares(count, model.age_preference)]
-            for (model, count), rate in zip(residents, rates, strict=True)
-        ]
-        return by_age, dram, l2
-
-    def _limited_rates(self, mix: Mix, residents: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
-        """`mix_rates` while grants limit somebody to a share or a quota."""
-        least = self._least_times(mix)
-        quotas = [self._limits.get(slot, NO_LIMITS)[3] for slot, _ in mix]
-        if len(mix) > 1 and any(quotas):
-            rates, dram, l2 = round_rates(residents, quotas, least)
-        else:
-            rates, dram, l2 = mix_rates(residents, least) if least else self._rates_of(residents)
-        self._mix_loads[mix] = [
-            (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
-            for (model, count), rate in zip(residents, rates, strict=True)
-        ]
-        return rates, dram, l2
-
-    def _least_times(self, mix: Mix) -> list[float]:
-        """What `mix_times` is to keep to so that nobody takes more of an SM than its share."""
-        if not any(slot in self._limits for slot, _ in mix):
-            return []
-        limits = [self._limits.get(slot, NO_LIMITS) for slot, _ in mix]
-        return [
-            capped_time(self._model(slot).demand, count, issue, memory)
-            for (slot, count), (issue, memory, _, _) in zip(mix, limits, strict=True)
-        ]
-
-    def _slowdowns(self, domain: int, dram: float, l2: float, cycle: float) -> dict[int, float]:
-        """What the SMs ask for while grants limit somebody to a share."""
-        share = self._domain_share[domain]
-        held = self._held_back(domain)
-        for asked_dram, asked_l2, factor in held.values():
-            dram -= asked_dram * (1.0 - 1.0 / factor)
-            l2 -= asked_l2 * (1.0 - 1.0 / factor)
-        dram, l2 = max(0.0, dram) / share, max(0.0, l2) / share
-        factors = {slot: launch.model.slowdown(dram, l2, cycle) for slot, launch in self._slots.items()}
-        for slot, (_, _, factor) in held.items():
-            factors[slot] = max(factors[slot], factor)
-        paced = [slot for slot, limits in self._limits.items() if limits[3] and self._sms.resident_blocks(slot)]
-        slowest = max((factors[slot] for slot in paced), default=1.0)
-        return factors | dict.fromkeys(paced, slowest)  # who waits for the others is as late as the latest of them
-
-    def _held_back(self, domain: int) -> dict[int, tuple[float, float, float]]:
-        """Slots that ask for more DRAM than their share: DRAM and L2 load asked for, and the factor it is over."""
-        whole = self._domain_share[domain]
-        limits = {slot: share * whole for slot, (_, _, share, _) in self._limits.items() if share is not None}
-        if not limits:
-            return {}
-        asked = {slot: (0.0, 0.0) for slot in limits}
-        for sm in range(self._gpu.sm_count):
-            mix = self._sms.mix_of(sm)
-            if not mix or self._sms.domain_at(sm) != domain:
-                continue
-            for (slot, _), (dram, l2) in zip(mix, self._mix_loads[mix], strict=True):
-                if slot in asked:
-                    asked[slot] = (asked[slot][0] + dram, asked[slot][1] + l2)
-        return {slot: (dram, l2, dram / limits[slot]) for slot, (dram, l2) in asked.items() if dram > limits[slot]}
 
     def _model(self, slot: int) -> KernelModel:
         model = self._last_model[slot]

@@ -172,7 +172,8 @@ class _Replay:
         idle = [op.occupies(gpu) for op in trace.operations() if not op.launches()]
         self.missing = Counter(work.meeting for work in idle if work.meeting)
         self.meetings: dict[str, simpy.Event] = {}
-        self.ended: dict[str, simpy.Event] = {op.id: self.env.event() for op in trace.operations()}
+        awaited = {other for op in trace.operations() for other in op.depends_on}
+        self.ended = {operation: self.env.event() for operation in awaited}
         self.limit_us = limit_us
         self.unended = {stream.name for stream in trace.streams}
         self.all_ended = self.env.event()
@@ -186,13 +187,13 @@ class _Replay:
         for index, stream in enumerate(self.trace.streams):
             self.env.process(self._stream(index, stream))
         if self.limit_us is not None:
-            self.env.run(until=self.env.any_of([self.all_ended, self.env.timeout(self.limit_us)]))
+            self.device.run(until=self.env.any_of([self.all_ended, self.env.timeout(self.limit_us)]))
             if self.unended:
                 names = ", ".join(stream.name for stream in self.trace.streams if stream.name in self.unended)
                 problem = f"did not end once in {self.limit_us:g} us while the others restarted"
                 raise Starved(None, f"streams {names}", problem, "a policy that leaves none behind")
             return
-        self.env.run()
+        self.device.run()
         if self.busy:
             raise InputError(
                 None,
@@ -236,7 +237,7 @@ class _Replay:
         else:
             yield from self._occupied(index, stream, op.occupies(self.gpu), request)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
-        if not self.ended[op.id].triggered:
+        if op.id in self.ended and not self.ended[op.id].triggered:
             self.ended[op.id].succeed()
 
     def _occupied(self, index: int, stream: Stream, work: Occupied, request: int) -> simpy.events.ProcessGenerator:

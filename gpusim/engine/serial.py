@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from gpusim.engine.alone import alone
+from gpusim.engine.alone import alone_under
 from gpusim.engine.context import in_context
 from gpusim.engine.replay import KernelSource, work_out
 from gpusim.hardware.gpu import GPU
@@ -57,7 +57,7 @@ def chain_us(trace: Trace, gpu: GPU, kernels: KernelSource) -> float:
     for op, launch in in_order(trace):
         model = kernels.model(launch, op)
         if id(model) not in known_us:
-            known_us[id(model)] = alone(model, Grant(0), gpu).us
+            known_us[id(model)] = alone_under(Grant(0), model, gpu).us
         start = now + model.latency_us
         now = start + ((start + known_us[id(model)]) - start)
     return now

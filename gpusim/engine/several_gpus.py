@@ -111,7 +111,7 @@ class EachGPU(Policy):
         return self._borders[at].partition(answer, {kernel.id for kernel in kernels}, view.now_us, {})[0]
 
     def _here(self, kernel: KernelView) -> KernelView:
-        return replace(kernel, stream_index=self._place[kernel.stream_index])
+        return kernel._replace(stream_index=self._place[kernel.stream_index])
 
     def _unready(self, view: View, at: int) -> Mapping[int, tuple[float, int]]:
         return {self._place[s]: queued for s, queued in view.unready().items() if self._gpu_of[s] == at}

@@ -93,7 +93,7 @@ def submit(array: SMArray, slot: int, model: KernelModel) -> None:
 
 
 def run_alone(model: KernelModel, gpu: GPU) -> AloneTimes:
-    """Replay one launch alone on the whole GPU, without launch latency."""
+    """How long one launch takes alone on the whole GPU, without launch latency; to fit it, no more is needed."""
     return alone_on(gpu)(model)
 
 

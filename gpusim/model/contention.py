@@ -190,14 +190,14 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
         12 of 324 cases); m is that of a kernel in one wave.
     """
     warps = [count * kernel.warps_per_scheduler for kernel, count in residents]
-    busiest = [max(kernel.demands) for kernel, _ in residents]
+    held = [own * max(kernel.demands) for own, (kernel, _) in zip(warps, residents, strict=True)]
     total = fsum(warps)
     beyond_mean = ceil(total) - total  # warps that the fullest scheduler has more than the mean
     times = []
     for i, (kernel, _) in enumerate(residents):
         scale = kernel.service_demand / kernel.demands[kernel.bound]
         own = warps[i] + beyond_mean if kernel.one_wave else warps[i]
-        others = fsum(warps[j] * busiest[j] for j in range(len(residents)) if j != i)
+        others = fsum(held[:i] + held[i + 1 :])
         queue = max(kernel.service_demand, own * kernel.service_demand + scale * others)
         times.append(_time(kernel, queue))
     return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
@@ -309,20 +309,21 @@ def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float
         The largest part of its time: latency, issue, alu, fma, tensor, lsu, l1, l2 or dram; unknown where its demands
         were not counted.
     """
-    return binding_at(residents[index][0], mix_times(residents)[index], dram, l2, own)
+    by_dram, by_l2 = memory_slowdown(dram, 0.0, own), memory_slowdown(0.0, l2, own)
+    return binding_at(residents[index][0], mix_times(residents)[index], by_dram, by_l2)
 
 
-def binding_at(kernel: WarpDemand, time: float, dram: float, l2: float, own: MemoryLoad) -> str:
-    """`binding` of a kernel whose time per instruction in its mix (`mix_times`) is known."""
+def binding_at(kernel: WarpDemand, time: float, by_dram: float, by_l2: float) -> str:
+    """`binding` of a kernel whose time per instruction in its mix (`mix_times`) is known, and its `memory_slowdown`.
+
+    The latter by DRAM and by L2, each as if the other were free.
+    """
     if not kernel.counted:
         return UNKNOWN
-    parts = {
-        "latency": kernel.latency * kernel.latency - kernel.service_demand * kernel.service_demand,
-        kernel.resource: time * time - kernel.latency * kernel.latency + kernel.service_demand * kernel.service_demand,
-        "dram": time * time * (memory_slowdown(dram, 0.0, own) ** 2 - 1.0),
-        "l2": time * time * (memory_slowdown(0.0, l2, own) ** 2 - 1.0),
-    }
-    return max(parts, key=lambda name: parts[name])
+    latency, own, squared = kernel.latency * kernel.latency, kernel.service_demand * kernel.service_demand, time * time
+    parts = (latency - own, squared - latency + own, squared * (by_dram**2 - 1.0), squared * (by_l2**2 - 1.0))
+    largest = parts.index(max(parts))
+    return kernel.resource if largest == 1 else ("latency", "", "dram", "l2")[largest]
 
 
 @cache

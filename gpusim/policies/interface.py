@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from gpusim.hardware.gpu import GPU
 from gpusim.model.occupancy import Footprint
@@ -18,8 +18,7 @@ from gpusim.model.occupancy import Footprint
 Domains = list[tuple[frozenset[int], float]] | None  # as `Policy.memory_domains` gives them
 
 
-@dataclass(frozen=True, slots=True)
-class KernelView:
+class KernelView(NamedTuple):
     """A kernel launch that is ready or running, as a policy sees it.
 
     Attributes:

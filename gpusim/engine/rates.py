@@ -1,0 +1,116 @@
+"""How fast the kernels on the SMs progress: in mixes, and held to the limits of their grants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from gpusim.engine.core import Mix, MixRates, SMArray
+from gpusim.engine.grants import NO_LIMITS, Limits
+from gpusim.model.contention import age_shares, capped_time
+from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.model.rounds import round_rates
+
+MOST_RATES = 20_000  # of mixes that are remembered by their kernels, half a kilobyte each
+
+
+class Rates:
+    """Rates of mixes, worked out once each.
+
+    Args:
+        model: gives the kernel in a slot.
+        slots: those in use.
+        sm_count: SMs of the device.
+        domain_share: of L2 and DRAM, for each memory domain.
+
+    Attributes:
+        limits: of the slots whose grants have any.
+    """
+
+    def __init__(
+        self, model: Callable[[int], KernelModel], slots: Collection[int], sm_count: int, domain_share: Sequence[float]
+    ) -> None:
+        self._model = model
+        self._slots = slots
+        self._sm_count = sm_count
+        self._domain_share = domain_share
+        self.limits: dict[int, Limits] = {}
+        self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
+        self._known: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
+
+    def forget_mixes(self) -> None:
+        """Slots have other limits or kernels."""
+        self._mix_loads.clear()
+
+    def of(self, models: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
+        """`mix_rates`, worked out once for each mix; whoever asks keeps the kernels alive."""
+        key = tuple((id(model), count) for model, count in models)
+        if key not in self._known:
+            if len(self._known) > MOST_RATES:
+                self._known.clear()
+            self._known[key] = mix_rates(models)
+        return self._known[key]
+
+    def resolve(self, mix: Mix) -> MixRates:
+        """What `gpusim.engine.core.Resolve` gives: progress by slot and age, and memory loads."""
+        residents = [(self._model(slot), count) for slot, count in mix]
+        rates, dram, l2 = self._limited_rates(mix, residents) if self.limits else self.of(residents)
+        by_age = [
+            [rate * share for share in age_shares(count, model.age_preference)]
+            for (model, count), rate in zip(residents, rates, strict=True)
+        ]
+        return by_age, dram, l2
+
+    def _limited_rates(self, mix: Mix, residents: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
+        """`mix_rates` while grants limit somebody to a share or a quota."""
+        least = self._least_times(mix)
+        quotas = [self.limits.get(slot, NO_LIMITS)[3] for slot, _ in mix]
+        if len(mix) > 1 and any(quotas):
+            rates, dram, l2 = round_rates(residents, quotas, least)
+        else:
+            rates, dram, l2 = mix_rates(residents, least) if least else self.of(residents)
+        self._mix_loads[mix] = [
+            (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
+            for (model, count), rate in zip(residents, rates, strict=True)
+        ]
+        return rates, dram, l2
+
+    def _least_times(self, mix: Mix) -> list[float]:
+        """What `mix_times` is to keep to so that nobody takes more of an SM than its share."""
+        if not any(slot in self.limits for slot, _ in mix):
+            return []
+        limits = [self.limits.get(slot, NO_LIMITS) for slot, _ in mix]
+        return [
+            capped_time(self._model(slot).demand, count, issue, memory)
+            for (slot, count), (issue, memory, _, _) in zip(mix, limits, strict=True)
+        ]
+
+    def slowdowns(self, sms: SMArray, domain: int, dram: float, l2: float, cycle: float) -> dict[int, float]:
+        """The factors by which slots are slowed in a memory domain, as the SMs ask for them while there are limits."""
+        share = self._domain_share[domain]
+        held = self._held_back(sms, domain)
+        for asked_dram, asked_l2, factor in held.values():
+            dram -= asked_dram * (1.0 - 1.0 / factor)
+            l2 -= asked_l2 * (1.0 - 1.0 / factor)
+        dram, l2 = max(0.0, dram) / share, max(0.0, l2) / share
+        factors = {slot: self._model(slot).slowdown(dram, l2, cycle) for slot in self._slots}
+        for slot, (_, _, factor) in held.items():
+            factors[slot] = max(factors[slot], factor)
+        paced = [slot for slot, limits in self.limits.items() if limits[3] and sms.resident_blocks(slot)]
+        slowest = max((factors[slot] for slot in paced), default=1.0)
+        return factors | dict.fromkeys(paced, slowest)  # who waits for the others is as late as the latest of them
+
+    def _held_back(self, sms: SMArray, domain: int) -> dict[int, tuple[float, float, float]]:
+        """Slots that ask for more DRAM than their share: DRAM and L2 load asked for, and the factor it is over."""
+        whole = self._domain_share[domain]
+        limits = {slot: share * whole for slot, (_, _, share, _) in self.limits.items() if share is not None}
+        if not limits:
+            return {}
+        asked = {slot: (0.0, 0.0) for slot in limits}
+        for sm in range(self._sm_count):
+            mix = sms.mix_of(sm)
+            if not mix or sms.domain_at(sm) != domain:
+                continue
+            for (slot, _), (dram, l2) in zip(mix, self._mix_loads[mix], strict=True):
+                if slot in asked:
+                    asked[slot] = (asked[slot][0] + dram, asked[slot][1] + l2)
+        return {slot: (dram, l2, dram / limits[slot]) for slot, (dram, l2) in asked.items() if dram > limits[slot]}
