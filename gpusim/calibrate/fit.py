@@ -81,7 +81,7 @@ def _first_blocks_us(launch: KernelLaunch, model: KernelModel, gpu: GPU) -> floa
 
 
 def work_blocks(model: KernelModel) -> float:
-    """Work of a kernel that has the device alone, in blocks: those that start at its first instant do its ramp, too."""
+    """Work of a kernel that has the device alone, in blocks; those placed at its first instant do the ramp, too."""
     first = min(model.blocks, model.blocks_per_sm * model.sm_count)
     return model.blocks + first * model.ramp_work
 

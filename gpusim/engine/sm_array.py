@@ -15,7 +15,9 @@ from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.policies.interface import Domains
 
 SoloRates = tuple[float, float, float]  # of a block of a launch that has its SM alone (1/us), and its memory loads
-LOAD_STEP = 0.02  # of a memory domain, after which its slowdown is worked out anew
+# Change of a domain's load after which its slowdown is worked out anew. Just over 0.02: as 50 equal blocks become 49,
+# the load changes by just that, and rounding would decide.
+LOAD_STEP = 0.020001
 
 
 class AloneTimes(NamedTuple):
