@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
-from math import sqrt
+from math import ceil, sqrt
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from gpusim.model.contention import (
     binding,
     binding_at,
     capped_time,
+    competing_warps,
     demand_elsewhere,
     latency_beside,
     loads_beside,
@@ -50,7 +52,7 @@ def sharings(draw: st.DrawFn) -> WarpDemand:
     warps = draw(st.integers(1, 32))
     residents = draw(st.integers(1, max(1, 64 // warps)))
     mix = draw(st.none() | mixes(duration_us=100.0, blocks=1000))
-    return warp_demand(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model)
+    return warp_demand(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model, one_wave=draw(st.booleans()))
 
 
 @st.composite
@@ -78,6 +80,7 @@ loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2))
 @given(kernel=sharings(), count=st.integers(1, 32))
 def test_one_kernel_alone_has_a_closed_form(kernel: WarpDemand, count: int) -> None:
     warps = max(1.0, count * kernel.warps_per_scheduler)
+    warps = ceil(warps) if kernel.one_wave else warps
     squares = kernel.latency**2 + (warps**2 - 1) * kernel.service_demand**2
     serial = kernel.latency + (warps - 1) * kernel.service_demand
     expected = sqrt((1.0 - kernel.serial_share) * squares + kernel.serial_share * serial**2)
@@ -88,6 +91,37 @@ def test_one_kernel_alone_has_a_closed_form(kernel: WarpDemand, count: int) -> N
 def test_two_slots_of_one_kernel_are_one_kernel(kernel: WarpDemand, first: int, second: int) -> None:
     together = mix_times([(kernel, first + second)])[0]
     assert mix_times([(kernel, first), (kernel, second)]) == pytest.approx([together, together], rel=1e-6)
+
+
+def warps_of(per_scheduler: float, one_wave: bool, demand: float = 0.5) -> WarpDemand:
+    """Warps that wait for nothing but their turns."""
+    return WarpDemand(per_scheduler, demand, demand, (demand,), 0, serial_share=1.0, one_wave=one_wave)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "warps", "turns"), [(1, 2, 1), (2, 2, 1), (3, 2, 2), (4, 2, 2), (5, 2, 3), (1, 6, 2), (2, 6, 3)]
+)
+def test_blocks_in_one_wave_go_at_the_pace_of_the_fullest_scheduler(blocks: int, warps: int, turns: int) -> None:
+    assert mix_times([(warps_of(warps / 4, one_wave=True), blocks)]) == [0.5 * turns]
+    assert mix_times([(warps_of(warps / 4, one_wave=False), blocks)]) == [max(0.5, 0.5 * blocks * warps / 4)]
+
+
+def test_the_fullest_scheduler_has_warps_of_all_kernels() -> None:
+    """As measured, schedulers.csv: 2 warps beside 2 on the other schedulers, beside 4, and beside 2 and 2."""
+    two, four, light = (warps_of(per, one_wave=True, demand=d) for per, d in ((0.5, 0.5), (1.0, 0.5), (0.5, 0.125)))
+    assert mix_times([(two, 1), (two, 1)]) == [0.5, 0.5]
+    assert mix_times([(two, 1), (four, 1)]) == [1.0, 1.0]
+    assert mix_times([(two, 1), (two, 2)]) == [1.0, 1.0]
+    assert mix_times([(two, 3), (light, 1)]) == [1.0, 0.5 * 0.125 + 1.5 * 0.5]
+    assert mix_times([(two, 2), (light, 1)])[0] == 0.5 + 0.125  # one of its warps, and one that holds little
+
+
+@given(kernel=sharings())
+def test_warps_that_compete_are_linear_between_whole_numbers_of_blocks(kernel: WarpDemand) -> None:
+    per = kernel.warps_per_scheduler
+    assert competing_warps(2.5, per, False) == max(1.0, 2.5 * per)
+    assert competing_warps(2.5, per, True) == (max(1, ceil(2 * per)) + max(1, ceil(3 * per))) / 2
+    assert competing_warps(3.0, per, True) == max(1, ceil(3 * per))
 
 
 @given(mix=residents, more=sharings(), count=st.integers(1, 8))
@@ -111,7 +145,11 @@ def test_the_order_of_a_mix_does_not_matter(mix: list[tuple[WarpDemand, int]]) -
 
 @given(kernel=sharings() | saturating(), count=st.integers(1, 8))
 def test_an_sm_does_more_with_more_blocks_or_as_much(kernel: WarpDemand, count: int) -> None:
-    """Blocks over time: sharing costs each block something, the SM as a whole at most rounding."""
+    """Blocks over time: sharing costs each block something, the SM as a whole at most rounding.
+
+    Of blocks in one wave this is so for schedulers that are equally full: one warp more can make all wait for it.
+    """
+    kernel = replace(kernel, one_wave=False)
     assert (count + 1) / mix_times([(kernel, count + 1)])[0] >= count / mix_times([(kernel, count)])[0] * (1 - 1e-9)
 
 
@@ -137,7 +175,9 @@ def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
     for launch in {launch: None for op in trace.operations() for launch in op.launches()}:
         model = shaped(launch, gpu, "")
         for kernel in (model.demand, transferred(model, launch, gpu, slower, "").demand):
-            paces = [count / mix_times([(kernel, count)])[0] for count in range(1, model.blocks_per_sm + 1)]
+            counts = range(1, model.blocks_per_sm + 1)
+            even = [n for n in counts if not kernel.one_wave or (n * kernel.warps_per_scheduler).is_integer()]
+            paces = [count / mix_times([(kernel, count)])[0] for count in even or [model.blocks_per_sm]]
             assert all(more >= fewer * (1.0 - 1e-12) for fewer, more in pairwise(paces))
             assert paces[-1] * kernel.warps_per_scheduler * max(kernel.demands) <= 1.0 + 1e-9
 

@@ -185,22 +185,40 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
         One time each. For one kernel with m warps a scheduler: sqrt(latency^2 + (m^2 - 1) service_demand^2) where its
         serial share is 0, latency + (m - 1) service_demand where it is 1. Each warp of another kernel adds what it
         holds of the resource that binds that other kernel, whichever it is: warps take turns at the scheduler before
-        they reach a pipe. Two kernels with the same numbers behave as one. Schedulers get warps round robin, whosever
-        they are, so the fullest has the mean rounded up ([V] experiments/h200_microbench, schedulers.csv: in all but
-        12 of 324 cases); m is that of a kernel in one wave.
+        they reach a pipe. Two kernels with the same numbers behave as one. For a kernel in one wave m is that of the
+        fullest scheduler where that makes it wait longer.
     """
     warps = [count * kernel.warps_per_scheduler for kernel, count in residents]
-    held = [own * max(kernel.demands) for own, (kernel, _) in zip(warps, residents, strict=True)]
-    total = fsum(warps)
-    beyond_mean = ceil(total) - total  # warps that the fullest scheduler has more than the mean
+    busiest = [max(kernel.demands) for kernel, _ in residents]
     times = []
     for i, (kernel, _) in enumerate(residents):
         scale = kernel.service_demand / kernel.demands[kernel.bound]
-        own = warps[i] + beyond_mean if kernel.one_wave else warps[i]
-        others = fsum(held[:i] + held[i + 1 :])
-        queue = max(kernel.service_demand, own * kernel.service_demand + scale * others)
-        times.append(_time(kernel, queue))
+        others = [(scale * busiest[j], warps[j]) for j in range(len(residents)) if j != i]
+        queue = warps[i] * kernel.service_demand + fsum(each * count for each, count in others)
+        if kernel.one_wave:
+            queue = max(queue, _queue_on_the_fullest(kernel.service_demand, warps[i], others))
+        times.append(_time(kernel, max(kernel.service_demand, queue)))
     return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
+
+
+def _queue_on_the_fullest(service_demand: float, warps: float, others: Sequence[tuple[float, float]]) -> float:
+    """What a warp on the fullest scheduler waits for, its own instruction included.
+
+    Schedulers get warps round robin, whosever they are: the fullest has the mean rounded up ([V]
+    experiments/h200_microbench, schedulers.csv: in all but 12 of 324 cases). Which of them are whose is not known:
+    beside the waiting warp those count first that hold most [D].
+
+    Args:
+        service_demand: of the kernel's own warps.
+        warps: of the kernel on a mean scheduler.
+        others: what a warp of each other kernel adds, and its warps on a mean scheduler.
+    """
+    position, reached, queue = min(1.0, warps), 1, service_demand
+    for each, more in sorted([(service_demand, warps - position), *others], reverse=True):
+        position += more
+        queue += each * (ceil(position) - reached)
+        reached = ceil(position)
+    return queue
 
 
 def competing_warps(blocks: float, warps_per_scheduler: float, one_wave: bool) -> float:
