@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import fsum
 
 import pytest
@@ -13,6 +14,7 @@ from gpusim.engine.context import in_context
 from gpusim.engine.replay import stream_ends
 from gpusim.engine.serial import chain_us
 from gpusim.engine.sm_array import run_alone
+from gpusim.model.contention import mix_times
 from gpusim.policies.hardware import Serial
 from gpusim.trace.kernels import Mix, WarpStalls
 from gpusim.trace.operations import Convolution, LoopArrivals
@@ -86,3 +88,21 @@ def test_a_ramp_is_taken_once_by_the_first_blocks_and_the_recorded_time_stays() 
     model = anchored(launch(8, 20.0), gpu)  # two waves of four SMs: 1 us latency, 3 us ramp, twice 8 us
     assert model.latency_us + run_alone(model, gpu)[0] == pytest.approx(20.0, rel=1e-12)
     assert model.unit_us * model.ramp_work == pytest.approx(3.0 * model.unit_us / 8.0, rel=1e-6)
+
+
+def test_first_blocks_wait_for_instructions_and_constants_once_a_wave() -> None:
+    gpu = tiny(launch_ramp_us=1.0)
+    mix = Mix(stalls=WarpStalls(no_instruction=0.3, imc_miss=0.1, selected=1.0, wait=2.6))  # a tenth of the time
+    model = anchored(launch(8, 20.0).model_copy(update={"mix": mix}), gpu)  # two waves: 1 us latency, 1 + 1 us ramp
+    assert model.latency_us + run_alone(model, gpu)[0] == pytest.approx(20.0, rel=1e-12)
+    assert model.ramp_work == pytest.approx(2.0 / 8.5, rel=1e-6)
+
+
+def test_a_ramp_takes_as_long_however_many_of_the_first_blocks_share_an_sm() -> None:
+    model = anchored(launch(4, 20.0, threads=256), tiny(launch_ramp_us=3.0))  # four of its blocks fit on an SM
+    fewer = model.on(1)
+    time = mix_times([(model.demand, 4)])[0] / mix_times([(model.demand, 1)])[0]
+    assert time > 1.5
+    assert fewer.ramp_work * time == pytest.approx(model.ramp_work)
+    assert replace(fewer, ramp_work=model.ramp_work) == model
+    assert model.on(4) is model

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cores import is_compiled, plain_core
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from strategies import kernels, traces
 from tiny import fitted
@@ -28,7 +28,7 @@ from gpusim.policies.registry import policies
 from gpusim.results.result import Result
 from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.kernels import KernelLaunch, Mix
 from gpusim.trace.operations import Convolution, Kernel, Stream
 
 H200 = load_gpu("h200")
@@ -48,11 +48,22 @@ def launches_of(trace: Trace) -> dict[tuple[str, int], KernelLaunch]:
     return {(op.id, i): launch for op in trace.operations() for i, launch in enumerate(op.launches())}
 
 
+FALLS_BY_A_FIFTIETH = KernelLaunch(  # its load, as blocks end one by one: rounding would tell when slowdowns change
+    name="gemm",
+    grid=(108, 3, 2),
+    block=(1, 1, 1),
+    registers_per_thread=1,
+    duration_us=1.0,
+    mix=Mix(dram_write_bytes=4431.02, alu_utilisation_percent=54.523),
+)
+
+
 # ---- one kernel alone -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", WHOLE_GPU)
 @settings(max_examples=50)
+@example(launch=FALLS_BY_A_FIFTIETH)
 @given(launch=kernels())
 def test_a_kernel_alone_takes_its_recorded_time(policy: str, launch: KernelLaunch) -> None:
     result = replay(alone(launch), H200, policy)

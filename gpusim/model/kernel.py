@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum
 
 from gpusim.model.contention import SHARED, MemoryLoad, WarpDemand, memory_slowdown, mix_times, time_at
 from gpusim.model.occupancy import Footprint
+
+LATE_SLOWDOWN = 1.02  # how much faster all may be before a replay that works slowdowns out in steps slows them
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +85,21 @@ class KernelModel:
     @property
     def full_pace(self) -> float:
         """Progress of all blocks that it can have resident alone, L2 and DRAM free; 1: that of a block as recorded."""
+        return self._on_all_sms(self._pace)
+
+    def _pace(self, residents: int) -> float:
+        """Progress of so many of its blocks that have an SM; none of none."""
+        return residents / self._time(residents) if residents else 0.0
+
+    def _most_pace(self, residents: int) -> float:
+        """The most progress of so many of its blocks or fewer: fewer make more where they fill schedulers equally."""
+        return max((self._pace(fewer) for fewer in range(1, residents + 1)), default=0.0)
+
+    def _on_all_sms(self, pace: Callable[[int], float]) -> float:
+        """The sum over the SMs of a pace of those of its blocks that each has resident alone."""
         most = self.most_resident
         full = min(self.sm_count, self.blocks - (most - 1) * self.sm_count)  # SMs that hold the most; others 1 less
-        pace = full * most / self._time(most)
-        if most > 1:
-            pace += (self.sm_count - full) * (most - 1) / self._time(most - 1)
-        return pace
+        return full * pace(most) + (self.sm_count - full) * pace(most - 1)
 
     def _time(self, residents: int) -> float:
         """Time per instruction where so many of its blocks have an SM, relative to the recording."""
@@ -102,8 +113,10 @@ class KernelModel:
     @property
     def most_share_us(self) -> float:
         """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
-        full = self.full_load
-        return self.unit_us * memory_slowdown(full.dram, full.l2, self.own_load) / self.full_pace
+        pace = self.full_pace
+        if self.demand.one_wave:
+            pace = LATE_SLOWDOWN * self._on_all_sms(self._most_pace)
+        return self.unit_us * memory_slowdown(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
 
     def slowdown(self, dram: float, l2: float, cycle: float) -> float:
         """`memory_slowdown` of it; on tensor cores it was recorded at the cycle that they cause."""
