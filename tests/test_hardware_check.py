@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import script
 
 from gpusim import load_trace
 from gpusim.common.rows import from_csv
@@ -21,14 +21,9 @@ STUDY = Path(__file__).resolve().parent.parent / "experiments" / "hardware_check
 def study() -> ModuleType:
     sys.path.insert(0, str(STUDY))
     try:
-        spec = importlib.util.spec_from_file_location("hardware_check", STUDY / "run.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
+        return script(STUDY / "run.py", "hardware_check")
     finally:
         sys.path.remove(str(STUDY))
-    return module
 
 
 def test_the_page_is_what_the_table_says(study: ModuleType) -> None:

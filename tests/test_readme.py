@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from scripts import script
 
 from gpusim.cli import build_parser
 from gpusim.commands.plot import KINDS
@@ -16,15 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def the_refresher() -> Any:
-    spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-refresh = the_refresher()
+refresh = script(ROOT / "docs" / "refresh.py", "refresh")
 
 
 @pytest.mark.parametrize("document", ["README.md", "experiments/README.md"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import tomllib
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from scripts import script
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
@@ -122,10 +122,7 @@ def test_points_that_cannot_be(points: list[dict[str, float]], said: str) -> Non
 def test_the_constants_of_an_h100_are_what_the_microbenchmarks_say() -> None:
     """If this fails: `python experiments/h100_microbench/constants.py`."""
     folder = ROOT / "experiments" / "h100_microbench"
-    spec = importlib.util.spec_from_file_location("h100_constants", folder / "constants.py")
-    assert spec is not None and spec.loader is not None
-    constants = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(constants)
+    constants = script(folder / "constants.py", "h100_constants")
     assert (folder / "README.md").read_text(encoding="utf-8") == constants.readme()
     assert (ROOT / "gpus" / "h100-sxm.toml").read_text(encoding="utf-8") == constants.gpu_file()
     model = tomllib.loads((ROOT / "gpus" / "h100-sxm.toml").read_text(encoding="utf-8"))["model"]

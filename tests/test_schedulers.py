@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import pytest
+from scripts import script
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 KERNELS = pytest.mark.parametrize("kernel", ["fma", "fma_barrier"])
@@ -107,8 +107,5 @@ def test_refilled_blocks_take_the_mean_of_the_schedulers(measured: list[Case], k
 def test_the_tables_of_the_page_are_those_of_the_measurements() -> None:
     """If this fails: `python experiments/h200_microbench/schedulers.py`."""
     folder = EXPERIMENTS / "h200_microbench"
-    spec = importlib.util.spec_from_file_location("schedulers", folder / "schedulers.py")
-    assert spec is not None and spec.loader is not None
-    schedulers = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(schedulers)
+    schedulers = script(folder / "schedulers.py", "schedulers")
     assert (folder / "README.md").read_text(encoding="utf-8") == schedulers.readme()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import script
 
 from gpusim.hardware.gpu import load_gpu
 from gpusim.trace.file import load_trace
@@ -17,12 +16,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "experiments" / "spaa20_table1
 
 @pytest.fixture(scope="module")
 def study() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("spaa20_table1", FOLDER / "run.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where its dataclasses look
-    spec.loader.exec_module(module)
-    return module
+    return script(FOLDER / "run.py", "spaa20_table1")
 
 
 def test_one_of_each_fits_and_two_beside_one_exceed_shared_memory(study: ModuleType) -> None:

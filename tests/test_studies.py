@@ -5,14 +5,13 @@ When one fails after a change of the model: run the study's ``run.py``, then ``e
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
 from math import prod
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import script
 
 from gpusim.common.markdown import BLOCK
 from gpusim.common.rows import from_csv
@@ -23,12 +22,7 @@ FROM_TABLES = ("inception_choice", "micro_batches", "networks_choice", "spaa20_2
 
 @pytest.fixture(scope="module")
 def answer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("answer", STUDIES / "answer" / "run.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script(STUDIES / "answer" / "run.py", "answer")
 
 
 @pytest.mark.parametrize("name", FROM_TABLES)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 import csv
 import gzip
-import importlib.util
 import json
 import math
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from scripts import script
 from strategies import kernels, traces
 
 from gpusim.common.errors import InputError
@@ -688,12 +688,7 @@ def maker() -> Any:
     if not DATASET.is_dir():
         pytest.skip("the recorded dataset is not here")
     path = REPOSITORY / "experiments" / "make_traces.py"
-    spec = importlib.util.spec_from_file_location("make_traces", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_traces"] = module
-    spec.loader.exec_module(module)
-    return module
+    return script(path, "make_traces")
 
 
 def test_the_script_makes_the_shipped_traces(maker: Any, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def _fastest(batch: int, parts: Sequence[Part]) -> Division | None:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A division as an algorithm that a replay can run.
+    """A batch divided into micro-batches, as one algorithm that can be replayed.
 
     Attributes:
         algorithm: the kernels of all parts in their order.

@@ -76,7 +76,7 @@ class Network:
 
 
 class Builder:
-    """Writes a network down layer by layer; each call gives the name that later layers read."""
+    """Builds a network layer by layer; `add` returns the name by which later layers refer to a layer's output."""
 
     def __init__(self, name: str, input: Shape) -> None:
         self._name = name
@@ -90,5 +90,5 @@ class Builder:
         return name
 
     def network(self) -> Network:
-        """What was added."""
+        """The network of the layers added so far."""
         return Network(self._name, self._input, tuple(self._nodes))

@@ -1,4 +1,4 @@
-"""What NVIDIA GPUs offer to hold a stream to a part of the GPU: green contexts, MPS, MIG and TPC masks.
+"""Partitions that NVIDIA GPUs enforce for a stream or a process: green contexts, MPS, MIG and TPC masks.
 
 All of these are set up before the work starts and stay as they are: a part whose stream has nothing to do stands
 idle. A green context and a TPC mask belong to a stream, so that kernels which a library launches on streams of its

@@ -285,7 +285,7 @@ def _most(pieces: Iterable[tuple[float, int]]) -> int:
 
 
 def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None, str]:
-    """The GPU of the recording, where the like of it was measured on ``gpu``; else None, and what never was."""
+    """The GPU that recorded a trace, if predictions from it were validated on ``gpu``; else None, and what was not."""
     by_recording = _validated().get(gpu.name)
     if by_recording is None:
         return None, f"nothing measured on {gpu.name}"

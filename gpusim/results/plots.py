@@ -311,7 +311,7 @@ def warps_held(result: Result) -> NDArray[np.float64]:
 
 
 def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
-    """Draws the share of warp slots in use over time, the mean of all SMs, with the streams stacked.
+    """Draws achieved occupancy over time: resident warps, % of the most, mean over the SMs, with the streams stacked.
 
     Args:
         result: of a replay.
@@ -325,7 +325,7 @@ def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -
 
 
 def occupancy_of_sms(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
-    """Draws for every SM how many per cent of its warps are held on the mean, streams stacked; as the other."""
+    """Draws the achieved occupancy of each SM, % over the makespan, streams stacked; see `occupancy_over_time`."""
     import numpy as np
 
     sms = held.shape[1]
@@ -380,7 +380,7 @@ def use_over_time(result: Result, use: str, axes: Axes) -> None:
 
 
 def use_of_sms(result: Result, use: str, axes: Axes) -> None:
-    """Draws how much of one of `gpusim.results.runs.USES` every SM uses over time, %, with a bar of its colours."""
+    """Draws how much of one of `gpusim.results.runs.USES` each SM uses over time, %, as colours with a colour bar."""
     if not _known(result, use, axes):
         return
     percent = _of_use(result, use)
