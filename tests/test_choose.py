@@ -211,6 +211,27 @@ def test_the_search_equals_brute_force(made: Trace, limit: int | None) -> None:
     assert selection.best.makespan_us == pytest.approx(best, rel=1e-8)
 
 
+def test_blocks_that_follow_one_another_are_searched_together_where_plans_are_few() -> None:
+    """The stream in which an operation goes on that waits for two others is a choice, too."""
+    recorded, gpu = load_trace(TRACES / "inception_3a_b16.json.gz"), load_gpu("h200")
+    known = {
+        op.id: op.model_copy(update={"alternatives": ()}) for op in recorded.operations() if isinstance(op, Convolution)
+    }
+    last = known["3a.3x3_reduce"].model_copy(update={"depends_on": ("3a.1x1", "3a.5x5")})
+    streams = tuple(stream(op.id, op) for op in (known["3a.1x1"], known["3a.5x5"], last))
+    made = recorded.model_copy(update={"streams": streams})
+    work, kernels = work_of(made, gpu), Kernels(gpu, gpu)
+    every = (planned_trace(work, plan) for plan in every_plan(work, "streams"))
+    selection = select(made, gpu, sharing="streams", kernels=kernels)
+    assert selection.complete
+    assert selection.best.makespan_us == min(makespan_us(one, gpu, policy_from("leftover"), kernels) for one in every)
+
+
+def test_a_network_joined_from_its_blocks_is_not_called_complete() -> None:
+    chain = [choosing(f"c{n}", A_OR_B, *([f"c{n - 1}"] if n else [])) for n in range(6)]
+    assert not select(trace(*(stream(op.id, op) for op in chain)), GPU, sharing="streams").complete
+
+
 @settings(max_examples=25)
 @given(problems(most=4), st.data())
 def test_no_replay_beats_the_bound(made: Trace, data: st.DataObject) -> None:

@@ -1,8 +1,9 @@
 """The search for the best plan: all plans where there are few, else from good starts to ever better neighbours.
 
-A graph falls into blocks that can only run one after the other (`gpusim.choose.graph.Graph.blocks`), such as the
-modules of a network. Each is searched by itself, and the plan of the whole runs the best of each: with the blocks as
-stages this is the dynamic programming of IOS, and as every stage is given, each is solved once. A block is searched
+A graph of more than a few plans falls into blocks that can only run one after the other
+(`gpusim.choose.graph.Graph.blocks`), such as the modules of a network. Each is searched by itself, and the plan of the
+whole runs the best of each: with the blocks as stages this is the dynamic programming of IOS, and as every stage is
+given, each is solved once. A block is searched
 
 * completely, where it has no more than `COMPLETE` plans: replayed are those whose lower bound is below the best so far,
   in the order of their bounds;
@@ -198,8 +199,8 @@ def _select(
     known = [] if undivided is None else [whole.replayed(one.plan) for one in undivided.frontier]
     judges: list[Judge] = []
     given: Plan | None = None
-    complete = sharing == "streams"  # blocks of a network are searched for nothing else
-    blocks = work.graph.blocks() if streams == "search" else [work.graph.ids]
+    complete = False
+    blocks = work.graph.blocks() if streams == "search" and not _few_plans(work, gpu, sharing) else [work.graph.ids]
     if len(blocks) == 1:
         step("searching")
         given = None if streams == "search" else _given(whole, streams, step)
@@ -209,7 +210,7 @@ def _select(
             step(f"searching block {n} of {len(blocks)}")
             part = work.part(block)
             judges.append(Judge(part, gpu, kernels, bounds, limit, _replays(part) // 2))
-            complete &= _search(judges[-1], "streams", own_lanes(trace, part), None)[1]
+            _search(judges[-1], "streams", own_lanes(trace, part), None)
         step("replaying the whole and the baselines")
         named = _baselines(whole, sharing, own_lanes(trace, work), None)
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
@@ -310,9 +311,9 @@ def _replays(work: Work) -> int:
 
 def _search(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> tuple[dict[str, Candidate], bool]:
     """Search the plans of a block. Returns the named baselines, and whether the search was exhaustive."""
-    plans = list(islice(_all_plans(judge.work, judge.gpu, sharing), COMPLETE + 1)) if given is None else []
+    plans = _few_plans(judge.work, judge.gpu, sharing) if given is None else []
     named = _baselines(judge, sharing, own, given)
-    if 0 < len(plans) <= COMPLETE and _complete(judge, plans):
+    if plans and _complete(judge, plans):
         _fill_frontier(judge, given)
         return named, True
     starts = [one for one in judge.seen if given is None or one.plan.streams == given.streams]
@@ -321,6 +322,12 @@ def _search(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> tuple
         _descend(judge, start, sharing, given is None, judge.left // (len(best) - n))
     _fill_frontier(judge, given)
     return named, False
+
+
+def _few_plans(work: Work, gpu: GPU, sharing: str) -> list[Plan]:
+    """All plans; none where there are more than `COMPLETE`."""
+    plans = list(islice(_all_plans(work, gpu, sharing), COMPLETE + 1))
+    return plans if len(plans) <= COMPLETE else []
 
 
 def _all_plans(work: Work, gpu: GPU, sharing: str) -> Iterator[Plan]:
