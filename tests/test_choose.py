@@ -347,6 +347,25 @@ def test_the_table_of_the_command(capsys: Capture) -> None:
         assert title in out
 
 
+def test_a_workspace_that_the_trace_lacks_is_no_zero(capsys: Capture) -> None:
+    table_1 = str(TRACES / "spaa20_table1.json")
+    assert cli.main(["select", table_1]) == 0
+    out = capsys.readouterr().out
+    assert "memory unknown: the trace lacks the workspace of 2 algorithms of the plan (no limit)" in out
+    assert cli.main(["select", table_1, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert {one["memory_bytes"] for one in (content, *content["baselines"], *content["frontier"])} == {None}
+    assert cli.main(["select", table_1, "--objective", "memory"]) == 2
+    assert "streams[0].operations[0] (3a.3x3): no workspace is known; expected" in capsys.readouterr().err
+
+
+def test_the_least_memory_is_of_algorithms_whose_workspace_is_known() -> None:
+    unknown = ConvolutionAlgorithm(algorithm="U", kernels=(launch(4, 10.0),))
+    made = choosing("c", [("A", 4, 10.0, 100)])
+    made = made.model_copy(update={"alternatives": (unknown,)})
+    assert select(trace(stream("x", made)), GPU, objective="memory").best.plan.algorithms == {"c": "A"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

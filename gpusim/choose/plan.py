@@ -160,8 +160,13 @@ def _most_from(graph: Graph, sizes: Mapping[str, int], ids: Sequence[str]) -> li
     return bounds[::-1]
 
 
+def unknown_workspaces(work: Work, plan: Plan) -> list[str]:
+    """The convolutions of a plan whose algorithm has a workspace that is not known, by id."""
+    return [id for id, name in plan.algorithms.items() if work.algorithms[id][name].workspace_bytes is None]
+
+
 def memory_bytes(work: Work, plan: Plan) -> int:
-    """Device memory for the workspaces of a plan, sufficient under any timing."""
+    """Device memory for the workspaces of a plan, as far as they are known, sufficient under any timing."""
     return most_live(work.planned(plan), workspace_bytes(work, plan))[0]
 
 

@@ -9,7 +9,7 @@ from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.judge import Candidate
-from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes
+from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, unknown_workspaces
 from gpusim.choose.profile import complements, contended, in_words, profile
 from gpusim.choose.search import Selection
 from gpusim.common.tables import Column, number, print_line, print_table, shortened
@@ -92,7 +92,7 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "gpu": selection.gpu.name,
         "objective": selection.objective,
         "makespan_us": best.makespan_us,
-        "memory_bytes": best.memory_bytes,
+        "memory_bytes": known_memory_bytes(selection, best),
         "memory_limit_bytes": selection.limit_bytes,
         "tensor_bytes": tensor_bytes(selection.work),
         "bound_us": selection.bound.us,
@@ -112,8 +112,10 @@ def as_json(selection: Selection) -> dict[str, Any]:
             }
             for pair in together(selection, result)
         ],
-        "baselines": [{"name": name, **_candidate_json(one)} for name, one in selection.baselines],
-        "frontier": [{**_candidate_json(one), "plan": plan_json(selection, one)} for one in selection.frontier],
+        "baselines": [{"name": name, **_candidate_json(selection, one)} for name, one in selection.baselines],
+        "frontier": [
+            {**_candidate_json(selection, one), "plan": plan_json(selection, one)} for one in selection.frontier
+        ],
     }
 
 
@@ -130,8 +132,14 @@ def plan_json(selection: Selection, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _candidate_json(one: Candidate) -> dict[str, Any]:
-    return {"makespan_us": one.makespan_us, "memory_bytes": one.memory_bytes, "policy": one.plan.policy}
+def _candidate_json(selection: Selection, one: Candidate) -> dict[str, Any]:
+    memory = known_memory_bytes(selection, one)
+    return {"makespan_us": one.makespan_us, "memory_bytes": memory, "policy": one.plan.policy}
+
+
+def known_memory_bytes(selection: Selection, candidate: Candidate) -> int | None:
+    """The most that the workspaces of a plan can hold at once; None where one of them is not known."""
+    return None if unknown_workspaces(selection.work, candidate.plan) else candidate.memory_bytes
 
 
 # ---- on the terminal
@@ -173,6 +181,9 @@ def _summary(selection: Selection, result: Result) -> list[str]:
     limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)
     beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_size(tensors)}"
+    held = f"{_memory(selection, best)} of workspaces that may be live at once"
+    if unknown := unknown_workspaces(selection.work, best.plan):
+        held = f"unknown: the trace lacks the workspace of {counted(len(unknown), 'algorithm')} of the plan"
     searched = "all plans looked at" if selection.complete else f"best of {selection.replays} replays"
     serial = dict(selection.baselines).get("serial, fastest")
     gain = "" if serial is None else f", {serial.makespan_us / best.makespan_us:.3f}x over serial, fastest"
@@ -180,7 +191,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
         f"makespan {number(best.makespan_us)} us{gain}; how wrong: {wrong}",
         f"bound {number(selection.bound.us)} us, by {selection.bound.by}: no plan is faster; this one is at most "
         f"{100 * selection.gap:.1f} % above the best ({searched})",
-        f"memory {_size(best.memory_bytes)} of workspaces that may be live at once ({limit}){beside}",
+        f"memory {held} ({limit}){beside}",
         f"sharing: {_sharing(best)}",
     ]
 
@@ -207,7 +218,7 @@ def _plan_table(selection: Selection, result: Result) -> tuple[list[Column], lis
                 "all" if step["sms"] is None else "{}–{}".format(*step["sms"]),
                 number(run.start_us),
                 number(run.end_us),
-                "" if size is None else _size(size),
+                "" if step["algorithm"] is None else _size(size),
                 bound_by.get(run.operation, ""),
                 ", ".join(step["waits_for"]),
             ]
@@ -233,10 +244,9 @@ def _names(resources: Sequence[str]) -> str:
 
 def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.makespan_us
-    rows = [["this plan", number(best), "1.000x", _size(selection.best.memory_bytes), _sharing(selection.best)]]
-    rows += [
-        [name, number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _size(one.memory_bytes), _sharing(one)]
-        for name, one in selection.baselines
+    rows = [
+        [name, number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _memory(selection, one), _sharing(one)]
+        for name, one in (("this plan", selection.best), *selection.baselines)
     ]
     return _candidate_columns("plan"), rows, "Beside the baselines, under the same limit of memory"
 
@@ -244,7 +254,7 @@ def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]]
 def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.makespan_us
     rows = [
-        [_size(one.memory_bytes), number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _sharing(one)]
+        [_memory(selection, one), number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _sharing(one)]
         for one in selection.frontier
     ]
     columns = [Column(title, right=True) for title in ("memory", "makespan us", "over this plan")]
@@ -261,8 +271,15 @@ def _print_left_out(count: int, what: str) -> None:
         print_line(f"… and {count} more {what} (--json has all)")
 
 
-def _size(size: int) -> str:
+def _memory(selection: Selection, candidate: Candidate) -> str:
+    """What the workspaces of a plan can hold at once, in words."""
+    return _size(known_memory_bytes(selection, candidate))
+
+
+def _size(size: int | None) -> str:
     """Bytes in words."""
+    if size is None:
+        return "unknown"
     if size < MIB // 10:
         return f"{number(size / 1024, 0)} KiB" if size else "0"
     return f"{number(size / MIB)} MiB"
@@ -272,10 +289,13 @@ def _size(size: int) -> str:
 
 
 def frontier_figure(selection: Selection) -> Figure:
-    """Memory against makespan: all plans that were replayed, the frontier, the baselines and the bound."""
+    """Memory against makespan: the frontier and the baselines, as far as their memory is known, and the bound."""
+    front, others = (
+        [one for one in plans if known_memory_bytes(selection, one) is not None]
+        for plans in (selection.frontier, [one for _, one in selection.baselines])
+    )
     with new_figure(7.0, 4.2) as figure:
         axes = figure.add_subplot()
-        front = selection.frontier
         axes.step(
             [one.memory_bytes / MIB for one in front],
             [one.makespan_us for one in front],
@@ -284,7 +304,6 @@ def frontier_figure(selection: Selection) -> Figure:
             marker="o",
             label="best plan within a memory",
         )
-        others = [one for _, one in selection.baselines]
         axes.plot(
             [one.memory_bytes / MIB for one in others],
             [one.makespan_us for one in others],

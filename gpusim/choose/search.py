@@ -164,7 +164,8 @@ def select(
     """
     kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
     divided = divided_convolutions(trace, gpu, kernels)
-    work = work_of(trace, gpu, memory_bytes, divided)
+    sized = objective == "memory"
+    work = work_of(trace, gpu, memory_bytes, divided, sized=sized)
     search = partial(
         _select, gpu=gpu, kernels=kernels, limit=memory_bytes, objective=objective, sharing=sharing, streams=streams
     )
@@ -172,7 +173,7 @@ def select(
         return search(work, step=step)
     try:
         undivided = search(
-            work_of(trace, gpu, memory_bytes), step=lambda name: step(f"without dividing batches: {name}")
+            work_of(trace, gpu, memory_bytes, sized=sized), step=lambda name: step(f"without dividing batches: {name}")
         )
     except InputError:  # a limit that only micro-batches keep; any other error the search below meets, too
         undivided = None
@@ -250,17 +251,23 @@ def _select(
 
 
 def work_of(
-    trace: Trace, gpu: GPU, memory_bytes: int | None = None, divided: Mapping[str, Sequence[Divided]] | None = None
+    trace: Trace,
+    gpu: GPU,
+    memory_bytes: int | None = None,
+    divided: Mapping[str, Sequence[Divided]] | None = None,
+    *,
+    sized: bool = False,
 ) -> Work:
     """The operations of a trace with the algorithms that can be chosen on a GPU within a limit.
 
-    An algorithm can be chosen where every kernel of it fits an SM and its workspace is known to keep the limit.
+    An algorithm can be chosen where each kernel of it fits an SM and, under a limit, its workspace is known to keep it.
 
     Args:
         trace: the operations.
         gpu: where they are to run.
         memory_bytes: what the workspace of one may take; None: no limit.
         divided: of convolutions, by id, divisions of their batch, which are algorithms like the others.
+        sized: only algorithms of known workspace, as under a limit.
 
     Raises:
         InputError: a convolution of which none can be chosen; a limit below what every plan needs.
@@ -276,14 +283,15 @@ def work_of(
                 place = f"streams[{s}].operations[{o}] ({op.id})"
                 if not able:
                     raise InputError(None, place, f"no algorithm runs on {gpu.name}", "one whose blocks fit an SM")
-                if memory_bytes is not None:
-                    known = [one for one in able if one.workspace_bytes is not None]
-                    if not known:
-                        expected = "workspace_bytes of at least one algorithm, for a limit of memory"
+                if sized or memory_bytes is not None:
+                    able = [one for one in able if one.workspace_bytes is not None]
+                    if not able:
+                        expected = "workspace_bytes of at least one algorithm, to plan memory"
                         raise InputError(None, place, "no workspace is known", expected)
-                    smallest = min(known, key=lambda one: one.workspace_bytes or 0)
+                if memory_bytes is not None:
+                    smallest = min(able, key=lambda one: one.workspace_bytes or 0)
                     least = max(least, (smallest.workspace_bytes or 0, f"{op.id} by {smallest.algorithm}"))
-                    able = [one for one in known if (one.workspace_bytes or 0) <= memory_bytes]
+                    able = [one for one in able if (one.workspace_bytes or 0) <= memory_bytes]
                 algorithms[op.id] = {one.algorithm: one for one in able}
     if memory_bytes is not None and least[0] > memory_bytes:
         problem = f"{memory_bytes:,} bytes of workspace are too few for any plan"
