@@ -18,6 +18,10 @@ def test_cases_that_agree_leave_no_doubt() -> None:
     assert found.cases == 4
 
 
+def test_one_case_has_no_interval() -> None:
+    assert str(compared({("a", "b"): 1.25})) == "+25.0 %"
+
+
 def test_the_mean_is_geometric_and_the_interval_holds_it() -> None:
     found = compared({("a",): 2.0, ("b",): 0.5, ("c",): 4.0, ("d",): 1.0})
     assert found.ratio == pytest.approx(4.0**0.25)

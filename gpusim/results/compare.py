@@ -49,9 +49,9 @@ class Compared:
         return f"loss{mark}" if self.high < 1.0 and self.ratio < 1.0 / (1.0 + least) else "tie"
 
     def __str__(self) -> str:
-        """Such as ``+12.3 % (+8.1 to +16.0)``."""
+        """Such as ``+12.3 % (+8.1 to +16.0)``; of one case, from which no interval follows, the mean only."""
         mean, low, high = (f"{100 * (value - 1.0):+.1f}" for value in (self.ratio, self.low, self.high))
-        return f"{mean} % ({low} to {high})"
+        return f"{mean} % ({low} to {high})" if self.cases > 1 else f"{mean} %"
 
 
 def compared(ratios: Mapping[tuple[str, ...], float], seed: int = SEED) -> Compared:
