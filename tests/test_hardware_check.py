@@ -9,7 +9,8 @@ from types import ModuleType
 import pytest
 from scripts import script
 
-from gpusim import load_trace
+from gpusim import load_gpu, load_trace
+from gpusim.choose.search import select
 from gpusim.common.rows import from_csv
 from gpusim.record.calls import call_in
 from gpusim.trace.operations import Convolution
@@ -42,11 +43,20 @@ def test_a_prediction_is_what_a_replay_gives_now(study: ModuleType) -> None:
             assert row.predicted_us == pytest.approx(study.predicted_us(tried), rel=1e-4)
 
 
+def test_the_page_tells_what_select_promises_of_a_plan(study: ModuleType) -> None:
+    module = "inception_4a_b16"
+    rows = {row.plan: row for row in from_csv(study.Row, STUDY / "result.csv") if row.module == module}
+    selection = select(load_trace(study.TRACES / f"{module}.json.gz"), load_gpu("h200"), sharing="streams")
+    named = dict(selection.baselines)
+    gain = named["serial, fastest"].makespan_us / named["streams, fastest"].makespan_us
+    assert rows["streams-fastest"].select_gain == pytest.approx(gain, rel=1e-4)
+
+
 def test_what_following_the_model_gets(study: ModuleType) -> None:
     """Predicted best is b: 1.5 predicted and 1.2 measured are 30 points; a would have taken 90, b takes 100."""
 
     def row(plan: str, predicted_us: float, measured_us: float) -> object:
-        return study.Row("m", plan, "", 1, predicted_us, measured_us, 150.0 / predicted_us, 120.0 / measured_us)
+        return study.Row("m", plan, "", 1, predicted_us, measured_us, 150.0 / predicted_us, 120.0 / measured_us, 1.0)
 
     (found,) = study.chosen([row("serial", 150.0, 120.0), row("a", 110.0, 90.0), row("b", 100.0, 100.0)])
     assert found.row.plan == "b" and found.plans == 3

@@ -83,6 +83,7 @@ JOINED = 12  # plans of a network that are made of those of its blocks, for as m
 NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
 UNDIVIDED = "whole batches"  # the baseline of what has micro-batches
 Objective = Literal["makespan", "memory"]
+Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
 Moves = Callable[[Plan], Iterable[Plan]]  # the plans one step away from one
 
 
@@ -226,9 +227,6 @@ def _select(
     best = front[-1]
     if objective == "memory":
         best = next(one for one in front if one.makespan_us <= best.makespan_us * (1.0 + NEAR_BEST))
-    baselines = tuple(sorted(named.items(), key=lambda found: found[1].makespan_us))
-    replays = sum(len(judge.seen) for judge in (whole, *judges))
-    seen = tuple(sorted(whole.seen, key=lambda found: found.makespan_us))
     return Selection(
         work,
         gpu,
@@ -237,11 +235,11 @@ def _select(
         objective,
         best,
         bound,
-        baselines,
+        tuple(sorted(named.items(), key=lambda found: found[1].makespan_us)),
         tuple(front),
         complete,
-        replays,
-        seen,
+        sum(len(judge.seen) for judge in (whole, *judges)),
+        tuple(sorted(whole.seen, key=lambda found: found.makespan_us)),
         limit,
         undivided,
     )
@@ -251,12 +249,7 @@ def _select(
 
 
 def work_of(
-    trace: Trace,
-    gpu: GPU,
-    memory_bytes: int | None = None,
-    divided: Mapping[str, Sequence[Divided]] | None = None,
-    *,
-    sized: bool = False,
+    trace: Trace, gpu: GPU, memory_bytes: int | None = None, divided: Divisions | None = None, *, sized: bool = False
 ) -> Work:
     """The operations of a trace with the algorithms that can be chosen on a GPU within a limit.
 
@@ -334,15 +327,10 @@ def _search(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> tuple
 
 def _few_plans(work: Work, gpu: GPU, sharing: str) -> list[Plan]:
     """All plans; none where there are more than `COMPLETE`."""
-    plans = list(islice(_all_plans(work, gpu, sharing), COMPLETE + 1))
+    ways = all_lanes(work.graph) if len(work.operations) <= FEW else ()
+    chosen = (Plan(lanes, algorithms) for lanes in ways for algorithms in all_algorithms(work))
+    plans = list(islice((plan for one in chosen for plan in shared(gpu, one, sharing)), COMPLETE + 1))
     return plans if len(plans) <= COMPLETE else []
-
-
-def _all_plans(work: Work, gpu: GPU, sharing: str) -> Iterator[Plan]:
-    if len(work.operations) <= FEW:
-        for lanes in all_lanes(work.graph):
-            for algorithms in all_algorithms(work):
-                yield from shared(gpu, Plan(lanes, algorithms), sharing)
 
 
 def _complete(judge: Judge, plans: Sequence[Plan]) -> bool:
