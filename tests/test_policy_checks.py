@@ -203,6 +203,51 @@ def test_a_kernel_that_has_ended_is_not_known() -> None:
     assert "grants[0].kernel is 0; expected " in refused(Answering(stale))
 
 
+class Liar(int):
+    """A million that says it is within any limits."""
+
+    def __le__(self, other: object) -> bool:
+        return True
+
+    __ge__ = __le__
+
+    def __int__(self) -> int:
+        return 0
+
+
+class Nothing(float):
+    """Not a number that says it is within any limits."""
+
+    def __le__(self, other: object) -> bool:
+        return True
+
+    __ge__ = __le__
+
+
+class Anywhere(frozenset[int]):
+    """SMs that say they are those of any GPU."""
+
+    def __le__(self, other: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            lambda view: {"evictions": (Eviction(view.kernels[0].id, Liar(10**6), 1, 0.0),)},
+            r"evictions\[0\]\.sm is 1000000",
+        ),
+        (lambda view: {"grants": (Grant(view.kernels[0].id, issue_share=Nothing("nan")),)}, r"issue_share is nan"),
+        (lambda view: {"grants": (Grant(view.kernels[0].id, sms=Anywhere({0, 10**6})),)}, r"grants\[0\]\.sms is "),
+    ],
+    ids=["SM", "share", "set of SMs"],
+)
+def test_numbers_of_a_class_of_ones_own_are_refused(change: Callable[[View], dict[str, Any]], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        run(Answering(lambda view: plain(view, **change(view))))
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     def answer(view: View) -> Partition:
         per_sm = tuple(np.full(SMS, 1))

@@ -25,6 +25,7 @@ MOST_CHARACTERS = 300  # of an exception
 LEAST_SHARE = 1e-9  # of anything: below, times leave the range in which a replay can tell them apart
 LONGEST_US = 1e15  # thirty years
 LEAST_QUOTA, MOST_QUOTA = 1e-100, 1e100  # only their ratios count
+NUMBERS = ("builtins", "fractions", "numpy")  # modules whose numbers a policy may answer with
 LARGEST = 2**31 - 1  # number of a queue or of a tenant
 
 
@@ -85,12 +86,17 @@ def raised(where: str, error: BaseException, policy: type[Policy]) -> str:
 
 def _whole(value: object, most: float = inf) -> TypeGuard[int]:
     """Whether a value is a non-negative integer, of Python or numpy."""
-    return (type(value) is int or isinstance(value, Integral)) and 0 <= int(value) <= most
+    return (type(value) is int or (isinstance(value, Integral) and _plain(value))) and 0 <= int(value) <= most
 
 
 def _real(value: object) -> TypeGuard[float]:
     """Whether a value is a real number, of Python or numpy."""
-    return type(value) is float or isinstance(value, Real)
+    return type(value) is float or (isinstance(value, Real) and _plain(value))
+
+
+def _plain(value: object) -> bool:
+    """Whether a number compares as what it is: one of a policy's own class need not."""
+    return type(value).__module__ in NUMBERS
 
 
 class Border:
@@ -217,7 +223,7 @@ class Border:
             self._refuse(f"{place}.kernel is {quote(kernel)}", "the id of a kernel that is ready or running")
 
     def _check_sms(self, place: str, sms: object) -> None:
-        if not (isinstance(sms, frozenset) and sms <= self._sms):
+        if not (type(sms) is frozenset and sms <= self._sms):
             self._refuse(f"{place} is {quote(sms)}", f"a frozenset of SMs from 0 to {self._sm_count - 1}")
 
     def _check_per_sm(self, place: str, per_sm: object) -> None:
