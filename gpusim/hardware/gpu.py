@@ -106,24 +106,22 @@ class ModelConstants(Strict):
     l2_sustained_share: Annotated[float, Field(ge=0.01, le=1.5)] = _constant(
         0.97, "1", "share of its counted peak that L2 sustains"
     )
-    l2_read_gb_per_s: BandwidthGbPerS = _constant(
-        6000.0, "GB/s", "reads that L2 sustains for convolution kernels; a plain stream gets more (h200_microbench)"
-    )
-    l2_write_gb_per_s: BandwidthGbPerS = _constant(4400.0, "GB/s", "plain writes that L2 sustains")
+    l2_read_gb_per_s: BandwidthGbPerS = _constant(9500.0, "GB/s", "reads that L2 sustains")
+    l2_write_gb_per_s: BandwidthGbPerS = _constant(7400.0, "GB/s", "plain writes that L2 sustains, in counted sectors")
     l2_atomic_gb_per_s: BandwidthGbPerS = _constant(
         2600.0, "GB/s", "traffic of atomics and reductions that L2 sustains"
     )
     sustained_issue_share: Annotated[float, Field(ge=0.01, le=1)] = _constant(
-        0.9, "1", "share of an SM's issue slots, pipes and data paths that co-resident warps can keep busy"
+        0.92, "1", "share of an SM's issue slots that co-resident warps can keep busy"
     )
-    barrier_turn_share: Share = _constant(
-        0.7, "1", "share of barrier stalls that is waiting for other warps' turns and not latency"
+    sustained_pipe_share: Annotated[float, Field(ge=0.01, le=1)] = _constant(
+        0.95, "1", "the same share of its pipes and of its L1 and shared-memory data path"
     )
-    short_scoreboard_turn_share: Share = _constant(
-        0.75, "1", "the same share of short-scoreboard stalls (shared memory, special functions)"
-    )
-    long_scoreboard_turn_share: Share = _constant(
-        1.0, "1", "the same share of long-scoreboard stalls (L1TEX), with the L1 path fully busy"
+    waiting_turn_share: Share = _constant(
+        0.5,
+        "1",
+        "share of barrier and scoreboard stalls that is waiting for other warps' turns and not latency, where many "
+        "warps compete; of long-scoreboard stalls (L1TEX) with the L1 path fully busy",
     )
     block_jitter: Annotated[float, Field(ge=0, le=0.3)] = _constant(
         0.02, "1", "standard deviation of a block's work over the mean of its launch"

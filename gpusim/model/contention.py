@@ -103,7 +103,8 @@ def warp_demand(
     busy = _busy(mix, blocks_per_sm)
     bound = max(range(len(busy)), key=lambda i: busy[i])
     mean = max(1.0, resident_blocks * per_scheduler)
-    demands = tuple(b / (constants.sustained_issue_share * mean) for b in busy)
+    sustained = (constants.sustained_issue_share, *[constants.sustained_pipe_share] * (len(SHARED) - 1))
+    demands = tuple(b / (most * mean) for b, most in zip(busy, sustained, strict=True))
     service_demand, serial_share = demands[bound], 0.0
     competing = competing_warps(resident_blocks, per_scheduler, one_wave)
     total = _stall_total(mix)
@@ -416,10 +417,11 @@ def _latency_share(mix: Mix, total: float, competing: float, busy: Sequence[floa
         + _of(stalls.mio_throttle)
         + _of(stalls.lg_throttle)
         + others
+        * constants.waiting_turn_share
         * (
-            constants.barrier_turn_share * _of(stalls.barrier)
-            + constants.short_scoreboard_turn_share * _of(stalls.short_scoreboard)
-            + constants.long_scoreboard_turn_share * memory_path * memory_path * _of(stalls.long_scoreboard)
+            _of(stalls.barrier)
+            + _of(stalls.short_scoreboard)
+            + memory_path * memory_path * _of(stalls.long_scoreboard)
         )
     )
     return min(1.0, max(1.0, total - turns) / total)
