@@ -226,7 +226,7 @@ class _Replay:
         self.busy = tuple(name for name in self.busy if name != stream.name)
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
-        waits = [self.ended[name] for name in op.depends_on if not self.ended[name].processed]
+        waits = [self.ended[name] for name in op.depends_on if not self.ended[name].triggered]
         if waits:
             self.device.waiting_streams.add(index)
             yield self.env.all_of(waits)
