@@ -24,7 +24,7 @@ cdef class SMArray:
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need, first_valid
-    cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
+    cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, next_rate, tenant, evicted
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen
     cdef long long[::1] paced, anew, group_first, only_slot, first_rate, rate_slot, slowed_at, update_of
@@ -82,8 +82,10 @@ cdef class SMArray:
     @cython.locals(r=cython.longlong)
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
-    @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
-                   mix=cython.longlong, issue=cython.double, dram=cython.double, l2=cython.double,
+    @cython.locals(base=cython.longlong, j=cython.longlong, mix=cython.longlong)
+    cdef void find_rates(self, long long sm) noexcept
+    @cython.locals(base=cython.longlong, j=cython.longlong, k=cython.longlong,
+                   issue=cython.double, dram=cython.double, l2=cython.double,
                    rate=cython.double, only=cython.longlong, u=cython.longlong)
     cdef void set_rates(self, long long sm) noexcept
     @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, due=cython.double, left=cython.double)

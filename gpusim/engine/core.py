@@ -167,6 +167,7 @@ class SMArray:
         self.work = reals(sms * block_slots)
         self.rate = reals(sms * block_slots)
         self.owner = zeros(sms * block_slots)
+        self.rate_at = zeros(sms * block_slots)  # where its rate stands among those of its mix
         # one entry a slot
         self.need = zeros(slots * RESOURCES)
         self.wanted_carveout = zeros(slots)
@@ -187,7 +188,7 @@ class SMArray:
         self.own_l2 = reals(slots)
         self.first_start = reals(slots, -1.0)
         self.dispatched_at = reals(slots, -1.0)
-        self.rate_at = zeros(slots)
+        self.next_rate = zeros(slots)  # where that of its next younger block on an SM stands
         self.throughput = reals(slots)
         self.carried = reals(slots)
         self.evicted = zeros(slots)
@@ -272,6 +273,7 @@ class SMArray:
             self.mix[sm] = self.intern(tuple(sorted(mix.items())))
             if self.count[sm] > 0:
                 self.charge(sm, self.now)
+                self.find_rates(sm)
                 self.set_rates(sm)
                 self.set_due(sm)
 
@@ -720,6 +722,7 @@ class SMArray:
         """Set what an SM's residents hold, their rates by its mix, and when the first of them ends."""
         for r in range(RESOURCES):
             self.uses_now[sm * USES + r] = self.used[sm * RESOURCES + r]
+        self.find_rates(sm)
         self.set_rates(sm)
         self.set_due(sm)
         self.note_due(sm // self.group)
@@ -733,23 +736,27 @@ class SMArray:
             self.last_noted[sm] = mix
             self.noted.append((self.origin + self.now, sm, mix))
 
+    def find_rates(self, sm: int) -> None:
+        """Note for each resident of an SM where its rate stands: they have another mix."""
+        base = sm * self.width
+        mix = self.mix[sm] * self.slots
+        for j in range(base, base + self.count[sm]):
+            self.next_rate[self.owner[j]] = self.rates_at[mix + self.owner[j]]
+        for j in range(base, base + self.count[sm]):
+            self.rate_at[j] = self.next_rate[self.owner[j]]
+            self.next_rate[self.owner[j]] += 1
+
     def set_rates(self, sm: int) -> None:
         """Set the rates of an SM's residents, and with them its throughputs: to be followed by `set_due`."""
-        base = sm * self.width
-        n = self.count[sm]
-        mix = self.mix[sm] * self.slots
         if self.slowed_at[self.mix[sm]] != self.update_of[self.domain[sm]]:
             self.slow_down(self.mix[sm], self.domain[sm])
         issue = 0.0
         dram = 0.0
         l2 = 0.0
-        for j in range(base, base + n):
+        base = sm * self.width
+        for j in range(base, base + self.count[sm]):
             k = self.owner[j]
-            self.rate_at[k] = self.rates_at[mix + k]
-        for j in range(base, base + n):
-            k = self.owner[j]
-            rate = self.slowed_rates[self.rate_at[k]]
-            self.rate_at[k] += 1
+            rate = self.slowed_rates[self.rate_at[j]]
             self.rate[j] = rate
             issue += rate * self.issue_demand[k]
             dram += rate * self.dram_demand[k]
