@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import NEVER, Mix, MixRates
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
+from gpusim.engine.rates import KnownMixes
 from gpusim.engine.sm_array import sm_array, submit
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares
@@ -68,7 +69,7 @@ def alone_under(
     sms.set_caps(0, model.usable(caps))
     sms.set_dispatch_order([0], [0])
     sms.dispatch()
-    bottlenecks = Bottlenecks(sms, lambda _: model, domain_share)
+    bottlenecks = Bottlenecks(sms, KnownMixes(), lambda _: model, domain_share)
     bottlenecks.look([0])
     sms.advance(NEVER)
     bottlenecks.book()

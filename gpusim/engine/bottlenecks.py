@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from gpusim.engine.core import Mix, SMArray, slowdown_at
-from gpusim.model.contention import binding_at, mix_times
+from gpusim.engine.core import SMArray, slowdown_at
+from gpusim.engine.rates import KnownMixes
+from gpusim.model.contention import binding_at
 from gpusim.model.kernel import KernelModel
-
-MOST_MIXES = 20_000  # remembered
 
 
 class Bottlenecks:
@@ -17,25 +16,28 @@ class Bottlenecks:
 
     Args:
         sms: the SMs.
+        mixes: what is known of mixes.
         model: gives the kernel in a slot.
         domain_share: of L2 and DRAM, for each memory domain.
     """
 
-    def __init__(self, sms: SMArray, model: Callable[[int], KernelModel], domain_share: Sequence[float]) -> None:
+    def __init__(
+        self, sms: SMArray, mixes: KnownMixes, model: Callable[[int], KernelModel], domain_share: Sequence[float]
+    ) -> None:
         self._sms = sms
+        self._mixes = mixes
         self._model = model
         self._domain_share = domain_share
         self._booked_us = 0.0
         self._bound_by: dict[int, str] = {}  # since then
-        self._mix_times: dict[tuple[tuple[int, int], ...], list[float]] = {}  # by the kernels, by their ids, and blocks
         self._times_us: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def look(self, slots: Iterable[int]) -> None:
-        """An interval begins, with these slots on the SMs."""
+        """Begin an interval: find what bounds the launches in these slots, all that the SMs know."""
         self._bound_by = {slot: self._binding(slot) for slot in slots}
 
     def book(self) -> None:
-        """Time has passed since the last booking, with what was there when it began."""
+        """Book the time since the last booking to what bound each launch when the interval began."""
         passed = self._sms.now - self._booked_us
         self._booked_us = self._sms.now
         if passed > 0.0:
@@ -58,15 +60,5 @@ class Bottlenecks:
         share, own = self._domain_share[self._sms.domain_at(sm)], model.own_load
         by_dram = slowdown_at(dram / share, 0.0, own.dram, own.l2, 1.0)
         by_l2 = slowdown_at(0.0, l2 / share, own.dram, own.l2, 1.0)
-        return binding_at(model.demand, self._times(mix)[at], by_dram, by_l2)
-
-    def _times(self, mix: Mix) -> list[float]:
-        """What `mix_times` gives of a mix, worked out once; whoever has the books keeps the kernels alive."""
-        key = tuple([(id(self._model(slot)), count) for slot, count in mix])
-        times = self._mix_times.get(key)
-        if times is None:
-            if len(self._mix_times) > MOST_MIXES:
-                self._mix_times.clear()
-            times = mix_times([(self._model(slot).demand, count) for slot, count in mix])
-            self._mix_times[key] = times
-        return times
+        times = self._mixes.times([(self._model(other), count) for other, count in mix])
+        return binding_at(model.demand, times[at], by_dram, by_l2)

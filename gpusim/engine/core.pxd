@@ -3,7 +3,7 @@ cimport cython
 from libc cimport math
 
 # numbers that core.py sets once (those that other modules read stay Python's, with a copy for C)
-cdef long long RESOURCES, USES, FIRST_MIXES, SKIPPED_WAVES
+cdef long long RESOURCES, USES, ISSUE_USE, DRAM_USE, L2_USE, FIRST_MIXES, SKIPPED_WAVES
 cdef double FINISHED, SLACK, ROUNDING, _NEVER
 
 cdef long long below_prime(long long x) noexcept
@@ -16,7 +16,7 @@ cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2,
 @cython.final
 cdef class SMArray:
     cdef long long sms, bins, width, slots, domain_count, group, groups, order_length, open_count
-    cdef long long stable, residents, rates_used, updates
+    cdef long long stable, residents, rates_used, updates, anew_count
     cdef bint reopen, stale_rates, noting
     cdef public double now, origin
     cdef double load_step, bin_width, bins_per_us, tensor_cycle
@@ -24,11 +24,11 @@ cdef class SMArray:
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need, first_valid
-    cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, tenant, evicted
+    cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, next_rate, tenant, evicted
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen
-    cdef long long[::1] group_first, only_slot, first_rate, rate_slot, slowed_at, update_of
-    cdef double[::1] since, recorded, pace, noted_slowdown, due, uses_now, group_due, work, rate, jitter, ramp
+    cdef long long[::1] paced, anew, group_first, only_slot, first_rate, rate_slot, slowed_at, update_of
+    cdef double[::1] since, recorded, pace, pace_change, noted_slowdown, due, uses_now, group_due, work, rate, jitter, ramp
     cdef double[::1] issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start, dispatched_at, throughput, carried
     cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
     cdef double[::1] capacity, dram_served, l2_served
@@ -79,14 +79,15 @@ cdef class SMArray:
     cdef void record(self, long long sm, double end) noexcept
     @cython.locals(b=cython.longlong, i=cython.longlong, row=cython.longlong)
     cdef void fold(self) noexcept
+    @cython.locals(r=cython.longlong)
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
-    @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, k=cython.longlong,
-                   mix=cython.longlong, issue=cython.double, dram=cython.double, l2=cython.double,
-                   rate=cython.double, only=cython.longlong, u=cython.longlong, r=cython.longlong)
+    @cython.locals(base=cython.longlong, j=cython.longlong, mix=cython.longlong)
+    cdef void find_rates(self, long long sm) noexcept
+    @cython.locals(base=cython.longlong, j=cython.longlong, k=cython.longlong,
+                   issue=cython.double, dram=cython.double, l2=cython.double,
+                   rate=cython.double, only=cython.longlong, u=cython.longlong)
     cdef void set_rates(self, long long sm) noexcept
-    @cython.locals(pace=cython.double, change=cython.double, u=cython.longlong)
-    cdef void change_pace(self, long long sm, double slowdown) noexcept
     @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, due=cython.double, left=cython.double)
     cdef void set_due(self, long long sm) noexcept
     @cython.locals(i=cython.longlong)
@@ -120,9 +121,11 @@ cdef class SMArray:
     cdef void watch(self, long long domain) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong,
                    first=cython.longlong, factor=cython.double, excess=cython.double, cycle=cython.double,
-                   own_cycle=cython.double)
+                   own_cycle=cython.double, i=cython.longlong)
     cdef update_slowdowns(self, long long domain)
-    @cython.locals(sm=cython.longlong, only=cython.longlong, dram=cython.double, l2=cython.double)
+    @cython.locals(sm=cython.longlong, only=cython.longlong, dram=cython.double, l2=cython.double,
+                   pace=cython.double, change=cython.double, paced=cython.longlong, i=cython.longlong,
+                   u=cython.longlong)
     cdef void slow_all(self, long long domain) noexcept
     @cython.locals(served=cython.double)
     cdef double excess(self, long long domain) noexcept

@@ -26,7 +26,8 @@ from collections.abc import Callable
 from typing import Any
 
 RESOURCES = 4  # registers, shared memory, warps, block slots: in this order wherever four numbers stand together
-USES = 7  # the four resources, issue slots, DRAM, L2: what the usage history holds
+USES = 7  # those, issue slots, DRAM and L2: what the usage history holds
+ISSUE_USE, DRAM_USE, L2_USE = 4, 5, 6  # places of the last three
 BINS = 128  # bins of the usage history, an even number; their width doubles when the history outgrows them
 FIRST_MIXES = 64  # mixes that the tables hold before they grow
 SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by is then within 0.5 % of the whole
@@ -154,6 +155,10 @@ class SMArray:
         self.uses_now = reals(sms * USES)  # by its residents at their present rates
         self.room = zeros(sms)
         self.dirty = zeros(sms)
+        self.paced = zeros(sms)  # SMs whose residents change pace, and by which factor
+        self.pace_change = reals(sms)
+        self.anew = zeros(sms)  # SMs whose residents get their rates anew
+        self.anew_count = 0
         self.group = max(1, int(sms**0.5))
         self.groups = (sms + self.group - 1) // self.group
         self.group_due = reals(self.groups, _NEVER)
@@ -162,6 +167,7 @@ class SMArray:
         self.work = reals(sms * block_slots)
         self.rate = reals(sms * block_slots)
         self.owner = zeros(sms * block_slots)
+        self.rate_at = zeros(sms * block_slots)  # where its rate stands among those of its mix
         # one entry a slot
         self.need = zeros(slots * RESOURCES)
         self.wanted_carveout = zeros(slots)
@@ -182,7 +188,7 @@ class SMArray:
         self.own_l2 = reals(slots)
         self.first_start = reals(slots, -1.0)
         self.dispatched_at = reals(slots, -1.0)
-        self.rate_at = zeros(slots)
+        self.next_rate = zeros(slots)  # where that of its next younger block on an SM stands
         self.throughput = reals(slots)
         self.carried = reals(slots)
         self.evicted = zeros(slots)
@@ -267,6 +273,7 @@ class SMArray:
             self.mix[sm] = self.intern(tuple(sorted(mix.items())))
             if self.count[sm] > 0:
                 self.charge(sm, self.now)
+                self.find_rates(sm)
                 self.set_rates(sm)
                 self.set_due(sm)
 
@@ -712,7 +719,10 @@ class SMArray:
         self.bins_per_us *= 0.5
 
     def project(self, sm: int) -> None:
-        """Set the rates of an SM's residents by its mix, and when the first of them ends."""
+        """Set what an SM's residents hold, their rates by its mix, and when the first of them ends."""
+        for r in range(RESOURCES):
+            self.uses_now[sm * USES + r] = self.used[sm * RESOURCES + r]
+        self.find_rates(sm)
         self.set_rates(sm)
         self.set_due(sm)
         self.note_due(sm // self.group)
@@ -726,52 +736,41 @@ class SMArray:
             self.last_noted[sm] = mix
             self.noted.append((self.origin + self.now, sm, mix))
 
-    def set_rates(self, sm: int) -> None:
-        """Set the rates of an SM's residents, and with them what it uses: to be followed by `set_due`."""
+    def find_rates(self, sm: int) -> None:
+        """Note for each resident of an SM where its rate stands: they have another mix."""
         base = sm * self.width
-        n = self.count[sm]
         mix = self.mix[sm] * self.slots
+        for j in range(base, base + self.count[sm]):
+            self.next_rate[self.owner[j]] = self.rates_at[mix + self.owner[j]]
+        for j in range(base, base + self.count[sm]):
+            self.rate_at[j] = self.next_rate[self.owner[j]]
+            self.next_rate[self.owner[j]] += 1
+
+    def set_rates(self, sm: int) -> None:
+        """Set the rates of an SM's residents, and with them its throughputs: to be followed by `set_due`."""
         if self.slowed_at[self.mix[sm]] != self.update_of[self.domain[sm]]:
             self.slow_down(self.mix[sm], self.domain[sm])
         issue = 0.0
         dram = 0.0
         l2 = 0.0
-        for j in range(base, base + n):
+        base = sm * self.width
+        for j in range(base, base + self.count[sm]):
             k = self.owner[j]
-            self.rate_at[k] = self.rates_at[mix + k]
-        for j in range(base, base + n):
-            k = self.owner[j]
-            rate = self.slowed_rates[self.rate_at[k]]
-            self.rate_at[k] += 1
+            rate = self.slowed_rates[self.rate_at[j]]
             self.rate[j] = rate
             issue += rate * self.issue_demand[k]
             dram += rate * self.dram_demand[k]
             l2 += rate * self.l2_demand[k]
         u = sm * USES
-        for r in range(RESOURCES):
-            self.uses_now[u + r] = self.used[sm * RESOURCES + r]
-        self.dram_served[self.domain[sm]] += dram - self.uses_now[u + 5]
-        self.l2_served[self.domain[sm]] += l2 - self.uses_now[u + 6]
-        self.uses_now[u + 4] = issue
-        self.uses_now[u + 5] = dram
-        self.uses_now[u + 6] = l2
+        self.dram_served[self.domain[sm]] += dram - self.uses_now[u + DRAM_USE]
+        self.l2_served[self.domain[sm]] += l2 - self.uses_now[u + L2_USE]
+        self.uses_now[u + ISSUE_USE] = issue
+        self.uses_now[u + DRAM_USE] = dram
+        self.uses_now[u + L2_USE] = l2
         self.pace[sm] = 1.0
         only = self.only_slot[self.mix[sm]]
         if only >= 0:
             self.noted_slowdown[sm] = self.slowdown[self.domain[sm] * self.slots + only]
-
-    def change_pace(self, sm: int, slowdown: float) -> None:
-        """Slow all residents of an SM, of one launch, by another factor; what they have done stays."""
-        pace = self.noted_slowdown[sm] / slowdown
-        change = pace / self.pace[sm]
-        if change == 1.0:
-            return
-        self.record(sm, self.now)
-        self.pace[sm] = pace
-        self.since[sm] = self.now - (self.now - self.since[sm]) / change
-        self.due[sm] = self.now + (self.due[sm] - self.now) / change
-        for u in range(RESOURCES, USES):
-            self.uses_now[sm * USES + u] *= change
 
     def set_due(self, sm: int) -> None:
         """Work out when the first of an SM's residents ends, from rates just set: to be followed by `note_due`."""
@@ -1034,27 +1033,51 @@ class SMArray:
                 if self.unfinished[slot] > 0:
                     self.slowdown[first + slot] *= excess
             self.slow_all(domain)
+        for i in range(self.anew_count):
+            self.set_due(self.anew[i])
         self.note_all_due()
 
     def slow_all(self, domain: int) -> None:
-        """Give the SMs of a domain the rates that its slowdowns leave, and note what it serves."""
+        """Give the SMs of a domain the rates that its slowdowns leave, and note what it serves.
+
+        Where an SM holds one launch all its residents change pace alike, and what they have done stays. The others get
+        their rates anew: each in `anew` is to be followed by `set_due`.
+        """
         self.updates += 1
         self.update_of[domain] = self.updates
+        self.anew_count = 0
+        paced = 0
+        for sm in range(self.sms):
+            if self.domain[sm] != domain or self.count[sm] == 0:
+                continue
+            only = self.only_slot[self.mix[sm]]
+            if only >= 0 and self.since[sm] < self.now:
+                pace = self.noted_slowdown[sm] / self.slowdown[domain * self.slots + only]
+                change = pace / self.pace[sm]
+                if change != 1.0:
+                    self.pace[sm] = pace
+                    self.paced[paced] = sm
+                    self.pace_change[paced] = change
+                    paced += 1
+            else:
+                self.charge(sm, self.now)
+                self.set_rates(sm)
+                self.anew[self.anew_count] = sm
+                self.anew_count += 1
+        for i in range(paced):  # a pass for each step: the divisions of all SMs overlap
+            self.record(self.paced[i], self.now)
+        for i in range(paced):
+            sm = self.paced[i]
+            self.since[sm] = self.now - (self.now - self.since[sm]) / self.pace_change[i]
+            self.due[sm] = self.now + (self.due[sm] - self.now) / self.pace_change[i]
+            for u in range(RESOURCES, USES):
+                self.uses_now[sm * USES + u] *= self.pace_change[i]
         dram = 0.0
         l2 = 0.0
         for sm in range(self.sms):
-            if self.domain[sm] != domain:
-                continue
-            if self.count[sm] > 0:
-                only = self.only_slot[self.mix[sm]]
-                if only >= 0 and self.since[sm] < self.now:
-                    self.change_pace(sm, self.slowdown[domain * self.slots + only])
-                else:
-                    self.charge(sm, self.now)
-                    self.set_rates(sm)
-                    self.set_due(sm)
-            dram += self.uses_now[sm * USES + 5]
-            l2 += self.uses_now[sm * USES + 6]
+            if self.domain[sm] == domain:
+                dram += self.uses_now[sm * USES + DRAM_USE]
+                l2 += self.uses_now[sm * USES + L2_USE]
         self.dram_served[domain] = dram
         self.l2_served[domain] = l2
 

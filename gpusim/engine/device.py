@@ -18,7 +18,7 @@ from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import BINS, NEVER
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
 from gpusim.engine.launch import Launch
-from gpusim.engine.rates import Rates
+from gpusim.engine.rates import KnownMixes, Rates
 from gpusim.engine.residents import Residents
 from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
 from gpusim.hardware.gpu import GPU
@@ -83,7 +83,8 @@ class Device:
         self._domain_of_sm = domain_of_sm(domains, gpu)
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
-        self._rates = rates = Rates(self._model, self._slots, gpu.sm_count, self._domain_share)
+        self._mixes = mixes = KnownMixes()
+        self._rates = rates = Rates(mixes, self._model, self._slots, gpu.sm_count, self._domain_share)
         self._sms = sm_array(gpu, self._slot_count, rates.resolve, None, self._domain_of_sm, self._domain_share)
         self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
@@ -105,7 +106,7 @@ class Device:
         self._ending = False  # a launch has ended on the SMs, and will as soon as the simulation has come as far
         self._looked = True  # the bottlenecks have been looked at since blocks were placed
         self._wake_us = NEVER
-        self._bottlenecks = Bottlenecks(self._sms, self._model, self._domain_share)
+        self._bottlenecks = Bottlenecks(self._sms, mixes, self._model, self._domain_share)
         self.finished: list[Launch] = []
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
         sliced = domains is not None and len(domains) > gpus
@@ -497,7 +498,7 @@ class Device:
 
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
-        rates, dram, l2 = self._rates.of(models)
+        rates, dram, l2 = self._mixes.rates(models)
         cycle = self._gpu.model.tensor_cycle if any(model.on_tensor_cores for model, _ in models) else 1.0
         everywhere = float(self._gpu.sm_count if sms is None else sms)
         slowed = [

@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from gpusim.engine.core import Mix, MixRates, SMArray
 from gpusim.engine.grants import NO_LIMITS, Limits
-from gpusim.model.contention import age_shares, capped_time
+from gpusim.model.contention import age_shares, capped_time, mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 
-MOST_RATES = 20_000  # of mixes that are remembered by their kernels, half a kilobyte each
+MOST_MIXES = 20_000  # that are remembered by their kernels, half a kilobyte each
+T = TypeVar("T")
+KernelMix = list[tuple[KernelModel, int]]  # kernels with their resident blocks on one SM
+
+
+class KnownMixes:
+    """What is known of mixes, worked out once each; they are known by ids: whoever asks keeps the kernels alive."""
+
+    def __init__(self) -> None:
+        self._rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}
+        self._times: dict[tuple[tuple[int, int], ...], list[float]] = {}
+
+    def rates(self, mix: KernelMix) -> tuple[list[float], float, float]:
+        """`mix_rates` without limits."""
+        return _known(self._rates, mix, mix_rates)
+
+    def times(self, mix: KernelMix) -> list[float]:
+        """`mix_times` without limits."""
+        return _known(self._times, mix, _times_of)
+
+
+def _known(known: dict[tuple[tuple[int, int], ...], T], mix: KernelMix, work_out: Callable[[KernelMix], T]) -> T:
+    key = tuple([(id(model), count) for model, count in mix])
+    found = known.get(key)
+    if found is None:
+        if len(known) > MOST_MIXES:
+            known.clear()
+        found = known[key] = work_out(mix)
+    return found
+
+
+def _times_of(mix: KernelMix) -> list[float]:
+    return mix_times([(model.demand, count) for model, count in mix])
 
 
 class Rates:
-    """Rates of mixes, worked out once each.
+    """Rates of mixes, as the grants of their kernels let them be.
 
     Args:
+        mixes: what is known of mixes without limits.
         model: gives the kernel in a slot.
         slots: those in use.
         sm_count: SMs of the device.
@@ -27,47 +61,43 @@ class Rates:
     """
 
     def __init__(
-        self, model: Callable[[int], KernelModel], slots: Collection[int], sm_count: int, domain_share: Sequence[float]
+        self,
+        mixes: KnownMixes,
+        model: Callable[[int], KernelModel],
+        slots: Collection[int],
+        sm_count: int,
+        domain_share: Sequence[float],
     ) -> None:
+        self._mixes = mixes
         self._model = model
         self._slots = slots
         self._sm_count = sm_count
         self._domain_share = domain_share
         self.limits: dict[int, Limits] = {}
         self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
-        self._known: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}  # by model
 
     def forget_mixes(self) -> None:
         """Slots have other limits or kernels."""
         self._mix_loads.clear()
 
-    def of(self, models: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
-        """`mix_rates`, worked out once for each mix; whoever asks keeps the kernels alive."""
-        key = tuple((id(model), count) for model, count in models)
-        if key not in self._known:
-            if len(self._known) > MOST_RATES:
-                self._known.clear()
-            self._known[key] = mix_rates(models)
-        return self._known[key]
-
     def resolve(self, mix: Mix) -> MixRates:
         """What `gpusim.engine.core.Resolve` gives: progress by slot and age, and memory loads."""
         residents = [(self._model(slot), count) for slot, count in mix]
-        rates, dram, l2 = self._limited_rates(mix, residents) if self.limits else self.of(residents)
+        rates, dram, l2 = self._limited_rates(mix, residents) if self.limits else self._mixes.rates(residents)
         by_age = [
             [rate * share for share in age_shares(count, model.age_preference)]
             for (model, count), rate in zip(residents, rates, strict=True)
         ]
         return by_age, dram, l2
 
-    def _limited_rates(self, mix: Mix, residents: list[tuple[KernelModel, int]]) -> tuple[list[float], float, float]:
+    def _limited_rates(self, mix: Mix, residents: KernelMix) -> tuple[list[float], float, float]:
         """`mix_rates` while grants limit somebody to a share or a quota."""
         least = self._least_times(mix)
         quotas = [self.limits.get(slot, NO_LIMITS)[3] for slot, _ in mix]
         if len(mix) > 1 and any(quotas):
             rates, dram, l2 = round_rates(residents, quotas, least)
         else:
-            rates, dram, l2 = mix_rates(residents, least) if least else self.of(residents)
+            rates, dram, l2 = mix_rates(residents, least) if least else self._mixes.rates(residents)
         self._mix_loads[mix] = [
             (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
             for (model, count), rate in zip(residents, rates, strict=True)
