@@ -12,7 +12,7 @@ from tiny import host, kernel, stream, tiny, trace
 
 from gpusim import load_gpu, replay
 from gpusim.hardware.gpu import GPU
-from gpusim.results.gains import PARTS, Intervals, common, gain_us, intervals, overlapping, sm_time, union
+from gpusim.results.gains import PARTS, common, gain_us, sm_time, union
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, Placements, Usage
 from gpusim.trace.format import Trace
@@ -152,41 +152,6 @@ def test_a_trace_without_kernels_is_all_gaps() -> None:
 # ---- intervals ------------------------------------------------------------------------------------------------------
 
 
-def pairs(found: Intervals) -> list[tuple[float, float]]:
-    """The intervals one by one."""
-    return list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
-
-
 def test_what_intervals_cover() -> None:
-    several = intervals([(3.0, 4.0), (0.0, 2.0), (1.0, 2.5), (2.5, 2.75), (5.0, 5.0)])
-    assert pairs(union(several)) == [(0.0, 2.75), (3.0, 4.0)]
-    both = common(intervals([(0.0, 3.0), (4.0, 6.0)]), intervals([(1.0, 2.0), (2.5, 5.0)]))
-    assert pairs(both) == [(1.0, 2.0), (2.5, 3.0), (4.0, 5.0)]
-    assert pairs(common(several, intervals([]))) == pairs(union(intervals([]))) == []
-
-
-def test_which_intervals_overlap() -> None:
-    """A long one with two in it, one that touches it, one of no time within another, and two from one instant on."""
-    one = [(0.0, 9.0), (1.0, 2.0), (3.0, 4.0), (9.0, 10.0), (9.5, 9.5), (11.0, 12.0), (11.0, 11.5)]
-    assert overlapping(intervals(one)).tolist() == [0, 1, 2, 5, 6]
-    assert overlapping(intervals([])).tolist() == []
-
-
-TIMES = st.integers(0, 12).map(float)
-
-
-@given(spans=st.lists(st.tuples(TIMES, TIMES).map(lambda pair: (min(pair), max(pair))), max_size=8))
-def test_intervals_by_single_units_of_time(spans: list[tuple[float, float]]) -> None:
-    """What unions, common time and overlaps are, unit by unit."""
-    held = [{at for at in range(12) if start <= at < end} for start, end in spans]
-    made = intervals(spans)
-    first, second = union(intervals(spans[::2])), union(intervals(spans[1::2]))
-
-    def units(found: Intervals) -> list[int]:
-        return [at for start, end in pairs(found) for at in range(int(start), int(end))]
-
-    assert units(union(made)) == sorted(set[int]().union(*held))
-    assert units(common(first, second)) == sorted(set[int]().union(*held[::2]) & set[int]().union(*held[1::2]))
-    ordered = [{at for at in range(12) if start <= at < end} for start, end in pairs(made)]
-    meeting = [i for i, one in enumerate(ordered) if any(one & o for j, o in enumerate(ordered) if j != i)]
-    assert overlapping(made).tolist() == meeting
+    assert union([(3.0, 4.0), (0.0, 2.0), (1.0, 2.5), (2.5, 2.75), (5.0, 5.0)]) == [(0.0, 2.75), (3.0, 4.0)]
+    assert common([(0.0, 3.0), (4.0, 6.0)], [(1.0, 2.0), (2.5, 5.0)]) == [(1.0, 2.0), (2.5, 3.0), (4.0, 5.0)]

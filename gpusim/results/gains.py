@@ -16,36 +16,15 @@ decomposition is designed here [D].
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
-from math import fsum
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from math import fsum, inf
 
 from gpusim.results.runs import Replayed
 
+Interval = tuple[float, float]  # start and end, us
 LaunchKey = tuple[str, str, int, int]  # stream, operation, request and index: the same under every policy
-Times = npt.NDArray[np.float64]  # us
 PARTS = ("gaps", "tails", "waiting", "sharing", "rate")
-
-
-class Intervals(NamedTuple):
-    """Times from and until, in ascending order of the former."""
-
-    starts: Times
-    ends: Times
-
-    def where(self, wanted: npt.NDArray[np.bool_]) -> Intervals:
-        """Some of them."""
-        return Intervals(self.starts[wanted], self.ends[wanted])
-
-    def lengths(self) -> list[float]:
-        """How long each is, us."""
-        found: list[float] = (self.ends - self.starts).tolist()
-        return found
 
 
 @dataclass(frozen=True)
@@ -54,8 +33,7 @@ class SMTime:
 
     Attributes:
         gaps_us, tails_us, waiting_us, busy_us: as the module says; busy is sharing and rate together.
-        launches: all that ran.
-        spans: for each SM when it held blocks, and of which launch, by its position among ``launches``.
+        spans: for each SM when it held blocks of which launch, by start.
         sharing: launches of which blocks were ever on an SM together with another's.
     """
 
@@ -63,15 +41,13 @@ class SMTime:
     tails_us: float
     waiting_us: float
     busy_us: float
-    launches: Sequence[LaunchKey]
-    spans: Sequence[tuple[Intervals, npt.NDArray[np.intp]]]
+    spans: tuple[list[tuple[float, float, LaunchKey]], ...]
     sharing: frozenset[LaunchKey]
 
     def busy_with_us(self, launches: frozenset[LaunchKey]) -> float:
         """Time that SMs held blocks of some launches, mean over the SMs."""
-        wanted = np.array([launch in launches for launch in self.launches], dtype=bool)
-        held = [union(spans.where(wanted[of])) for spans, of in self.spans]
-        return fsum(length for of_one in held for length in of_one.lengths()) / max(1, len(self.spans))
+        held = (merged(span for span in spans if span[2] in launches) for spans in self.spans)
+        return fsum(end - start for of_one in held for start, end in of_one) / max(1, len(self.spans))
 
 
 def gain_us(serial: SMTime | None, policy: SMTime | None) -> dict[str, float] | None:
@@ -101,67 +77,83 @@ def sm_time(result: Replayed) -> SMTime | None:
     """How the SMs of a replay spent their time; None where placements were not kept."""
     if result.kernel_runs and not result.placements:
         return None
-    launches = [(run.stream, run.operation, run.request, run.index) for run in result.kernel_runs]
-    spans = _spans_by_sm(result)
-    sharing = {row for on_one, rows in spans for row in rows[overlapping(on_one)].tolist()}
-    held = [union(on_one) for on_one, _ in spans]
-    running = union(_in_order(*(np.concatenate([[], *column]) for column in zip(*held, strict=True))))
-    placing = common(running, union(intervals((run.start_us, run.dispatched_us) for run in result.kernel_runs)))
+    keys = [(run.stream, run.operation, run.request, run.index) for run in result.kernel_runs]
+    spans: tuple[list[tuple[float, float, LaunchKey]], ...] = tuple([] for _ in range(len(result.usage.shares)))
+    ran: list[Interval] = []
+    for row, (sms, _, starts, ends) in result.placements.launches:
+        at_once = starts and max(starts) <= min(ends)  # on all its SMs at some time, so that these make one interval
+        ran += [(min(starts), max(ends))] if at_once else zip(starts, ends, strict=True)
+        for sm, start, end in zip(sms, starts, ends, strict=True):
+            spans[sm].append((start, end, keys[row]))
+    sharing: set[LaunchKey] = set()
+    for on_one in spans:
+        on_one.sort()
+        sharing |= overlapping(on_one)
+    held = [merged(on_one) for on_one in spans]
+    running = union(ran)
+    placing = common(running, union((run.start_us, run.dispatched_us) for run in result.kernel_runs))
     count = max(1, len(spans))
-    busy = fsum(length for of_one in held for length in of_one.lengths()) / count
-    waiting = fsum(placing.lengths()) - fsum(fsum(common(placing, of_one).lengths()) for of_one in held) / count
-    ran = fsum(running.lengths())
-    shared = frozenset(launches[row] for row in sharing)
-    return SMTime(result.makespan_us - ran, ran - busy - waiting, waiting, busy, launches, spans, shared)
+    busy = fsum(end - start for of_one in held for start, end in of_one) / count
+    waiting = length(placing) - fsum(length(common(placing, of_one)) for of_one in held) / count
+    gaps = result.makespan_us - length(running)
+    return SMTime(gaps, length(running) - busy - waiting, waiting, busy, spans, frozenset(sharing))
 
 
-def _spans_by_sm(result: Replayed) -> list[tuple[Intervals, npt.NDArray[np.intp]]]:
-    """For each SM when it held blocks, and of which row of the kernels."""
-    kept = list(result.placements.launches)
-    sms, starts, ends = (np.concatenate([[], *(columns[at] for _, columns in kept)]) for at in (0, 2, 3))
-    rows = np.repeat([row for row, _ in kept], [len(columns[0]) for _, columns in kept]).astype(np.intp)
-    order = np.lexsort((starts, sms))
-    first = np.searchsorted(sms[order], range(len(result.usage.shares) + 1))
-    return [(Intervals(starts[of], ends[of]), rows[of]) for of in (order[i:j] for i, j in pairwise(first))]
+def overlapping(spans: Iterable[tuple[float, float, LaunchKey]]) -> set[LaunchKey]:
+    """Launches of which a span on an SM overlaps with one of another launch; spans by start."""
+    found: set[LaunchKey] = set()
+    present: list[tuple[float, LaunchKey]] = []  # until when
+    last = -inf
+    for start, end, key in spans:
+        present = [span for span in present if span[0] > start] if start < last else []
+        if present and end > start and (others := {other for _, other in present if other != key}):
+            found |= others | {key}
+        present.append((end, key))
+        if end > last:
+            last = end
+    return found
 
 
-def intervals(pairs: Iterable[tuple[float, float]]) -> Intervals:
-    """Times from and until, given in any order."""
-    columns = np.array(list(pairs), dtype=np.float64).reshape(-1, 2)
-    return _in_order(columns[:, 0], columns[:, 1])
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The time that at least one of some intervals covers, as disjoint intervals in ascending order."""
+    return merged(sorted(intervals))
 
 
-def _in_order(starts: Times, ends: Times) -> Intervals:
-    order = np.argsort(starts, kind="stable")
-    return Intervals(starts[order], ends[order])
+def merged(spans: Iterable[Interval | tuple[float, float, LaunchKey]]) -> list[Interval]:
+    """As `union`, of spans by start; what else they hold does not matter."""
+    found: list[Interval] = []
+    first = last = -inf
+    for span in spans:
+        start, end = span[0], span[1]
+        if start > last:
+            if last > first:
+                found.append((first, last))
+            first, last = start, end
+        elif end > last:
+            last = end
+    if last > first:
+        found.append((first, last))
+    return found
 
 
-def overlapping(spans: Intervals) -> npt.NDArray[np.intp]:
-    """Positions of those that overlap with another; one that takes no time does not."""
-    lasting = np.flatnonzero(spans.ends > spans.starts)
-    starts, ends = spans.starts[lasting], spans.ends[lasting]
-    meets = np.zeros(len(lasting), dtype=bool)
-    meets[1:] |= np.maximum.accumulate(ends)[:-1] > starts[1:]
-    meets[:-1] |= ends[:-1] > starts[1:]
-    return lasting[meets]
-
-
-def union(spans: Intervals) -> Intervals:
-    """The time that at least one of some intervals covers, as disjoint intervals."""
-    if not len(spans.starts):
-        return spans
-    reached = np.maximum.accumulate(spans.ends)
-    apart = spans.starts[1:] > reached[:-1]
-    found = Intervals(spans.starts[np.append(True, apart)], reached[np.append(apart, True)])
-    return found.where(found.ends > found.starts)
-
-
-def common(some: Intervals, others: Intervals) -> Intervals:
+def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
     """The time that both cover; either as from `union`, and so is the result."""
-    first = np.searchsorted(some.ends, others.starts, side="right")  # of some, that ends after another's start
-    count = np.searchsorted(some.starts, others.ends, side="left") - first
-    other = np.repeat(np.arange(len(count)), count)
-    mine = np.arange(len(other)) - np.repeat(np.cumsum(count) - count - first, count)
-    return Intervals(
-        np.maximum(some.starts[mine], others.starts[other]), np.minimum(some.ends[mine], others.ends[other])
-    )
+    found: list[Interval] = []
+    i = j = 0
+    while i < len(some) and j < len(others):
+        (start, end), (other_start, other_end) = some[i], others[j]
+        if end <= other_end:
+            i += 1
+        else:
+            j += 1
+            end = other_end
+        if other_start > start:
+            start = other_start
+        if end > start:
+            found.append((start, end))
+    return found
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Time that disjoint intervals cover, us."""
+    return fsum(end - start for start, end in intervals)
