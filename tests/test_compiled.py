@@ -20,7 +20,7 @@ from cores import is_compiled
 from gpusim.engine import compiled, core
 
 ENGINE = Path(compiled.__file__).parent
-LINE_OF_PLAIN = "gpusim: the core is not compiled, as no C compiler with Python's headers was found; "
+LINE_OF_PLAIN = "gpusim: the core is not compiled; "
 LINE_OF_STALE = "gpusim: the compiled core is not of this core.py; "
 
 needs_compiled = pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")

@@ -173,6 +173,13 @@ BAD = {
     "no calls": (_sets_first("pairs.csv", "na", "0"), ("pairs.csv", "na is 0", "at least 1")),
     "kA of none": (_sets_first("quota.csv", "kA", "0"), ("quota.csv", "kA is 0", "at least 1")),
     "kA above what fits": (_sets_first("quota.csv", "kA", "33"), ("quota.csv", "kA is 33", "fits on an SM")),
+    "blocks above what fits": (
+        _sets("residency_curve.csv", "blocks_per_sm", "999"),
+        ("residency_curve.csv", "blocks_per_sm is 999", "fits on an SM"),
+    ),
+    "end of a negative": (_sets_first("pairs.csv", "ms_a", "-1"), ("pairs.csv", "ms_a is -1", "more than 0")),
+    "end of a branch NaN": (_sets_first("modules.csv", "ms_end", "nan"), ("modules.csv", "ms_end is nan")),
+    "SMs of one alone": (_sets_first("pairs.csv", "sms_a", "999"), ("pairs.csv", "sms_a is 999", "at most 132")),
     "release negative": (_sets("quota.csv", "ms_release", "-1"), ("quota.csv", "ms_release is -1")),
     "calls but their header": (_header_only("convolutions.csv"), ("convolutions.csv", "no rows below its header")),
     "kernels but their header": (_header_only("kernels.csv.gz"), ("kernels.csv.gz", "no rows below its header")),

@@ -59,6 +59,18 @@ def test_operations_wait_for_what_they_depend_on() -> None:
     }
 
 
+def test_a_dependency_within_a_stream_says_what_the_stream_says() -> None:
+    """A kernel is let start in the instant in which the operation before it ends, so a stands before b."""
+
+    def ends(*depends_on: str) -> dict[str, tuple[float, float]]:
+        a = stream("a", host("a1", 5.0), kernel("a2", 1, 6.0, *depends_on))
+        b = stream("b", host("b1", 5.0), kernel("b2", 1, 6.0))
+        return times(played("leftover", a, b, gpu=tiny(stream_turn_us=0.5)))
+
+    assert ends("a1") == ends()
+    assert (ends()["a2"], ends()["b2"]) == ((5.0, 11.0), (5.0, 11.5))
+
+
 def test_a_copy_engine_takes_one_copy_at_a_time_and_directions_do_not_share() -> None:
     result = played(
         "leftover",

@@ -20,13 +20,10 @@ Constants = Mapping[str, float]  # of the GPU file's [model]
 CONSTANTS: Mapping[str, tuple[float, ...]] = {
     "launch_ramp_us": (0.0, 1.0, 1.7, 2.4),
     "sustained_issue_share": (0.85, 0.9, 0.95),
-    "barrier_turn_share": (0.0, 0.5, 1.0),
-    "short_scoreboard_turn_share": (0.0, 0.5, 0.75, 1.0),
-    "long_scoreboard_turn_share": (0.0, 0.5, 1.0),
+    "sustained_pipe_share": (0.85, 0.9, 0.95),
+    "waiting_turn_share": (0.0, 0.25, 0.5, 0.75, 1.0),
     "dram_sustained_gb_per_s": (4000.0, 4300.0, 4600.0),
     "l2_sustained_share": (0.75, 0.85, 0.97),
-    "l2_read_gb_per_s": (4500.0, 6000.0, 9000.0),
-    "l2_write_gb_per_s": (3500.0, 4400.0, 5000.0, 9000.0),
     "l2_atomic_gb_per_s": (2000.0, 3000.0, 9000.0),
     "block_jitter": (0.01, 0.02, 0.03),
 }

@@ -26,7 +26,7 @@ from gpusim.model.contention import (
     warp_demand,
 )
 from gpusim.model.kernel import KernelModel
-from gpusim.model.occupancy import Footprint
+from gpusim.model.occupancy import Footprint, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
 
 Alone = Callable[[KernelModel], AloneTimes]  # `gpusim.engine.sm_array.alone_on` of the recording GPU
@@ -76,8 +76,8 @@ def _first_blocks_us(launch: KernelLaunch, model: KernelModel, gpu: GPU) -> floa
 
     A constant, and what a block waited for instructions and constants: caches hold them afterwards [D].
     """
-    waves = max(1.0, launch.blocks / (model.blocks_per_sm * gpu.sm_count))
-    return gpu.model.launch_ramp_us + fetch_stall_share(launch.mix) * launch.duration_us / waves
+    lives = max(1.0, waves(launch.blocks, model.blocks_per_sm, gpu.sm_count))  # of a block, in the recorded time
+    return gpu.model.launch_ramp_us + fetch_stall_share(launch.mix) * launch.duration_us / lives
 
 
 def work_blocks(model: KernelModel) -> float:
@@ -159,7 +159,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         launch.blocks / gpu.sm_count,
         gpu.limits.sub_partitions,
         gpu.model,
-        one_wave=launch.blocks <= fit.blocks_per_sm * gpu.sm_count,
+        one_wave=waves(launch.blocks, fit.blocks_per_sm, gpu.sm_count) <= 1.0,
     )
     load, free = _memory(launch, kernel, residents, gpu)
     set_to, least = carveouts(launch, foot, fit.blocks_per_sm, gpu)

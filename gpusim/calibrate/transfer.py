@@ -13,6 +13,7 @@ from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import MemoryLoad, demand_elsewhere
 from gpusim.model.kernel import KernelModel
+from gpusim.model.occupancy import waves
 from gpusim.trace.kernels import KernelLaunch
 
 
@@ -49,7 +50,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         usable_sms=target.cluster_sms if model.usable_sms < model.sm_count else target.sm_count,
         carveout_bytes=set_to,
         least_carveout_bytes=least,
-        demand=replace(demand, one_wave=launch.blocks <= fit.blocks_per_sm * target.sm_count),
+        demand=replace(demand, one_wave=waves(launch.blocks, fit.blocks_per_sm, target.sm_count) <= 1.0),
         load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,

@@ -69,6 +69,6 @@ def tell_if_plain() -> None:
         missing = "the compiled core is not of this core.py"
         remedy = "install gpusim anew (`pip install -e .`)"
     else:
-        missing = "the core is not compiled, as no C compiler with Python's headers was found"
-        remedy = "install them, then gpusim anew (`pip install -e .`)"
+        missing = "the core is not compiled"
+        remedy = "install a C compiler with Python's headers, then gpusim anew (`pip install -e .`)"
     print(f"gpusim: {missing}; replays take some 50 times as long: {remedy}", file=sys.stderr)

@@ -348,10 +348,10 @@ class Dataset(Recordings):
                 raise InputError(path, place, f"measures the same as {seen[key]}: {'|'.join(key)}", "each once")
             seen[key] = place
             if all(self.supported(op) for op in ops):
-                for column in outcome:
-                    time_in(row, column, path, "|".join(key))
-                if name == "quota.csv":
-                    self._check_quota(row, path, "|".join(key))
+                for column in row:
+                    if column.startswith("ms"):
+                        time_in(row, column, path, "|".join(key))
+                self._check_room(row, path, "|".join(key))
             if name != "sm_curve.csv" or int(row["sms"]) not in self.scaling:
                 rows.append(row)
         return rows
@@ -363,12 +363,16 @@ class Dataset(Recordings):
         if self.supported(op) and self.recordings.supported(op):
             self.recordings.op(op)  # refuses one without kernels
 
-    def _check_quota(self, row: Row, path: Path, place: str) -> None:
-        time_in(row, "ms_release", path, place)
-        for op, column in ((row["a"], "kA"), (row["b"], "kB")):
-            most = launch_occupancy(self._ops[op].kernels[0], self.gpu).blocks_per_sm
-            if int(row[column]) > most:
-                raise InputError(path, place, f"{column} is {row[column]}", f"at most {most}, what fits on an SM")
+    def _check_room(self, row: Row, path: Path, place: str) -> None:
+        """Refuses more blocks on an SM, or more SMs, than there is room for."""
+        for of, column in (("a", "kA"), ("b", "kB"), ("op", "blocks_per_sm")):
+            if column in row and row.get("reserved_smem_bytes") != "-1":  # of nothing reserved it says one more
+                most = launch_occupancy(self._ops[row[of]].kernels[0], self.gpu).blocks_per_sm
+                if int(row[column]) > most:
+                    raise InputError(path, place, f"{column} is {row[column]}", f"at most {most}, what fits on an SM")
+        for column in ("sms_a", "sms_b"):
+            if column in row and int(row[column]) > self.gpu.sm_count:
+                raise InputError(path, place, f"{column} is {row[column]}", f"at most {self.gpu.sm_count}")
 
 
 def number_in(row: Row, column: str, path: Path, place: str) -> float:

@@ -110,6 +110,11 @@ def footprint(gpu: GPU, threads_per_block: int, registers_per_thread: int, share
     )
 
 
+def waves(blocks: int, blocks_per_sm: int, sm_count: int) -> float:
+    """Blocks of a launch over those that the SMs hold at once when they hold nothing else."""
+    return blocks / (blocks_per_sm * sm_count)
+
+
 def exceeded(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> str | None:
     """Returns which resource a mix of resident blocks would exceed on one SM, or None when the mix fits [D].
 
