@@ -124,7 +124,7 @@ _Extent = Annotated[int, Field(ge=1, le=65535)]
 
 
 class ScalingPoint(Strict):
-    """What a launch takes alone on a part of the SMs, as in a green context."""
+    """The time of a launch that has some of the SMs to itself, as in a green context."""
 
     sms: Annotated[int, measured("SMs", "fewer than the device has", ge=1, le=MAX_SCALING_SMS)]
     duration_us: Annotated[
