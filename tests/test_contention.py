@@ -361,9 +361,9 @@ STALLED = Mix(  # L1 is half busy; of 16 warps in each issued instruction's time
 
 
 def test_latency_is_what_the_stalls_leave() -> None:
-    """2 warps compete: what barriers and scoreboards wait for another's turn is half of half of them."""
+    """2 warps compete: barriers and short scoreboards are half waiting for a turn, each half of it another's."""
     kernel = recorded(STALLED, warps=4)
-    turns = 4.0 + 0.5 * 0.5 * (4.0 + 2.0 + 0.5**2 * 3.0)
+    turns = 4.0 + 0.5 * (0.5 * (4.0 + 2.0) + 0.5**2 * 3.0)
     latency = 1.0 - turns / 16.0
     assert kernel.latency == pytest.approx(latency)
     assert (kernel.service_demand, kernel.serial_share) == (pytest.approx(1.0 - latency), 1.0)  # counted: 0.5 / 1.6

@@ -120,8 +120,8 @@ class ModelConstants(Strict):
     waiting_turn_share: Share = _constant(
         0.5,
         "1",
-        "share of barrier and scoreboard stalls that is waiting for other warps' turns and not latency, where many "
-        "warps compete; of long-scoreboard stalls (L1TEX) with the L1 path fully busy",
+        "share of barrier and short-scoreboard stalls (shared memory, special functions) that is waiting for other "
+        "warps' turns and not latency, where many warps compete",
     )
     block_jitter: Annotated[float, Field(ge=0, le=0.3)] = _constant(
         0.02, "1", "standard deviation of a block's work over the mean of its launch"

@@ -417,8 +417,10 @@ def _latency_share(mix: Mix, total: float, competing: float, busy: Sequence[floa
         + _of(stalls.mio_throttle)
         + _of(stalls.lg_throttle)
         + others
-        * constants.waiting_turn_share
-        * (_of(stalls.barrier) + _of(stalls.short_scoreboard) + memory_path * memory_path * _of(stalls.long_scoreboard))
+        * (
+            constants.waiting_turn_share * (_of(stalls.barrier) + _of(stalls.short_scoreboard))
+            + memory_path * memory_path * _of(stalls.long_scoreboard)
+        )
     )
     return min(1.0, max(1.0, total - turns) / total)
 
