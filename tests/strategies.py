@@ -6,6 +6,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
+from gpusim.trace.fields import MAX_BLOCKS_PER_US
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 from gpusim.trace.operations import (
@@ -111,8 +112,8 @@ def kernels(draw: st.DrawFn, stream: str = "main", max_blocks_x: int = 2000) -> 
     static = draw(st.sampled_from([0, 0, 1024, 2304, 16640, MAX_STATIC_BYTES]))
     dynamic = draw(dynamic_shared_bytes(MAX_SHARED_BYTES - static))
     grid = (draw(st.integers(1, max_blocks_x)), draw(st.integers(1, 3)), draw(st.integers(1, 2)))
-    duration_us = draw(rounded(1, 2000))
     blocks = grid[0] * grid[1] * grid[2]
+    duration_us = draw(rounded(-(-blocks // MAX_BLOCKS_PER_US), 2000))
     return KernelLaunch(
         name=draw(st.sampled_from(["gemm", "fft2d_r2c", "void winograd<float, 3>(int)"])),
         grid=grid,
