@@ -35,7 +35,7 @@ def page(parts: Sequence[str]) -> str:
 
 
 def filled(text: str, blocks: Mapping[str, str]) -> str:
-    """A document with new contents between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
+    """A document with the text of each block, from ``<!-- begin NAME -->`` to ``<!-- end NAME -->``, replaced.
 
     Raises:
         KeyError: a block of the document that there is nothing for.

@@ -33,7 +33,7 @@ _NAMES = (  # the first that is found in the name; None: it has no file
 
 
 def gpu_stem(product: Product) -> str | None:
-    """The name in `gpus/` of a product; None where it has none, or has another number of SMs than its file."""
+    """The name of the GPU file of a product; None where there is no file, or its SM count is another."""
     if product.name is None:
         return None
     name = re.sub(r"\s+", " ", product.name.upper())

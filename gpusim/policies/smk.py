@@ -121,7 +121,7 @@ class SMK(Policy):
         )
 
     def notes(self) -> tuple[str, ...]:
-        """How often a kernel had to wait because an SM had no room for a block of it."""
+        """How many times a kernel waited because no block of it fitted on an SM beside the others' shares."""
         waited = "a kernel waited: an SM has no room for a block of it beside the others' shares"
         return fallbacks({waited: self._without_room} if self._without_room else {})
 

@@ -115,12 +115,12 @@ def overlapping(spans: Iterable[tuple[float, float, LaunchKey]]) -> set[LaunchKe
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The time that at least one of some intervals covers, as disjoint intervals in ascending order."""
+    """The union of some intervals, as disjoint intervals in ascending order."""
     return merged(sorted(intervals))
 
 
 def merged(spans: Iterable[Interval | tuple[float, float, LaunchKey]]) -> list[Interval]:
-    """As `union`, of spans by start; what else they hold does not matter."""
+    """The `union` of spans that are sorted by start; the launches of the spans are not looked at."""
     found: list[Interval] = []
     first = last = -inf
     for span in spans:
@@ -137,7 +137,7 @@ def merged(spans: Iterable[Interval | tuple[float, float, LaunchKey]]) -> list[I
 
 
 def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
-    """The time that both cover; either as from `union`, and so is the result."""
+    """The intersection of two unions; all three are disjoint intervals in ascending order."""
     found: list[Interval] = []
     i = j = 0
     while i < len(some) and j < len(others):
@@ -155,5 +155,5 @@ def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """Time that disjoint intervals cover, us."""
+    """The total length of disjoint intervals, us."""
     return fsum(end - start for start, end in intervals)

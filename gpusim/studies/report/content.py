@@ -1,4 +1,4 @@
-"""The content of a report: made from a comparison, stored as a file beside its tables, and read back."""
+"""The content of a report: built from a comparison, written to a file beside its tables, and read from it."""
 
 from __future__ import annotations
 
