@@ -53,6 +53,7 @@ def array_of(
     slowdowns: Callable[[int, float, float, float], dict[int, float]] | None = None,
     tensor_cycle: float = 1.0,
     shares: Callable[[int], Sequence[float]] = lambda count: [1.0] * count,
+    most_beside: Callable[[Mix, int], int] | None = None,
 ) -> Any:
     """SMs whose blocks progress as `rates` says, shared among the blocks of a kernel as `shares` says."""
 
@@ -70,6 +71,7 @@ def array_of(
         domains,
         list(capacity),
         resolve,
+        most_beside or (lambda others, slot: limits[3]),
         slowdowns or (lambda domain, dram, l2, cycle: dict.fromkeys(range(slots), 1.0)),
         tensor_cycle,
         0.02,

@@ -381,6 +381,29 @@ def test_an_sm_of_a_tenant_drains_before_another_comes(core: ModuleType) -> None
     assert ends(array) == [(1, 6.0), (0, 8.0)]
 
 
+def test_beside_others_no_more_blocks_start_than_they_leave_room_for(core: ModuleType) -> None:
+    """Slot 1 has room for three blocks of an empty SM, for one beside slot 0; the SM that is empty comes first."""
+    array = array_of(core, 2, rates=own_pace(1.0, 1.0), most_beside=lambda others, slot: 1 if others and slot else 3)
+    submit(array, 0, 1, caps=[1, 0])
+    submit(array, 1, 5)
+    line(array, 0, 1, queues=[0, 1])
+    assert array.residents_by_sm(1) == [1, 3]
+    assert ends(array) == [(0, 1.0), (1, 2.0)]
+
+
+def test_a_slot_with_another_kernel_may_have_other_room(core: ModuleType) -> None:
+    room = {0: 3}
+    array = array_of(core, rates=own_pace(1.0), most_beside=lambda others, slot: room[slot])
+    submit(array, 0, 3)
+    line(array, 0)
+    assert ends(array) == [(0, 1.0)]
+    room[0] = 1
+    array.forget_slot(0)
+    submit(array, 0, 3)
+    line(array, 0)
+    assert ends(array) == [(0, 4.0)]
+
+
 def test_residents_above_a_lowered_cap_run_to_their_end(core: ModuleType) -> None:
     array = array_of(core, rates=own_pace(1.0))
     submit(array, 0, 6, caps=3)

@@ -17,7 +17,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.model.front_end import turn_wait_us
 from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
-from gpusim.trace.operations import LoopArrivals, Operation, TimesArrivals
+from gpusim.trace.operations import Kernel, LoopArrivals, Operation, TimesArrivals
 
 
 def test_one_kernel_runs_in_waves_after_its_launch() -> None:
@@ -136,6 +136,22 @@ def test_left_over_holds_back_what_would_fit_now() -> None:
         stream("c", kernel("c", 1, 5.0, threads=32)),
     )
     assert run_of(result, "c").start_us >= run_of(result, "b").dispatched_us >= run_of(result, "a").dispatched_us
+
+
+def test_blocks_go_where_registers_of_each_scheduler_leave_most_room() -> None:
+    """Beside a warp of 5376 registers a scheduler has three warps of 3072, the SM six blocks of two; summed, seven.
+
+    Of an idle SM's ten places four are taken before SMs with room for six are as good.
+    """
+
+    def of_registers(id: str, blocks: int, threads: int, registers: int, duration_us: float) -> Kernel:
+        made = kernel(id, blocks, duration_us, threads=threads)
+        return made.model_copy(update={"kernel": made.kernel.model_copy(update={"registers_per_thread": registers})})
+
+    wide, narrow = of_registers("a1", 3, 128, 168, 41.0), of_registers("b1", 4, 64, 96, 11.0)
+    result = played("leftover", stream("a", wide), stream("b", host("wait", 5.0), narrow))
+    assert [sm for sm, *_ in spans(result, "a1")] == [0, 1, 2]
+    assert [(sm, blocks) for sm, blocks, *_ in spans(result, "b1")] == [(3, 4)]
 
 
 def test_serial_runs_stream_after_stream() -> None:

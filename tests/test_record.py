@@ -247,6 +247,15 @@ def test_drain_table_counts_the_sms_that_took_waiting_blocks():
     assert (row["b_first_start_us"], row["b_median_start_us"], row["b_last_start_us"]) == (5.2, 5.3, 6.2)
 
 
+def test_register_table_counts_what_starts_at_once_beside_a_block():
+    a = launch([block(0, 0, 100), block(1, 0, 100)], experiment="register_room", threads=128, registers=164)
+    started = [block(0, 20, 40), block(0, 20, 45), block(1, 20, 41), block(0, 41, 60), block(1, 120, 140)]
+    b = launch(started, experiment="register_room", role="b", threads=64, registers=92)
+    (row,) = scheduler_tables.register_table(block_log.Recording({"sm_count": "2"}, [], [a, b]))
+    assert (row["a_warps"], row["b_warps"], row["b_blocks_at_least"], row["b_blocks_at_most"]) == (4, 2, 1, 2)
+    assert row["b_blocks_if_summed"] == (65_536 - 128 * 168) // (64 * 96)
+
+
 def test_l1_table_parts_blocks_by_what_their_sm_held():
     def run(rep, slow):
         lives = (80_000, 80_000 * slow)

@@ -94,6 +94,7 @@ class SlowSMs:
         domains: list[int],
         capacity: list[float],
         resolve: Callable[[Mix], tuple[list[list[float]], float, float]],
+        most_beside: Callable[[Mix, int], int],
         slowdowns: Callable[[int, float, float, float], dict[int, float]] | None,
         tensor_cycle: float,
         load_step: float,
@@ -105,6 +106,7 @@ class SlowSMs:
         self.limits = limits
         self.order = order
         self.resolve = resolve
+        self.most_beside = most_beside
         self.slowdowns_of = slowdowns
         self.tensor_cycle = tensor_cycle
         self.load_step = load_step
@@ -303,7 +305,9 @@ class SlowSMs:
     def _room(self, slot: int, sm: SM) -> int:
         """How many more blocks of a launch an SM has room for; 0 if it may not take another."""
         launch = self.launches[slot]
-        if sum(b.slot == slot for b in sm.blocks) >= launch.caps[sm.number]:
+        own = sum(b.slot == slot for b in sm.blocks)
+        most = self.most_beside(tuple([pair for pair in self.mix_of(sm.number) if pair[0] != slot]), slot)
+        if own >= min(launch.caps[sm.number], most):
             return 0
         if sm.blocks and sm.carveout < launch.least_carveout:
             return 0
@@ -311,7 +315,7 @@ class SlowSMs:
             return 0
         limits = (self.limits[0], sm.carveout if sm.blocks else launch.carveout, *self.limits[2:])
         held = zip(limits, sm.used, launch.need, strict=True)
-        return min([self.limits[3], *((limit - used) // need for limit, used, need in held if need > 0)])
+        return min([most - own, *((limit - used) // need for limit, used, need in held if need > 0)])
 
     def _start(self, slot: int, sm: SM) -> None:
         launch = self.launches[slot]

@@ -20,12 +20,12 @@ cdef class SMArray:
     cdef bint reopen, stale_rates, noting
     cdef public double now, origin
     cdef double load_step, bin_width, bins_per_us, tensor_cycle
-    cdef object resolve, slowdowns_of
+    cdef object resolve, most_beside, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need, first_valid
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, next_rate, tenant, evicted
-    cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at
+    cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen
     cdef long long[::1] paced, anew, group_first, only_slot, first_rate, rate_slot, slowed_at, update_of
     cdef double[::1] since, recorded, pace, pace_change, noted_slowdown, due, uses_now, group_due, work, rate, jitter, ramp
@@ -97,8 +97,11 @@ cdef class SMArray:
     cdef void note_due(self, long long group) noexcept
     @cython.locals(group=cython.longlong)
     cdef void note_all_due(self) noexcept
-    @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong)
-    cdef bint fits(self, long long slot, long long sm) noexcept
+    @cython.locals(most=cython.longlong)
+    cdef long long find_most(self, long long slot, long long mix) except *
+    @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong,
+                   most=cython.longlong)
+    cdef bint fits(self, long long slot, long long sm) except -1
     @cython.locals(room=cython.longlong, r=cython.longlong, need=cython.longlong, fit=cython.longlong,
                    limit=cython.longlong)
     cdef long long room_for(self, long long slot, long long sm) noexcept

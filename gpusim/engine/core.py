@@ -42,6 +42,7 @@ Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in ascending
 MixRates = tuple[list[list[float]], float, float]  # rates by slot and rank, DRAM load, L2 load
 Resolve = Callable[[Mix], MixRates]
 Slowdowns = Callable[[int, float, float, float], dict[int, float]]
+MostBeside = Callable[[Mix, int], int]
 
 
 def zeros(count: int) -> array[int]:
@@ -104,6 +105,8 @@ class SMArray:
         capacity: what each memory domain can serve of DRAM and L2, 1 being all that the device can.
         resolve: gives, for a mix, the rate (work/us) of the blocks of each slot in order of age, and the load that
             the mix puts on DRAM and L2 when nothing lengthens it (1 = all that the domain can serve).
+        most_beside: gives how many blocks of a slot an SM may hold beside a mix of others, where sums of what they
+            need do not tell.
         slowdowns: gives, for a domain, its DRAM and L2 load and the cycle of its SMs, the factor by which the blocks of
             each slot in use are slowed; None: `slowdown_at` of each.
         tensor_cycle: cycle of the SMs of a domain while they hold blocks that compute on tensor cores, over that
@@ -122,6 +125,7 @@ class SMArray:
         domains: list[int],
         capacity: list[float],
         resolve: Resolve,
+        most_beside: MostBeside,
         slowdowns: Slowdowns | None,
         tensor_cycle: float,
         load_step: float,
@@ -133,6 +137,7 @@ class SMArray:
         self.now = 0.0
         self.origin = 0.0  # time of the caller at which the clock showed 0
         self.resolve = resolve
+        self.most_beside = most_beside
         self.slowdowns_of = slowdowns
         self.tensor_cycle = tensor_cycle
         self.load_step = load_step
@@ -237,6 +242,7 @@ class SMArray:
         self.mix_ids: dict[Mix, int] = {}
         self.after_add = unknown(FIRST_MIXES * slots)
         self.after_drop = unknown(FIRST_MIXES * slots)
+        self.most_of = unknown(FIRST_MIXES * slots)  # blocks of a slot, beside the others of a mix
         self.rates_at = zeros(FIRST_MIXES * slots)
         self.mix_dram = reals(FIRST_MIXES)
         self.mix_l2 = reals(FIRST_MIXES)
@@ -259,6 +265,7 @@ class SMArray:
         for i in range(len(self.mixes) * self.slots):
             self.after_add[i] = -1
             self.after_drop[i] = -1
+            self.most_of[i] = -1
         for i in range(self.slots):
             self.first_valid[i] = 0
         self.mixes.clear()
@@ -280,6 +287,8 @@ class SMArray:
     def forget_slot(self, slot: int) -> None:
         """Drop the remembered mixes with a slot that no SM holds: needed when it gets another kernel."""
         self.first_valid[slot] = len(self.mixes)
+        for i in range(len(self.mixes)):
+            self.most_of[i * self.slots + slot] = -1
 
     def mix_count(self) -> int:
         """Mixes in the tables, those that were dropped with their slot among them."""
@@ -321,6 +330,7 @@ class SMArray:
         """Double the tables of mixes, which hold ``held`` now."""
         self.after_add = joined(self.after_add, unknown(held * self.slots))
         self.after_drop = joined(self.after_drop, unknown(held * self.slots))
+        self.most_of = joined(self.most_of, unknown(held * self.slots))
         self.rates_at = joined(self.rates_at, zeros(held * self.slots))
         self.mix_dram = joined(self.mix_dram, reals(held))
         self.mix_l2 = joined(self.mix_l2, reals(held))
@@ -340,6 +350,13 @@ class SMArray:
         else:
             self.after_drop[mix * self.slots + slot] = other
         return other
+
+    def find_most(self, slot: int, mix: int) -> int:
+        """How many blocks of a slot an SM may hold beside those of others in a mix, for the first time."""
+        others = tuple([(other, count) for other, count in self.mixes[mix] if other != slot])
+        most = self.most_beside(others, slot)
+        self.most_of[mix * self.slots + slot] = most
+        return most
 
     # ---- what the engine tells -----------------------------------------------------------------------------------
 
@@ -816,6 +833,11 @@ class SMArray:
         i = slot * self.sms + sm
         if self.here[i] >= self.cap[i]:
             return False
+        most = self.most_of[self.mix[sm] * self.slots + slot]
+        if most < 0:
+            most = self.find_most(slot, self.mix[sm])
+        if self.here[i] >= most:
+            return False
         if self.tenant[slot] >= 0 and self.count[sm] > self.here[i]:
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 if self.tenant[self.owner[j]] != self.tenant[slot]:
@@ -835,8 +857,8 @@ class SMArray:
         )
 
     def room_for(self, slot: int, sm: int) -> int:
-        """How many more blocks of a slot fit on an SM by its resources (the caps aside)."""
-        room = self.width
+        """How many more blocks of a slot, of which one `fits`, fit on an SM by its resources (the caps aside)."""
+        room = self.most_of[self.mix[sm] * self.slots + slot] - self.here[slot * self.sms + sm]
         for r in range(RESOURCES):
             need = self.need[slot * RESOURCES + r]
             if need > 0:

@@ -85,7 +85,15 @@ class Device:
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
         self._mixes = mixes = KnownMixes()
         self._rates = rates = Rates(mixes, self._model, self._slots, gpu.sm_count, self._domain_share)
-        self._sms = sm_array(gpu, self._slot_count, rates.resolve, None, self._domain_of_sm, self._domain_share)
+        self._sms = sm_array(
+            gpu,
+            self._slot_count,
+            rates.resolve,
+            lambda slot: self._model(slot).footprint,
+            None,
+            self._domain_of_sm,
+            self._domain_share,
+        )
         self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way: list[Counter[tuple[int, str]]] = [Counter() for _ in range(gpus)]  # let start, by their stream

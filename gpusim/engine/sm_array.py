@@ -12,6 +12,7 @@ from gpusim.engine.core import BINS, NEVER, Mix, MixRates, Resolve, Slowdowns, S
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.model.occupancy import Footprint, register_blocks
 from gpusim.policies.interface import Domains
 
 SoloRates = tuple[float, float, float]  # of a block of a launch that has its SM alone (1/us), and its memory loads
@@ -38,14 +39,22 @@ def sm_array(
     gpu: GPU,
     slots: int,
     resolve: Resolve,
+    footprint: Callable[[int], Footprint],
     slowdowns: Slowdowns | None = None,
     domains: list[int] | None = None,
     capacity: Sequence[float] = (1.0,),
     bins: int = BINS,
 ) -> SMArray:
-    """The SMs of a GPU, empty; `SMArray` says of what; by default one memory domain has all."""
+    """The SMs of a GPU, empty; `SMArray` says of what; by default one memory domain has all.
+
+    ``footprint`` gives that of a block of the launch in a slot.
+    """
     tell_if_plain()
     limits = gpu.limits
+
+    def most_beside(others: Mix, slot: int) -> int:
+        return register_blocks(limits, [(footprint(other), count) for other, count in others], footprint(slot))
+
     domains = domains if domains is not None else [0] * gpu.sm_count
     return SMArray(
         gpu.sm_count,
@@ -56,6 +65,7 @@ def sm_array(
         domains,
         list(capacity),
         resolve,
+        most_beside,
         slowdowns,
         gpu.model.tensor_cycle,
         LOAD_STEP,
@@ -115,7 +125,7 @@ def alone_on(gpu: GPU) -> Callable[[KernelModel], AloneTimes]:
         rate, dram, l2 = known[count]
         return [[rate * share for share in age_shares(count, launch.age_preference)]], dram, l2
 
-    array = sm_array(gpu, 1, resolve, bins=2)
+    array = sm_array(gpu, 1, resolve, lambda slot: launch.footprint, bins=2)
 
     def replayed(model: KernelModel) -> AloneTimes:
         nonlocal launch

@@ -1607,6 +1607,28 @@ static void drain() {
 }
 
 // A kernel that lives on L1 (a footprint an SM, no shared memory) after and beside blocks that need 200 KB.
+// As many blocks of b as fit beside one block of a on every SM, where registers are what limits them.
+static void register_room() {
+    const vector<Kernel> held = {
+        make("hold72", hold_kernel<72, 64>, 64, 0, 0),    make("hold136", hold_kernel<136, 64>, 64, 0, 0),
+        make("hold72", hold_kernel<72, 128>, 128, 0, 0),  make("hold136", hold_kernel<136, 128>, 128, 0, 0),
+        make("hold200", hold_kernel<200, 128>, 128, 0, 0), make("hold72", hold_kernel<72, 192>, 192, 0, 0),
+        make("hold136", hold_kernel<136, 256>, 256, 0, 0),
+    };
+    for (const Kernel& a : held)
+        for (const Kernel& b : held)
+            for (int rep = 0; rep < 2; rep++) {
+                const string name = "a=" + std::to_string(a.threads) + "x" + a.name.substr(4) + "/b=" +
+                                    std::to_string(b.threads) + "x" + b.name.substr(4);
+                Options o;
+                hold({streams[0]}, {streams[1]});
+                launch(streams[0], a, sms, 0, us(100), "register_room", name, rep, o);
+                o.role = "b";
+                launch(streams[1], b, sms * 32, 0, us(20), "register_room", name, rep, o);
+                release(20);
+            }
+}
+
 static void small_l1() {
     Kernel k = make("l1", l1_kernel, 256, 0, 0), big = spin(128), delay = spin(32, 1);
     const int two_hundred = 200 << 10;
@@ -1871,6 +1893,8 @@ int main(int argc, char** argv) {
     scheduling();
     begin_stage("drain");
     drain();
+    begin_stage("register room");
+    register_room();
     begin_stage("small L1");
     small_l1();
     begin_stage("tails");

@@ -26,7 +26,7 @@ from gpusim.record.block_log import (
     spread,
 )
 from gpusim.record.clock_tables import beside_table, clock_table
-from gpusim.record.scheduler_tables import scheduler_table
+from gpusim.record.scheduler_tables import register_table, scheduler_table
 
 NOT_MEMORY = {"launch_rate", "timers", "cluster_room", "schedulers"}  # experiments with scalars of other tables
 
@@ -509,6 +509,7 @@ TABLES: dict[str, Callable[[Recording], Table]] = {
     "queue": queue_table,
     "carveout": carveout_table,
     "drain": drain_table,
+    "registers": register_table,
     "l1": l1_table,
     "tails": tail_table,
     "memory": memory_table,

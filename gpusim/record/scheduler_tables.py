@@ -1,4 +1,4 @@
-"""The table of warps on the schedulers of an SM, from a log of the microbenchmarks."""
+"""Tables of warps on the schedulers of an SM, and of the registers that these have, from a log of microbenchmarks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from gpusim.record.block_log import Launch, Recording, Row, Table
 
 SCHEDULERS = 4
 """Warp schedulers of an SM."""
+
+REGISTERS = 65_536
+"""Of an SM."""
 
 
 def scheduler_table(recording: Recording) -> Table:
@@ -44,6 +47,25 @@ def scheduler_table(recording: Recording) -> Table:
         for role, of in groups.items():
             row[f"relative_life_{role}"] = round(_life_ns(of) / lone, 3) if of else ""
         table.append(row | {"relative_time_per_wave": round(float(np.median(spans)) / waves / lone, 3)})
+    return table
+
+
+def register_table(recording: Recording) -> Table:
+    """Blocks of b that start at once beside one of a on every SM, and how many would were registers summed over the SM.
+
+    Registers are by thread, as the compiler gives them; warps are allocated 256 at a time.
+    """
+    table: Table = []
+    for launches in recording.cases("register_room").values():
+        for rep in sorted({launch.rep for launch in launches}):
+            a, b = (next(x for x in launches if (x.rep, x.role) == (rep, role)) for role in "ab")
+            at_once = b.blocks[b.starts_ns < min(a.ends_ns.min(), b.ends_ns.min())]
+            got = np.bincount(at_once["smid"], minlength=recording.sm_count)
+            held, needed = (-(-launch.registers // 8) * 8 * launch.threads for launch in (a, b))
+            row: Row = {"a_warps": a.threads // 32, "a_registers": a.registers}
+            row |= {"b_warps": b.threads // 32, "b_registers": b.registers, "rep": rep}
+            row |= {"b_blocks_at_least": int(got.min()), "b_blocks_at_most": int(got.max())}
+            table.append(row | {"b_blocks_if_summed": (REGISTERS - held) // needed})
     return table
 
 
