@@ -487,7 +487,9 @@ def test_memory_domains_are_apart(core: ModuleType) -> None:
         rates=own_pace(1.0, 1.0),
         domains=[0, 0, 1, 1],
         load=lambda mix: (sum(n for _, n in mix), 0.0),
-        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(range(2), (2.0 if domain == 0 else 4.0) * dram),
+        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(
+            range(2), max(1.0, (2.0 if domain == 0 else 4.0) * dram)
+        ),
     )
     submit(array, 0, 1, caps=[1, 0, 0, 0])
     submit(array, 1, 2, caps=[0, 0, 1, 1])
