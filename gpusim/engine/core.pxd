@@ -110,7 +110,7 @@ cdef class SMArray:
                    mix=cython.longlong)
     cdef drop(self, long long sm, long long j)
     @cython.locals(before=cython.longlong, base=cython.longlong, j=cython.longlong, slot=cython.longlong,
-                   i=cython.longlong, clocks=cython.longlong, resolved=cython.double)
+                   i=cython.longlong, clocks=cython.longlong)
     cdef complete(self, long long sm)
     @cython.locals(kept=cython.longlong, i=cython.longlong)
     cdef void retire(self, long long slot) noexcept
