@@ -92,13 +92,13 @@ cdef class SMArray:
     @cython.locals(b=cython.longlong, i=cython.longlong, row=cython.longlong)
     cdef void fold(self) noexcept
     @cython.locals(was=cython.longlong, mix=cython.longlong, d=cython.longlong, p=cython.longlong, k=cython.longlong,
-                   clocks=cython.longlong, base=cython.longlong, j=cython.longlong, due=cython.double,
-                   i=cython.longlong)
+                   clocks=cython.longlong, base=cython.longlong, j=cython.longlong, due=cython.double)
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
-    @cython.locals(group=cython.longlong, at=cython.longlong, row=cython.longlong, end=cython.longlong,
-                   due=cython.double, earliest=cython.longlong, i=cython.longlong)
-    cdef void note_due(self, long long clock, long long sm) noexcept
+    @cython.locals(d=cython.longlong, clock=cython.longlong, row=cython.longlong, group=cython.longlong,
+                   at=cython.longlong, earliest=cython.longlong, due=cython.double, end=cython.longlong,
+                   i=cython.longlong)
+    cdef void note_due(self, long long slot, long long sm) noexcept
     @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong)
     cdef bint fits(self, long long slot, long long sm) noexcept
     @cython.locals(room=cython.longlong, r=cython.longlong, need=cython.longlong, fit=cython.longlong,

@@ -196,6 +196,7 @@ class SMArray:
         self.ran = zeros(slots * sms)
         self.start_here = reals(slots * sms, -1.0)
         self.end_here = reals(slots * sms, -1.0)
+        self.due = reals(slots * sms, _NEVER)  # virtual time at which the first of its blocks there ends
         self.recorded = reals(slots * sms)  # virtual time up to which use is booked
         # placing order: slots with their queue; open ones may place now
         self.dispatch_order = zeros(slots)
@@ -211,11 +212,10 @@ class SMArray:
         self.l2_seen = reals(domain_count)
         self.tensor_blocks = zeros(domain_count)  # resident blocks that compute on tensor cores
         self.tensor_seen = zeros(domain_count)  # whether there were any
-        # one entry a clock, a clock and SM, or a clock and group of SMs
+        # one entry a clock, or a clock and group of SMs
         self.virtual = reals(domain_count * slots)
         self.slowdown = reals(domain_count * slots, 1.0)  # how much slower virtual time runs
         self.progress = reals(domain_count * slots)  # work per microsecond of virtual time, of all blocks in the domain
-        self.due = reals(domain_count * slots * sms, _NEVER)  # virtual time at which the first of its blocks there ends
         self.first_due = reals(domain_count * slots, _NEVER)
         self.first_sm = zeros(domain_count * slots)
         self.group_due = reals(domain_count * slots * self.groups, _NEVER)
@@ -701,9 +701,9 @@ class SMArray:
             self.since[j] = self.virtual[clocks + self.owner[j]]
 
     def record(self, sm: int) -> None:
-        """Add an SM's uses since they were last booked to the history: where that spans bins, evenly.
+        """Add an SM's uses since they were last booked to the history: to several bins by the time in each.
 
-        At every edge of a bin all SMs are booked (`pass_time`). Only where nothing changes over several are there any.
+        That is exact: `pass_time` books all SMs before and after it passes the edge of a bin.
         """
         start = self.origin + self.recorded_at[sm]
         end = self.origin + self.now
@@ -789,25 +789,24 @@ class SMArray:
             k = self.part_slot[p]
             self.progress[clocks + k] -= self.part_progress[p]
             if self.here[k * self.sms + sm] == 0:
-                self.due[(clocks + k) * self.sms + sm] = _NEVER
-                self.note_due(clocks + k, sm)
+                self.due[k * self.sms + sm] = _NEVER
+                self.note_due(k, sm)
         for p in range(self.first_part[mix], self.last_part[mix]):
             k = self.part_slot[p]
             self.progress[clocks + k] += self.part_progress[p]
             self.next_rate[k] = self.part_rates[p]
             self.recorded[k * self.sms + sm] = self.virtual[clocks + k]
-            self.due[(clocks + k) * self.sms + sm] = _NEVER
+            self.due[k * self.sms + sm] = _NEVER
         base = sm * self.width
         for j in range(base, base + self.count[sm]):
             k = self.owner[j]
             self.rate[j] = self.rates[self.next_rate[k]]
             self.next_rate[k] += 1
             due = self.since[j] + self.work[j] / self.rate[j]
-            i = (clocks + k) * self.sms + sm
-            if due < self.due[i]:
-                self.due[i] = due
+            if due < self.due[k * self.sms + sm]:
+                self.due[k * self.sms + sm] = due
         for p in range(self.first_part[mix], self.last_part[mix]):
-            self.note_due(clocks + self.part_slot[p], sm)
+            self.note_due(self.part_slot[p], sm)
         if self.noting:
             self.note_mix(sm)
 
@@ -818,22 +817,26 @@ class SMArray:
             self.last_noted[sm] = mix
             self.noted.append((self.origin + self.now, sm, mix))
 
-    def note_due(self, clock: int, sm: int) -> None:
-        """Note on which SM the first block of a clock ends, and when, now that its first one on an SM ends anew."""
+    def note_due(self, slot: int, sm: int) -> None:
+        """Note on which SM of a domain a slot's first block ends, and when, now that one SM's first has changed."""
+        d = self.domain[sm]
+        clock = d * self.slots + slot
+        row = slot * self.sms
         group = sm // self.group
         at = clock * self.groups + group
-        if self.due[clock * self.sms + sm] >= self.group_due[at] and self.group_first[at] != sm:
+        earliest = self.group_first[at]
+        due = self.due[row + sm]
+        if earliest != sm and (due > self.group_due[at] or (due == self.group_due[at] and earliest < sm)):
             return
-        row = clock * self.sms
         end = (group + 1) * self.group
         due = _NEVER
-        earliest = row + sm
-        for i in range(row + group * self.group, row + (end if end < self.sms else self.sms)):
-            if self.due[i] < due:
-                due = self.due[i]
+        earliest = sm
+        for i in range(group * self.group, end if end < self.sms else self.sms):
+            if self.due[row + i] < due and self.domain[i] == d:
+                due = self.due[row + i]
                 earliest = i
         self.group_due[at] = due
-        self.group_first[at] = earliest - row
+        self.group_first[at] = earliest
         due = _NEVER
         for i in range(clock * self.groups, (clock + 1) * self.groups):
             if self.group_due[i] < due:
