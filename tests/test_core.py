@@ -306,6 +306,16 @@ def test_launches_that_end_together_come_in_order_of_their_sms(core: ModuleType)
 # ---- who may place blocks -------------------------------------------------------------------------------------------
 
 
+def test_of_blocks_that_end_together_that_of_the_first_sm_ends_first(core: ModuleType) -> None:
+    array = array_of(core, 4, rates=own_pace(0.5))
+    submit(array, 0, 3, caps=[0, 1, 0, 0])
+    line(array, 0)
+    array.set_caps(0, [1, 1, 0, 0])  # a block comes to SM 0 after that on SM 1, at the same instant
+    line(array, 0)
+    assert ends(array) == [(0, 4.0)]
+    assert array.spans(0) == [(0, 2, 0.0, 4.0), (1, 1, 0.0, 2.0)]
+
+
 def test_the_head_of_the_line_holds_the_rest_back(core: ModuleType) -> None:
     """B would fit at once, but waits until A, which has 3 blocks for 2 SMs, has placed its last at 1."""
     array = array_of(core, 2, (100, 100, 64, 32), rates=own_pace(1.0, 1.0))
@@ -510,7 +520,9 @@ def test_memory_domains_are_apart(core: ModuleType) -> None:
         rates=own_pace(1.0, 1.0),
         domains=[0, 0, 1, 1],
         load=lambda mix: (sum(n for _, n in mix), 0.0),
-        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(range(2), (2.0 if domain == 0 else 4.0) * dram),
+        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(
+            range(2), max(1.0, (2.0 if domain == 0 else 4.0) * dram)
+        ),
     )
     submit(array, 0, 1, caps=[1, 0, 0, 0])
     submit(array, 1, 2, caps=[0, 0, 1, 1])
@@ -736,6 +748,27 @@ def test_usage_is_what_residents_hold(core: ModuleType) -> None:
     assert width == 1.0
     assert uses[:5] == [*busy, [0.0] * 7]
     assert uses[128:133] == [*busy[:2], *[[0.0] * 7] * 3]
+
+
+def test_a_bin_has_what_was_done_in_it_though_the_slowdown_changed_within_others(core: ModuleType) -> None:
+    """A block of 8 us that is slowed to a quarter from 2.5 to 6.5 us, while another one runs elsewhere."""
+    array = array_of(
+        core,
+        2,
+        rates=own_pace(0.125, 1.0),
+        load=lambda mix: (1.0 if mix and mix[0][0] == 1 else 0.0, 0.0),
+        slowdowns=lambda domain, dram, l2, cycle: {0: 4.0 if dram else 1.0, 1: 4.0},
+    )
+    submit(array, 0, 1, caps=[1, 0], issue=8.0)
+    line(array, 0)
+    assert array.advance(2.5) == -1
+    submit(array, 1, 1, caps=[0, 1])
+    line(array, 0, 1)
+    assert ends(array) == [(1, 6.5), (0, 11.0)]
+    width, history = array.usage()
+    assert width == 1.0
+    used = list(history[4 :: 2 * len(USES)])[:12]
+    assert used == pytest.approx([1.0, 1.0, 0.625, 0.25, 0.25, 0.25, 0.625, 1.0, 1.0, 1.0, 1.0, 0.0])
 
 
 def test_usage_folds_and_keeps_its_sum(core: ModuleType) -> None:

@@ -16,31 +16,34 @@ cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2,
 @cython.final
 cdef class SMArray:
     cdef long long sms, bins, width, slots, domain_count, group, groups, order_length, open_count
-    cdef long long stable, residents, rates_used, updates, anew_count
+    cdef long long stable, residents, rates_used, parts, active_count, next_clock
     cdef bint reopen, stale_rates, noting
     cdef public double now, origin
     cdef double load_step, bin_width, bins_per_us, tensor_cycle
     cdef object resolve, most_beside, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
-    cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, room, dirty, owner, need, first_valid
-    cdef long long[::1] waiting, resident, unfinished, next_block, seed, rate_at, next_rate, tenant, evicted
-    cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, rates_at, most_of
-    cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen
-    cdef long long[::1] paced, anew, group_first, only_slot, first_rate, rate_slot, slowed_at, update_of
-    cdef double[::1] since, recorded, pace, pace_change, noted_slowdown, due, uses_now, group_due, work, rate, jitter, ramp
-    cdef double[::1] issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start, dispatched_at, throughput, carried
-    cdef double[::1] start_here, end_here, dram_load, l2_load, dram_seen, l2_seen, slowdown
-    cdef double[::1] capacity, dram_served, l2_served
-    cdef double[::1] mix_dram, mix_l2, rates, slowed_rates, history
+    cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, rated
+    cdef long long[::1] room, dirty, owner, need, first_valid, active, first_sm, group_first
+    cdef long long[::1] waiting, resident, unfinished, next_block, seed, next_rate, tenant, evicted
+    cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
+    cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, first_part, last_part, part_slot, part_rates
+    cdef double[::1] recorded_at, work, since, rate, jitter, ramp, due, recorded, virtual, slowdown, progress
+    cdef double[::1] first_due, group_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start
+    cdef double[::1] dispatched_at, throughput, carried, start_here, end_here, dram_load, l2_load, dram_seen, l2_seen
+    cdef double[::1] capacity, mix_dram, mix_l2, part_progress, rates, history
 
     @cython.locals(i=cython.longlong, sm=cython.longlong, j=cython.longlong)
     cpdef forget_mixes(self)
-    @cython.locals(number=cython.longlong, i=cython.longlong)
+    @cython.locals(number=cython.longlong)
     cpdef long long intern(self, mix)
+    cdef work_out(self, long long number)
     cdef long long neighbour(self, long long mix, long long slot, long long change)
-    @cython.locals(g=cython.longlong, i=cython.longlong, due=cython.double)
+    @cython.locals(due=cython.double, clock=cython.longlong)
     cpdef long long advance(self, double until)
+    @cython.locals(i=cython.longlong, d=cython.longlong, clock=cython.longlong, left=cython.double, due=cython.double,
+                   first=cython.double)
+    cpdef double next_due(self)
     @cython.locals(sm=cython.longlong)
     cpdef restart_clock(self, double origin)
     cpdef bint in_one_bin(self, double start, double end)
@@ -73,30 +76,29 @@ cdef class SMArray:
     cpdef uses(self)
     @cython.locals(total=cython.double, sm=cython.longlong, b=cython.longlong)
     cpdef double block_time(self)
-    @cython.locals(passed=cython.double, base=cython.longlong, n=cython.longlong, j=cython.longlong)
-    cdef void charge(self, long long sm, double t) noexcept
-    @cython.locals(u=cython.longlong, b=cython.longlong, start=cython.double, edge=cython.double, part=cython.double)
-    cdef void record(self, long long sm, double end) noexcept
+    @cython.locals(passed=cython.double)
+    cdef double work_left(self, long long sm, long long j) noexcept
+    @cython.locals(clocks=cython.longlong, base=cython.longlong, j=cython.longlong)
+    cdef void charge(self, long long sm) noexcept
+    @cython.locals(start=cython.double, end=cython.double, clocks=cython.longlong, issue=cython.double,
+                   dram=cython.double, l2=cython.double, p=cython.longlong, k=cython.longlong, i=cython.longlong,
+                   done=cython.double, length=cython.double, b=cython.longlong, edge=cython.double,
+                   part=cython.double, row=cython.longlong, u=cython.longlong)
+    cdef void record(self, long long sm) noexcept
+    @cython.locals(sm=cython.longlong)
+    cdef void record_all(self) noexcept
+    @cython.locals(b=cython.longlong, crosses=cython.bint, i=cython.longlong, d=cython.longlong, clock=cython.longlong)
+    cdef void pass_time(self, double to) noexcept
     @cython.locals(b=cython.longlong, i=cython.longlong, row=cython.longlong)
     cdef void fold(self) noexcept
-    @cython.locals(r=cython.longlong)
+    @cython.locals(was=cython.longlong, mix=cython.longlong, d=cython.longlong, p=cython.longlong, k=cython.longlong,
+                   clocks=cython.longlong, base=cython.longlong, j=cython.longlong, due=cython.double)
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
-    @cython.locals(base=cython.longlong, j=cython.longlong, mix=cython.longlong)
-    cdef void find_rates(self, long long sm) noexcept
-    @cython.locals(base=cython.longlong, j=cython.longlong, k=cython.longlong,
-                   issue=cython.double, dram=cython.double, l2=cython.double,
-                   rate=cython.double, only=cython.longlong, u=cython.longlong)
-    cdef void set_rates(self, long long sm) noexcept
-    @cython.locals(base=cython.longlong, n=cython.longlong, j=cython.longlong, due=cython.double, left=cython.double)
-    cdef void set_due(self, long long sm) noexcept
-    @cython.locals(i=cython.longlong)
-    cdef void slow_down(self, long long mix, long long domain) noexcept
-    @cython.locals(first=cython.longlong, last=cython.longlong, sm=cython.longlong, earliest=cython.longlong,
-                   due=cython.double)
-    cdef void note_due(self, long long group) noexcept
-    @cython.locals(group=cython.longlong)
-    cdef void note_all_due(self) noexcept
+    @cython.locals(d=cython.longlong, clock=cython.longlong, row=cython.longlong, group=cython.longlong,
+                   at=cython.longlong, earliest=cython.longlong, due=cython.double, end=cython.longlong,
+                   i=cython.longlong)
+    cdef void note_due(self, long long slot, long long sm) noexcept
     @cython.locals(most=cython.longlong)
     cdef long long find_most(self, long long slot, long long mix) except *
     @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong,
@@ -105,16 +107,16 @@ cdef class SMArray:
     @cython.locals(room=cython.longlong, r=cython.longlong, need=cython.longlong, fit=cython.longlong,
                    limit=cython.longlong)
     cdef long long room_for(self, long long slot, long long sm) noexcept
-    @cython.locals(old=cython.longlong, d=cython.longlong)
-    cdef void change_mix(self, long long sm, long long mix) noexcept
     @cython.locals(work=cython.double, j=cython.longlong, r=cython.longlong, mix=cython.longlong, i=cython.longlong)
     cdef start(self, long long slot, long long sm)
     @cython.locals(slot=cython.longlong, last=cython.longlong, i=cython.longlong, r=cython.longlong,
                    mix=cython.longlong)
     cdef drop(self, long long sm, long long j)
     @cython.locals(before=cython.longlong, base=cython.longlong, j=cython.longlong, slot=cython.longlong,
-                   i=cython.longlong)
+                   i=cython.longlong, clocks=cython.longlong)
     cdef complete(self, long long sm)
+    @cython.locals(kept=cython.longlong, i=cython.longlong)
+    cdef void retire(self, long long slot) noexcept
     @cython.locals(i=cython.longlong, h=cython.longlong, first=cython.bint)
     cdef void open_heads(self) noexcept
     @cython.locals(top=cython.longlong, sm=cython.longlong, i=cython.longlong)
@@ -122,19 +124,18 @@ cdef class SMArray:
     @cython.locals(sm=cython.longlong, d=cython.longlong)
     cdef settle(self)
     cdef void watch(self, long long domain) noexcept
-    @cython.locals(dram=cython.double, l2=cython.double, sm=cython.longlong, slot=cython.longlong,
-                   first=cython.longlong, factor=cython.double, excess=cython.double, cycle=cython.double,
-                   own_cycle=cython.double, i=cython.longlong)
+    @cython.locals(d=cython.longlong, i=cython.longlong, sm=cython.longlong, mix=cython.longlong, p=cython.longlong)
+    cdef void add_up(self) noexcept
+    @cython.locals(dram=cython.double, l2=cython.double, cycle=cython.double, clocks=cython.longlong,
+                   i=cython.longlong, slot=cython.longlong, own_cycle=cython.double, factor=cython.double,
+                   excess=cython.double)
     cdef update_slowdowns(self, long long domain)
-    @cython.locals(sm=cython.longlong, only=cython.longlong, dram=cython.double, l2=cython.double,
-                   pace=cython.double, change=cython.double, paced=cython.longlong, i=cython.longlong,
-                   u=cython.longlong)
-    cdef void slow_all(self, long long domain) noexcept
-    @cython.locals(served=cython.double)
+    @cython.locals(dram=cython.double, l2=cython.double, i=cython.longlong, slot=cython.longlong,
+                   progress=cython.double)
     cdef double excess(self, long long domain) noexcept
-    @cython.locals(i=cython.longlong, sm=cython.longlong, j=cython.longlong, spare=cython.longlong,
-                   length=cython.double, end=cython.double, run=cython.double)
+    @cython.locals(i=cython.longlong, slot=cython.longlong, clock=cython.longlong, sm=cython.longlong,
+                   p=cython.longlong, spare=cython.longlong, length=cython.double, run=cython.double)
     cdef skip(self, double until)
     @cython.locals(share=cython.double, given=cython.longlong, total=cython.longlong, sm=cython.longlong,
-                   j=cython.longlong)
+                   p=cython.longlong, clock=cython.longlong)
     cdef void skip_blocks(self, long long slot, long long blocks) noexcept

@@ -9,13 +9,18 @@ function that the caller hands in, and so may the slowdown that the shared memor
 is `slowdown_at`. What these leave undone it does itself: a memory domain that would serve more than it can slows all
 its blocks by as much as that is over.
 
-Its clock starts again, from 0, whenever the caller says so while the SMs hold nothing (`SMArray.restart_clock`): what
-happens until they hold nothing again is then the same, to the last bit, whenever it happens. What it reports of a
+Every launch has a clock of its own in each memory domain, its *virtual time*, which runs slower than the SMs' by as
+much as the domain slows the launch. While the residents of an SM stay, the end of each of its blocks is fixed in
+virtual time; a change of the slowdowns concerns the clocks, and no SM.
+
+The SMs' clock starts again, from 0, whenever the caller says so while the SMs hold nothing (`SMArray.restart_clock`):
+what happens until they hold nothing again is then the same, to the last bit, whenever it happens. What it reports of a
 launch is in the time of the caller.
 
 Vocabulary: a *slot* is the number under which a kernel launch is known here while it is active; a *mix* is how many
 blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), its *rate* is work per
-microsecond; a *domain* is a set of SMs that share one L2 and DRAM (all of them, except under MIG).
+microsecond of its slot's virtual time; a *domain* is a set of SMs that share one L2 and DRAM (all of them, except under
+MIG); a *clock* is the number of a domain and a slot.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ FIRST_MIXES = 64  # mixes that the tables hold before they grow
 SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by is then within 0.5 % of the whole
 FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
 SLACK = 1e-9  # relative, of what a memory domain can serve: rounding is no excess
-ROUNDING = 4e-16  # relative, of the clock: late in a long replay a short block's end rounds to this
+ROUNDING = 4e-16  # relative, of the clocks: late in a long replay a short block's end rounds to this
 NEVER = 1e300
 BUILT_FROM = ""
 _NEVER = NEVER  # the same, which the build makes a number of C
@@ -108,7 +113,7 @@ class SMArray:
         most_beside: gives how many blocks of a slot an SM may hold beside a mix of others, where sums of what they
             need do not tell.
         slowdowns: gives, for a domain, its DRAM and L2 load and the cycle of its SMs, the factor by which the blocks of
-            each slot in use are slowed; None: `slowdown_at` of each.
+            each slot in use are slowed (above 0); None: `slowdown_at` of each.
         tensor_cycle: cycle of the SMs of a domain while they hold blocks that compute on tensor cores, over that
             otherwise.
         load_step: a domain's slowdown is worked out anew when its load has moved by this much.
@@ -152,28 +157,20 @@ class SMArray:
         self.count = zeros(sms)
         self.used = zeros(sms * RESOURCES)
         self.mix = zeros(sms)
-        self.since = reals(sms)  # progress is booked up to then, as if the pace had always been today's
-        self.recorded = reals(sms)  # use is booked up to then
-        self.pace = reals(sms, 1.0)  # what the rates noted for an SM's blocks are multiplied by
-        self.noted_slowdown = reals(sms, 1.0)  # of the kernel that an SM holds alone, when they were noted
-        self.due = reals(sms, _NEVER)
-        self.uses_now = reals(sms * USES)  # by its residents at their present rates
+        self.rated = zeros(sms)  # the mix that its residents have their rates by
+        self.recorded_at = reals(sms)  # use is booked up to then
         self.room = zeros(sms)
         self.dirty = zeros(sms)
-        self.paced = zeros(sms)  # SMs whose residents change pace, and by which factor
-        self.pace_change = reals(sms)
-        self.anew = zeros(sms)  # SMs whose residents get their rates anew
-        self.anew_count = 0
         self.group = max(1, int(sms**0.5))
         self.groups = (sms + self.group - 1) // self.group
-        self.group_due = reals(self.groups, _NEVER)
-        self.group_first = zeros(self.groups)
         # one entry a resident block: SM by SM, oldest first
-        self.work = reals(sms * block_slots)
+        self.work = reals(sms * block_slots)  # left at `since`
+        self.since = reals(sms * block_slots)  # in virtual time
         self.rate = reals(sms * block_slots)
         self.owner = zeros(sms * block_slots)
-        self.rate_at = zeros(sms * block_slots)  # where its rate stands among those of its mix
         # one entry a slot
+        self.active = zeros(slots)  # those whose launches have blocks left, in the order in which they came
+        self.active_count = 0
         self.need = zeros(slots * RESOURCES)
         self.wanted_carveout = zeros(slots)
         self.least_carveout = zeros(slots)
@@ -204,6 +201,8 @@ class SMArray:
         self.ran = zeros(slots * sms)
         self.start_here = reals(slots * sms, -1.0)
         self.end_here = reals(slots * sms, -1.0)
+        self.due = reals(slots * sms, _NEVER)  # virtual time at which the first of its blocks there ends
+        self.recorded = reals(slots * sms)  # virtual time up to which use is booked
         # placing order: slots with their queue; open ones may place now
         self.dispatch_order = zeros(slots)
         self.order_queue = zeros(slots)
@@ -218,11 +217,15 @@ class SMArray:
         self.l2_seen = reals(domain_count)
         self.tensor_blocks = zeros(domain_count)  # resident blocks that compute on tensor cores
         self.tensor_seen = zeros(domain_count)  # whether there were any
-        self.dram_served = reals(domain_count)
-        self.l2_served = reals(domain_count)
-        self.slowdown = reals(domain_count * slots, 1.0)
-        self.update_of = array("q", range(1, domain_count + 1))  # number of the last slowdowns: no two share one
-        self.updates = domain_count
+        # one entry a clock, or a clock and group of SMs
+        self.virtual = reals(domain_count * slots)
+        self.slowdown = reals(domain_count * slots, 1.0)  # how much slower virtual time runs
+        self.progress = reals(domain_count * slots)  # work per microsecond of virtual time, of all blocks in the domain
+        self.first_due = reals(domain_count * slots, _NEVER)
+        self.first_sm = zeros(domain_count * slots)
+        self.group_due = reals(domain_count * slots * self.groups, _NEVER)
+        self.group_first = zeros(domain_count * slots * self.groups)
+        self.next_clock = 0
         self.stale_rates = False
         # how steady things are
         self.stable = 0
@@ -243,25 +246,27 @@ class SMArray:
         self.after_add = unknown(FIRST_MIXES * slots)
         self.after_drop = unknown(FIRST_MIXES * slots)
         self.most_of = unknown(FIRST_MIXES * slots)  # blocks of a slot, beside the others of a mix
-        self.rates_at = zeros(FIRST_MIXES * slots)
         self.mix_dram = reals(FIRST_MIXES)
         self.mix_l2 = reals(FIRST_MIXES)
-        self.only_slot = unknown(FIRST_MIXES)  # of a mix of one; -1: of several, or of none
-        self.first_rate = zeros(FIRST_MIXES + 1)
-        self.slowed_at = zeros(FIRST_MIXES)
-        self.rates = reals(1024)
-        self.slowed_rates = reals(1024)  # under the slowdowns with the number in slowed_at
-        self.rate_slot = zeros(1024)
+        self.first_part = unknown(FIRST_MIXES)  # -1: not worked out yet
+        self.last_part = zeros(FIRST_MIXES)
+        # the slots of each mix that is worked out, in ascending order, and their rates, oldest block first
+        self.parts = 0
+        self.part_slot = zeros(FIRST_MIXES)
+        self.part_rates = zeros(FIRST_MIXES)  # where they begin
+        self.part_progress = reals(FIRST_MIXES)  # their sum
         self.rates_used = 0
+        self.rates = reals(FIRST_MIXES)
         self.forget_mixes()
 
     # ---- mixes -------------------------------------------------------------------------------------------------
 
     def forget_mixes(self) -> None:
         """Drop all remembered mixes but those on the SMs now: needed when their rates are others."""
+        for sm in range(self.sms):
+            self.charge(sm)
         for i in range(len(self.mixes)):
-            self.only_slot[i] = -1
-            self.slowed_at[i] = 0
+            self.first_part[i] = -1
         for i in range(len(self.mixes) * self.slots):
             self.after_add[i] = -1
             self.after_drop[i] = -1
@@ -270,19 +275,18 @@ class SMArray:
             self.first_valid[i] = 0
         self.mixes.clear()
         self.mix_ids.clear()
+        self.parts = 0
         self.rates_used = 0
         self.stale_rates = True
-        self.intern(())
+        self.work_out(self.intern(()))
         for sm in range(self.sms):
             mix: dict[int, int] = {}
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 mix[self.owner[j]] = mix.get(self.owner[j], 0) + 1
             self.mix[sm] = self.intern(tuple(sorted(mix.items())))
-            if self.count[sm] > 0:
-                self.charge(sm, self.now)
-                self.find_rates(sm)
-                self.set_rates(sm)
-                self.set_due(sm)
+            self.rated[sm] = 0
+            self.project(sm)
+        self.add_up()
 
     def forget_slot(self, slot: int) -> None:
         """Drop the remembered mixes with a slot that no SM holds: needed when it gets another kernel."""
@@ -295,48 +299,49 @@ class SMArray:
         return len(self.mixes)
 
     def intern(self, mix: Mix) -> int:
-        """The number of a mix, worked out when it is new."""
+        """The number of a mix."""
         known = self.mix_ids.get(mix)
         if known is not None and known >= max([self.first_valid[slot] for slot, _ in mix], default=0):
             return known
         number = len(self.mixes)
         if number == len(self.mix_dram):
             self.grow_mixes(number)
-        rates, dram, l2 = self.resolve(mix) if mix else ([], 0.0, 0.0)
         self.mixes.append(mix)
         self.mix_ids[mix] = number
-        self.mix_dram[number] = dram
-        self.mix_l2[number] = l2
-        if len(mix) == 1:
-            self.only_slot[number] = mix[0][0]
-        for (slot, _), values in zip(mix, rates, strict=True):
-            if self.rates_used + len(values) > len(self.rates):
-                self.grow_rates(len(self.rates) + len(values))
-            self.rates_at[number * self.slots + slot] = self.rates_used
-            for value in values:
-                self.rates[self.rates_used] = value
-                self.rate_slot[self.rates_used] = slot
-                self.rates_used += 1
-        self.first_rate[number + 1] = self.rates_used
+        self.first_part[number] = -1
         return number
 
-    def grow_rates(self, more: int) -> None:
-        """Make room for more rates."""
-        self.rates = joined(self.rates, reals(more))
-        self.slowed_rates = joined(self.slowed_rates, reals(more))
-        self.rate_slot = joined(self.rate_slot, zeros(more))
+    def work_out(self, number: int) -> None:
+        """Have a mix's rates and loads worked out: most mixes that an SM passes through it never runs."""
+        mix = self.mixes[number]
+        rates, self.mix_dram[number], self.mix_l2[number] = self.resolve(mix) if mix else ([], 0.0, 0.0)
+        self.first_part[number] = self.parts
+        for (slot, _), values in zip(mix, rates, strict=True):
+            if self.parts == len(self.part_slot):
+                self.part_slot = joined(self.part_slot, zeros(self.parts))
+                self.part_rates = joined(self.part_rates, zeros(self.parts))
+                self.part_progress = joined(self.part_progress, reals(self.parts))
+            if self.rates_used + len(values) > len(self.rates):
+                self.rates = joined(self.rates, reals(len(self.rates) + len(values)))
+            self.part_slot[self.parts] = slot
+            self.part_rates[self.parts] = self.rates_used
+            self.part_progress[self.parts] = 0.0
+            for value in values:
+                self.rates[self.rates_used] = value
+                self.part_progress[self.parts] += value
+                self.rates_used += 1
+            self.parts += 1
+        self.last_part[number] = self.parts
 
     def grow_mixes(self, held: int) -> None:
         """Double the tables of mixes, which hold ``held`` now."""
         self.after_add = joined(self.after_add, unknown(held * self.slots))
         self.after_drop = joined(self.after_drop, unknown(held * self.slots))
         self.most_of = joined(self.most_of, unknown(held * self.slots))
-        self.rates_at = joined(self.rates_at, zeros(held * self.slots))
         self.mix_dram = joined(self.mix_dram, reals(held))
         self.mix_l2 = joined(self.mix_l2, reals(held))
-        self.only_slot = joined(self.only_slot, unknown(held))
-        self.first_rate = joined(self.first_rate, zeros(held))
-        self.slowed_at = joined(self.slowed_at, zeros(held))
+        self.first_part = joined(self.first_part, unknown(held))
+        self.last_part = joined(self.last_part, zeros(held))
 
     def neighbour(self, mix: int, slot: int, change: int) -> int:
         """The mix after one block of a slot came (+1) or went (-1), for the first time."""
@@ -396,6 +401,11 @@ class SMArray:
             ramp: work (blocks) that the blocks placed at the instant of the first have beside their own.
             on_tensor_cores: whether its blocks compute on tensor cores; what is said of it is at the cycle they cause.
         """
+        if self.unfinished[slot] == 0:
+            self.active[self.active_count] = slot
+            self.active_count += 1
+        for d in range(self.domain_count):
+            self.virtual[d * self.slots + slot] = 0.0
         self.wanted_carveout[slot] = carveout
         self.least_carveout[slot] = least_carveout
         for r in range(RESOURCES):
@@ -427,6 +437,7 @@ class SMArray:
             self.ran[i] = 0
             self.start_here[i] = -1.0
             self.end_here[i] = -1.0
+        self.add_up()
 
     def set_slowdowns(self, slowdowns: Slowdowns | None) -> None:
         """Give another function for ``slowdowns``, or None; it is asked from the next change on."""
@@ -457,7 +468,7 @@ class SMArray:
 
         With ``restart`` what it had done is lost: it has a mean block's work to do.
         """
-        self.charge(sm, self.now)
+        self.charge(sm)
         base = sm * self.width
         j = base + self.count[sm] - 1
         while blocks > 0 and j >= base:
@@ -481,8 +492,7 @@ class SMArray:
         self.origin = origin
         self.now = 0.0
         for sm in range(self.sms):
-            self.since[sm] = 0.0
-            self.recorded[sm] = 0.0
+            self.recorded_at[sm] = 0.0
 
     def forget_uses(self) -> None:
         """Empty the usage history."""
@@ -520,18 +530,16 @@ class SMArray:
         if self.done:
             return self.done.pop(0)
         while True:
-            g = 0
-            due = self.group_due[0]
-            for i in range(1, self.groups):
-                if self.group_due[i] < due:
-                    due = self.group_due[i]
-                    g = i
+            due = self.next_due()
             if due > until or due >= _NEVER:
                 if until < _NEVER and until > self.now:
-                    self.now = until
+                    self.pass_time(until)
                 return -1
-            self.now = due
-            self.complete(self.group_first[g])
+            self.pass_time(due)
+            clock = self.next_clock
+            if self.virtual[clock] < self.first_due[clock]:  # but for rounding they are equal
+                self.virtual[clock] = self.first_due[clock]
+            self.complete(self.first_sm[clock])
             if self.reopen:
                 self.dispatch()
             if self.stale_rates:
@@ -542,12 +550,19 @@ class SMArray:
                 self.skip(until)
 
     def next_due(self) -> float:
-        """When the next block ends, if nothing changes before."""
-        due = _NEVER
-        for i in range(self.groups):
-            if self.group_due[i] < due:
-                due = self.group_due[i]
-        return due
+        """When the next block ends, if nothing changes before; of equals that on the first SM."""
+        first = _NEVER
+        for i in range(self.active_count):
+            for d in range(self.domain_count):
+                clock = d * self.slots + self.active[i]
+                if self.first_due[clock] >= _NEVER:
+                    continue
+                left = self.first_due[clock] - self.virtual[clock]
+                due = self.now + (left if left > 0.0 else 0.0) * self.slowdown[clock]
+                if due < first or (due == first and self.first_sm[clock] < self.first_sm[self.next_clock]):
+                    first = due
+                    self.next_clock = clock
+        return first
 
     def waiting_blocks(self, slot: int) -> int:
         """Blocks of a launch not yet placed."""
@@ -587,20 +602,18 @@ class SMArray:
         """Most work (blocks) that a resident block of a launch has left on each SM; 0 where none is."""
         left = [0.0] * self.sms
         for sm in range(self.sms):
-            passed = (self.now - self.since[sm]) * self.pace[sm]
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 if self.owner[j] == slot:
-                    left[sm] = max(left[sm], self.work[j] - passed * self.rate[j])
+                    left[sm] = max(left[sm], self.work_left(sm, j))
         return left
 
     def work_done_by_sm(self, slot: int) -> list[float]:
         """Work (blocks) of a launch done on each SM: its blocks that ended there, and what its residents have done."""
         done = [float(self.ran[slot * self.sms + sm]) for sm in range(self.sms)]
         for sm in range(self.sms):
-            passed = (self.now - self.since[sm]) * self.pace[sm]
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 if self.owner[j] == slot:
-                    done[sm] += 1.0 - (self.work[j] - passed * self.rate[j])
+                    done[sm] += 1.0 - self.work_left(sm, j)
         return done
 
     def mix_of(self, sm: int) -> Mix:
@@ -666,15 +679,14 @@ class SMArray:
 
     def usage(self) -> tuple[float, array[float]]:
         """Bin width (us) and, bin by bin and SM by SM, the uses integrated over time (unit x us)."""
-        for sm in range(self.sms):
-            self.charge(sm, self.now)
+        self.record_all()
         return self.bin_width, joined(self.history, reals(0))
 
     def uses(self) -> array[float]:
         """SM by SM, the uses integrated over all time (unit x us)."""
         found = reals(self.sms * USES)
+        self.record_all()
         for sm in range(self.sms):
-            self.charge(sm, self.now)
             for b in range(self.bins):
                 for u in range(USES):
                     found[sm * USES + u] += self.history[(b * self.sms + sm) * USES + u]
@@ -683,45 +695,86 @@ class SMArray:
     def block_time(self) -> float:
         """Resident blocks of all SMs integrated over time (block x us)."""
         total = 0.0
+        self.record_all()
         for sm in range(self.sms):
-            self.charge(sm, self.now)
             for b in range(self.bins):
                 total += self.history[(b * self.sms + sm) * USES + 3]
         return total
 
     # ---- one SM ---------------------------------------------------------------------------------------------------
 
-    def charge(self, sm: int, t: float) -> None:
-        """Book the progress of an SM's residents up to ``t``."""
-        passed = (t - self.since[sm]) * self.pace[sm]
-        if passed <= 0.0:
-            return
+    def work_left(self, sm: int, j: int) -> float:
+        """Work that the block at position ``j``, on an SM, has left."""
+        passed = self.virtual[self.domain[sm] * self.slots + self.owner[j]] - self.since[j]
+        return self.work[j] - passed * self.rate[j]
+
+    def charge(self, sm: int) -> None:
+        """Book what an SM's residents have done and used: before they change."""
+        self.record(sm)
+        clocks = self.domain[sm] * self.slots
         base = sm * self.width
         for j in range(base, base + self.count[sm]):
-            self.work[j] -= passed * self.rate[j]
-        self.since[sm] = t
-        self.record(sm, t)
+            self.work[j] = self.work_left(sm, j)
+            self.since[j] = self.virtual[clocks + self.owner[j]]
 
-    def record(self, sm: int, end: float) -> None:
-        """Add an SM's present uses, up to ``end``, to the history."""
-        if self.recorded[sm] == end:
+    def record(self, sm: int) -> None:
+        """Add an SM's uses since they were last booked to the history: to several bins by the time in each.
+
+        That is exact: `pass_time` books all SMs before and after it passes the edge of a bin.
+        """
+        start = self.origin + self.recorded_at[sm]
+        end = self.origin + self.now
+        self.recorded_at[sm] = self.now
+        if self.count[sm] == 0 or end <= start:
             return
-        start = self.origin + self.recorded[sm]
-        self.recorded[sm] = end
-        if self.count[sm] == 0:
-            return
-        end += self.origin
+        clocks = self.domain[sm] * self.slots
+        issue = 0.0
+        dram = 0.0
+        l2 = 0.0
+        for p in range(self.first_part[self.rated[sm]], self.last_part[self.rated[sm]]):
+            k = self.part_slot[p]
+            i = k * self.sms + sm
+            done = (self.virtual[clocks + k] - self.recorded[i]) * self.part_progress[p]
+            self.recorded[i] = self.virtual[clocks + k]
+            issue += done * self.issue_demand[k]
+            dram += done * self.dram_demand[k]
+            l2 += done * self.l2_demand[k]
         while end >= self.bin_width * self.bins:
             self.fold()
+        length = end - start
         b = int(start * self.bins_per_us)  # exact: a width is a power of two
         while start < end:
             edge = (b + 1) * self.bin_width
             part = (edge if edge < end else end) - start
             if part > 0.0:
-                for u in range(USES):
-                    self.history[(b * self.sms + sm) * USES + u] += part * self.uses_now[sm * USES + u]
+                row = (b * self.sms + sm) * USES
+                for u in range(RESOURCES):
+                    self.history[row + u] += part * self.used[sm * RESOURCES + u]
+                part /= length
+                self.history[row + ISSUE_USE] += part * issue
+                self.history[row + DRAM_USE] += part * dram
+                self.history[row + L2_USE] += part * l2
             start = edge
             b += 1
+
+    def record_all(self) -> None:
+        """Book the use of every SM up to now."""
+        for sm in range(self.sms):
+            self.record(sm)
+
+    def pass_time(self, to: float) -> None:
+        """Set the clock of the SMs, and those of the launches as much on as their slowdowns leave."""
+        b = int((self.origin + self.now) * self.bins_per_us)
+        crosses = self.origin + to >= (b + 1) * self.bin_width
+        if crosses:
+            self.record_all()
+        for i in range(self.active_count):
+            for d in range(self.domain_count):
+                clock = d * self.slots + self.active[i]
+                self.virtual[clock] += (to - self.now) / self.slowdown[clock]
+        self.now = to
+        if crosses:
+            self.record_all()
 
     def fold(self) -> None:
         """Halve the resolution of the usage history."""
@@ -736,13 +789,41 @@ class SMArray:
         self.bins_per_us *= 0.5
 
     def project(self, sm: int) -> None:
-        """Set what an SM's residents hold, their rates by its mix, and when the first of them ends."""
-        for r in range(RESOURCES):
-            self.uses_now[sm * USES + r] = self.used[sm * RESOURCES + r]
-        self.find_rates(sm)
-        self.set_rates(sm)
-        self.set_due(sm)
-        self.note_due(sm // self.group)
+        """Take over an SM's new mix: its load on its domain, the rates of its residents, and when the first ones end.
+
+        What its residents had done is booked up to now (`charge`).
+        """
+        was = self.rated[sm]
+        mix = self.mix[sm]
+        if self.first_part[mix] < 0:
+            self.work_out(mix)
+        self.rated[sm] = mix
+        d = self.domain[sm]
+        clocks = d * self.slots
+        self.dram_load[d] += self.mix_dram[mix] - self.mix_dram[was]
+        self.l2_load[d] += self.mix_l2[mix] - self.mix_l2[was]
+        for p in range(self.first_part[was], self.last_part[was]):
+            k = self.part_slot[p]
+            self.progress[clocks + k] -= self.part_progress[p]
+            if self.here[k * self.sms + sm] == 0:
+                self.due[k * self.sms + sm] = _NEVER
+                self.note_due(k, sm)
+        for p in range(self.first_part[mix], self.last_part[mix]):
+            k = self.part_slot[p]
+            self.progress[clocks + k] += self.part_progress[p]
+            self.next_rate[k] = self.part_rates[p]
+            self.recorded[k * self.sms + sm] = self.virtual[clocks + k]
+            self.due[k * self.sms + sm] = _NEVER
+        base = sm * self.width
+        for j in range(base, base + self.count[sm]):
+            k = self.owner[j]
+            self.rate[j] = self.rates[self.next_rate[k]]
+            self.next_rate[k] += 1
+            due = self.since[j] + self.work[j] / self.rate[j]
+            if due < self.due[k * self.sms + sm]:
+                self.due[k * self.sms + sm] = due
+        for p in range(self.first_part[mix], self.last_part[mix]):
+            self.note_due(self.part_slot[p], sm)
         if self.noting:
             self.note_mix(sm)
 
@@ -753,80 +834,33 @@ class SMArray:
             self.last_noted[sm] = mix
             self.noted.append((self.origin + self.now, sm, mix))
 
-    def find_rates(self, sm: int) -> None:
-        """Note for each resident of an SM where its rate stands: they have another mix."""
-        base = sm * self.width
-        mix = self.mix[sm] * self.slots
-        for j in range(base, base + self.count[sm]):
-            self.next_rate[self.owner[j]] = self.rates_at[mix + self.owner[j]]
-        for j in range(base, base + self.count[sm]):
-            self.rate_at[j] = self.next_rate[self.owner[j]]
-            self.next_rate[self.owner[j]] += 1
-
-    def set_rates(self, sm: int) -> None:
-        """Set the rates of an SM's residents, and with them its throughputs: to be followed by `set_due`."""
-        if self.slowed_at[self.mix[sm]] != self.update_of[self.domain[sm]]:
-            self.slow_down(self.mix[sm], self.domain[sm])
-        issue = 0.0
-        dram = 0.0
-        l2 = 0.0
-        base = sm * self.width
-        for j in range(base, base + self.count[sm]):
-            k = self.owner[j]
-            rate = self.slowed_rates[self.rate_at[j]]
-            self.rate[j] = rate
-            issue += rate * self.issue_demand[k]
-            dram += rate * self.dram_demand[k]
-            l2 += rate * self.l2_demand[k]
-        u = sm * USES
-        self.dram_served[self.domain[sm]] += dram - self.uses_now[u + DRAM_USE]
-        self.l2_served[self.domain[sm]] += l2 - self.uses_now[u + L2_USE]
-        self.uses_now[u + ISSUE_USE] = issue
-        self.uses_now[u + DRAM_USE] = dram
-        self.uses_now[u + L2_USE] = l2
-        self.pace[sm] = 1.0
-        only = self.only_slot[self.mix[sm]]
-        if only >= 0:
-            self.noted_slowdown[sm] = self.slowdown[self.domain[sm] * self.slots + only]
-
-    def set_due(self, sm: int) -> None:
-        """Work out when the first of an SM's residents ends, from rates just set: to be followed by `note_due`."""
+    def note_due(self, slot: int, sm: int) -> None:
+        """Note on which SM of a domain a slot's first block ends, and when, now that one SM's first has changed."""
+        d = self.domain[sm]
+        clock = d * self.slots + slot
+        row = slot * self.sms
+        group = sm // self.group
+        at = clock * self.groups + group
+        earliest = self.group_first[at]
+        due = self.due[row + sm]
+        if earliest != sm and (due > self.group_due[at] or (due == self.group_due[at] and earliest < sm)):
+            return
+        end = (group + 1) * self.group
         due = _NEVER
-        base = sm * self.width
-        n = self.count[sm]
-        for j in range(base, base + n):
-            left = self.work[j] / self.rate[j]
-            if left < due:
-                due = left
-        if n > 0:
-            due = self.since[sm] + (due if due > 0.0 else 0.0)
-        self.due[sm] = due
-
-    def slow_down(self, mix: int, domain: int) -> None:
-        """Work out the rates of a mix under the last slowdowns of a domain."""
-        for i in range(self.first_rate[mix], self.first_rate[mix + 1]):
-            self.slowed_rates[i] = self.rates[i] / self.slowdown[domain * self.slots + self.rate_slot[i]]
-        self.slowed_at[mix] = self.update_of[domain]
-
-    def note_due(self, group: int) -> None:
-        """Note when the first block of a group of SMs ends, and on which SM."""
-        first = group * self.group
-        last = first + self.group
-        if last > self.sms:
-            last = self.sms
+        earliest = sm
+        for i in range(group * self.group, end if end < self.sms else self.sms):
+            if self.due[row + i] < due and self.domain[i] == d:
+                due = self.due[row + i]
+                earliest = i
+        self.group_due[at] = due
+        self.group_first[at] = earliest
         due = _NEVER
-        earliest = first
-        for sm in range(first, last):
-            if self.due[sm] < due:
-                due = self.due[sm]
-                earliest = sm
-        self.group_due[group] = due
-        self.group_first[group] = earliest
-
-    def note_all_due(self) -> None:
-        """Note when the first block of each group of SMs ends."""
-        for group in range(self.groups):
-            self.note_due(group)
+        for i in range(clock * self.groups, (clock + 1) * self.groups):
+            if self.group_due[i] < due:
+                due = self.group_due[i]
+                at = i
+        self.first_due[clock] = due
+        self.first_sm[clock] = self.group_first[at]
 
     def fits(self, slot: int, sm: int) -> bool:
         """Whether one more block of a slot may be resident on an SM."""
@@ -870,14 +904,6 @@ class SMArray:
                     room = fit
         return room
 
-    def change_mix(self, sm: int, mix: int) -> None:
-        """Note an SM's new mix and the load that it puts on its memory domain."""
-        old = self.mix[sm]
-        d = self.domain[sm]
-        self.dram_load[d] += self.mix_dram[mix] - self.mix_dram[old]
-        self.l2_load[d] += self.mix_l2[mix] - self.mix_l2[old]
-        self.mix[sm] = mix
-
     def start(self, slot: int, sm: int) -> None:
         """Make the next waiting block of a slot resident on an SM (whose progress is booked up to now)."""
         if self.evicted[slot] > 0:
@@ -892,6 +918,7 @@ class SMArray:
             self.carveout[sm] = self.wanted_carveout[slot]
         j = sm * self.width + self.count[sm]
         self.work[j] = work
+        self.since[j] = self.virtual[self.domain[sm] * self.slots + slot]
         self.owner[j] = slot
         self.count[sm] += 1
         for r in range(RESOURCES):
@@ -899,7 +926,7 @@ class SMArray:
         mix = self.after_add[self.mix[sm] * self.slots + slot]
         if mix < self.first_valid[slot]:
             mix = self.neighbour(self.mix[sm], slot, 1)
-        self.change_mix(sm, mix)
+        self.mix[sm] = mix
         i = slot * self.sms + sm
         self.here[i] += 1
         if self.start_here[i] < 0.0:
@@ -920,6 +947,7 @@ class SMArray:
         last = sm * self.width + self.count[sm] - 1
         for i in range(j, last):
             self.work[i] = self.work[i + 1]
+            self.since[i] = self.since[i + 1]
             self.rate[i] = self.rate[i + 1]
             self.owner[i] = self.owner[i + 1]
         self.count[sm] -= 1
@@ -928,7 +956,7 @@ class SMArray:
         mix = self.after_drop[self.mix[sm] * self.slots + slot]
         if mix < 0:
             mix = self.neighbour(self.mix[sm], slot, -1)
-        self.change_mix(sm, mix)
+        self.mix[sm] = mix
         self.here[slot * self.sms + sm] -= 1
         self.resident[slot] -= 1
         self.residents -= 1
@@ -936,13 +964,14 @@ class SMArray:
 
     def complete(self, sm: int) -> None:
         """End the blocks of an SM that are due, and refill it."""
-        self.charge(sm, self.now)
+        self.charge(sm)
         before = self.mix[sm]
+        clocks = self.domain[sm] * self.slots
         base = sm * self.width
         j = base + self.count[sm] - 1
         while j >= base:
-            if self.work[j] <= FINISHED + self.rate[j] * self.now * ROUNDING:
-                slot = self.owner[j]
+            slot = self.owner[j]
+            if self.work[j] <= FINISHED + self.rate[j] * (self.virtual[clocks + slot] + self.now) * ROUNDING:
                 i = slot * self.sms + sm
                 self.ran[i] += 1
                 self.end_here[i] = self.now
@@ -950,6 +979,7 @@ class SMArray:
                 self.unfinished[slot] -= 1
                 if self.unfinished[slot] == 0:
                     self.done.append(slot)
+                    self.retire(slot)
             j -= 1
         for i in range(self.open_count):
             slot = self.open[i]
@@ -961,6 +991,15 @@ class SMArray:
         else:
             self.stable = 0
             self.watch(self.domain[sm])
+
+    def retire(self, slot: int) -> None:
+        """Take a slot whose launch has ended out of those that are active."""
+        kept = 0
+        for i in range(self.active_count):
+            if self.active[i] != slot:
+                self.active[kept] = self.active[i]
+                kept += 1
+        self.active_count = kept
 
     # ---- all SMs --------------------------------------------------------------------------------------------------
 
@@ -990,15 +1029,14 @@ class SMArray:
                 sm = self.sm_order[i]
                 if self.room[sm] == top and self.waiting[slot] > 0:
                     if self.dirty[sm] == 0:
-                        self.charge(sm, self.now)
-                        self.since[sm] = self.now
+                        self.charge(sm)
                         self.dirty[sm] = 1
                     self.start(slot, sm)
                     self.room[sm] = top - 1 if self.fits(slot, sm) else 0
             top -= 1
 
     def settle(self) -> None:
-        """Give the SMs that were filled their rates, and every SM new ones where the memory load has moved."""
+        """Give the SMs that were filled their rates, and every launch its slowdown where the memory load has moved."""
         for sm in range(self.sms):
             if self.dirty[sm] == 1:
                 self.dirty[sm] = 0
@@ -1021,94 +1059,55 @@ class SMArray:
         ):
             self.stale_rates = True
 
-    def update_slowdowns(self, domain: int) -> None:
-        """Work out a domain's load and what it does to every slot, and give its SMs the new rates."""
-        dram = 0.0
-        l2 = 0.0
+    def add_up(self) -> None:
+        """Add up what every domain's SMs ask for and do: what is kept as they change is off by its rounding."""
+        for d in range(self.domain_count):
+            self.dram_load[d] = 0.0
+            self.l2_load[d] = 0.0
+            for i in range(self.active_count):
+                self.progress[d * self.slots + self.active[i]] = 0.0
         for sm in range(self.sms):
-            if self.domain[sm] == domain:
-                dram += self.mix_dram[self.mix[sm]]
-                l2 += self.mix_l2[self.mix[sm]]
-        self.dram_load[domain] = dram
-        self.l2_load[domain] = l2
+            d = self.domain[sm]
+            mix = self.rated[sm]
+            self.dram_load[d] += self.mix_dram[mix]
+            self.l2_load[d] += self.mix_l2[mix]
+            for p in range(self.first_part[mix], self.last_part[mix]):
+                self.progress[d * self.slots + self.part_slot[p]] += self.part_progress[p]
+
+    def update_slowdowns(self, domain: int) -> None:
+        """Work out what a domain's load does to every launch."""
+        dram = self.dram_load[domain]
+        l2 = self.l2_load[domain]
         self.dram_seen[domain] = dram
         self.l2_seen[domain] = l2
         self.tensor_seen[domain] = self.tensor_blocks[domain] > 0
         cycle = self.tensor_cycle if self.tensor_seen[domain] else 1.0
-        first = domain * self.slots
+        clocks = domain * self.slots
         if self.slowdowns_of is None:
             dram = (dram if dram > 0.0 else 0.0) / self.capacity[domain]
             l2 = (l2 if l2 > 0.0 else 0.0) / self.capacity[domain]
-            for slot in range(self.slots):
-                if self.unfinished[slot] > 0:
-                    own_cycle = 1.0 if self.on_tensor_cores[slot] > 0 else cycle
-                    self.slowdown[first + slot] = slowdown_at(
-                        dram, l2, self.own_dram[slot], self.own_l2[slot], own_cycle
-                    )
+            for i in range(self.active_count):
+                slot = self.active[i]
+                own_cycle = 1.0 if self.on_tensor_cores[slot] > 0 else cycle
+                self.slowdown[clocks + slot] = slowdown_at(dram, l2, self.own_dram[slot], self.own_l2[slot], own_cycle)
         else:
             for slot, factor in self.slowdowns_of(domain, dram, l2, cycle).items():
-                self.slowdown[first + slot] = factor
-        self.slow_all(domain)
+                self.slowdown[clocks + slot] = factor
         excess = self.excess(domain)
         if excess > 1.0:
-            for slot in range(self.slots):
-                if self.unfinished[slot] > 0:
-                    self.slowdown[first + slot] *= excess
-            self.slow_all(domain)
-        for i in range(self.anew_count):
-            self.set_due(self.anew[i])
-        self.note_all_due()
-
-    def slow_all(self, domain: int) -> None:
-        """Give the SMs of a domain the rates that its slowdowns leave, and note what it serves.
-
-        Where an SM holds one launch all its residents change pace alike, and what they have done stays. The others get
-        their rates anew: each in `anew` is to be followed by `set_due`.
-        """
-        self.updates += 1
-        self.update_of[domain] = self.updates
-        self.anew_count = 0
-        paced = 0
-        for sm in range(self.sms):
-            if self.domain[sm] != domain or self.count[sm] == 0:
-                continue
-            only = self.only_slot[self.mix[sm]]
-            if only >= 0 and self.since[sm] < self.now:
-                pace = self.noted_slowdown[sm] / self.slowdown[domain * self.slots + only]
-                change = pace / self.pace[sm]
-                if change != 1.0:
-                    self.pace[sm] = pace
-                    self.paced[paced] = sm
-                    self.pace_change[paced] = change
-                    paced += 1
-            else:
-                self.charge(sm, self.now)
-                self.set_rates(sm)
-                self.anew[self.anew_count] = sm
-                self.anew_count += 1
-        for i in range(paced):  # a pass for each step: the divisions of all SMs overlap
-            self.record(self.paced[i], self.now)
-        for i in range(paced):
-            sm = self.paced[i]
-            self.since[sm] = self.now - (self.now - self.since[sm]) / self.pace_change[i]
-            self.due[sm] = self.now + (self.due[sm] - self.now) / self.pace_change[i]
-            for u in range(RESOURCES, USES):
-                self.uses_now[sm * USES + u] *= self.pace_change[i]
-        dram = 0.0
-        l2 = 0.0
-        for sm in range(self.sms):
-            if self.domain[sm] == domain:
-                dram += self.uses_now[sm * USES + DRAM_USE]
-                l2 += self.uses_now[sm * USES + L2_USE]
-        self.dram_served[domain] = dram
-        self.l2_served[domain] = l2
+            for i in range(self.active_count):
+                self.slowdown[clocks + self.active[i]] *= excess
 
     def excess(self, domain: int) -> float:
         """What a domain serves of DRAM or L2 over what it can, whichever is more."""
-        served = self.dram_served[domain]
-        if self.l2_served[domain] > served:
-            served = self.l2_served[domain]
-        return served / self.capacity[domain]
+        dram = 0.0
+        l2 = 0.0
+        for i in range(self.active_count):
+            slot = self.active[i]
+            progress = self.progress[domain * self.slots + slot] / self.slowdown[domain * self.slots + slot]
+            dram += progress * self.dram_demand[slot]
+            l2 += progress * self.l2_demand[slot]
+        return (l2 if l2 > dram else dram) / self.capacity[domain]
 
     def skip(self, until: float) -> None:
         """Jump over a time in which every launch only replaces blocks by its own, leaving two waves of each.
@@ -1118,11 +1117,11 @@ class SMArray:
         few blocks may differ, so nothing is skipped unless every launch has many waves to go.
         """
         self.stable = 0
-        for i in range(self.slots):
-            self.throughput[i] = 0.0
-        for sm in range(self.sms):
-            for j in range(sm * self.width, sm * self.width + self.count[sm]):
-                self.throughput[self.owner[j]] += self.rate[j] * self.pace[sm]
+        for i in range(self.active_count):
+            slot = self.active[i]
+            self.throughput[slot] = 0.0
+            for clock in range(slot, self.domain_count * self.slots, self.slots):
+                self.throughput[slot] += self.progress[clock] / self.slowdown[clock]
         length = until - self.now
         for i in range(self.slots):
             if self.resident[i] > 0:
@@ -1139,19 +1138,13 @@ class SMArray:
                 run = length * self.throughput[i] + self.carried[i]
                 self.skip_blocks(i, int(run + 1e-6))
                 self.carried[i] = run - int(run + 1e-6)
-        end = self.now + length
-        for sm in range(self.sms):
-            if self.count[sm] > 0:
-                self.charge(sm, self.now)
-                self.record(sm, end)
-                self.since[sm] = end
-                self.set_rates(sm)
-                self.set_due(sm)
-            else:
-                self.since[sm] = end
-                self.recorded[sm] = end
-        self.note_all_due()
-        self.now = end
+        self.record_all()
+        self.now += length
+        for sm in range(self.sms):  # as if virtual time had passed while blocks stayed as they are
+            for p in range(self.first_part[self.rated[sm]], self.last_part[self.rated[sm]]):
+                clock = self.domain[sm] * self.slots + self.part_slot[p]
+                self.recorded[self.part_slot[p] * self.sms + sm] -= length / self.slowdown[clock]
+        self.record_all()
 
     def skip_blocks(self, slot: int, blocks: int) -> None:
         """Count ``blocks`` of a slot as run, shared among the SMs by their rates."""
@@ -1161,9 +1154,10 @@ class SMArray:
         share = 0.0
         given = 0
         for sm in range(self.sms):
-            for j in range(sm * self.width, sm * self.width + self.count[sm]):
-                if self.owner[j] == slot:
-                    share += self.rate[j] * self.pace[sm] / self.throughput[slot]
+            for p in range(self.first_part[self.rated[sm]], self.last_part[self.rated[sm]]):
+                if self.part_slot[p] == slot:
+                    clock = self.domain[sm] * self.slots + slot
+                    share += self.part_progress[p] / self.slowdown[clock] / self.throughput[slot]
             total = int(share * blocks + 0.5)
             self.ran[slot * self.sms + sm] += total - given
             given = total

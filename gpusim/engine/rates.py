@@ -11,7 +11,7 @@ from gpusim.model.contention import age_shares, capped_time, mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 
-MOST_MIXES = 20_000  # that are remembered by their kernels, half a kilobyte each
+MOST_MIXES = 100_000  # that are remembered by their kernels, half a kilobyte each
 T = TypeVar("T")
 KernelMix = list[tuple[KernelModel, int]]  # kernels with their resident blocks on one SM
 

@@ -189,16 +189,16 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
         they reach a pipe. Two kernels with the same numbers behave as one. For a kernel in one wave m is that of the
         fullest scheduler where that makes it wait longer.
     """
-    warps = [count * kernel.warps_per_scheduler for kernel, count in residents]
-    busiest = [max(kernel.demands) for kernel, _ in residents]
+    asked = [(max(kernel.demands), count * kernel.warps_per_scheduler) for kernel, count in residents]
     times = []
     for i, (kernel, _) in enumerate(residents):
-        scale = kernel.service_demand / kernel.demands[kernel.bound]
-        others = [(scale * busiest[j], warps[j]) for j in range(len(residents)) if j != i]
-        queue = warps[i] * kernel.service_demand + fsum(each * count for each, count in others)
+        own, warps = kernel.service_demand, asked[i][1]
+        scale = own / kernel.demands[kernel.bound]
+        others = [(scale * busiest, count) for busiest, count in asked[:i] + asked[i + 1 :]]
+        queue = warps * own + fsum([each * count for each, count in others])
         if kernel.one_wave:
-            queue = max(queue, _queue_on_the_fullest(kernel.service_demand, warps[i], others))
-        times.append(_time(kernel, max(kernel.service_demand, queue)))
+            queue = max(queue, _queue_on_the_fullest(own, warps, others))
+        times.append(_time(kernel, max(own, queue)))
     return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
 
 

@@ -172,7 +172,9 @@ def mix_rates(
     ``least`` limits how fast each may be, as in `mix_times`.
     """
     times = mix_times([(model.demand, count) for model, count in residents], least)
-    rates = [1.0 / (model.unit_us * time) for (model, _), time in zip(residents, times, strict=True)]
-    dram = fsum(count * model.load.dram / time for (model, count), time in zip(residents, times, strict=True))
-    l2 = fsum(count * model.load.l2 / time for (model, count), time in zip(residents, times, strict=True))
-    return rates, dram, l2
+    rates, dram, l2 = [], [], []
+    for (model, count), time in zip(residents, times, strict=True):
+        rates.append(1.0 / (model.unit_us * time))
+        dram.append(count * model.load.dram / time)
+        l2.append(count * model.load.l2 / time)
+    return rates, fsum(dram), fsum(l2)
