@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -100,14 +101,17 @@ def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: KernelSource) -
 
 
 def operation_end(
-    trace: Trace, op: Operation, gpu: GPU, policy: Policy, kernels: KernelSource, from_us: float = 0.0
+    trace: Trace, op: Operation, gpu: GPU, policy: Policy, kernels: KernelSource, from_us: float = 0
 ) -> float:
     """When an operation of a trace ends that has the GPU to itself from a time on (us), whatever it waits for."""
     alone = op.model_copy(update={"depends_on": ()})
     stream = trace.streams[0].model_copy(update={"operations": (alone,), "arrivals": None, "gpu": 0})
     run = _Replay(trace.model_copy(update={"streams": (stream,)}), gpu, policy, kernels, from_us=from_us)
     run.run()
-    return run.requests[0].end_us
+    end_us = run.requests[0].end_us
+    del run
+    gc.collect(0)  # it refers to itself and holds a megabyte: many would fill the memory before Python looks for them
+    return end_us
 
 
 def work_out(trace: Trace, kernels: KernelSource) -> None:
@@ -154,7 +158,7 @@ class _Replay:
         limit_us: float | None = None,
         keep_placements: bool = False,
         keep_residents: bool = False,
-        from_us: float = 0.0,
+        from_us: float = 0,
     ) -> None:
         trace = in_context(trace, gpu)
         self.trace = trace
