@@ -344,7 +344,7 @@ class _Replay:
         )
 
     def _unknown_uses(self) -> frozenset[str]:
-        launches = [launch for op in self.trace.operations() for launch in op.launches()]
+        launches = self.trace.launches()
         needed = {"issue_slots": ISSUE_COUNTERS, "dram": DRAM_COUNTERS, "l2": L2_COUNTERS}
         return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
