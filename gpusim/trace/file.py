@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from gpusim.trace.format import FORMAT_VERSION, Trace
 from gpusim.trace.operations import Stream, kinds
 from gpusim.trace.text import MAX_KEYS, Walk, parse_json, place_in, refuse_repeated, show, text_of
 
-MOST_COMPARED = 4096  # characters, of the beginning of what may have been read before
+MOST_COMPARED = 4096  # characters, of how what may have been read before begins
 _OBJECTS = re.compile(r"\[?[ \t\n\r]*\{")  # how one or several begin
 _AN_OBJECT: dict[str, Any] = {}  # stands for any
 
@@ -47,10 +47,9 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     source = None if path is None else Path(path)
     text = text_of(data, source)
     del data  # as large as the text
-    try:
+    with suppress(ValueError, RecursionError):
         return _Reading(text).trace()
-    except (ValueError, RecursionError):
-        _require_content(text, source)
+    _require_content(text, source)
     try:  # the place of what is wrong counts from the outermost object
         return Trace.model_validate_json(text, context=PartsRead())
     except ValidationError as error:
@@ -79,38 +78,40 @@ class _Reading:
         self._read = PartsRead()
 
     def trace(self) -> Trace:
-        content, end = self._walk.members(0, lambda key: self._streams if key == "streams" else self._walk.value)
+        """The trace."""
+        content, end = self._walk.members(0, self._of_trace)
         if end < len(self._text) or type(content.get("version")) is not int:
             raise ValueError
         return Trace.model_validate(content)
 
-    def _streams(self, at: int) -> tuple[Any, int]:
-        return self._walk.elements(at, self._stream)
+    def _of_trace(self, key: str, at: int) -> tuple[Any, int]:
+        return self._walk.elements(at, self._stream) if key == "streams" else self._walk.value(at)
 
     def _stream(self, at: int) -> tuple[Any, int]:
-        return self._walk.members(at, lambda key: self._operations if key == "operations" else self._walk.value)
+        return self._walk.members(at, self._of_stream)
 
-    def _operations(self, at: int) -> tuple[Any, int]:
-        return self._walk.elements(at, self._operation)
+    def _of_stream(self, key: str, at: int) -> tuple[Any, int]:
+        return self._walk.elements(at, self._operation) if key == "operations" else self._walk.value(at)
 
     def _operation(self, at: int) -> tuple[Any, int]:
-        read, end = self._walk.members(at, lambda key: partial(self._part, key))
-        parts = {key: value for key, value in read.items() if type(value) is _Part}
-        kind = read.get("kind")
+        content, end = self._walk.members(at, self._of_operation)
+        kind = content.get("kind")
         if not isinstance(kind, str) or kind not in _KINDS["operations"]:
             raise ValueError
-        content = read | {key: part.value for key, part in parts.items()}
+        parts = [(key, value) for key, value in content.items() if type(value) is _Part]
+        content.update((key, part.value) for key, part in parts)
         operation = _KINDS["operations"][kind].model_validate(content, context=self._read)
-        for key, part in parts.items():
+        for key, part in parts:
             part.value = getattr(operation, key)
         return operation, end
 
-    def _part(self, key: str, at: int) -> tuple[Any, int]:
-        """The value of a key of an operation, a `_Part` of what may recur."""
+    def _of_operation(self, key: str, at: int) -> tuple[Any, int]:
+        """The value of a key of an operation, a `_Part` where it may recur."""
         text = self._text
         if not _OBJECTS.match(text, at):
             return self._walk.value(at)
-        begins = key, hash(text[at : text.find("}", at, at + MOST_COMPARED) + 1])
+        first = text[at : text.find("}", at, at + MOST_COMPARED) + 1]  # tells most parts apart; empty: none is near
+        begins = key, hash(first)
         known = self._parts.get(begins)
         if known is not None:
             end = at + known.end - known.start

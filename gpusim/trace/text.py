@@ -57,9 +57,6 @@ def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, A
         raise InputError(source, "", "has a number with too many digits", "a trace in JSON") from None
 
 
-Reader = Callable[[int], tuple[Any, int]]
-"""Takes where a value begins, and gives the value and where it ends."""
-
 _KEY = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')
 _SIGN = re.compile(r"[ \t\n\r]*([][{},])[ \t\n\r]*")
 
@@ -80,20 +77,20 @@ class Walk:
         value, end = self._decoded(self.text, at)
         return tuple(value) if type(value) is list else value, end
 
-    def members(self, at: int, reader: Callable[[str], Reader]) -> tuple[dict[str, Any], int]:
-        """An object; ``reader`` gives what reads the value of a key."""
+    def members(self, at: int, read: Callable[[str, int], tuple[Any, int]]) -> tuple[dict[str, Any], int]:
+        """An object; ``read`` takes a key and where its value begins, and gives the value and where it ends."""
         found: dict[str, Any] = {}
         sign, at = self._sign("{", at)
         while sign != "}":
             key = _KEY.match(self.text, at)
             if key is None or key[1] in found or len(found) == MAX_KEYS:
                 raise ValueError
-            found[key[1]], at = reader(key[1])(key.end())
+            found[key[1]], at = read(key[1], key.end())
             sign, at = self._sign(",}", at)
         return found, at
 
-    def elements(self, at: int, read: Reader) -> tuple[tuple[Any, ...], int]:
-        """An array; ``read`` reads each element."""
+    def elements(self, at: int, read: Callable[[int], tuple[Any, int]]) -> tuple[tuple[Any, ...], int]:
+        """An array; ``read`` takes where an element begins, and gives the element and where it ends."""
         found = []
         sign, at = self._sign("[", at)
         if self.text.startswith("]", at):
