@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
@@ -13,6 +14,8 @@ from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Grant
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Operation
+
+MOST_LEFT = 64  # replays of one operation, which refer to themselves: 1 MB each, but too few objects for Python to look
 
 
 def is_chain(trace: Trace) -> bool:
@@ -53,11 +56,14 @@ def chain_us(trace: Trace, gpu: GPU, kernels: KernelSource) -> float:
     trace = in_context(trace, gpu)
     work_out(trace, kernels)
     known_us: dict[int, float] = {}  # of each model alone, by its id: the kernels keep them alive
-    now = 0.0
+    now, replays = 0.0, 0
     for op in in_order(trace):
         launches = op.launches()
         if any(launch.stream != "main" for launch in launches):  # some of them may run side by side
             now = operation_end(trace, op, gpu, Serial(), kernels, now)
+            replays += 1
+            if replays % MOST_LEFT == 0:
+                gc.collect(0)
             continue
         for launch in launches:
             model = kernels.model(launch, op.id)
