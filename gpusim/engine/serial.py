@@ -15,7 +15,7 @@ from gpusim.policies.interface import Grant
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Operation
 
-MOST_LEFT = 64  # replays of one operation, which refer to themselves: 1 MB each, but too few objects for Python to look
+MOST_LEFT = 16  # replays of one operation, which refer to themselves: 1 MB each, but too few objects for Python to look
 
 
 def is_chain(trace: Trace) -> bool:
