@@ -149,6 +149,39 @@ def test_a_trace_without_kernels_is_all_gaps() -> None:
     assert (found.gaps_us, found.tails_us, found.waiting_us, found.busy_us) == (5.0, 0.0, 0.0, 0.0)
 
 
+PIECES = st.tuples(st.sampled_from("abcd"), st.integers(0, 2), st.integers(0, 11), st.integers(0, 4)).map(
+    lambda piece: (piece[0], piece[1], float(piece[2]), float(piece[2] + piece[3]))
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    held=st.lists(PIECES, min_size=1, max_size=8),
+    placing=st.fixed_dictionaries(dict.fromkeys("abcd", st.integers(0, 5))),
+)
+def test_the_states_of_all_sms_unit_by_unit(held: list[Held], placing: dict[str, int]) -> None:
+    """What each SM does in each unit of time, and who shares, by looking."""
+    begin = {name: min(start for other, _, start, _ in held if other == name) for name, *_ in held}
+    dispatched = {name: start + placing[name] for name, start in begin.items()}
+    found = sm_time(made(16.0, 3, *held, dispatched=dispatched))
+    assert found is not None
+    states = {"gaps": 0, "tails": 0, "waiting": 0, "busy": 0}
+    sharing = set()
+    for at in range(16):
+        on = [{name for name, other, start, end in held if other == sm and start <= at < end} for sm in range(3)]
+        some = any(at in range(int(begin[name]), int(dispatched[name])) for name in begin)
+        idle = "gaps" if not any(on) else "waiting" if some else "tails"
+        for names in on:
+            states["busy" if names else idle] += 1
+            sharing |= names if len(names) > 1 else set()
+    thirds = [found.gaps_us, found.tails_us, found.waiting_us, found.busy_us]
+    assert [3 * us for us in thirds] == pytest.approx(list(states.values()))
+    assert {stream for stream, *_ in found.sharing} == sharing
+    some_launches = frozenset((name, name, 0, 0) for name in "ab")
+    busy = {(sm, at) for name, sm, start, end in held if name in "ab" for at in range(int(start), int(end))}
+    assert 3 * found.busy_with_us(some_launches) == pytest.approx(len(busy))
+
+
 # ---- intervals ------------------------------------------------------------------------------------------------------
 
 

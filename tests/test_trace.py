@@ -213,6 +213,57 @@ def test_equal_kernels_of_a_file_are_one_object() -> None:
     assert a is b and a is not c and c.name == "other"
 
 
+def test_parts_that_begin_alike_are_told_apart() -> None:
+    """Calls whose first kernels are equal, whose last differ, and of which one is shorter than what is compared."""
+    ends = [(1.0, 2.0), (1.0, 3.0), (1.0,), (1.0, 2.0), (1.0, 3.0), (1.0,)]
+    calls = [
+        convolution(id=f"o{n}", selected={"algorithm": "A", "kernels": [kernel(duration_us=us) for us in durations]})
+        for n, durations in enumerate(ends)
+    ]
+    for indent in (None, 1):
+        trace = parse_trace(json.dumps(document(stream("s", *calls)), indent=indent).encode())
+        found = [found.launches() for found in trace.operations()]
+        assert [tuple(launch.duration_us for launch in launches) for launches in found] == ends
+        assert len({id(launches[0]) for launches in found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"id"', '"\\u0069d"'),
+        ('"kernel": {', '"\\u006bernel": {'),
+        ('"operations": [', '"priority": 0, "operations" :\n[ '),
+        ('"streams": [', '"streams": [{"name": "none", "operations": [ ]}, '),
+    ],
+)
+def test_other_ways_of_writing_the_same(old: str, new: str) -> None:
+    text = json.dumps(document(stream("s", operation("a"), operation("b"))))
+    plain, other = parse_trace(text.encode()), parse_trace(text.replace(old, new).encode())
+    assert other.streams[-1] == plain.streams[0]
+
+
+@pytest.mark.parametrize("end", [",", "]", "}", "{}", " 1"])
+def test_what_follows_a_trace_is_refused(end: str) -> None:
+    assert problem((json.dumps(document()) + end).encode()).startswith("line 1 column ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ('"kernel": {"name": "last"', '"shape": {"name": "last"', ".kernel"),
+        ('"duration_us": 7.5', '"duration_us": NaN', ".kernel.duration_us"),
+        ('"duration_us": 7.5', '"duration_us": 7.5, "duration_us": 7.5', ".kernel"),
+        ('"name": "last"', '"name": "last", "mix": {"stalls": {"wait": -1}}', ".kernel.mix.stalls.wait"),
+    ],
+)
+def test_a_fault_in_the_last_of_many_is_told_with_its_place(old: str, new: str, place: str) -> None:
+    last = kernel(name="last", duration_us=7.5)
+    operations = [*(operation(f"o{n}") for n in range(20)), operation("z", kernel=last)]
+    text = json.dumps(document(stream("s", *operations)))
+    assert old in text
+    assert problem(text.replace(old, new).encode()).startswith(f"streams[0].operations[20]{place}: ")
+
+
 PEAK = """
 import sys
 from pathlib import Path

@@ -7,7 +7,7 @@ from math import fsum
 from gpusim.calibrate.kernels import Kernels
 from gpusim.engine.context import in_context
 from gpusim.engine.host import release_times
-from gpusim.engine.replay import stream_ends, work_out
+from gpusim.engine.replay import operation_end, work_out
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Leftover
 from gpusim.trace.format import Trace
@@ -28,18 +28,18 @@ def operations_us(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, float]:
     """How long each operation takes alone on the whole GPU, by id."""
     kernels = kernels.seeded(0)
     work_out(trace, kernels)
-    return {op.id: _alone_us(trace, stream, op, gpu, kernels) for stream in trace.streams for op in stream.operations}
+    return {op.id: _alone_us(trace, op, gpu, kernels) for stream in trace.streams for op in stream.operations}
 
 
 def _solo_makespan(trace: Trace, stream: Stream, gpu: GPU, kernels: Kernels) -> float:
-    once = fsum(_alone_us(trace, stream, op, gpu, kernels) for op in stream.operations)
+    once = fsum(_alone_us(trace, op, gpu, kernels) for op in stream.operations)
     releases, end = release_times(stream), 0.0
     for release in releases:
         end = max(end, release or 0.0) + once
     return end - (releases[0] or 0.0)
 
 
-def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Kernels) -> float:
+def _alone_us(trace: Trace, op: Operation, gpu: GPU, kernels: Kernels) -> float:
     """Time of an operation on an idle GPU: the sum of its kernels' times alone."""
     launches = op.launches()
     if not launches:
@@ -49,9 +49,5 @@ def _alone_us(trace: Trace, stream: Stream, op: Operation, gpu: GPU, kernels: Ke
         return fsum(model.solo_us for model in models)
     key = tuple((id(model), launch.stream) for model, launch in zip(models, launches, strict=True))
     if key not in kernels.alone_us:
-        one = stream.model_copy(
-            update={"operations": (op.model_copy(update={"depends_on": ()}),), "arrivals": None, "gpu": 0}
-        )
-        ends = stream_ends(trace.model_copy(update={"streams": (one,)}), gpu, Leftover(), kernels)
-        kernels.alone_us[key] = ends[stream.name]
+        kernels.alone_us[key] = operation_end(trace, op, gpu, Leftover(), kernels)
     return kernels.alone_us[key]

@@ -7,15 +7,16 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import accumulate, repeat
 from typing import Any, Literal, NamedTuple
 
 from gpusim.common.errors import one_line
 
 GAP = "  "  # between columns
 LEAST_WIDTH = 8  # characters that a narrowed column keeps
-JSON_PIECES = 10_000  # brackets, names and values of JSON that are joined at a time
+NESTED = (dict, list, tuple)  # what JSON makes objects and arrays of
 
 
 class Column(NamedTuple):
@@ -80,12 +81,34 @@ def json_text(content: Any) -> str:
     return "".join(_json_parts(content))
 
 
-def _json_parts(content: Any) -> Iterator[str]:
-    """A long JSON text in parts, so that a reader need not hold all of it."""
-    pieces = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False).iterencode(content)
-    while part := "".join(islice(pieces, JSON_PIECES)):
-        plain = part.replace("\n", "").isprintable()
-        yield part if plain else "\n".join(_escaped(line) for line in part.split("\n"))
+def _json_parts(content: Any, indent: str = "\n") -> Iterator[str]:
+    """JSON in parts, so that a reader need not hold all of a long one; an object or array of plain values is one."""
+    deeper = indent + "  "
+    values = content.values() if isinstance(content, dict) else content if isinstance(content, NESTED) else ()
+    opening, closing = "{}" if isinstance(content, dict) else "[]"
+    if not any(isinstance(value, NESTED) for value in values):
+        text = _plain_json(deeper)(content)
+        yield _printable(f"{opening}{deeper}{text[1:-1]}{indent}{closing}" if values else text)
+        return
+    names = [f"{_plain_json(deeper)(str(key))}: " for key in content] if isinstance(content, dict) else repeat("")
+    sign = opening
+    for name, value in zip(names, values, strict=False):
+        yield f"{sign}{deeper}{_printable(name)}"
+        yield from _json_parts(value, deeper)
+        sign = ","
+    yield f"{indent}{closing}"
+
+
+@cache
+def _plain_json(between: str) -> Callable[[Any], str]:
+    """Writes JSON of plain values, ``between`` them a comma and this."""
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=("," + between, ": ")).encode
+
+
+def _printable(text: str) -> str:
+    """JSON, what is not printable in it escaped."""
+    plain = text.replace("\n", "").isprintable()
+    return text if plain else "\n".join(_escaped(line) for line in text.split("\n"))
 
 
 def _escaped(line: str) -> str:

@@ -99,6 +99,17 @@ def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: KernelSource) -
     return ends
 
 
+def operation_end(
+    trace: Trace, op: Operation, gpu: GPU, policy: Policy, kernels: KernelSource, from_us: float = 0
+) -> float:
+    """When an operation of a trace ends that has the GPU to itself from a time on (us), whatever it waits for."""
+    alone = op.model_copy(update={"depends_on": ()})
+    stream = trace.streams[0].model_copy(update={"operations": (alone,), "arrivals": None, "gpu": 0})
+    run = _Replay(trace.model_copy(update={"streams": (stream,)}), gpu, policy, kernels, from_us=from_us)
+    run.run()
+    return run.requests[0].end_us
+
+
 def work_out(trace: Trace, kernels: KernelSource) -> None:
     """Have every kernel of a trace worked out.
 
@@ -143,13 +154,14 @@ class _Replay:
         limit_us: float | None = None,
         keep_placements: bool = False,
         keep_residents: bool = False,
+        from_us: float = 0,
     ) -> None:
         trace = in_context(trace, gpu)
         self.trace = trace
         self.gpu = gpu
         self.policy = policy
         self.kernels = kernels
-        self.env = simpy.Environment()
+        self.env = simpy.Environment(from_us)
         self.busy = tuple(stream.name for stream in trace.streams if stream.operations)  # have work left
         names = [stream.name for stream in trace.streams]
         self.queues = host_queues(trace)
@@ -328,7 +340,7 @@ class _Replay:
         )
 
     def _unknown_uses(self) -> frozenset[str]:
-        launches = [launch for op in self.trace.operations() for launch in op.launches()]
+        launches = self.trace.launches()
         needed = {"issue_slots": ISSUE_COUNTERS, "dram": DRAM_COUNTERS, "l2": L2_COUNTERS}
         return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 

@@ -1,28 +1,32 @@
-"""A chain of kernels, one after the other: the makespan under policy `serial` without streams, policy or event loop."""
+"""A chain of operations, one after the other: the makespan under policy `serial`, mostly without an event loop."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from gpusim.engine.alone import alone_under
 from gpusim.engine.context import in_context
-from gpusim.engine.replay import KernelSource, work_out
+from gpusim.engine.replay import KernelSource, operation_end, work_out
 from gpusim.hardware.gpu import GPU
+from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Grant
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Operation
+
+MOST_LEFT = 16  # replays of one operation, which refer to themselves: 1 MB each, but too few objects for Python to look
 
 
 def is_chain(trace: Trace) -> bool:
-    """Whether serial runs one kernel at a time and nothing else: no copies, arrivals, inner streams or second GPU."""
+    """Whether serial runs one operation at a time, each of kernels: no copies, arrivals or second GPU."""
     return all(stream.arrivals is None and stream.gpu == 0 for stream in trace.streams) and all(
-        op.launches() and all(launch.stream == "main" for launch in op.launches()) for op in trace.operations()
+        op.launches() for op in trace.operations()
     )
 
 
-def in_order(trace: Trace) -> Iterator[tuple[str, KernelLaunch]]:
-    """The launches of a chain with their operations: always of the first stream that can go on."""
+def in_order(trace: Trace) -> Iterator[Operation]:
+    """The operations of a chain as serial runs them: always of the first stream that can go on."""
     waits: dict[str, int] = {}
     after: dict[str, list[tuple[int, str]]] = {}
     for index, stream in enumerate(trace.streams):
@@ -36,8 +40,7 @@ def in_order(trace: Trace) -> Iterator[tuple[str, KernelLaunch]]:
     while ready:
         index = heappop(ready)
         op = left[index].pop()
-        for launch in op.launches():
-            yield op.id, launch
+        yield op
         freed = {index}
         for stream_index, waiting in after.get(op.id, ()):
             waits[waiting] -= 1
@@ -53,11 +56,19 @@ def chain_us(trace: Trace, gpu: GPU, kernels: KernelSource) -> float:
     trace = in_context(trace, gpu)
     work_out(trace, kernels)
     known_us: dict[int, float] = {}  # of each model alone, by its id: the kernels keep them alive
-    now = 0.0
-    for op, launch in in_order(trace):
-        model = kernels.model(launch, op)
-        if id(model) not in known_us:
-            known_us[id(model)] = alone_under(Grant(0), model, gpu).us
-        start = now + model.latency_us
-        now = start + ((start + known_us[id(model)]) - start)
+    now, replays = 0.0, 0
+    for op in in_order(trace):
+        launches = op.launches()
+        if any(launch.stream != "main" for launch in launches):  # some of them may run side by side
+            now = operation_end(trace, op, gpu, Serial(), kernels, now)
+            replays += 1
+            if replays % MOST_LEFT == 0:
+                gc.collect(0)
+            continue
+        for launch in launches:
+            model = kernels.model(launch, op.id)
+            if id(model) not in known_us:
+                known_us[id(model)] = alone_under(Grant(0), model, gpu).us
+            start = now + model.latency_us
+            now = start + ((start + known_us[id(model)]) - start)
     return now

@@ -294,13 +294,12 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
     name = trace.device if recorded_on is None else recorded_on.name
     if name not in by_recording or not (recorded_on is None or _ships(recorded_on)):
         return None, f"recorded on {name}"
-    operations = list(trace.operations())
-    others = sorted({op.kind for op in operations if not op.launches()})
+    others = sorted({op.kind for op in trace.operations() if not op.launches()})
     if others:
         return None, f"operations of kind {' and '.join(others)}"
     if any(stream.gpu > 0 for stream in trace.streams):
         return None, "several GPUs"
-    if not all(launch.counts(ALL_COUNTERS) for op in operations for launch in op.launches()):
+    if not all(launch.counts(ALL_COUNTERS) for launch in trace.launches()):
         return None, "kernels without counters"
     return load_gpu(name), ""
 

@@ -16,15 +16,46 @@ decomposition is designed here [D].
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
+from operator import sub
 
-from gpusim.results.runs import Replayed
+from gpusim.results.runs import Replayed, Spans
 
 Interval = tuple[float, float]  # start and end, us
 LaunchKey = tuple[str, str, int, int]  # stream, operation, request and index: the same under every policy
+Held = tuple[float, float, LaunchKey]  # start and end of blocks on an SM, us, and their launch
 PARTS = ("gaps", "tails", "waiting", "sharing", "rate")
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch as it ran: when it had blocks to place, and where these ran."""
+
+    key: LaunchKey
+    start_us: float
+    dispatched_us: float
+    columns: Spans
+
+    @property
+    def whole(self) -> Interval:
+        """From the first to the last of it."""
+        _, _, starts, ends = self.columns
+        return min(self.start_us, min(starts, default=inf)), max(self.dispatched_us, max(ends, default=-inf))
+
+    @property
+    def ran(self) -> Iterable[Interval]:
+        """When it had blocks on the device; of one that had some on all its SMs at some time that is one interval."""
+        _, _, starts, ends = self.columns
+        if starts and max(starts) <= min(ends):
+            return [(min(starts), max(ends))]
+        return zip(starts, ends, strict=True)
+
+
+Episode = Sequence[Launched]
+"""Launches that follow one another without a gap; mostly one, as launches that wait for one another leave gaps."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +64,23 @@ class SMTime:
 
     Attributes:
         gaps_us, tails_us, waiting_us, busy_us: as the module says; busy is sharing and rate together.
-        spans: for each SM when it held blocks of which launch, by start.
-        sharing: launches of which blocks were ever on an SM together with another's.
+        sms: how many there are.
+        episodes: all launches.
+        sharing: those of which blocks were ever on an SM together with another's.
     """
 
     gaps_us: float
     tails_us: float
     waiting_us: float
     busy_us: float
-    spans: tuple[list[tuple[float, float, LaunchKey]], ...]
+    sms: int
+    episodes: Sequence[Episode]
     sharing: frozenset[LaunchKey]
 
     def busy_with_us(self, launches: frozenset[LaunchKey]) -> float:
         """Time that SMs held blocks of some launches, mean over the SMs."""
-        held = (merged(span for span in spans if span[2] in launches) for spans in self.spans)
-        return fsum(end - start for of_one in held for start, end in of_one) / max(1, len(self.spans))
+        chosen = ([launch for launch in episode if launch.key in launches] for episode in self.episodes)
+        return fsum(us for some in chosen for us in held_us(some)) / max(1, self.sms)
 
 
 def gain_us(serial: SMTime | None, policy: SMTime | None) -> dict[str, float] | None:
@@ -77,29 +110,75 @@ def sm_time(result: Replayed) -> SMTime | None:
     """How the SMs of a replay spent their time; None where placements were not kept."""
     if result.kernel_runs and not result.placements:
         return None
-    keys = [(run.stream, run.operation, run.request, run.index) for run in result.kernel_runs]
-    spans: tuple[list[tuple[float, float, LaunchKey]], ...] = tuple([] for _ in range(len(result.usage.shares)))
-    ran: list[Interval] = []
-    for row, (sms, _, starts, ends) in result.placements.launches:
-        at_once = starts and max(starts) <= min(ends)  # on all its SMs at some time, so that these make one interval
-        ran += [(min(starts), max(ends))] if at_once else zip(starts, ends, strict=True)
-        for sm, start, end in zip(sms, starts, ends, strict=True):
-            spans[sm].append((start, end, keys[row]))
+    episodes = list(_episodes(result))
+    running_us: list[float] = []
+    placing_us: list[float] = []
+    busy_us: list[float] = []
+    sms = range(len(result.usage.shares))
+    placed_us: list[list[float]] = [[] for _ in sms]  # of each SM: with blocks while others wait
     sharing: set[LaunchKey] = set()
-    for on_one in spans:
-        on_one.sort()
-        sharing |= overlapping(on_one)
-    held = [merged(on_one) for on_one in spans]
-    running = union(ran)
-    placing = common(running, union((run.start_us, run.dispatched_us) for run in result.kernel_runs))
-    count = max(1, len(spans))
-    busy = fsum(end - start for of_one in held for start, end in of_one) / count
-    waiting = length(placing) - fsum(length(common(placing, of_one)) for of_one in held) / count
-    gaps = result.makespan_us - length(running)
-    return SMTime(gaps, length(running) - busy - waiting, waiting, busy, spans, frozenset(sharing))
+    for episode in episodes:
+        running = union(interval for launch in episode for interval in launch.ran)
+        placing = common(running, union((launch.start_us, launch.dispatched_us) for launch in episode))
+        running_us += lengths(running)
+        placing_us += lengths(placing)
+        if len(episode) == 1 and not placing:
+            busy_us += held_us(episode)
+            continue
+        for sm, spans in by_sm(episode).items():
+            if len(episode) > 1:
+                sharing |= overlapping(spans)
+            held = merged(spans)
+            busy_us += lengths(held)
+            placed_us[sm] += lengths(common(placing, held))
+    count = max(1, len(placed_us))
+    ran, busy = fsum(running_us), fsum(busy_us) / count
+    waiting = fsum(placing_us) - fsum(map(fsum, placed_us)) / count
+    gaps = result.makespan_us - ran
+    return SMTime(gaps, ran - busy - waiting, waiting, busy, len(placed_us), episodes, frozenset(sharing))
 
 
-def overlapping(spans: Iterable[tuple[float, float, LaunchKey]]) -> set[LaunchKey]:
+def _episodes(result: Replayed) -> Iterator[Episode]:
+    """All launches of a replay, in the order in which they began."""
+    launched = []
+    for row, columns in result.placements.launches:
+        run = result.kernel_runs[row]
+        key = (run.stream, run.operation, run.request, run.index)
+        launched.append(Launched(key, run.start_us, run.dispatched_us, columns))
+    episode: list[Launched] = []
+    latest = -inf
+    for (start, end), launch in sorted(((one.whole, one) for one in launched), key=lambda pair: pair[0]):
+        if start > latest and episode:
+            yield episode
+            episode = []
+        episode.append(launch)
+        latest = max(latest, end)
+    if episode:
+        yield episode
+
+
+def by_sm(launches: Iterable[Launched]) -> Mapping[int, list[Held]]:
+    """What each SM held of some launches, by start."""
+    found = defaultdict[int, list[Held]](list)
+    for launch in launches:
+        sms, _, starts, ends = launch.columns
+        for sm, start, end in zip(sms, starts, ends, strict=True):
+            found[sm].append((start, end, launch.key))
+    for spans in found.values():
+        spans.sort()
+    return found
+
+
+def held_us(launches: Sequence[Launched]) -> Iterable[float]:
+    """How long SMs held blocks of some launches each time, us."""
+    if len(launches) == 1:
+        sms, _, starts, ends = launches[0].columns
+        if len(set(sms)) == len(sms):
+            return map(sub, ends, starts)
+    return [us for spans in by_sm(launches).values() for us in lengths(merged(spans))]
+
+
+def overlapping(spans: Iterable[Held]) -> set[LaunchKey]:
     """Launches of which a span on an SM overlaps with one of another launch; spans by start."""
     found: set[LaunchKey] = set()
     present: list[tuple[float, LaunchKey]] = []  # until when
@@ -119,7 +198,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
     return merged(sorted(intervals))
 
 
-def merged(spans: Iterable[Interval | tuple[float, float, LaunchKey]]) -> list[Interval]:
+def merged(spans: Iterable[Interval | Held]) -> list[Interval]:
     """The `union` of spans that are sorted by start; the launches of the spans are not looked at."""
     found: list[Interval] = []
     first = last = -inf
@@ -154,6 +233,6 @@ def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
     return found
 
 
-def length(intervals: Iterable[Interval]) -> float:
-    """The total length of disjoint intervals, us."""
-    return fsum(end - start for start, end in intervals)
+def lengths(intervals: Iterable[Interval]) -> list[float]:
+    """The length of each interval, us."""
+    return [end - start for start, end in intervals]

@@ -61,9 +61,15 @@ def require_fit(trace: Trace, gpu: GPU) -> None:
 
 def _unfit(trace: Trace, gpu: GPU) -> Iterator[tuple[str, Convolution]]:
     """Each convolution whose selected algorithm cannot run, with its place in the trace."""
+    able: dict[int, bool] = {}  # algorithms, by their id: a long trace has few
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
-            if isinstance(operation, Convolution) and not fits(operation.selected, gpu):
+            if not isinstance(operation, Convolution):
+                continue
+            selected = operation.selected
+            if id(selected) not in able:
+                able[id(selected)] = fits(selected, gpu)
+            if not able[id(selected)]:
                 yield f"streams[{s}].operations[{o}]", operation
 
 

@@ -13,7 +13,7 @@ from gpusim.trace.text import show
 def check_names(streams: Sequence[Stream]) -> None:
     """Refuse a trace without operations, and streams or operations that share a name."""
     names: dict[str, int] = {}
-    ids: dict[str, str] = {}
+    ids: dict[str, tuple[int, int]] = {}
     for s, stream in enumerate(streams):
         if stream.name in names:
             raise fault(
@@ -23,13 +23,16 @@ def check_names(streams: Sequence[Stream]) -> None:
             )
         names[stream.name] = s
         for o, operation in enumerate(stream.operations):
-            place = f"streams[{s}].operations[{o}]"
             if operation.id in ids:
-                problem = f"{operation.id!r} is also the id of {ids[operation.id]}"
-                raise fault(problem, "unique ids", f"{place}.id")
-            ids[operation.id] = place
+                problem = f"{operation.id!r} is also the id of {_place(*ids[operation.id])}"
+                raise fault(problem, "unique ids", f"{_place(s, o)}.id")
+            ids[operation.id] = s, o
     if not ids:
         raise fault("has 0 operations", "at least one operation", "streams")
+
+
+def _place(stream: int, operation: int) -> str:
+    return f"streams[{stream}].operations[{operation}]"
 
 
 def check_launches(streams: Sequence[Stream]) -> None:
@@ -49,7 +52,7 @@ def check_collectives(streams: Sequence[Stream]) -> None:
     for s, stream in enumerate(streams):
         for o, operation in enumerate(stream.operations):
             if isinstance(operation, Collective):
-                parts.setdefault(operation.name, []).append((s, f"streams[{s}].operations[{o}]", operation))
+                parts.setdefault(operation.name, []).append((s, _place(s, o), operation))
     for name, ranks in parts.items():
         seen: set[int] = set()
         for s, place, operation in ranks:
@@ -67,24 +70,21 @@ def check_collectives(streams: Sequence[Stream]) -> None:
 
 class _Node(NamedTuple):
     id: str
-    place: str
+    stream: int
+    position: int  # in the stream
     before: tuple[int, ...]  # nodes that must end first: depends_on, and the one before in the stream
 
 
 def check_dependencies(streams: Sequence[Stream]) -> None:
     """Refuse dependencies that are unknown, given twice, cyclic, or between requests."""
-    flat = [
-        (s, f"streams[{s}].operations[{o}]", operation)
-        for s, stream in enumerate(streams)
-        for o, operation in enumerate(stream.operations)
-    ]
+    flat = [(s, o, operation) for s, stream in enumerate(streams) for o, operation in enumerate(stream.operations)]
     number = {operation.id: n for n, (_, _, operation) in enumerate(flat)}
     nodes: list[_Node] = []
     meetings: dict[str, list[int]] = {}
-    for n, (s, place, operation) in enumerate(flat):
+    for n, (s, o, operation) in enumerate(flat):
         before: dict[int, None] = {}  # in order, each once
         for d, other in enumerate(operation.depends_on):
-            where = f"{place}.depends_on[{d}]"
+            where = f"{_place(s, o)}.depends_on[{d}]"
             if other not in number:
                 raise fault(f"unknown operation {show(other)}", "the id of an operation here", where)
             if number[other] in before:
@@ -92,9 +92,9 @@ def check_dependencies(streams: Sequence[Stream]) -> None:
             if flat[number[other]][0] != s:
                 _check_request(streams, s, flat[number[other]][0], where)
             before[number[other]] = None
-        if n and flat[n - 1][0] == s:
+        if o:
             before[n - 1] = None
-        nodes.append(_Node(operation.id, place, tuple(before)))
+        nodes.append(_Node(operation.id, s, o, tuple(before)))
         if isinstance(operation, Collective):
             meetings.setdefault(operation.name, []).append(n)
     for ranks in meetings.values():  # each rank waits for what any of them waits for
@@ -131,12 +131,13 @@ def _check_acyclic(nodes: Sequence[_Node]) -> None:
     if left is None:
         return
     cycle = _cycle(nodes, waiting, left)
+    first = nodes[cycle[0]]
     names = [nodes[n].id for n in cycle]
     shown = names if len(names) <= 6 else [*names[:5], "…"]
     raise fault(
         "dependency cycle: " + " waits for ".join([*shown, names[0]]),
         "dependencies without a cycle (a stream's order counts)",
-        f"{nodes[cycle[0]].place}.depends_on",
+        f"{_place(first.stream, first.position)}.depends_on",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -86,13 +86,33 @@ def models_in(annotation: Any) -> Iterator[type[Strict]]:
 class Recurring(Strict):
     """A part of which a long trace has many that are equal: a file's equal parts are read as one object.
 
-    The context of the validation is a dict of those read so far; without one every part is an object of its own.
+    The context of the validation is a `PartsRead`; without one every part is an object of its own.
     """
 
     @model_validator(mode="after")
     def _shared(self, info: ValidationInfo) -> Self:
-        read: dict[Self, Self] | None = info.context
-        return self if read is None else read.setdefault(self, self)
+        read: PartsRead | None = info.context
+        return self if read is None else read.first_like(self)
+
+
+_Part = TypeVar("_Part", bound=Recurring)
+
+
+class PartsRead:
+    """The recurring parts that were read of a file, equal ones as one object."""
+
+    def __init__(self) -> None:
+        self._first: dict[Recurring, Recurring] = {}
+        self._ids: set[int] = set()  # of these: the hash of a part takes long
+
+    def first_like(self, part: _Part) -> _Part:
+        """The first that equals a part: itself where there is none before it."""
+        if id(part) in self._ids:
+            return part
+        first = self._first.setdefault(part, part)
+        self._ids.add(id(first))
+        assert isinstance(first, type(part))
+        return first
 
 
 Waiting = Annotated[float | None, measured("warps/issue", ge=0, le=1e5)]

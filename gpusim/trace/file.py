@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,14 @@ from pydantic_core import ErrorDetails
 
 from gpusim.common.errors import InputError, expected_one_of, first_problem
 from gpusim.common.files import read_bytes
-from gpusim.trace.fields import ID_PATTERN, NAME_PATTERN, STREAM_PATTERN, Strict, models_in
+from gpusim.trace.fields import ID_PATTERN, NAME_PATTERN, STREAM_PATTERN, PartsRead, Strict, models_in
 from gpusim.trace.format import FORMAT_VERSION, Trace
 from gpusim.trace.operations import Stream, kinds
-from gpusim.trace.text import MAX_KEYS, parse_json, place_in, refuse_repeated, show, text_of
+from gpusim.trace.text import MAX_KEYS, Walk, parse_json, place_in, refuse_repeated, show, text_of
+
+MOST_COMPARED = 4096  # characters, of how what may have been read before begins
+_OBJECTS = re.compile(r"\[?[ \t\n\r]*\{")  # how one or several begin
+_AN_OBJECT: dict[str, Any] = {}  # stands for any
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:
@@ -41,47 +47,102 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     source = None if path is None else Path(path)
     text = text_of(data, source)
     del data  # as large as the text
-    content = _content(text, source)
-    with suppress(ValidationError):
-        return Trace.model_validate(content)
+    with suppress(ValueError, RecursionError):
+        return _Reading(text).trace()
+    _require_content(text, source)
     try:  # the place of what is wrong counts from the outermost object
-        return Trace.model_validate_json(text, context={})
+        return Trace.model_validate_json(text, context=PartsRead())
     except ValidationError as error:
         raise trace_error(error, source) from None
 
 
-_FAULTY = object()  # stands for an operation with a fault: no field takes it
+@dataclass(slots=True)
+class _Part:
+    """An object or several in an operation: where the text has it first, and what it was read as."""
+
+    start: int
+    end: int
+    value: Any
 
 
-def _content(text: str, source: Path | None) -> dict[str, Any]:
-    """What a text of JSON holds, each operation read as soon as it ends: the text of a long one is ten times as large.
+class _Reading:
+    """Reads the text of a trace; what is in operations and recurs letter by letter is read once.
+
+    A ValueError or RecursionError says only that something is wrong.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._walk = Walk(text)
+        self._parts: dict[tuple[str, int], _Part] = {}  # the last of those that begin in one way
+        self._read = PartsRead()
+
+    def trace(self) -> Trace:
+        """The trace."""
+        content, end = self._walk.members(0, self._of_trace)
+        if end < len(self._text) or type(content.get("version")) is not int:
+            raise ValueError
+        return Trace.model_validate(content)
+
+    def _of_trace(self, key: str, at: int) -> tuple[Any, int]:
+        return self._walk.elements(at, self._stream) if key == "streams" else self._walk.value(at)
+
+    def _stream(self, at: int) -> tuple[Any, int]:
+        return self._walk.members(at, self._of_stream)
+
+    def _of_stream(self, key: str, at: int) -> tuple[Any, int]:
+        return self._walk.elements(at, self._operation) if key == "operations" else self._walk.value(at)
+
+    def _operation(self, at: int) -> tuple[Any, int]:
+        content, end = self._walk.members(at, self._of_operation)
+        kind = content.get("kind")
+        if not isinstance(kind, str) or kind not in _KINDS["operations"]:
+            raise ValueError
+        parts = [(key, value) for key, value in content.items() if type(value) is _Part]
+        content.update((key, part.value) for key, part in parts)
+        operation = _KINDS["operations"][kind].model_validate(content, context=self._read)
+        for key, part in parts:
+            part.value = getattr(operation, key)
+        return operation, end
+
+    def _of_operation(self, key: str, at: int) -> tuple[Any, int]:
+        """The value of a key of an operation, a `_Part` where it may recur."""
+        text = self._text
+        if not _OBJECTS.match(text, at):
+            return self._walk.value(at)
+        first = text[at : text.find("}", at, at + MOST_COMPARED) + 1]  # tells most parts apart; empty: none is near
+        begins = key, hash(first)
+        known = self._parts.get(begins)
+        if known is not None:
+            end = at + known.end - known.start
+            if text[at:end] == text[known.start : known.end]:
+                return known, end
+        value, end = self._walk.value(at)
+        part = self._parts[begins] = _Part(at, end, value)
+        return part, end
+
+
+def _require_content(text: str, source: Path | None) -> None:
+    """Refuse a text that is no JSON, has a key twice in an object (JSON readers drop one silently), or another version.
 
     Raises:
-        InputError: it is not JSON, has a key twice in an object (JSON readers drop one silently) or another version.
+        InputError: it is one of these.
     """
     outermost: dict[str, Any] = {}
-    parts: dict[Any, Any] = {}  # that recur
     repeated = False
 
-    def read(pairs: list[tuple[str, Any]]) -> Any:
+    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal outermost, repeated
         if len(pairs) > MAX_KEYS:
             raise InputError(source, "", f"has an object of {len(pairs)} keys", f"at most {MAX_KEYS}")
-        outermost = {key: tuple(value) if type(value) is list else value for key, value in pairs}
-        repeated |= len(outermost) != len(pairs)
-        kind = outermost.get("kind")
-        model = _KINDS["operations"].get(kind) if isinstance(kind, str) else None
-        if model is None:
-            return outermost
-        try:
-            return model.model_validate(outermost, context=parts)
-        except ValidationError:
-            return _FAULTY
+        outermost = dict(pairs)
+        repeated |= len(outermost) < len(pairs)
+        return _AN_OBJECT
 
-    content = parse_json(text, source, read)
+    content = parse_json(text, source, look)
     if repeated:
         refuse_repeated(text, source)
-    if isinstance(content, list | str | int | float | None):
+    if content is not _AN_OBJECT:
         raise InputError(source, "", f"is {show(content)}", "an object with version, name, device, …")
     if "version" not in outermost:
         raise InputError(source, "version", "missing", f"{FORMAT_VERSION}, the version of the trace format")
@@ -89,7 +150,6 @@ def _content(text: str, source: Path | None) -> dict[str, Any]:
     if type(version) is not int or version != FORMAT_VERSION:
         expected = f"{FORMAT_VERSION}, the only trace format this gpusim reads"
         raise InputError(source, "version", f"is {show(version)}", expected)
-    return outermost
 
 
 def trace_error(error: ValidationError, path: str | os.PathLike[str] | None = None) -> InputError:

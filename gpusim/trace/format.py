@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +26,7 @@ from pydantic import (
 from gpusim.common.files import atomic_write
 from gpusim.trace.checks import check_collectives, check_dependencies, check_launches, check_names
 from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
+from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Operation, Stream
 from gpusim.trace.text import layout, zipped
 
@@ -56,6 +57,10 @@ class Trace(Strict):
         """All operations, stream by stream, in launch order."""
         for stream in self.streams:
             yield from stream.operations
+
+    def launches(self) -> Collection[KernelLaunch]:
+        """Every launch of the trace; those that are one object once."""
+        return {id(launch): launch for operation in self.operations() for launch in operation.launches()}.values()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace; the same trace gives the same bytes.
