@@ -625,7 +625,7 @@ class SMArray:
         return self.domain[sm]
 
     def load_at(self, sm: int) -> tuple[float, float]:
-        """DRAM and L2 load of the memory domain of one SM."""
+        """DRAM and L2 load of the memory domain that one SM is in."""
         return self.dram_load[self.domain[sm]], self.l2_load[self.domain[sm]]
 
     def free(self, sm: int) -> tuple[int, int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 CHANNELS = 8
-"""Streams of a process that the device tells apart; CUDA's default (CUDA_DEVICE_MAX_CONNECTIONS [M])."""
+"""Hardware queues (CUDA's default, CUDA_DEVICE_MAX_CONNECTIONS [M]): more streams than these share one."""
 
 
 def turn_wait_us(streams_beside: int, turn_us: float) -> float:
