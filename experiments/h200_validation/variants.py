@@ -16,7 +16,7 @@ from typing import Any
 
 from gpusim.calibrate import fit
 from gpusim.common import fingerprint
-from gpusim.engine import context
+from gpusim.engine import context, sm_array
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.model import contention
@@ -235,6 +235,10 @@ def _carveouts_as_set() -> None:
     _put(fit, "carveouts", carveouts)
 
 
+def _registers_summed() -> None:
+    _put(sm_array, "register_blocks", lambda limits, others, block: limits.max_blocks_per_sm)
+
+
 def _never_cold() -> None:
     known = context._lengthened
     _put(context, "_lengthened", lambda selected, switch_us, cold: known(selected, switch_us, False))
@@ -311,6 +315,7 @@ ABLATION = (
     Variant("no-l2-atomics", "no ceiling of L2 atomics", {"l2_atomic_gb_per_s": UNLIMITED}),
     Variant("any-memory-part", "memory may have had all of a time in which SMs were busy", patch=_any_part_of_the_time),
     Variant("no-carveouts", "an SM holds all its shared memory for every kernel", patch=_no_carveouts),
+    Variant("registers-summed", "several kernels share an SM's registers, not each scheduler's", patch=_registers_summed),
     Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
     Variant("no-clusters", "kernels in clusters run on all SMs", patch=_clusters_anywhere),
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
