@@ -315,7 +315,7 @@ ABLATION = (
     Variant("no-l2-atomics", "no ceiling of L2 atomics", {"l2_atomic_gb_per_s": UNLIMITED}),
     Variant("any-memory-part", "memory may have had all of a time in which SMs were busy", patch=_any_part_of_the_time),
     Variant("no-carveouts", "an SM holds all its shared memory for every kernel", patch=_no_carveouts),
-    Variant("registers-summed", "several kernels share an SM's registers, not each scheduler's", patch=_registers_summed),
+    Variant("registers-summed", "several kernels share an SM's registers as a whole", patch=_registers_summed),
     Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
     Variant("no-clusters", "kernels in clusters run on all SMs", patch=_clusters_anywhere),
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
