@@ -394,10 +394,10 @@ def findings(runs: Sequence[Run], pairs: Sequence[Pair]) -> str:
 Of {len(off)} pairs of kernels that only wait {len(near)} are predicted within {SETTLED_PERCENT:g} %. The
 {len(worst)} pairs of cuDNN calls that are predicted worst, {recorded:.1f} % off on the mean, are {waiting:.1f} % off
 when their kernels only wait, and over all pairs the sizes of the two errors have a correlation of {together:+.2f}.
-So the rules by which blocks find SMs explain little of the error that is left in these recorded pairs. It is in what
-kernels do to one another there, and in when they start, of which the turns of streams are a part; this does not tell
-the two apart. Where such times are off, the same rules lead to other SMs (below), so some of that error shows as
-places after all. This is one GPU and these {len(off)} pairs."""
+So, pair by pair, the rules by which blocks find SMs explain little of the error that is left in these recorded pairs.
+It is in what kernels do to one another there, and in when they start, of which the turns of streams are a part; this
+does not tell the two apart. Where such times are off, the same rules lead to other SMs (below), so some of that error
+shows as places after all. This is one GPU and these {len(off)} pairs."""
 
 
 def remaining(runs: Sequence[Run]) -> str:
