@@ -1,0 +1,551 @@
+"""Is it where blocks go that the model gets wrong when small kernels share a GPU, or what they do to one another there?
+
+`python experiments/placement/run.py [--out DIR]`
+
+placement.cu ran pairs of streams of kernels that hold registers, shared memory and threads as those of cuDNN calls of
+batch 16 do, for as long, and do nothing (`cases.csv`, `measured.csv.gz`). This replays them with gpusim, where nothing
+is left to predict but which block starts where and when, and predicts the recorded pairs themselves with the model as
+it is. It writes README.md, result.csv, pairs.csv and errors.png beside itself (or to DIR).
+
+    python experiments/placement/run.py --cases     # make cases.csv again, from ../h200_validation/data/small
+    python experiments/placement/run.py --measure   # on a machine with an NVIDIA GPU and nvcc: measured.csv.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from math import fsum
+from pathlib import Path
+from statistics import correlation, median
+
+from matplotlib.axes import Axes
+from waiting import (
+    CASES,
+    GPU,
+    HERE,
+    MEASURED,
+    NAMES,
+    RECORDED,
+    Alone,
+    Case,
+    Launch,
+    Started,
+    cases_of,
+    first_stream,
+    later_us,
+    launch_id,
+    measured_alone,
+    measured_makespan_us,
+    plain_pairs,
+    read_cases,
+    read_launches,
+    runs_together,
+    trace_of,
+)
+
+import gpusim
+from gpusim.calibrate.kernels import Kernels
+from gpusim.common.files import atomic_write
+from gpusim.common.markdown import page, table, wrapped
+from gpusim.common.rows import from_csv, to_csv
+from gpusim.io.dataset import Dataset
+from gpusim.policies.hardware import Leftover
+from gpusim.record.toolchain import build, run
+from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.result import Result
+from gpusim.studies import validate
+from gpusim.studies.rules import makespan_us
+
+LEAST_CAPABILITY = 7.0  # for streams that wait for a flag
+SEEN_US = 5.0  # later than this no first block starts but for want of room: when its stream was there is not seen
+PARTS_US, PARTS_SMS = 2.0, 16  # by which a launch is off at least where a replay parts from a run
+SETTLED_PERCENT = 1.0
+WAITED_US = 2.5  # from the end of the kernel before: more than a launch takes
+WAVE_US = (
+    1.0  # from its first block's start to its last one's: a kernel of more than one wave; and what follows at once
+)
+NEARBY_US = 0.1  # of launch latency, less and more
+NEARBY_JITTER = (0.002, 0.005, 0.01)  # of the blocks
+WORST = 5
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of both streams, measured and predicted.
+
+    Attributes:
+        pair: number of the pair.
+        run: number of the run.
+        first: stream whose first block started first: a or b.
+        later_us: how much later the other is taken to be there.
+        measured_us: makespan, from the first block to the end of the last.
+        predicted_us: the same.
+        least_us: the least of it and of nearby predictions.
+        most_us: the most.
+        parts_at: the first launch, by its measured start, that starts or ends more than `PARTS_US` apart, or whose
+            blocks are on at least `PARTS_SMS` SMs more or fewer; - where none is.
+        parts_measured_us: its measured start.
+        parts_predicted_us: its predicted start.
+        parts_measured_sms: SMs that got blocks of it.
+        parts_predicted_sms: the same, predicted.
+    """
+
+    pair: int
+    run: int
+    first: str
+    later_us: float
+    measured_us: float
+    predicted_us: float
+    least_us: float
+    most_us: float
+    parts_at: str
+    parts_measured_us: float
+    parts_predicted_us: float
+    parts_measured_sms: int
+    parts_predicted_sms: int
+
+    @property
+    def error_percent(self) -> float:
+        """Of the predicted makespan."""
+        return 100.0 * (self.predicted_us / self.measured_us - 1.0)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of cuDNN calls, and kernels that only wait in their place.
+
+    Attributes:
+        pair: its number.
+        a: the call of stream a.
+        a_calls: how many.
+        b: the call of stream b.
+        b_calls: how many.
+        measured_us: makespan of the kernels that only wait: the median of the runs.
+        either_us: predicted for them: the mean over both orders of the streams.
+        recorded_us: makespan of the cuDNN calls, as recorded.
+        model_us: predicted for them by the model as it is.
+    """
+
+    pair: int
+    a: str
+    a_calls: int
+    b: str
+    b_calls: int
+    measured_us: float
+    either_us: float
+    recorded_us: float
+    model_us: float
+
+    @property
+    def name(self) -> str:
+        """In short."""
+        return f"{self.a_calls} {_short(self.a)} + {self.b_calls} {_short(self.b)}"
+
+    @property
+    def either_percent(self) -> float:
+        """Error of the kernels that only wait, whichever stream is first."""
+        return 100.0 * (self.either_us / self.measured_us - 1.0)
+
+    @property
+    def model_percent(self) -> float:
+        """Error of the model, of the cuDNN calls."""
+        return 100.0 * (self.model_us / self.recorded_us - 1.0)
+
+
+def _short(op: str) -> str:
+    _, layer, _, algorithm, maths = op.split("/")
+    return f"{layer} {algorithm.removeprefix('IMPLICIT_')}/{maths}"
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def measure() -> None:
+    """Run all pairs on this machine's GPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "placement"
+        build(HERE / "placement.cu", program, LEAST_CAPABILITY, "cuda")
+        log = run([str(program), str(CASES)], "the program of kernels that only wait")
+    with atomic_write(MEASURED, "wb") as file:
+        file.write(gzip.compress(log.encode(), mtime=0))
+
+
+# ---- predicting ------------------------------------------------------------------------------------------------------
+
+
+class Replays:
+    """Replays of kernels that only wait.
+
+    Args:
+        cases: the kernels of each pair.
+        alone: as measured alone.
+        latency_us: of a launch more than the model's.
+        jitter: of the blocks.
+    """
+
+    def __init__(
+        self,
+        cases: Mapping[int, Sequence[Case]],
+        alone: Mapping[tuple[int, int, int], Alone],
+        latency_us: float = 0.0,
+        jitter: float = 0.0,
+    ) -> None:
+        self._cases, self._alone = cases, alone
+        constants = {
+            "launch_latency_us": GPU.model.launch_latency_us + latency_us,
+            "launch_ramp_us": 0.0,  # nothing that caches hold afterwards
+            "stream_turn_us": 0.0,  # streams created in a row take no turns where there are two
+            "block_jitter": jitter,
+        }
+        self._gpu = replace(GPU, model=GPU.model.model_copy(update=constants))
+        self._kernels = Kernels(self._gpu, self._gpu)
+
+    def result(self, pair: int, started: Started) -> Result:
+        """A replay."""
+        trace = trace_of(self._cases[pair], self._alone, started)
+        solo = dict.fromkeys(NAMES, 1.0)  # for slowdowns, which nobody asks for
+        return gpusim.replay(trace, self._gpu, kernels=self._kernels, solo=solo, recorded_on=self._gpu)
+
+    def makespan_us(self, pair: int, started: Started) -> float:
+        """From the first block to the end of the last."""
+        trace = trace_of(self._cases[pair], self._alone, started)
+        return makespan_us(trace, self._gpu, Leftover(), self._kernels) - self.first_block_us
+
+    @property
+    def first_block_us(self) -> float:
+        """When the first block of a replay starts."""
+        return self._gpu.model.launch_latency_us
+
+
+def starts(runs: Mapping[tuple[int, int], Sequence[Launch]]) -> dict[tuple[int, int], Started]:
+    """How each run began; the median of the others where the second stream found no room and so was not seen."""
+    late = {name: later_us(launches) for name, launches in runs.items()}
+    usual_us = median(us for us in late.values() if us <= SEEN_US)
+    return {
+        name: Started(first_stream(launches), late[name] if late[name] <= SEEN_US else usual_us)
+        for name, launches in runs.items()
+    }
+
+
+def all_runs(
+    replays: Replays,
+    nearby: Sequence[Replays],
+    runs: Mapping[tuple[int, int], Sequence[Launch]],
+    began: Mapping[tuple[int, int], Started],
+) -> list[Run]:
+    """Every run of both streams, predicted."""
+    found = []
+    for (pair, number), launches in runs.items():
+        started = began[pair, number]
+        result = replays.result(pair, started)
+        predicted_us = result.makespan_us - replays.first_block_us
+        around = [predicted_us, *(other.makespan_us(pair, started) for other in nearby)]
+        found.append(
+            Run(
+                pair,
+                number,
+                NAMES[started.first],
+                started.later_us,
+                measured_makespan_us(launches),
+                predicted_us,
+                min(around),
+                max(around),
+                *parting(launches, result, replays.first_block_us),
+            )
+        )
+    return found
+
+
+def parting(launches: Sequence[Launch], result: Result, first_block_us: float) -> tuple[str, float, float, int, int]:
+    """Where a replay parts from a run: the last five columns of `Run`."""
+    sms: dict[int, set[int]] = {}
+    for placement in result.placements:
+        sms.setdefault(placement.run, set()).add(placement.sm)
+    replayed = {kernel.operation: (row, kernel) for row, kernel in enumerate(result.kernel_runs)}
+    for launch in sorted(launches, key=lambda launch: launch.start_us):
+        name = launch_id(launch.stream, launch.call, launch.kernel)
+        row, kernel = replayed[name]
+        start_us, end_us = kernel.start_us - first_block_us, kernel.end_us - first_block_us
+        late = max(abs(start_us - launch.start_us), abs(end_us - launch.end_us)) > PARTS_US
+        if late or abs(launch.sms - len(sms[row])) >= PARTS_SMS:
+            return name, launch.start_us, start_us, launch.sms, len(sms[row])
+    return "-", 0.0, 0.0, 0, 0
+
+
+def all_pairs(replays: Replays, runs: Sequence[Run]) -> list[Pair]:
+    """Every pair, whichever stream is first, beside the cuDNN calls that it stands for."""
+    dataset = Dataset(RECORDED, GPU)
+    with ThreadPoolExecutor(1) as here:
+        scored = {row.key: row for row in validate.score(validate.Case(str(RECORDED), GPU.name), here, ("streams",))}
+    usual_us = median(one.later_us for one in runs)
+    found = []
+    for number, condition in enumerate(plain_pairs(dataset)):
+        ((a,), (b,)), (a_calls, b_calls) = condition.ops, condition.calls
+        either = [replays.makespan_us(number, Started(first, usual_us)) for first in range(len(NAMES))]
+        measured_us = median(one.measured_us for one in runs if one.pair == number)
+        real = scored[condition.key]
+        times = measured_us, mean(either), 1e3 * real.measured_ms, 1e3 * real.predicted_ms
+        found.append(Pair(number, a, a_calls, b, b_calls, *times))
+    return found
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def mean(values: Iterable[float]) -> float:
+    """Arithmetic mean."""
+    found = list(values)
+    return fsum(found) / len(found)
+
+
+def size(errors: Iterable[float]) -> float:
+    """Mean of what they are off."""
+    return mean(abs(error) for error in errors)
+
+
+def of_pair(runs: Sequence[Run], value: Callable[[Sequence[Run]], float]) -> dict[int, float]:
+    """Something of all runs of each pair."""
+    by_pair: dict[int, list[Run]] = {}
+    for one in runs:
+        by_pair.setdefault(one.pair, []).append(one)
+    return {pair: value(found) for pair, found in by_pair.items()}
+
+
+def pair_size(runs: Sequence[Run]) -> float:
+    """What the predictions of a pair's runs are off on the mean, percent."""
+    return size(one.error_percent for one in runs)
+
+
+def unsettled(runs: Sequence[Run]) -> float:
+    """By how much nearby predictions of a run differ, percent; of the run where they differ most."""
+    return max(100.0 * (one.most_us / one.least_us - 1.0) for one in runs)
+
+
+def own_spread(runs: Sequence[Run]) -> float:
+    """By how much runs that began with the same stream differ on the GPU, percent."""
+    times = [[one.measured_us for one in runs if one.first == name] for name in NAMES]
+    return max(100.0 * (max(some) / min(some) - 1.0) for some in times if some)
+
+
+GENERATED = """\
+Generated by `python experiments/placement/run.py`; do not edit. Every run: `result.csv`; every pair: `pairs.csv`."""
+
+QUESTION = """\
+When small kernels share a GPU, is it *where blocks go* that the model gets wrong, or *what they do to one another*
+there? To tell, each kernel of a pair of cuDNN calls is replaced by one that holds as many registers, as much shared
+memory and as many threads for as long, and only waits: same grid and block, no instruction, cache or memory that two
+could want at one time. What is left to predict is which block starts where and when."""
+
+MEASURED_HOW = """\
+`placement.cu` ran it on one NVIDIA H200 (driver 580, CUDA 13.0, 2026-11-22), in under a second. Registers are as
+many as recorded or the next more that a variant of the kernel compiles to, carve-outs what the driver sets by itself
+(nearly all as recorded, Nsight Compute says). Two streams wait for one flag; each then makes its calls, as many as
+recorded. Every pair ran {runs} times, and each of its streams as often alone; each launch is logged with its start,
+its end and its SMs (`measured.csv.gz`). The replay has each kernel with its duration alone (the median) and the
+recorded carve-out, no turns of streams, no ramp, no jitter of blocks, and the streams in the order and as far apart
+as they began in that very run, which is chance (where the second stream's first kernel found no room, which hides
+when it came: as far as in the median run). Nothing is fitted."""
+
+PAIRS = """\
+The pairs are those in plain streams of GoogLeNet at batch 16 in [h200_validation](../h200_validation/README.md)
+(`data/small`), but for calls that open streams of their own: {pairs}. Below are both: kernels that only wait, and the
+recorded cuDNN calls themselves, predicted by the model as it is. Of recorded pairs the order is not known and the mean
+over both orders is predicted, so that is done with the kernels that wait, too, against the median of their runs."""
+
+WHY = """\
+Replays follow these runs for some launches, their times drifting apart by hundredths of a microsecond each, until a
+kernel comes just before another's end on the GPU and just after it in the replay, or the other way round. It so finds
+other SMs free. Where the ends of a wave fall together, as they do without jitter, it spreads over all of them; where
+they do not, it fills the few that drain first. And an SM that stands idle for an instant is set to the carve-out of
+whichever kernel comes, whose blocks the other may then have to wait for. A kernel that waits until another has placed
+its last block starts {late_us:.2f} us later on the GPU (median of {count} launches in {pairs} pairs) and at once in
+the replay: by then more SMs have drained. Whether SMs with equal room, of which the GPU takes others than the lowest
+numbers, add to that, counts of SMs do not show."""
+
+
+def summary_table(runs: Sequence[Run], pairs: Sequence[Pair]) -> str:
+    """Errors of the kernels that only wait and of the calls they stand for."""
+    rows = [
+        ["kernels that only wait, each run", f"{len(runs)} runs", *_errors([one.error_percent for one in runs])],
+        ["the same, mean over both orders", f"{len(pairs)} pairs", *_errors([one.either_percent for one in pairs])],
+        ["the recorded cuDNN calls", f"{len(pairs)} pairs", *_errors([one.model_percent for one in pairs])],
+    ]
+    return table(["", "", "mean error", "median", "largest", "bias"], rows)
+
+
+def _errors(errors: Sequence[float]) -> list[str]:
+    sizes = [abs(error) for error in errors]
+    return [*(f"{value:.1f} %" for value in (mean(sizes), median(sizes), max(sizes))), f"{mean(errors):+.1f} %"]
+
+
+def findings(runs: Sequence[Run], pairs: Sequence[Pair]) -> str:
+    """What that says of the recorded pairs."""
+    off = of_pair(runs, pair_size)
+    near = [pair for pair, error in off.items() if error < SETTLED_PERCENT]
+    worst = sorted(pairs, key=lambda one: -abs(one.model_percent))[: 2 * WORST]
+    recorded, waiting = size(one.model_percent for one in worst), mean(off[one.pair] for one in worst)
+    together = correlation([off[one.pair] for one in pairs], [abs(one.model_percent) for one in pairs])
+    return f"""\
+Of {len(off)} pairs of kernels that only wait {len(near)} are predicted within {SETTLED_PERCENT:g} %. The
+{len(worst)} pairs of cuDNN calls that are predicted worst, {recorded:.1f} % off on the mean, are {waiting:.1f} % off
+when their kernels only wait, and over all pairs the sizes of the two errors have a correlation of {together:+.2f}.
+So, pair by pair, the rules by which blocks find SMs explain little of the error that is left in these recorded pairs.
+It is in what kernels do to one another there, and in when they start, of which the turns of streams are a part; this
+does not tell the two apart. Where such times are off, the same rules lead to other SMs (below), so some of that error
+shows as places after all. This is one GPU and these {len(off)} pairs."""
+
+
+def remaining(runs: Sequence[Run]) -> str:
+    """Which pairs are off, and how much hangs on a little."""
+    off, loose, own = (of_pair(runs, value) for value in (pair_size, unsettled, own_spread))
+    settled = [pair for pair in off if loose[pair] < SETTLED_PERCENT]
+    others = [pair for pair in off if pair not in settled]
+    repeatable = sum(spread < SETTLED_PERCENT for spread in own.values())
+    slack = SETTLED_PERCENT / 100.0
+    near = sum(abs(one.error_percent) < SETTLED_PERCENT for one in runs)
+    between = sum(one.least_us * (1.0 - slack) < one.measured_us < one.most_us * (1.0 + slack) for one in runs)
+    *some, most = (f"{100.0 * jitter:g}" for jitter in NEARBY_JITTER)
+    return f"""\
+Much of what is off hangs on little. Predicted again with a launch latency of {NEARBY_US:g} us less or more, or with
+blocks whose times vary by {", ".join(some)} or {most} % (standard deviation), the makespan of {len(others)} pairs moves
+by {SETTLED_PERCENT:g} % or more, by up to {max(loose.values()):.0f} %. These pairs are
+{mean(off[pair] for pair in others):.1f} % off on the mean, the other {len(settled)}
+{mean(off[pair] for pair in settled):.1f} %. Of the {len(runs)} runs {near} are within {SETTLED_PERCENT:g} % of their
+prediction and {between} within as much of the range of the nearby ones. On the GPU itself runs that begin with the same
+stream are within {SETTLED_PERCENT:g} % of one another in {repeatable} pairs, and up to {max(own.values()):.0f} % apart
+in the others. The {WORST} pairs that are most off, each in its worst run:"""
+
+
+def worst_table(runs: Sequence[Run], pairs: Sequence[Pair]) -> str:
+    """The pairs that are most off."""
+    off, own = of_pair(runs, pair_size), of_pair(runs, own_spread)
+    rows = []
+    for pair in sorted(pairs, key=lambda one: -off[one.pair])[:WORST]:
+        one = max((one for one in runs if one.pair == pair.pair), key=lambda one: abs(one.error_percent))
+        parts = f"{one.parts_measured_us:.1f} ({one.parts_predicted_us:.1f}) us"
+        rows.append(
+            [
+                pair.name,
+                f"{off[pair.pair]:.1f} %",
+                f"{one.measured_us:.0f} ({one.predicted_us:.0f})",
+                f"{one.least_us:.0f} to {one.most_us:.0f}",
+                f"{own[pair.pair]:.1f} %",
+                f"{one.parts_at}: {parts}, {one.parts_measured_sms} ({one.parts_predicted_sms})",
+            ]
+        )
+    titles = ["pair", "off", "makespan, us", "nearby", "on the GPU", "parts at: start, SMs"]
+    return table(titles, rows)
+
+
+COLUMNS = f"""\
+Predicted values are in brackets. *Off*: mean over the runs. *Nearby*: the least and the most of the predictions with
+other latencies and jitter. *On the GPU*: how far apart runs are there that begin with the same stream. *Parts at*:
+the first launch (stream, call, kernel) that starts or ends more than {PARTS_US:g} us apart, or is on at least
+{PARTS_SMS} SMs more or fewer, and how many SMs got blocks of it."""
+
+
+def why(launches: Mapping[tuple[int, int], Sequence[Launch]]) -> str:
+    """What timelines of the pairs that are off show."""
+    late = [(pair, us) for (pair, _), run in launches.items() for us in after_last_blocks(run)]
+    return WHY.format(late_us=median(us for _, us in late), count=len(late), pairs=len({pair for pair, _ in late}))
+
+
+def after_last_blocks(launches: Sequence[Launch]) -> Iterator[float]:
+    """How long after another stream's last block of a kernel of several waves the kernel started that waited for it."""
+    ended_us: dict[int, float] = {}
+    for launch in launches:
+        waited = launch.start_us - ended_us.get(launch.stream, launch.start_us) > WAITED_US
+        ended_us[launch.stream] = launch.end_us
+        placed = [
+            one.last_us for one in launches if one.stream != launch.stream and one.last_us - one.start_us > WAVE_US
+        ]
+        late = [launch.start_us - us for us in placed if us <= launch.start_us]
+        if waited and late and min(late) < WAVE_US:
+            yield min(late)
+
+
+def readme(runs: Sequence[Run], pairs: Sequence[Pair], launches: Mapping[tuple[int, int], Sequence[Launch]]) -> str:
+    """The page."""
+    each = len({one.run for one in runs})
+    parts = [
+        "# Where blocks go when small kernels share a GPU",
+        wrapped(GENERATED),
+        wrapped(QUESTION),
+        wrapped(MEASURED_HOW.format(runs=each)),
+        wrapped(PAIRS.format(pairs=len(pairs))),
+        summary_table(runs, pairs),
+        wrapped(findings(runs, pairs)),
+        "![Share of the pairs within an error, kernels that only wait beside the recorded calls](errors.png)",
+        "## What remains off",
+        wrapped(remaining(runs)),
+        worst_table(runs, pairs),
+        wrapped(COLUMNS),
+        wrapped(why(launches)),
+    ]
+    return page(parts)
+
+
+def draw(runs: Sequence[Run], pairs: Sequence[Pair], path: Path) -> None:
+    """Share of the pairs within an error."""
+    with new_figure(6.4, 4.0) as figure:
+        axes = figure.subplots()
+        _step(axes, list(of_pair(runs, pair_size).values()), COLOURS[0], "kernels that only wait, mean of the runs")
+        _step(axes, [abs(one.model_percent) for one in pairs], COLOURS[2], "the recorded cuDNN calls")
+        axes.set_xlim(left=0.0)
+        axes.set_ylim(0.0, 102.0)
+        axes.set_xlabel("error of the predicted makespan, % of the measured one")
+        axes.set_ylabel("pairs within it, %")
+        axes.legend(frameon=False, loc="lower right")
+        figure.tight_layout()
+        save_figure(figure, path)
+
+
+def _step(axes: Axes, errors: Sequence[float], colour: str, label: str) -> None:
+    shares = [100.0 * (n + 1) / len(errors) for n in range(len(errors))]
+    axes.step([0.0, *sorted(errors)], [0.0, *shares], where="post", color=colour, label=label)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make cases, measure, or predict and write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
+    parser.add_argument("--cases", action="store_true", help="make cases.csv again, from the recorded pairs")
+    parser.add_argument("--measure", action="store_true", help="run the cases on this machine's GPU: measured.csv.gz")
+    options = parser.parse_args(arguments)
+    if options.cases:
+        write(CASES, to_csv(Case, cases_of(Dataset(RECORDED, GPU))))
+    elif options.measure:
+        measure()
+    else:
+        predict(options.out)
+
+
+def predict(folder: Path) -> None:
+    """Replay all that was measured, and write the tables and the page."""
+    launches, cases = read_launches(), read_cases()
+    runs, alone = runs_together(launches), measured_alone(launches)
+    replays = Replays(cases, alone)
+    nearby = [Replays(cases, alone, latency_us=us) for us in (-NEARBY_US, NEARBY_US)]
+    nearby += [Replays(cases, alone, jitter=jitter) for jitter in NEARBY_JITTER]
+    found = all_runs(replays, nearby, runs, starts(runs))
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "result.csv", to_csv(Run, found))
+    write(folder / "pairs.csv", to_csv(Pair, all_pairs(replays, found)))
+    tables = from_csv(Run, folder / "result.csv"), from_csv(Pair, folder / "pairs.csv")  # to the digits readers have
+    write(folder / "README.md", readme(*tables, runs))
+    draw(*tables, folder / "errors.png")
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file whole."""
+    with atomic_write(path, "w") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()
