@@ -140,6 +140,12 @@ class Recording:
         return dict(found)
 
 
+def by_repeat(launches: Sequence[Launch]) -> Iterator[tuple[int, dict[str, Launch]]]:
+    """Yields each repeat of a case, in order, with its launches by role."""
+    for rep in sorted({launch.rep for launch in launches}):
+        yield rep, {launch.role: launch for launch in launches if launch.rep == rep}
+
+
 def load_recording(folder: Path) -> Recording:
     """Reads what microbench.cu wrote into a folder.
 

@@ -15,6 +15,7 @@ from gpusim.record.block_log import (
     Recording,
     Row,
     Table,
+    by_repeat,
     extra_blocks,
     gaps_ns,
     order_violation_ns,
@@ -309,16 +310,11 @@ def refill_table(recording: Recording) -> Table:
     return table
 
 
-def _parties(launches: Iterable[Launch]) -> dict[str, Launch]:
-    return {launch.role: launch for launch in launches}
-
-
 def room_table(recording: Recording) -> Table:
     """Which SMs a few new blocks get when SMs hold 0, 1 or 2 of at most 2 blocks."""
     table: Table = []
     for (_, case), launches in recording.cases("room").items():
-        for rep in sorted({launch.rep for launch in launches}):
-            party = _parties(launch for launch in launches if launch.rep == rep)
+        for rep, party in by_repeat(launches):
             b = party["b"]
             residents = residents_at(party["a"], int(b.starts_ns.min()) - 60, recording.sm_count)
             at_once = b.starts_ns - b.starts_ns.min() < 1000
@@ -335,8 +331,7 @@ def queue_table(recording: Recording) -> Table:
     """Kernel b behind kernel a, in another stream: who starts when (us after a's first block)."""
     table: Table = []
     for (experiment, case), launches in recording.cases("head_of_line", "priority").items():
-        for rep in sorted({launch.rep for launch in launches}):
-            party = _parties(launch for launch in launches if launch.rep == rep)
+        for rep, party in by_repeat(launches):
             a, b = party["a"], party["b"]
             zero, due = int(a.starts_ns.min()), int(party["delay"].ends_ns.max())
             waiting = (a.starts_ns > due + 2500) & (a.starts_ns < b.starts_ns.max())
@@ -362,8 +357,7 @@ def carveout_table(recording: Recording) -> Table:
     """Blocks of b due on SMs that hold a's and another carve-out: do they start beside them or wait for a drain?"""
     table: Table = []
     for (experiment, case), launches in recording.cases("carveout", "carveout_matrix").items():
-        for rep in sorted({launch.rep for launch in launches}):
-            party = _parties(launch for launch in launches if launch.rep == rep)
+        for rep, party in by_repeat(launches):
             a, b = party["a"], party["b"]
             waits = (b.starts_ns - int(party["delay"].ends_ns.max())) / 1000
             beside = []
@@ -390,8 +384,7 @@ def drain_table(recording: Recording) -> Table:
     """Few blocks of b wait while SMs drain of a's, one an SM: which SMs get them, and when (us after a's first)."""
     table: Table = []
     for (_, case), launches in recording.cases("drain").items():
-        for rep in sorted({launch.rep for launch in launches}):
-            party = _parties(launch for launch in launches if launch.rep == rep)
+        for rep, party in by_repeat(launches):
             a, b = party["a"], party["b"]
             zero, first = int(a.starts_ns.min()), int(b.starts_ns.min())
             got = np.bincount(b.blocks["smid"], minlength=recording.sm_count)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpusim.record.block_log import Launch, Recording, Row, Table
+from gpusim.record.block_log import Launch, Recording, Row, Table, by_repeat
 
 SCHEDULERS = 4
 """Warp schedulers of an SM."""
@@ -57,8 +57,8 @@ def register_table(recording: Recording) -> Table:
     """
     table: Table = []
     for launches in recording.cases("register_room").values():
-        for rep in sorted({launch.rep for launch in launches}):
-            a, b = (next(x for x in launches if (x.rep, x.role) == (rep, role)) for role in "ab")
+        for rep, party in by_repeat(launches):
+            a, b = party["a"], party["b"]
             at_once = b.blocks[b.starts_ns < min(a.ends_ns.min(), b.ends_ns.min())]
             got = np.bincount(at_once["smid"], minlength=recording.sm_count)
             held, needed = (-(-launch.registers // 8) * 8 * launch.threads for launch in (a, b))
