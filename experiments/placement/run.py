@@ -19,9 +19,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from math import fsum
 from pathlib import Path
-from statistics import correlation, median
+from statistics import correlation, fmean, median
 
 from matplotlib.axes import Axes
 from waiting import (
@@ -66,9 +65,7 @@ SEEN_US = 5.0  # later than this no first block starts but for want of room: whe
 PARTS_US, PARTS_SMS = 2.0, 16  # by which a launch is off at least where a replay parts from a run
 SETTLED_PERCENT = 1.0
 WAITED_US = 2.5  # from the end of the kernel before: more than a launch takes
-WAVE_US = (
-    1.0  # from its first block's start to its last one's: a kernel of more than one wave; and what follows at once
-)
+WAVE_US = 1.0  # from its first block's start to its last one's: more in a kernel of several waves
 NEARBY_US = 0.1  # of launch latency, less and more
 NEARBY_JITTER = (0.002, 0.005, 0.01)  # of the blocks
 WORST = 5
@@ -289,7 +286,7 @@ def all_pairs(replays: Replays, runs: Sequence[Run]) -> list[Pair]:
         either = [replays.makespan_us(number, Started(first, usual_us)) for first in range(len(NAMES))]
         measured_us = median(one.measured_us for one in runs if one.pair == number)
         real = scored[condition.key]
-        times = measured_us, mean(either), 1e3 * real.measured_ms, 1e3 * real.predicted_ms
+        times = measured_us, fmean(either), 1e3 * real.measured_ms, 1e3 * real.predicted_ms
         found.append(Pair(number, a, a_calls, b, b_calls, *times))
     return found
 
@@ -297,15 +294,9 @@ def all_pairs(replays: Replays, runs: Sequence[Run]) -> list[Pair]:
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
-def mean(values: Iterable[float]) -> float:
-    """Arithmetic mean."""
-    found = list(values)
-    return fsum(found) / len(found)
-
-
 def size(errors: Iterable[float]) -> float:
     """Mean of what they are off."""
-    return mean(abs(error) for error in errors)
+    return fmean(abs(error) for error in errors)
 
 
 def of_pair(runs: Sequence[Run], value: Callable[[Sequence[Run]], float]) -> dict[int, float]:
@@ -380,7 +371,7 @@ def summary_table(runs: Sequence[Run], pairs: Sequence[Pair]) -> str:
 
 def _errors(errors: Sequence[float]) -> list[str]:
     sizes = [abs(error) for error in errors]
-    return [*(f"{value:.1f} %" for value in (mean(sizes), median(sizes), max(sizes))), f"{mean(errors):+.1f} %"]
+    return [*(f"{value:.1f} %" for value in (fmean(sizes), median(sizes), max(sizes))), f"{fmean(errors):+.1f} %"]
 
 
 def findings(runs: Sequence[Run], pairs: Sequence[Pair]) -> str:
@@ -388,7 +379,7 @@ def findings(runs: Sequence[Run], pairs: Sequence[Pair]) -> str:
     off = of_pair(runs, pair_size)
     near = [pair for pair, error in off.items() if error < SETTLED_PERCENT]
     worst = sorted(pairs, key=lambda one: -abs(one.model_percent))[: 2 * WORST]
-    recorded, waiting = size(one.model_percent for one in worst), mean(off[one.pair] for one in worst)
+    recorded, waiting = size(one.model_percent for one in worst), fmean(off[one.pair] for one in worst)
     together = correlation([off[one.pair] for one in pairs], [abs(one.model_percent) for one in pairs])
     return f"""\
 Of {len(off)} pairs of kernels that only wait {len(near)} are predicted within {SETTLED_PERCENT:g} %. The
@@ -414,8 +405,8 @@ def remaining(runs: Sequence[Run]) -> str:
 Much of what is off hangs on little. Predicted again with a launch latency of {NEARBY_US:g} us less or more, or with
 blocks whose times vary by {", ".join(some)} or {most} % (standard deviation), the makespan of {len(others)} pairs moves
 by {SETTLED_PERCENT:g} % or more, by up to {max(loose.values()):.0f} %. These pairs are
-{mean(off[pair] for pair in others):.1f} % off on the mean, the other {len(settled)}
-{mean(off[pair] for pair in settled):.1f} %. Of the {len(runs)} runs {near} are within {SETTLED_PERCENT:g} % of their
+{fmean(off[pair] for pair in others):.1f} % off on the mean, the other {len(settled)}
+{fmean(off[pair] for pair in settled):.1f} %. Of the {len(runs)} runs {near} are within {SETTLED_PERCENT:g} % of their
 prediction and {between} within as much of the range of the nearby ones. On the GPU itself runs that begin with the same
 stream are within {SETTLED_PERCENT:g} % of one another in {repeatable} pairs, and up to {max(own.values()):.0f} % apart
 in the others. The {WORST} pairs that are most off, each in its worst run:"""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gpusim
 from gpusim.calibrate.launchable import launch_occupancy
@@ -160,11 +158,7 @@ def read_cases() -> dict[int, list[Case]]:
 
 def read_launches() -> list[Launch]:
     """All launches that were measured."""
-    lines = gzip.decompress(MEASURED.read_bytes()).decode().splitlines()
-    kinds: dict[str, Callable[[str], Any]] = {
-        field.name: float if field.name.endswith("_us") else int for field in fields(Launch)
-    }
-    return [Launch(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in csv.DictReader(lines)]
+    return from_csv(Launch, MEASURED)
 
 
 def runs_together(launches: Sequence[Launch]) -> dict[tuple[int, int], list[Launch]]:

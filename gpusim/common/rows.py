@@ -9,6 +9,8 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpusim.common.files import read_table
+
 T = TypeVar("T")
 DIGITS = 6
 _KINDS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
@@ -26,7 +28,11 @@ def to_csv(kind: type[T], rows: Iterable[T]) -> str:
 
 
 def from_csv(kind: type[T], path: Path) -> list[T]:
-    """What `to_csv` wrote; columns that the dataclass does not have are left out."""
+    """What `to_csv` wrote, compressed where its name ends in .gz; columns that the dataclass lacks are left out.
+
+    Raises:
+        InputError: as `read_table`.
+    """
     columns = {column.name: _KINDS[str(column.type)] for column in fields(kind)}  # type: ignore[arg-type]
-    with path.open(encoding="utf-8", newline="") as file:
-        return [kind(**{name: read(line[name]) for name, read in columns.items()}) for line in csv.DictReader(file)]
+    lines = csv.DictReader(io.StringIO(read_table(path), newline=""))
+    return [kind(**{name: read(line[name]) for name, read in columns.items()}) for line in lines]

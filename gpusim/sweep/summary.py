@@ -136,7 +136,7 @@ def merits(of: Sequence[Row], restart: bool) -> tuple[float, float]:
 
 
 def grouped(several: Iterable[Row], names: Sequence[str]) -> dict[tuple[Label, ...], list[Row]]:
-    """Rows by some of their labels, in the order in which these come."""
+    """Groups rows that agree in some labels, in the order of the first row of each group."""
     found: dict[tuple[Label, ...], list[Row]] = {}
     for row in several:
         found.setdefault(tuple(row.labels[name] for name in names), []).append(row)
