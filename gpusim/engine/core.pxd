@@ -15,7 +15,7 @@ cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2,
 
 @cython.final
 cdef class SMArray:
-    cdef long long sms, bins, width, slots, domain_count, group, groups, order_length, open_count
+    cdef long long sms, bins, width, slots, domain_count, nodes, order_length, open_count
     cdef long long stable, residents, rates_used, parts, active_count, next_clock
     cdef bint reopen, stale_rates, noting
     cdef public double now, origin
@@ -24,12 +24,12 @@ cdef class SMArray:
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, rated
-    cdef long long[::1] room, dirty, owner, need, first_valid, active, first_sm, group_first
+    cdef long long[::1] room, dirty, owner, need, first_valid, active
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, next_rate, tenant, evicted
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, first_part, last_part, part_slot, part_rates
-    cdef double[::1] recorded_at, work, since, rate, jitter, ramp, due, recorded, virtual, slowdown, progress
-    cdef double[::1] first_due, group_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start
+    cdef double[::1] recorded_at, work, charged, rate, jitter, ramp, passed, due, recorded, virtual, slowdown, progress
+    cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start
     cdef double[::1] dispatched_at, throughput, carried, start_here, end_here, dram_load, l2_load, dram_seen, l2_seen
     cdef double[::1] capacity, mix_dram, mix_l2, part_progress, rates, history
 
@@ -43,10 +43,10 @@ cdef class SMArray:
     cpdef long long advance(self, double until)
     @cython.locals(i=cython.longlong, d=cython.longlong, clock=cython.longlong, left=cython.double, due=cython.double,
                    first=cython.double)
-    cpdef double next_due(self)
+    cpdef double next_due(self) noexcept
     @cython.locals(sm=cython.longlong)
     cpdef restart_clock(self, double origin)
-    cpdef bint in_one_bin(self, double start, double end)
+    cpdef bint in_one_bin(self, double start, double end) noexcept
     @cython.locals(sm=cython.longlong, u=cython.longlong, b=cython.longlong)
     cpdef add_uses(self, double at, double[::1] uses)
     @cython.locals(i=cython.longlong)
@@ -76,9 +76,10 @@ cdef class SMArray:
     cpdef uses(self)
     @cython.locals(total=cython.double, sm=cython.longlong, b=cython.longlong)
     cpdef double block_time(self)
-    @cython.locals(passed=cython.double)
+    @cython.locals(slot=cython.longlong, passed=cython.double)
     cdef double work_left(self, long long sm, long long j) noexcept
-    @cython.locals(clocks=cython.longlong, base=cython.longlong, j=cython.longlong)
+    @cython.locals(clocks=cython.longlong, p=cython.longlong, k=cython.longlong, base=cython.longlong,
+                   j=cython.longlong)
     cdef void charge(self, long long sm) noexcept
     @cython.locals(start=cython.double, end=cython.double, clocks=cython.longlong, issue=cython.double,
                    dram=cython.double, l2=cython.double, p=cython.longlong, k=cython.longlong, i=cython.longlong,
@@ -95,10 +96,10 @@ cdef class SMArray:
                    clocks=cython.longlong, base=cython.longlong, j=cython.longlong, due=cython.double)
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
-    @cython.locals(d=cython.longlong, clock=cython.longlong, row=cython.longlong, group=cython.longlong,
-                   at=cython.longlong, earliest=cython.longlong, due=cython.double, end=cython.longlong,
-                   i=cython.longlong)
-    cdef void note_due(self, long long slot, long long sm) noexcept
+    @cython.locals(root=cython.longlong, node=cython.longlong, other=cython.double)
+    cdef void note_due(self, long long clock, long long sm, double due) noexcept
+    @cython.locals(root=cython.longlong, node=cython.longlong)
+    cdef long long first_sm(self, long long clock) noexcept
     @cython.locals(most=cython.longlong)
     cdef long long find_most(self, long long slot, long long mix) except *
     @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong,

@@ -161,11 +161,12 @@ class SMArray:
         self.recorded_at = reals(sms)  # use is booked up to then
         self.room = zeros(sms)
         self.dirty = zeros(sms)
-        self.group = max(1, int(sms**0.5))
-        self.groups = (sms + self.group - 1) // self.group
+        # of a tree over the SMs: node 1 is its root, node i has the children 2 i and 2 i + 1, the last half are the SMs
+        self.nodes = 2
+        while self.nodes < 2 * sms:
+            self.nodes *= 2
         # one entry a resident block: SM by SM, oldest first
-        self.work = reals(sms * block_slots)  # left at `since`
-        self.since = reals(sms * block_slots)  # in virtual time
+        self.work = reals(sms * block_slots)  # left when its SM was last charged
         self.rate = reals(sms * block_slots)
         self.owner = zeros(sms * block_slots)
         # one entry a slot
@@ -190,7 +191,9 @@ class SMArray:
         self.own_l2 = reals(slots)
         self.first_start = reals(slots, -1.0)
         self.dispatched_at = reals(slots, -1.0)
+        self.passed = reals(slots)  # virtual time since an SM was charged
         self.next_rate = zeros(slots)  # where that of its next younger block on an SM stands
+        self.due = reals(slots)  # virtual time at which the first of its blocks on an SM ends
         self.throughput = reals(slots)
         self.carried = reals(slots)
         self.evicted = zeros(slots)
@@ -201,7 +204,7 @@ class SMArray:
         self.ran = zeros(slots * sms)
         self.start_here = reals(slots * sms, -1.0)
         self.end_here = reals(slots * sms, -1.0)
-        self.due = reals(slots * sms, _NEVER)  # virtual time at which the first of its blocks there ends
+        self.charged = reals(slots * sms)  # virtual time up to which what its blocks there have done is booked
         self.recorded = reals(slots * sms)  # virtual time up to which use is booked
         # placing order: slots with their queue; open ones may place now
         self.dispatch_order = zeros(slots)
@@ -217,14 +220,11 @@ class SMArray:
         self.l2_seen = reals(domain_count)
         self.tensor_blocks = zeros(domain_count)  # resident blocks that compute on tensor cores
         self.tensor_seen = zeros(domain_count)  # whether there were any
-        # one entry a clock, or a clock and group of SMs
+        # one entry a clock, or a clock and node of a tree over the SMs
         self.virtual = reals(domain_count * slots)
         self.slowdown = reals(domain_count * slots, 1.0)  # how much slower virtual time runs
         self.progress = reals(domain_count * slots)  # work per microsecond of virtual time, of all blocks in the domain
-        self.first_due = reals(domain_count * slots, _NEVER)
-        self.first_sm = zeros(domain_count * slots)
-        self.group_due = reals(domain_count * slots * self.groups, _NEVER)
-        self.group_first = zeros(domain_count * slots * self.groups)
+        self.first_due = reals(domain_count * slots * self.nodes, _NEVER)
         self.next_clock = 0
         self.stale_rates = False
         # how steady things are
@@ -249,7 +249,7 @@ class SMArray:
         self.mix_dram = reals(FIRST_MIXES)
         self.mix_l2 = reals(FIRST_MIXES)
         self.first_part = unknown(FIRST_MIXES)  # -1: not worked out yet
-        self.last_part = zeros(FIRST_MIXES)
+        self.last_part = unknown(FIRST_MIXES)
         # the slots of each mix that is worked out, in ascending order, and their rates, oldest block first
         self.parts = 0
         self.part_slot = zeros(FIRST_MIXES)
@@ -341,7 +341,7 @@ class SMArray:
         self.mix_dram = joined(self.mix_dram, reals(held))
         self.mix_l2 = joined(self.mix_l2, reals(held))
         self.first_part = joined(self.first_part, unknown(held))
-        self.last_part = joined(self.last_part, zeros(held))
+        self.last_part = joined(self.last_part, unknown(held))
 
     def neighbour(self, mix: int, slot: int, change: int) -> int:
         """The mix after one block of a slot came (+1) or went (-1), for the first time."""
@@ -537,9 +537,10 @@ class SMArray:
                 return -1
             self.pass_time(due)
             clock = self.next_clock
-            if self.virtual[clock] < self.first_due[clock]:  # but for rounding they are equal
-                self.virtual[clock] = self.first_due[clock]
-            self.complete(self.first_sm[clock])
+            due = self.first_due[clock * self.nodes + 1]
+            if self.virtual[clock] < due:  # but for rounding they are equal
+                self.virtual[clock] = due
+            self.complete(self.first_sm(clock))
             if self.reopen:
                 self.dispatch()
             if self.stale_rates:
@@ -555,11 +556,12 @@ class SMArray:
         for i in range(self.active_count):
             for d in range(self.domain_count):
                 clock = d * self.slots + self.active[i]
-                if self.first_due[clock] >= _NEVER:
+                due = self.first_due[clock * self.nodes + 1]
+                if due >= _NEVER:
                     continue
-                left = self.first_due[clock] - self.virtual[clock]
+                left = due - self.virtual[clock]
                 due = self.now + (left if left > 0.0 else 0.0) * self.slowdown[clock]
-                if due < first or (due == first and self.first_sm[clock] < self.first_sm[self.next_clock]):
+                if due < first or (due == first and self.first_sm(clock) < self.first_sm(self.next_clock)):
                     first = due
                     self.next_clock = clock
         return first
@@ -705,17 +707,20 @@ class SMArray:
 
     def work_left(self, sm: int, j: int) -> float:
         """Work that the block at position ``j``, on an SM, has left."""
-        passed = self.virtual[self.domain[sm] * self.slots + self.owner[j]] - self.since[j]
+        slot = self.owner[j]
+        passed = self.virtual[self.domain[sm] * self.slots + slot] - self.charged[slot * self.sms + sm]
         return self.work[j] - passed * self.rate[j]
 
     def charge(self, sm: int) -> None:
-        """Book what an SM's residents have done and used: before they change."""
+        """Book what an SM's residents have done and used: before they change, and `project` takes their changes over."""
         self.record(sm)
         clocks = self.domain[sm] * self.slots
+        for p in range(self.first_part[self.rated[sm]], self.last_part[self.rated[sm]]):
+            k = self.part_slot[p]
+            self.passed[k] = self.virtual[clocks + k] - self.charged[k * self.sms + sm]
         base = sm * self.width
         for j in range(base, base + self.count[sm]):
-            self.work[j] = self.work_left(sm, j)
-            self.since[j] = self.virtual[clocks + self.owner[j]]
+            self.work[j] -= self.passed[self.owner[j]] * self.rate[j]
 
     def record(self, sm: int) -> None:
         """Add an SM's uses since they were last booked to the history: to several bins by the time in each.
@@ -806,24 +811,25 @@ class SMArray:
             k = self.part_slot[p]
             self.progress[clocks + k] -= self.part_progress[p]
             if self.here[k * self.sms + sm] == 0:
-                self.due[k * self.sms + sm] = _NEVER
-                self.note_due(k, sm)
+                self.note_due(clocks + k, sm, _NEVER)
         for p in range(self.first_part[mix], self.last_part[mix]):
             k = self.part_slot[p]
             self.progress[clocks + k] += self.part_progress[p]
             self.next_rate[k] = self.part_rates[p]
+            self.charged[k * self.sms + sm] = self.virtual[clocks + k]
             self.recorded[k * self.sms + sm] = self.virtual[clocks + k]
-            self.due[k * self.sms + sm] = _NEVER
+            self.due[k] = _NEVER
         base = sm * self.width
         for j in range(base, base + self.count[sm]):
             k = self.owner[j]
             self.rate[j] = self.rates[self.next_rate[k]]
             self.next_rate[k] += 1
-            due = self.since[j] + self.work[j] / self.rate[j]
-            if due < self.due[k * self.sms + sm]:
-                self.due[k * self.sms + sm] = due
+            due = self.virtual[clocks + k] + self.work[j] / self.rate[j]
+            if due < self.due[k]:
+                self.due[k] = due
         for p in range(self.first_part[mix], self.last_part[mix]):
-            self.note_due(self.part_slot[p], sm)
+            k = self.part_slot[p]
+            self.note_due(clocks + k, sm, self.due[k])
         if self.noting:
             self.note_mix(sm)
 
@@ -834,33 +840,26 @@ class SMArray:
             self.last_noted[sm] = mix
             self.noted.append((self.origin + self.now, sm, mix))
 
-    def note_due(self, slot: int, sm: int) -> None:
-        """Note on which SM of a domain a slot's first block ends, and when, now that one SM's first has changed."""
-        d = self.domain[sm]
-        clock = d * self.slots + slot
-        row = slot * self.sms
-        group = sm // self.group
-        at = clock * self.groups + group
-        earliest = self.group_first[at]
-        due = self.due[row + sm]
-        if earliest != sm and (due > self.group_due[at] or (due == self.group_due[at] and earliest < sm)):
-            return
-        end = (group + 1) * self.group
-        due = _NEVER
-        earliest = sm
-        for i in range(group * self.group, end if end < self.sms else self.sms):
-            if self.due[row + i] < due and self.domain[i] == d:
-                due = self.due[row + i]
-                earliest = i
-        self.group_due[at] = due
-        self.group_first[at] = earliest
-        due = _NEVER
-        for i in range(clock * self.groups, (clock + 1) * self.groups):
-            if self.group_due[i] < due:
-                due = self.group_due[i]
-                at = i
-        self.first_due[clock] = due
-        self.first_sm[clock] = self.group_first[at]
+    def note_due(self, clock: int, sm: int, due: float) -> None:
+        """Note when the first block of a clock's launch on an SM ends."""
+        root = clock * self.nodes
+        node = self.nodes // 2 + sm
+        self.first_due[root + node] = due
+        while node > 1:
+            other = self.first_due[root + (node ^ 1)]
+            due = other if other < due else due
+            node >>= 1
+            self.first_due[root + node] = due
+
+    def first_sm(self, clock: int) -> int:
+        """The SM on which the first block of a clock's launch ends, the first of several."""
+        root = clock * self.nodes
+        node = 1
+        while 2 * node < self.nodes:
+            node *= 2
+            if self.first_due[root + node] > self.first_due[root + 1]:
+                node += 1
+        return node - self.nodes // 2
 
     def fits(self, slot: int, sm: int) -> bool:
         """Whether one more block of a slot may be resident on an SM."""
@@ -918,7 +917,6 @@ class SMArray:
             self.carveout[sm] = self.wanted_carveout[slot]
         j = sm * self.width + self.count[sm]
         self.work[j] = work
-        self.since[j] = self.virtual[self.domain[sm] * self.slots + slot]
         self.owner[j] = slot
         self.count[sm] += 1
         for r in range(RESOURCES):
@@ -942,13 +940,11 @@ class SMArray:
             self.reopen = True
 
     def drop(self, sm: int, j: int) -> None:
-        """Take the block at position ``j`` off an SM."""
+        """Take the block at position ``j`` off an SM, whose residents get their rates anew (`project`)."""
         slot = self.owner[j]
         last = sm * self.width + self.count[sm] - 1
         for i in range(j, last):
             self.work[i] = self.work[i + 1]
-            self.since[i] = self.since[i + 1]
-            self.rate[i] = self.rate[i + 1]
             self.owner[i] = self.owner[i + 1]
         self.count[sm] -= 1
         for r in range(RESOURCES):
