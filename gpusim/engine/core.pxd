@@ -24,7 +24,7 @@ cdef class SMArray:
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, rated
-    cdef long long[::1] room, dirty, owner, need, first_valid, active
+    cdef long long[::1] room, dirty, owner, need, first_valid, active, first_sm
     cdef long long[::1] waiting, resident, unfinished, next_block, seed, next_rate, tenant, evicted
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, first_part, last_part, part_slot, part_rates
@@ -39,10 +39,10 @@ cdef class SMArray:
     cpdef long long intern(self, mix)
     cdef work_out(self, long long number)
     cdef long long neighbour(self, long long mix, long long slot, long long change)
-    @cython.locals(due=cython.double, clock=cython.longlong)
+    @cython.locals(due=cython.double, clock=cython.longlong, root=cython.longlong)
     cpdef long long advance(self, double until)
     @cython.locals(i=cython.longlong, d=cython.longlong, clock=cython.longlong, left=cython.double, due=cython.double,
-                   first=cython.double)
+                   first=cython.double, sm=cython.longlong)
     cpdef double next_due(self) noexcept
     @cython.locals(sm=cython.longlong)
     cpdef restart_clock(self, double origin)
@@ -96,10 +96,8 @@ cdef class SMArray:
                    clocks=cython.longlong, base=cython.longlong, j=cython.longlong, due=cython.double)
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
-    @cython.locals(root=cython.longlong, node=cython.longlong, other=cython.double)
+    @cython.locals(root=cython.longlong, node=cython.longlong, other=cython.double, on_other=cython.longlong)
     cdef void note_due(self, long long clock, long long sm, double due) noexcept
-    @cython.locals(root=cython.longlong, node=cython.longlong)
-    cdef long long first_sm(self, long long clock) noexcept
     @cython.locals(most=cython.longlong)
     cdef long long find_most(self, long long slot, long long mix) except *
     @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong,

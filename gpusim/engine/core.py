@@ -225,6 +225,7 @@ class SMArray:
         self.slowdown = reals(domain_count * slots, 1.0)  # how much slower virtual time runs
         self.progress = reals(domain_count * slots)  # work per microsecond of virtual time, of all blocks in the domain
         self.first_due = reals(domain_count * slots * self.nodes, _NEVER)
+        self.first_sm = array("q", [*range(-(self.nodes // 2), self.nodes // 2)]) * (domain_count * slots)
         self.next_clock = 0
         self.stale_rates = False
         # how steady things are
@@ -537,10 +538,10 @@ class SMArray:
                 return -1
             self.pass_time(due)
             clock = self.next_clock
-            due = self.first_due[clock * self.nodes + 1]
-            if self.virtual[clock] < due:  # but for rounding they are equal
-                self.virtual[clock] = due
-            self.complete(self.first_sm(clock))
+            root = clock * self.nodes + 1
+            if self.virtual[clock] < self.first_due[root]:  # but for rounding they are equal
+                self.virtual[clock] = self.first_due[root]
+            self.complete(self.first_sm[root])
             if self.reopen:
                 self.dispatch()
             if self.stale_rates:
@@ -561,7 +562,8 @@ class SMArray:
                     continue
                 left = due - self.virtual[clock]
                 due = self.now + (left if left > 0.0 else 0.0) * self.slowdown[clock]
-                if due < first or (due == first and self.first_sm(clock) < self.first_sm(self.next_clock)):
+                sm = self.first_sm[clock * self.nodes + 1]
+                if due < first or (due == first and sm < self.first_sm[self.next_clock * self.nodes + 1]):
                     first = due
                     self.next_clock = clock
         return first
@@ -841,25 +843,18 @@ class SMArray:
             self.noted.append((self.origin + self.now, sm, mix))
 
     def note_due(self, clock: int, sm: int, due: float) -> None:
-        """Note when the first block of a clock's launch on an SM ends."""
+        """Note when the first block of a clock's launch on an SM ends, and so on which SM the first of all does."""
         root = clock * self.nodes
         node = self.nodes // 2 + sm
         self.first_due[root + node] = due
-        while node > 1:
+        while node > 1:  # C does it without a branch, which none could predict
             other = self.first_due[root + (node ^ 1)]
+            on_other = self.first_sm[root + (node ^ 1)]
+            sm += ((other < due) | ((other == due) & (on_other < sm))) * (on_other - sm)
             due = other if other < due else due
             node >>= 1
             self.first_due[root + node] = due
-
-    def first_sm(self, clock: int) -> int:
-        """The SM on which the first block of a clock's launch ends, the first of several."""
-        root = clock * self.nodes
-        node = 1
-        while 2 * node < self.nodes:
-            node *= 2
-            if self.first_due[root + node] > self.first_due[root + 1]:
-                node += 1
-        return node - self.nodes // 2
+            self.first_sm[root + node] = sm
 
     def fits(self, slot: int, sm: int) -> bool:
         """Whether one more block of a slot may be resident on an SM."""
