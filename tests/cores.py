@@ -91,6 +91,7 @@ def submit(
     issue: float = 0.0,
     dram: float = 0.0,
     l2: float = 0.0,
+    own_dram: float = 0.0,
     least_carveout: int | None = None,
     ramp: float = 0.0,
     on_tensor_cores: bool = False,
@@ -100,7 +101,7 @@ def submit(
     Without ``least_carveout`` it joins others where their SM is set to no less than it wants itself.
     """
     least = carveout if least_carveout is None else least_carveout
-    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2, 0.0, 0.0, least, ramp, on_tensor_cores)
+    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2, own_dram, 0.0, least, ramp, on_tensor_cores)
     sms = len(array.residents_by_sm(slot))
     array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)
 

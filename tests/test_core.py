@@ -480,6 +480,26 @@ def test_the_fullest_sm_is_the_first_of_several(core: ModuleType) -> None:
     assert (array.fullest_sm(0), array.fullest_sm(1)) == (1, -1)
 
 
+def test_what_a_launch_meets_is_told_of_its_fullest_sm(core: ModuleType) -> None:
+    array = array_of(
+        core,
+        3,
+        rates=own_pace(1.0, 1.0),
+        load=lambda mix: (len(mix) / 4, 0.0),
+        domains=[0, 1, 1],
+        capacity=[0.5, 0.5],
+        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(range(3), 2.0),
+    )
+    submit(array, 0, 3, caps=[1, 2, 0], own_dram=9.0)
+    submit(array, 1, 1, caps=[0, 0, 1], own_dram=9.0)
+    submit(array, 2, 1, own_dram=9.0)
+    line(array, 0, 1)
+    mix, by_dram, by_l2 = array.met_by(0)  # a load of 1/4 + 1/4 on what serves 1/2
+    assert (mix, by_dram, by_l2) == (((0, 2),), pytest.approx(2**0.5), 1.0)
+    mix, by_dram, by_l2 = array.met_by(2)  # nowhere: the memory of the first SM, 1/4 on what serves 1/2
+    assert (mix, by_dram, by_l2) == ((), pytest.approx(1.25**0.5), 1.0)
+
+
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 

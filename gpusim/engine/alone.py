@@ -69,7 +69,7 @@ def alone_under(
     sms.set_caps(0, model.usable(caps))
     sms.set_dispatch_order([0], [0])
     sms.dispatch()
-    bottlenecks = Bottlenecks(sms, KnownMixes(), lambda _: model, domain_share)
+    bottlenecks = Bottlenecks(sms, KnownMixes(), lambda _: model)
     bottlenecks.look([0])
     sms.advance(NEVER)
     bottlenecks.book()

@@ -239,6 +239,13 @@ class SlowSMs:
         here = self.residents_by_sm(slot)
         return here.index(max(here)) if max(here) > 0 else -1
 
+    def met_by(self, slot: int) -> tuple[Mix, float, float]:
+        sm = max(0, self.fullest_sm(slot))
+        mix = self.mix_of(sm) if self.launches[slot].resident else ()
+        domain, own = self.sms[sm].domain, self.launches[slot].own
+        dram, l2 = (load / self.capacity[domain] for load in self._load(domain))
+        return mix, memory_slowdown(dram, 0.0, own), memory_slowdown(0.0, l2, own)
+
     def work_left_by_sm(self, slot: int) -> list[float]:
         return [max((self._left(b) for b in sm.blocks if b.slot == slot), default=0.0) for sm in self.sms]
 
@@ -255,9 +262,6 @@ class SlowSMs:
 
     def domain_at(self, sm: int) -> int:
         return self.sms[sm].domain
-
-    def load_at(self, sm: int) -> tuple[float, float]:
-        return self._load(self.sms[sm].domain)
 
     def free(self, sm: int) -> tuple[int, ...]:
         here = self.sms[sm]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-from gpusim.engine.core import SMArray, slowdown_at
+from gpusim.engine.core import Mix, SMArray
 from gpusim.engine.rates import KnownMixes
 from gpusim.model.contention import binding_at
 from gpusim.model.kernel import KernelModel
@@ -18,16 +18,13 @@ class Bottlenecks:
         sms: the SMs.
         mixes: what is known of mixes.
         model: gives the kernel in a slot.
-        domain_share: of L2 and DRAM, for each memory domain.
     """
 
-    def __init__(
-        self, sms: SMArray, mixes: KnownMixes, model: Callable[[int], KernelModel], domain_share: Sequence[float]
-    ) -> None:
+    def __init__(self, sms: SMArray, mixes: KnownMixes, model: Callable[[int], KernelModel]) -> None:
         self._sms = sms
         self._mixes = mixes
         self._model = model
-        self._domain_share = domain_share
+        self._time_in: dict[Mix, dict[int, float]] = {}  # time per instruction of each slot of a mix
         self._booked_us = 0.0
         self._bound_by: dict[int, str] = {}  # since then
         self._times_us: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -50,15 +47,15 @@ class Bottlenecks:
         times = self._times_us.pop(slot, defaultdict(float))
         return max(sorted(times), key=lambda resource: times[resource], default="latency")
 
+    def forget_mixes(self) -> None:
+        """A slot has another kernel, or there are too many."""
+        self._time_in.clear()
+
     def _binding(self, slot: int) -> str:
-        fullest = self._sms.fullest_sm(slot)
         model = self._model(slot)
-        mix = self._sms.mix_of(fullest) if fullest >= 0 else ((slot, model.most_resident),)
-        at = [other for other, _ in mix].index(slot)
-        sm = max(0, fullest)
-        dram, l2 = self._sms.load_at(sm)
-        share, own = self._domain_share[self._sms.domain_at(sm)], model.own_load
-        by_dram = slowdown_at(dram / share, 0.0, own.dram, own.l2, 1.0)
-        by_l2 = slowdown_at(0.0, l2 / share, own.dram, own.l2, 1.0)
-        times = self._mixes.times([(self._model(other), count) for other, count in mix])
-        return binding_at(model.demand, times[at], by_dram, by_l2)
+        mix, by_dram, by_l2 = self._sms.met_by(slot)
+        mix = mix or ((slot, model.most_resident),)
+        if mix not in self._time_in:
+            times = self._mixes.times([(self._model(other), count) for other, count in mix])
+            self._time_in[mix] = {other: time for (other, _), time in zip(mix, times, strict=True)}
+        return binding_at(model.demand, self._time_in[mix][slot], by_dram, by_l2)

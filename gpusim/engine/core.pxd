@@ -64,7 +64,10 @@ cdef class SMArray:
     @cython.locals(sm=cython.longlong)
     cpdef residents_by_sm(self, long long slot)
     @cython.locals(sm=cython.longlong, fullest=cython.longlong, most=cython.longlong)
-    cpdef long long fullest_sm(self, long long slot)
+    cpdef long long fullest_sm(self, long long slot) noexcept
+    @cython.locals(sm=cython.longlong, d=cython.longlong, dram=cython.double, l2=cython.double,
+                   own_dram=cython.double, own_l2=cython.double)
+    cpdef met_by(self, long long slot)
     cpdef mix_of(self, long long sm)
     cpdef load_at(self, long long sm)
     @cython.locals(sm=cython.longlong, count=cython.longlong)

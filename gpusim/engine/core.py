@@ -602,6 +602,20 @@ class SMArray:
                 fullest = sm
         return fullest
 
+    def met_by(self, slot: int) -> tuple[Mix, float, float]:
+        """What a launch meets: the mix on the SM that holds most of it, and its slowdowns by DRAM alone and L2 alone.
+
+        While no SM holds any of it the mix is empty, and the memory that of the first SM.
+        """
+        sm = self.fullest_sm(slot)
+        mix = self.mixes[self.mix[sm]] if sm >= 0 else ()
+        d = self.domain[sm if sm >= 0 else 0]
+        dram = self.dram_load[d] / self.capacity[d]
+        l2 = self.l2_load[d] / self.capacity[d]
+        own_dram = self.own_dram[slot]
+        own_l2 = self.own_l2[slot]
+        return mix, slowdown_at(dram, 0.0, own_dram, own_l2, 1.0), slowdown_at(0.0, l2, own_dram, own_l2, 1.0)
+
     def work_left_by_sm(self, slot: int) -> list[float]:
         """Most work (blocks) that a resident block of a launch has left on each SM; 0 where none is."""
         left = [0.0] * self.sms

@@ -114,7 +114,7 @@ class Device:
         self._ending = False  # a launch has ended on the SMs, and will as soon as the simulation has come as far
         self._looked = True  # the bottlenecks have been looked at since blocks were placed
         self._wake_us = NEVER
-        self._bottlenecks = Bottlenecks(self._sms, mixes, self._model, self._domain_share)
+        self._bottlenecks = Bottlenecks(self._sms, mixes, self._model)
         self.finished: list[Launch] = []
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
         sliced = domains is not None and len(domains) > gpus
@@ -323,6 +323,7 @@ class Device:
         last, self._last_model[slot] = self._last_model[slot], model
         if last is not None and last is not model:
             self._sms.forget_slot(slot)
+            self._bottlenecks.forget_mixes()
         self._first = slot, launch
         if self._slots or self.residents is not None:
             self._begin()
@@ -436,6 +437,7 @@ class Device:
     def _forget_mixes(self) -> None:
         self._rates.forget_mixes()
         self._sms.forget_mixes()
+        self._bottlenecks.forget_mixes()
 
     # ---- what policies see ------------------------------------------------------------------------------------------
 

@@ -132,8 +132,10 @@ def register_blocks(limits: SMLimits, others: Iterable[tuple[Footprint, int]], b
     free = [limits.registers_per_sm // limits.sub_partitions] * limits.sub_partitions
     placed = 0  # warps
     for other, count in others:
-        for warp in range(placed, placed + count * other.warps):
-            free[warp % limits.sub_partitions] -= other.registers // other.warps
+        each, one_more = divmod(count * other.warps, limits.sub_partitions)
+        for number in range(limits.sub_partitions):
+            warps = each + ((number - placed) % limits.sub_partitions < one_more)
+            free[number] -= warps * (other.registers // other.warps)
         placed += count * other.warps
     per_warp = block.registers // block.warps
     warps = min(
