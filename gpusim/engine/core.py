@@ -875,11 +875,6 @@ class SMArray:
         i = slot * self.sms + sm
         if self.here[i] >= self.cap[i]:
             return False
-        most = self.most_of[self.mix[sm] * self.slots + slot]
-        if most < 0:
-            most = self.find_most(slot, self.mix[sm])
-        if self.here[i] >= most:
-            return False
         if self.tenant[slot] >= 0 and self.count[sm] > self.here[i]:
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 if self.tenant[self.owner[j]] != self.tenant[slot]:
@@ -891,12 +886,17 @@ class SMArray:
             if self.carveout[sm] < self.least_carveout[slot]:
                 return False
             shared = self.carveout[sm]
-        return (
-            self.used[u] + self.need[r] <= self.limit[0]
-            and self.used[u + 1] + self.need[r + 1] <= shared
-            and self.used[u + 2] + self.need[r + 2] <= self.limit[2]
-            and self.used[u + 3] + self.need[r + 3] <= self.limit[3]
-        )
+        if (
+            self.used[u] + self.need[r] > self.limit[0]
+            or self.used[u + 1] + self.need[r + 1] > shared
+            or self.used[u + 2] + self.need[r + 2] > self.limit[2]
+            or self.used[u + 3] + self.need[r + 3] > self.limit[3]
+        ):
+            return False
+        most = self.most_of[self.mix[sm] * self.slots + slot]
+        if most < 0:
+            most = self.find_most(slot, self.mix[sm])
+        return self.here[i] < most
 
     def room_for(self, slot: int, sm: int) -> int:
         """How many more blocks of a slot, of which one `fits`, fit on an SM by its resources (the caps aside)."""

@@ -161,12 +161,13 @@ class Device:
         """
         env = self._env
         while until is None or not until.processed:
-            if env.peek() > env.now:
+            horizon = env.peek()
+            if horizon > env.now:
                 if self._deciding:
                     self._decide()
                     continue
-                self._advance(env.peek())
-                if env.peek() == inf:
+                self._advance(horizon)
+                if horizon == inf and env.peek() == inf:
                     if self._slots:
                         continue
                     return

@@ -160,7 +160,8 @@ class Border:
             answer: what it returned.
             kernels: ids of those that are ready or running.
             now_us: time.
-            before: grants that were checked when they were given; one that is given again needs no second look.
+            before: grants of such kernels that were checked when they were given; one that is given again needs no
+                second look.
 
         Raises:
             InputError: something that this GPU, these kernels or the time cannot have.
@@ -173,10 +174,12 @@ class Border:
         for n, grant in enumerate(answer.grants):
             if not isinstance(grant, Grant):
                 self._refuse(f"grants[{n}] is {quote(grant)}", "a Grant")
-            self._check_kernel(f"grants[{n}]", grant.kernel, kernels)
+            again = type(grant.kernel) is int and before.get(grant.kernel) is grant
+            if not again:
+                self._check_kernel(f"grants[{n}]", grant.kernel, kernels)
             if grant.kernel in grants:
                 self._refuse(f"grants[{n}] is a second one for kernel {grant.kernel}", "one a kernel")
-            if before.get(grant.kernel) is not grant:
+            if not again:
                 self._check_grant(f"grants[{n}]", grant)
             grants[grant.kernel] = grant
         if not isinstance(answer.evictions, tuple):
