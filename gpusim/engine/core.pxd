@@ -25,10 +25,10 @@ cdef class SMArray:
     cdef dict mix_ids
     cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, rated
     cdef long long[::1] room, dirty, owner, need, first_valid, active, first_sm
-    cdef long long[::1] waiting, resident, unfinished, next_block, seed, next_rate, tenant, evicted
+    cdef long long[::1] waiting, resident, unfinished, next_block, seed, tenant, evicted
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, first_part, last_part, part_slot, part_rates
-    cdef double[::1] recorded_at, work, charged, rate, jitter, ramp, passed, due, recorded, virtual, slowdown, progress
+    cdef double[::1] recorded_at, work, charged, rate, jitter, ramp, recorded, virtual, slowdown, progress
     cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start
     cdef double[::1] dispatched_at, throughput, carried, start_here, end_here, dram_load, l2_load, dram_seen, l2_seen
     cdef double[::1] capacity, mix_dram, mix_l2, part_progress, rates, history
@@ -81,8 +81,8 @@ cdef class SMArray:
     cpdef double block_time(self)
     @cython.locals(slot=cython.longlong, passed=cython.double)
     cdef double work_left(self, long long sm, long long j) noexcept
-    @cython.locals(clocks=cython.longlong, p=cython.longlong, k=cython.longlong, base=cython.longlong,
-                   j=cython.longlong)
+    @cython.locals(clocks=cython.longlong, base=cython.longlong, p=cython.longlong, k=cython.longlong,
+                   passed=cython.double, j=cython.longlong)
     cdef void charge(self, long long sm) noexcept
     @cython.locals(start=cython.double, end=cython.double, clocks=cython.longlong, issue=cython.double,
                    dram=cython.double, l2=cython.double, p=cython.longlong, k=cython.longlong, i=cython.longlong,
@@ -96,7 +96,8 @@ cdef class SMArray:
     @cython.locals(b=cython.longlong, i=cython.longlong, row=cython.longlong)
     cdef void fold(self) noexcept
     @cython.locals(was=cython.longlong, mix=cython.longlong, d=cython.longlong, p=cython.longlong, k=cython.longlong,
-                   clocks=cython.longlong, base=cython.longlong, j=cython.longlong, due=cython.double)
+                   clocks=cython.longlong, base=cython.longlong, due=cython.double, i=cython.longlong,
+                   j=cython.longlong, left=cython.double)
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
     @cython.locals(root=cython.longlong, node=cython.longlong, other=cython.double, on_other=cython.longlong)

@@ -191,9 +191,6 @@ class SMArray:
         self.own_l2 = reals(slots)
         self.first_start = reals(slots, -1.0)
         self.dispatched_at = reals(slots, -1.0)
-        self.passed = reals(slots)  # virtual time since an SM was charged
-        self.next_rate = zeros(slots)  # where that of its next younger block on an SM stands
-        self.due = reals(slots)  # virtual time at which the first of its blocks on an SM ends
         self.throughput = reals(slots)
         self.carried = reals(slots)
         self.evicted = zeros(slots)
@@ -731,12 +728,13 @@ class SMArray:
         """Book what an SM's residents have done and used: before they change, and `project` takes their changes over."""
         self.record(sm)
         clocks = self.domain[sm] * self.slots
+        base = sm * self.width
         for p in range(self.first_part[self.rated[sm]], self.last_part[self.rated[sm]]):
             k = self.part_slot[p]
-            self.passed[k] = self.virtual[clocks + k] - self.charged[k * self.sms + sm]
-        base = sm * self.width
-        for j in range(base, base + self.count[sm]):
-            self.work[j] -= self.passed[self.owner[j]] * self.rate[j]
+            passed = self.virtual[clocks + k] - self.charged[k * self.sms + sm]
+            for j in range(base, base + self.count[sm]):
+                if self.owner[j] == k:
+                    self.work[j] -= passed * self.rate[j]
 
     def record(self, sm: int) -> None:
         """Add an SM's uses since they were last booked to the history: to several bins by the time in each.
@@ -828,24 +826,21 @@ class SMArray:
             self.progress[clocks + k] -= self.part_progress[p]
             if self.here[k * self.sms + sm] == 0:
                 self.note_due(clocks + k, sm, _NEVER)
+        base = sm * self.width
         for p in range(self.first_part[mix], self.last_part[mix]):
             k = self.part_slot[p]
             self.progress[clocks + k] += self.part_progress[p]
-            self.next_rate[k] = self.part_rates[p]
             self.charged[k * self.sms + sm] = self.virtual[clocks + k]
             self.recorded[k * self.sms + sm] = self.virtual[clocks + k]
-            self.due[k] = _NEVER
-        base = sm * self.width
-        for j in range(base, base + self.count[sm]):
-            k = self.owner[j]
-            self.rate[j] = self.rates[self.next_rate[k]]
-            self.next_rate[k] += 1
-            due = self.virtual[clocks + k] + self.work[j] / self.rate[j]
-            if due < self.due[k]:
-                self.due[k] = due
-        for p in range(self.first_part[mix], self.last_part[mix]):
-            k = self.part_slot[p]
-            self.note_due(clocks + k, sm, self.due[k])
+            due = _NEVER
+            i = self.part_rates[p]
+            for j in range(base, base + self.count[sm]):
+                if self.owner[j] == k:
+                    self.rate[j] = self.rates[i]
+                    left = self.work[j] / self.rates[i]
+                    due = left if left < due else due
+                    i += 1
+            self.note_due(clocks + k, sm, self.virtual[clocks + k] + due)
         if self.noting:
             self.note_mix(sm)
 
@@ -864,7 +859,7 @@ class SMArray:
         while node > 1:  # C does it without a branch, which none could predict
             other = self.first_due[root + (node ^ 1)]
             on_other = self.first_sm[root + (node ^ 1)]
-            sm += ((other < due) | ((other == due) & (on_other < sm))) * (on_other - sm)
+            sm += ((other < due) | ((other == due) & node & 1)) * (on_other - sm)
             due = other if other < due else due
             node >>= 1
             self.first_due[root + node] = due
