@@ -39,7 +39,8 @@ cdef class SMArray:
     cpdef long long intern(self, mix)
     cdef work_out(self, long long number)
     cdef long long neighbour(self, long long mix, long long slot, long long change)
-    @cython.locals(due=cython.double, clock=cython.longlong, root=cython.longlong)
+    @cython.locals(due=cython.double, clock=cython.longlong, root=cython.longlong,
+                   passed=cython.double)
     cpdef long long advance(self, double until)
     @cython.locals(i=cython.longlong, d=cython.longlong, clock=cython.longlong, left=cython.double, due=cython.double,
                    first=cython.double, sm=cython.longlong)

@@ -536,8 +536,9 @@ class SMArray:
             self.pass_time(due)
             clock = self.next_clock
             root = clock * self.nodes + 1
-            if self.virtual[clock] < self.first_due[root]:  # but for rounding they are equal
-                self.virtual[clock] = self.first_due[root]
+            due = self.first_due[root]
+            passed = self.virtual[clock]
+            self.virtual[clock] = due if due > passed else passed  # but for rounding they are equal
             self.complete(self.first_sm[root])
             if self.reopen:
                 self.dispatch()
