@@ -415,17 +415,20 @@ class Device:
             self.limits.add("queues")
         for slot, grant in order.items():
             known = self._placing.get(grant.kernel)
-            if known is grant or known == grant:
-                continue
-            self._placing[grant.kernel] = grant
-            model = self._slots[slot].model
-            caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
-            self.limits |= limits_met(grant, caps, model.blocks_per_sm)
-            self._sms.set_caps(slot, model.usable(caps))
-            self._sms.set_tenant(slot, -1 if grant.tenant is None else grant.tenant)
+            if known is not grant and known != grant:
+                self._cap(slot, grant)
         self._sms.set_dispatch_order(list(order), queues)
         self._sms.dispatch()
         self._looked = False
+
+    def _cap(self, slot: int, grant: Grant) -> None:
+        """Hold a launch on the SMs to what it is granted."""
+        self._placing[grant.kernel] = grant
+        model = self._slots[slot].model
+        caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
+        self.limits |= limits_met(grant, caps, model.blocks_per_sm)
+        self._sms.set_caps(slot, model.usable(caps))
+        self._sms.set_tenant(slot, -1 if grant.tenant is None else grant.tenant)
 
     def _limit(self, grants: Mapping[int, Grant]) -> None:
         """Take over the shares and quotas that grants, by slot, are limited to."""
@@ -459,6 +462,8 @@ class Device:
 
     def _kernel_view(self, launch: Launch) -> KernelView:
         model, slot, view = launch.model, launch.slot, launch.view
+        if slot is None and view is not None:
+            return view
         waiting = model.blocks if slot is None else self._sms.waiting_blocks(slot)
         resident = 0 if slot is None else self._sms.resident_blocks(slot)
         if view is not None:
