@@ -101,7 +101,9 @@ def submit(
     Without ``least_carveout`` it joins others where their SM is set to no less than it wants itself.
     """
     least = carveout if least_carveout is None else least_carveout
-    array.submit(slot, blocks, need, carveout, jitter, seed, issue, dram, l2, own_dram, 0.0, least, ramp, on_tensor_cores)
+    array.submit(
+        slot, blocks, need, carveout, jitter, seed, issue, dram, l2, own_dram, 0.0, least, ramp, on_tensor_cores
+    )
     sms = len(array.residents_by_sm(slot))
     array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)
 

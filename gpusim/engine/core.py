@@ -726,7 +726,7 @@ class SMArray:
         return self.work[j] - passed * self.rate[j]
 
     def charge(self, sm: int) -> None:
-        """Book what an SM's residents have done and used: before they change, and `project` takes their changes over."""
+        """Book what an SM's residents have done and used: before they change, which `project` then takes over."""
         self.record(sm)
         clocks = self.domain[sm] * self.slots
         base = sm * self.width
