@@ -480,6 +480,16 @@ def test_the_fullest_sm_is_the_first_of_several(core: ModuleType) -> None:
     assert (array.fullest_sm(0), array.fullest_sm(1)) == (1, -1)
 
 
+@pytest.mark.parametrize("sms", [1, 2, 3, 5, 8, 13])
+def test_of_blocks_that_end_at_once_that_on_the_first_sm_does_first(core: ModuleType, sms: int) -> None:
+    array = array_of(core, sms)
+    blocks = sms + sms // 2
+    submit(array, 0, blocks, caps=1)
+    line(array, 0)
+    assert ends(array) == [(0, 2.0 if sms > 1 else 1.0)]
+    assert [ran for _, ran, _, _ in array.spans(0)] == [2] * (sms // 2) + [1] * (sms - sms // 2)
+
+
 def test_what_a_launch_meets_is_told_of_its_fullest_sm(core: ModuleType) -> None:
     array = array_of(
         core,
