@@ -46,13 +46,17 @@ H200 = load_gpu("h200")
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 
 
+LIVES_US = st.sampled_from([0.0, 1.0, 1.125, 1.25, 1.5, 40.0])  # of a block; 0: unknown
+
+
 @st.composite
 def sharings(draw: st.DrawFn) -> WarpDemand:
     """What some recording would give."""
     warps = draw(st.integers(1, 32))
     residents = draw(st.integers(1, max(1, 64 // warps)))
     mix = draw(st.none() | mixes(duration_us=100.0, blocks=1000))
-    return warp_demand(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model, one_wave=draw(st.booleans()))
+    demand = warp_demand(mix, warps, residents, 1000 / H200.sm_count, 4, H200.model, one_wave=draw(st.booleans()))
+    return replace(demand, block_us=draw(LIVES_US))
 
 
 @st.composite
@@ -67,7 +71,8 @@ def saturating(draw: st.DrawFn) -> WarpDemand:
         active_cycles_avg=active_cycles,
         stalls=draw(stalls),
     )
-    return warp_demand(mix, warps, draw(st.integers(1, 8)), blocks_per_sm, 4, H200.model)
+    demand = warp_demand(mix, warps, draw(st.integers(1, 8)), blocks_per_sm, 4, H200.model)
+    return replace(demand, block_us=draw(LIVES_US))
 
 
 residents = st.lists(st.tuples(sharings(), st.integers(1, 8)), min_size=1, max_size=4)
@@ -428,6 +433,26 @@ def test_two_kernels_wait_for_one_another() -> None:
     first, second = mix_times([(NARROW, 2), (WIDE, 1)])
     assert first == pytest.approx(sqrt(0.8**2 + (0.4 + 0.6) ** 2 - 0.2**2))
     assert second == pytest.approx(sqrt(0.9**2 + (2 * 0.6 + 2 * 0.4) ** 2 - 0.6**2))
+
+
+@pytest.mark.parametrize(
+    ("narrow_us", "wide_us", "counts"),
+    [(5.0, 5.0, 1.0), (5.0, 5.5, 1.1), (5.0, 50.0, 1.25), (50.0, 5.0, 0.8), (0.0, 5.0, 1.0), (5.0, 0.0, 1.0)],
+)
+def test_blocks_that_live_longer_are_older_and_go_first(narrow_us: float, wide_us: float, counts: float) -> None:
+    """A warp of WIDE counts for NARROW by so much more as one of NARROW counts less for WIDE, within a fifth."""
+    narrow, wide = replace(NARROW, block_us=narrow_us), replace(WIDE, block_us=wide_us)
+    first, second = mix_times([(narrow, 2), (wide, 1)])
+    assert first == pytest.approx(sqrt(0.8**2 + (0.4 + 0.6 * counts) ** 2 - 0.2**2))
+    assert second == pytest.approx(sqrt(0.9**2 + (2 * 0.6 + 2 * 0.4 / counts) ** 2 - 0.6**2))
+
+
+def test_what_a_full_sm_does_in_all_does_not_depend_on_who_goes_first() -> None:
+    """Each keeps the pipe busy all the time alone; together both halve, or one does 5/9 of all, the other 4/9."""
+    saturated = WarpDemand(1.0, 0.25, 0.25, (0.25,), 0)
+    for long_us, halves in ((1.0, (2.0, 2.0)), (9.0, (1.8, 2.25))):
+        mix = [(replace(saturated, block_us=long_us), 4), (replace(saturated, block_us=1.0), 4)]
+        assert mix_times(mix) == pytest.approx(halves)
 
 
 def test_time_between_whole_numbers_of_blocks_is_linear() -> None:

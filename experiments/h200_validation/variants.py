@@ -85,6 +85,10 @@ def _no_age() -> None:
     _put(fit, "AGE_PREFERENCES", fit.AGE_PREFERENCES[:1])
 
 
+def _no_seniority() -> None:
+    _put(contention, "MOST_PREFERRED", 0.0)
+
+
 def _one_seed() -> None:
     _put(fit, "JITTER_SEEDS", fit.JITTER_SEEDS[:1])
 
@@ -296,6 +300,7 @@ MODEL = Variant("model", "the model")
 ABLATION = (
     MODEL,
     Variant("no-age", "old blocks do not go before young ones", patch=_no_age),
+    Variant("no-seniority", "blocks that live longer go no earlier than those of other kernels", patch=_no_seniority),
     Variant("no-tail-seed", "the recorded tail does not choose the seed of the jitter", patch=_one_seed),
     Variant("no-jitter", "every block has the same work", {"block_jitter": 0.0}),
     Variant("no-age-no-jitter", "neither age nor jitter", {"block_jitter": 0.0}, _no_age_no_seeds),

@@ -63,6 +63,7 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     per_work = launch.blocks / work_blocks(fitted)
     return replace(
         fitted,
+        demand=replace(fitted.demand, block_us=_block_us(fitted)),
         latency_us=latency,
         solo_us=recorded,
         issue_us=per_work * _issue_us(launch, gpu),

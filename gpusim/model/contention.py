@@ -29,6 +29,7 @@ UNKNOWN = "unknown"  # what binds a kernel whose demands were not counted
 FEWEST_TURNS = 1.3  # warps that compete on a scheduler, above which the recorded time tells how their turns add
 UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways [D]
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
+MOST_PREFERRED = 0.2  # how much less than theirs a warp counts beside warps that are older, at most [D]
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
@@ -46,6 +47,7 @@ class WarpDemand:
         serial_share: how latency and turns add, from 0 (as squares) to 1 (one after the other).
         one_wave: whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
             scheduler of an SM sets the pace. Refilled blocks take what is free, and the mean of the schedulers does.
+        block_us: how long a block lives, as recorded; 0: unknown.
     """
 
     warps_per_scheduler: float
@@ -56,6 +58,7 @@ class WarpDemand:
     counted: bool = True
     serial_share: float = 0.0
     one_wave: bool = False
+    block_us: float = 0.0
 
     @property
     def resource(self) -> str:
@@ -186,20 +189,35 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
         One time each. For one kernel with m warps a scheduler: sqrt(latency^2 + (m^2 - 1) service_demand^2) where its
         serial share is 0, latency + (m - 1) service_demand where it is 1. Each warp of another kernel adds what it
         holds of the resource that binds that other kernel, whichever it is: warps take turns at the scheduler before
-        they reach a pipe. Two kernels with the same numbers behave as one. For a kernel in one wave m is that of the
-        fullest scheduler where that makes it wait longer.
+        they reach a pipe. It counts by `_seniority` more or less. Two kernels with the same numbers behave as one. For
+        a kernel in one wave m is that of the fullest scheduler where that makes it wait longer.
     """
-    asked = [(max(kernel.demands), count * kernel.warps_per_scheduler) for kernel, count in residents]
+    asked = [(max(kernel.demands), count * kernel.warps_per_scheduler, kernel.block_us) for kernel, count in residents]
     times = []
     for i, (kernel, _) in enumerate(residents):
-        own, warps = kernel.service_demand, asked[i][1]
+        own, (_, warps, block_us) = kernel.service_demand, asked[i]
         scale = own / kernel.demands[kernel.bound]
-        others = [(scale * busiest, count) for busiest, count in asked[:i] + asked[i + 1 :]]
+        others = [
+            (scale * busiest * _seniority(their_us, block_us), count)
+            for busiest, count, their_us in asked[:i] + asked[i + 1 :]
+        ]
         queue = warps * own + fsum([each * count for each, count in others])
         if kernel.one_wave:
             queue = max(queue, _queue_on_the_fullest(own, warps, others))
         times.append(_time(kernel, max(own, queue)))
     return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
+
+
+def _seniority(their_block_us: float, own_block_us: float) -> float:
+    """How much a warp of another kernel counts for one of a kernel, by how long blocks of each live; 1 where unknown.
+
+    Warp schedulers prefer old warps ([V] experiments/h200_microbench, sharing.csv). Blocks that live longer are older
+    on the mean, so theirs count more, and what both do together stays the same: one factor is the inverse of the other.
+    That the ratio of the lives is the factor, within limits, is [D].
+    """
+    if own_block_us <= 0.0 or their_block_us <= 0.0:
+        return 1.0
+    return min(1.0 / (1.0 - MOST_PREFERRED), max(1.0 - MOST_PREFERRED, their_block_us / own_block_us))
 
 
 def _queue_on_the_fullest(service_demand: float, warps: float, others: Sequence[tuple[float, float]]) -> float:

@@ -152,6 +152,7 @@ class KernelModel:
         return replace(
             self,
             blocks=sms,
+            demand=replace(self.demand, block_us=self.demand.block_us * more),
             unit_us=self.unit_us * more,
             ramp_work=self.ramp_work / more,
             issue_us=self.issue_us * more,
