@@ -202,17 +202,18 @@ def _select(
     judges: list[Judge] = []
     given: Plan | None = None
     complete = False
-    blocks = work.graph.blocks() if streams == "search" and not _few_plans(work, gpu, sharing) else [work.graph.ids]
+    few = _few_plans(work, gpu, sharing) if streams == "search" else []
+    blocks = work.graph.blocks() if streams == "search" and not few else [work.graph.ids]
     if len(blocks) == 1:
         step("searching")
         given = None if streams == "search" else _given(whole, streams, step)
-        named, complete = _search(whole, sharing, own_lanes(trace, work), given)
+        named, complete = _search(whole, sharing, own_lanes(trace, work), given, few)
     else:
         for n, block in enumerate(blocks, 1):
             step(f"searching block {n} of {len(blocks)}")
             part = work.part(block)
             judges.append(Judge(part, gpu, kernels, bounds, limit, _replays(part) // 2))
-            _search(judges[-1], "streams", own_lanes(trace, part), None)
+            _search(judges[-1], "streams", own_lanes(trace, part), None, _few_plans(part, gpu, "streams"))
         step("replaying the whole and the baselines")
         named = _baselines(whole, sharing, own_lanes(trace, work), None)
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
@@ -310,11 +311,12 @@ def _replays(work: Work) -> int:
     return max(FEWEST_REPLAYS, REPLAYS * min(SMALL, len(work.operations)) // len(work.operations))
 
 
-def _search(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> tuple[dict[str, Candidate], bool]:
-    """Search the plans of a block. Returns the named baselines, and whether the search was exhaustive."""
-    plans = _few_plans(judge.work, judge.gpu, sharing) if given is None else []
+def _search(
+    judge: Judge, sharing: str, own: Lanes, given: Plan | None, few: Sequence[Plan]
+) -> tuple[dict[str, Candidate], bool]:
+    """Search the plans of a block, each of a few. Returns the named baselines, and whether all were seen."""
     named = _baselines(judge, sharing, own, given)
-    if plans and _complete(judge, plans):
+    if few and _complete(judge, few):
         _fill_frontier(judge, given)
         return named, True
     starts = [one for one in judge.seen if given is None or one.plan.streams == given.streams]
