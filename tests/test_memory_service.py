@@ -7,7 +7,7 @@ from math import fsum
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpusim import load_gpu, load_trace, replay
@@ -98,9 +98,13 @@ def test_a_recorded_module_moves_no_more_bytes_than_dram_sustains(gpu: str) -> N
 
 @given(launch=streaming_kernels(), gpu=st.sampled_from(sorted(GPUS)))
 def test_the_load_of_a_kernel_alone_follows_the_sms(launch: KernelLaunch, gpu: str) -> None:
-    """It is no less than its resident blocks ask for, however many SMs there are."""
+    """It is no less than its resident blocks ask for, however many SMs there are.
+
+    Not so in one wave: on an SM with a block fewer each may go faster, as the fullest scheduler sets their pace.
+    """
     model = anchored(launch, H200)
     if GPUS[gpu] is not H200:
         model = transferred(model, launch, H200, GPUS[gpu], "")
+    assume(not model.demand.one_wave)
     assert model.own_load.dram >= model.load.dram * model.full_pace * (1.0 - 1e-12)
     assert model.own_load.l2 >= model.load.l2 * model.full_pace * (1.0 - 1e-12)

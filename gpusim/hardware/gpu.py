@@ -239,7 +239,7 @@ class GPUFile(Strict):
         json_schema_extra=_list_keys(ModelConstants),
     )
     host: HostCosts = Field(
-        default=_NOTHING_MEASURED, description="what the host pays for allocations, copies and launches"
+        default_factory=lambda: _NOTHING_MEASURED, description="what the host pays for allocations, copies and launches"
     )
 
     @model_validator(mode="after")
