@@ -62,7 +62,7 @@ def answers(
         width: tasks handed out at a time.
 
     Yields:
-        A task and its answer, or what was raised; `WorkerDied` where it alone ended its worker.
+        A task and its answer, or what was raised; `WorkerDied` where it alone ended its worker twice.
 
     Raises:
         InputError: workers die before they compute anything.
@@ -78,9 +78,17 @@ def answers(
         if lost and not some:
             _require_workers(executors)
         if lost and width == 1:
-            yield lost[0], WorkerDied(DIED)
+            yield lost[0], _once_more(lost[0], compute, executors)
         elif lost:
             yield from answers(lost, compute, executors, width // 2)
+
+
+def _once_more(task: T, compute: Callable[[T], R], executors: Executors) -> R | Exception:
+    """The answer to a task that was lost alone: its worker may have died of what others left behind, but not twice."""
+    with _started(executors) as executor:
+        for _, answer in _until_broken(deque([task]), compute, executor, 1, []):
+            return answer
+    return WorkerDied(DIED)
 
 
 def _until_broken(
