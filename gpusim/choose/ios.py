@@ -93,7 +93,7 @@ class Schedule:
 
     @property
     def lanes(self) -> Lanes:
-        """As streams: those of the widest stage."""
+        """The schedule as streams (`as_lanes`)."""
         return as_lanes(self.stages)
 
 

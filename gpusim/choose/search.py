@@ -314,7 +314,7 @@ def _replays(work: Work) -> int:
 def _search(
     judge: Judge, sharing: str, own: Lanes, given: Plan | None, few: Sequence[Plan]
 ) -> tuple[dict[str, Candidate], bool]:
-    """Search the plans of a block, each of a few. Returns the named baselines, and whether all were seen."""
+    """Search the plans of a block; all of ``few``, if given. Returns the named baselines, and whether all were seen."""
     named = _baselines(judge, sharing, own, given)
     if few and _complete(judge, few):
         _fill_frontier(judge, given)

@@ -184,7 +184,7 @@ def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
 
 
 def _moved_mb(launches: list[KernelLaunch]) -> str:
-    """What kernels moved from and to DRAM, MB; at least that, where some have no counters."""
+    """DRAM traffic of kernels, reads and writes, MB; a lower bound where some have no counters."""
     from gpusim.common.tables import number
 
     counted = [(launch.blocks, launch.mix) for launch in launches if launch.mix is not None]

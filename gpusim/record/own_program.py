@@ -56,7 +56,7 @@ def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
 
 
 def _written(log: Path) -> tuple[list[str], bool]:
-    """What ncu says beside its table, which can be far too long to hold, and whether there is one."""
+    """The messages in ncu's log, and whether it has a table; of a table, which can exceed memory, no line is kept."""
     said, has_table = [], False
     for line in source.lines(log) if log.exists() else ():
         if line.startswith('"'):
