@@ -17,7 +17,8 @@ from gpusim import cli, load_gpu, load_trace, replay
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.bound import Bounds
 from gpusim.choose.graph import Graph, graph_of, ordered
-from gpusim.choose.moves import MIXES, all_algorithms, all_lanes, shared, splits
+from gpusim.choose.judge import Judge
+from gpusim.choose.moves import MIXES, all_algorithms, all_lanes, shared, splits, with_split
 from gpusim.choose.plan import Plan, Work, memory_bytes, most_live, planned_trace
 from gpusim.choose.report import as_json, plan_trace
 from gpusim.choose.search import Selection, select, work_of
@@ -166,6 +167,19 @@ def test_splits_cover_all_sms_in_steps_of_the_granularity() -> None:
     k40c = load_gpu("k40c")  # has no green contexts: SM by SM
     assert len(list(splits(k40c, 2))) == 14
     assert len(list(splits(load_gpu("h200"), 2))) == 15  # 16 eights
+
+
+def test_no_stream_with_a_kernel_in_clusters_gets_only_sms_that_hold_none() -> None:
+    h200 = load_gpu("h200")
+    work, kernels = work_of(load_trace(TRACES / "inception_5b_b16.json.gz"), h200), Kernels(h200, h200)
+    judge = Judge(work, h200, kernels, Bounds(work, h200, kernels), None, most=1)
+    lanes = (("5b.1x1",), ("5b.3x3_reduce", "5b.3x3"), ("5b.5x5_reduce", "5b.5x5"), ("5b.pool_proj",))
+    plan = Plan(lanes, {id: "IMPLICIT_PRECOMP_GEMM/TF32" for lane in lanes for id in lane})
+    assert judge.allows(plan)
+    assert judge.allows(with_split(h200, plan, (2, 9, 3, 2)))  # 16 + 72 + 24 + 20 SMs: of the last, 8 hold clusters
+    assert not judge.allows(with_split(h200, plan, (2, 9, 4, 1)))  # 16 + 72 + 32 + 12: the H200 refused it
+    others = replace(plan, algorithms={**plan.algorithms, "5b.pool_proj": "IMPLICIT_GEMM/FMA"})
+    assert judge.allows(with_split(h200, others, (2, 9, 4, 1)))
 
 
 # ---- the search

@@ -20,6 +20,7 @@ from gpusim.record.calls import ALGORITHMS, calls_of
 from gpusim.record.counters import COUNTERS
 from gpusim.record.network_trace import PARAMETERS, placements
 from gpusim.record.outcomes import measure_outcomes
+from gpusim.record.program import Program
 from gpusim.record.recording import Recording, kernel_rows
 from gpusim.record.shapes import subject
 from gpusim.trace.file import load_trace
@@ -214,6 +215,9 @@ elif what == "once":
         for n, line in enumerate(open(files[0])):
             streams.write(f"{{n + 20}},{{line.split()[0]}}\\n")
             log.write("once " + line.split()[0] + "\\n")
+elif what == "plans":
+    print("name,plan")
+    sys.stderr.write("m p: a call fails on these SMs\\n")
 """
 FAKE_NCU = f"""#!{sys.executable}
 import csv, os, subprocess, sys
@@ -393,6 +397,11 @@ def test_wrong_arguments_are_one_line(arguments, message, capsys):
 
 
 # ---- a program of one's own
+
+
+def test_what_the_gpu_refuses_is_told(machine, tmp_path, capsys):
+    assert list(Program(tmp_path).printed("plans")) == ["name,plan\n"]
+    assert capsys.readouterr().err == "m p: a call fails on these SMs\n"
 
 
 def test_a_call_that_ncu_fails_on_is_left_out_and_the_rest_go_on(machine, tmp_path, monkeypatch, capsys):

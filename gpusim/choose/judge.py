@@ -66,8 +66,26 @@ class Judge:
         return list(self._seen.values())
 
     def allows(self, plan: Plan) -> bool:
-        """Whether the workspaces of a plan are within the memory limit."""
-        return self.limit_bytes is None or memory_bytes(self.work, plan) <= self.limit_bytes
+        """Whether the workspaces of a plan are within the memory limit, and the GPU launches all its kernels."""
+        if self.limit_bytes is not None and memory_bytes(self.work, plan) > self.limit_bytes:
+            return False
+        return self._launches(plan)
+
+    def _launches(self, plan: Plan) -> bool:
+        """Whether no stream has a kernel in clusters, but only SMs that hold none.
+
+        [V] experiments/hardware_check: an H200 refused the plans of which that is true, and no others.
+        """
+        without_clusters = [
+            lane
+            for lane, sms in zip(plan.lanes, plan.sm_sets(), strict=True)
+            if sms is not None and sms[0] >= self.gpu.cluster_sms
+        ]
+        return not any(self._in_clusters(plan, id) for lane in without_clusters for id in lane)
+
+    def _in_clusters(self, plan: Plan, id: str) -> bool:
+        models = self.bounds.models(id, plan.algorithms.get(id, ""))
+        return any(model.usable_sms < model.sm_count for model in models)
 
     def replayed(self, plan: Plan) -> Candidate:
         """The plan, replayed."""

@@ -385,11 +385,10 @@ def _baselines(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> di
 def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
     """Adds the best SM split that is found: all where they are few, else by descent from the even and another."""
     every = list(islice(splits(judge.gpu, len(plan.lanes)), SPLIT_REPLAYS + 1))
-    if len(every) <= SPLIT_REPLAYS:
-        tried = [judge.replayed(with_split(judge.gpu, plan, units)) for units in every]
-    else:
-        weights = lane_weights(judge.work, judge.bounds, plan)
-        tried = [judge.replayed(one) for one in first_splits(judge.gpu, plan, weights)]
+    few, weights = len(every) <= SPLIT_REPLAYS, lane_weights(judge.work, judge.bounds, plan)
+    first = (with_split(judge.gpu, plan, units) for units in every) if few else first_splits(judge.gpu, plan, weights)
+    tried = [judge.replayed(one) for one in first if judge.allows(one)]
+    if tried and not few:
         best = min(tried, key=lambda one: one.makespan_us)
         stop = judge.left - min(SPLIT_REPLAYS, judge.left // 2)
         tried.append(_to_better(judge, best, lambda plan: splits_near(judge.gpu, plan), stop))

@@ -116,6 +116,7 @@ class Program:
             said = errors.read()
         if status:
             raise explain(said, status, "the recorder")
+        sys.stderr.write(said)  # what the GPU or its libraries refuse
 
     def profile(self, calls: Sequence[Call]) -> Iterator[list[Row]]:
         """Profiles calls with Nsight Compute, some at a time; gives the rows of their kernels.

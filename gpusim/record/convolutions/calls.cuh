@@ -12,6 +12,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.cuh"
@@ -47,6 +48,10 @@ struct Unsupported {
     std::string why;
     size_t workspace_bytes = 0;
 };
+
+inline void require_ran(bool all) {
+    if (!all) throw Unsupported{"a call fails on these SMs"};
+}
 
 inline void require(cudnnStatus_t status, const char* why) {
     if (status == CUDNN_STATUS_SUCCESS) return;
@@ -103,6 +108,8 @@ class Tensor {
 
 inline const float ONE = 1.f, ZERO = 0.f;
 
+class Work;
+
 // The library's state for one stream.
 class Library {
   public:
@@ -110,7 +117,14 @@ class Library {
     Library(const Library&) = delete;
     ~Library() { cudnnDestroy(dnn); }
     void on(cudaStream_t stream) { CHECK(cudnnSetStream(dnn, stream)); }
+    // Puts a call on the stream. One that ran before may fail there: the GPU refuses a kernel in clusters on SMs that
+    // hold none. Streams may wait for what comes after it, so `all_ran` tells, once they have ended.
+    void enqueue(Work& work);
+    bool all_ran() { return !std::exchange(failed_, false); }  // since it was last asked
     cudnnHandle_t dnn;
+
+  private:
+    bool failed_ = false;
 };
 
 // A call that is ready to run.
@@ -129,6 +143,12 @@ class Work {
         return size_t(call.batch) * call.out_channels * call.out_height() * call.out_width();
     }
 };
+
+inline void Library::enqueue(Work& work) {
+    if (work.run(*this) == CUDNN_STATUS_SUCCESS) return;
+    cudaGetLastError();
+    failed_ = true;
+}
 
 class Convolution : public Work {
   public:

@@ -66,9 +66,10 @@ static void run_once(const std::vector<Call>& calls, const char* streams_path) {
             library.on(stream);
             CHECK(cudaDeviceSynchronize());
             CHECK(cudaProfilerStart());
-            work->run(library);
+            library.enqueue(*work);
             CHECK(cudaDeviceSynchronize());
             CHECK(cudaProfilerStop());
+            require_ran(library.all_ran());
         } catch (const Unsupported&) {
         }
     }

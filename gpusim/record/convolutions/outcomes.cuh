@@ -140,6 +140,15 @@ struct Queue {
     Event start, end;
 };
 
+// Measures, or says on standard error why not.
+inline void if_supported(const std::string& what, const std::function<void()>& measure) {
+    try {
+        measure();
+    } catch (const Unsupported& unsupported) {
+        fprintf(stderr, "%s: %s\n", what.c_str(), unsupported.why.c_str());
+    }
+}
+
 class Outcomes {
   public:
     explicit Outcomes(const std::vector<Call>& calls) {
@@ -151,7 +160,10 @@ class Outcomes {
     void sm_curve(std::istream& fields) {
         auto work = ready(next(fields));
         for (const auto& split : splits({8, 16, 24, 32, 48, 64, 72, 80, 96, 104, 112, 120, 128}))
-            printf("%s,%u,%.6f\n", work->call.op.c_str(), split.sms(0), timer_.ms(*work, library(0), split.stream(0), 3, 3));
+            if_supported(work->call.op, [&] {
+                const double ms = timer_.ms(*work, library(0), split.stream(0), 3, 3);
+                printf("%s,%u,%.6f\n", work->call.op.c_str(), split.sms(0), ms);
+            });
         printf("%s,%d,%.6f\n", work->call.op.c_str(), sm_count(), timer_.ms(*work, library(0), stream(0), 5, 3));
     }
 
@@ -202,7 +214,10 @@ class Outcomes {
         together("streams", stream(0), stream(1), false, sm_count(), sm_count());
         together("streams_b_first", stream(0), stream(1), true, sm_count(), sm_count());
         for (const auto& split : splits({16, 32, 48, 64, 72, 80, 96, 112}))
-            if (split.both()) together("green", split.stream(0), split.stream(1), false, split.sms(0), split.sms(1));
+            if (split.both())
+                if_supported(a_op + " beside " + b_op, [&] {
+                    together("green", split.stream(0), split.stream(1), false, split.sms(0), split.sms(1));
+                });
     }
 
     // One launch of a with room for kA blocks an SM; b, of higher priority, waits for the room that is then released.
@@ -227,10 +242,10 @@ class Outcomes {
             reservation_.take(std::max(0L, reservation_.bytes_for(blocks_a, smem_a)));
             timer_.gates.hold(stream_a, 0);
             CHECK(cudaEventRecord(start, stream_a));
-            a->run(library(0));
+            library(0).enqueue(*a);
             CHECK(cudaEventRecord(end_a, stream_a));
             timer_.gates.hold(stream_b, 1);
-            b->run(library(1));
+            library(1).enqueue(*b);
             CHECK(cudaEventRecord(end_b, stream_b));
             timer_.gates.open(0);
             spin_us(40);
@@ -238,6 +253,7 @@ class Outcomes {
             spin_us(15);
             reservation_.release();
             CHECK(cudaDeviceSynchronize());
+            require_all_ran();
             if (repeat == 0) continue;
             releases.push_back(reservation_.ended.since_ms(start));
             ends_a.push_back(end_a.since_ms(start));
@@ -356,12 +372,18 @@ class Outcomes {
         return *libraries_[i];
     }
 
+    void require_all_ran() {
+        bool ran = true;
+        for (const auto& library : libraries_) ran = library->all_ran() && ran;
+        require_ran(ran);
+    }
+
     // Releases queues by one flag, the first enqueued first; ms from the release to each end, then to the last of them.
     std::vector<double> released_together(std::vector<std::unique_ptr<Queue>>& queues, int repeats) {
         std::vector<std::vector<double>> ends(queues.size() + 1);
         for (size_t i = 0; i < queues.size(); ++i) {  // what a library allocates at a first call would wait behind the flag
             library(int(i)).on(queues[i]->stream);
-            for (Work* work : queues[i]->works) work->run(library(int(i)));
+            for (Work* work : queues[i]->works) library(int(i)).enqueue(*work);
         }
         for (int repeat = 0; repeat < repeats; ++repeat) {
             CHECK(cudaMemset(flag_, 0, sizeof(unsigned)));
@@ -371,11 +393,12 @@ class Outcomes {
                 library(int(i)).on(queue.stream);
                 CHECK(cuStreamWaitValue32(queue.stream, CUdeviceptr(flag_), 1, CU_STREAM_WAIT_VALUE_GEQ));
                 CHECK(cudaEventRecord(queue.start, queue.stream));
-                for (Work* work : queue.works) work->run(library(int(i)));
+                for (Work* work : queue.works) library(int(i)).enqueue(*work);
                 CHECK(cudaEventRecord(queue.end, queue.stream));
             }
             CHECK(cuStreamWriteValue32(control_, CUdeviceptr(flag_), 1, 0));
             CHECK(cudaDeviceSynchronize());
+            require_all_ran();
             if (repeat < 2) continue;
             double release = 0, last = 0;
             for (const auto& queue : queues) release = std::min(release, queue->start.since_ms(queues[0]->start));
@@ -403,7 +426,7 @@ class Outcomes {
                                    [&](const Step& later) { return later.stream == steps[i].stream; });
         }
         for (size_t i = 0; i < streams.size(); ++i) library(int(i)).on(streams[i]);
-        for (const Step& step : steps) step.work->run(library(int(step.stream)));  // what a first call allocates
+        for (const Step& step : steps) library(int(step.stream)).enqueue(*step.work);  // what a first call allocates
         for (int repeat = 0; repeat < 2 * repeats; ++repeat) {
             const bool marked = repeat % 2;
             CHECK(cudaMemset(flag_, 0, sizeof(unsigned)));
@@ -415,12 +438,13 @@ class Outcomes {
             for (size_t i = 0; i < steps.size(); ++i) {
                 const Step& step = steps[i];
                 for (const size_t other : step.after) CHECK(cudaStreamWaitEvent(streams[step.stream], *steps[other].signal, 0));
-                step.work->run(library(int(step.stream)));
+                library(int(step.stream)).enqueue(*step.work);
                 if (awaited[i]) CHECK(cudaEventRecord(*step.signal, streams[step.stream]));
                 if (marked || last[i]) CHECK(cudaEventRecord(*step.end, streams[step.stream]));
             }
             CHECK(cuStreamWriteValue32(control_, CUdeviceptr(flag_), 1, 0));
             CHECK(cudaDeviceSynchronize());
+            require_all_ran();
             if (repeat < 4) continue;
             double release = 0, end = 0;
             for (const Event& start : starts) release = std::min(release, start.since_ms(starts[0]));
@@ -464,11 +488,7 @@ inline int measure_outcomes(const std::string& experiment, const std::vector<Cal
     Outcomes outcomes(calls);
     for (std::string line; getline(file, line);) {
         std::istringstream fields(line);
-        try {
-            (outcomes.*chosen->second.second)(fields);
-        } catch (const Unsupported& unsupported) {
-            fprintf(stderr, "%s: %s\n", line.c_str(), unsupported.why.c_str());
-        }
+        if_supported(line, [&] { (outcomes.*chosen->second.second)(fields); });
         fflush(stdout);
     }
     return 0;

@@ -99,10 +99,11 @@ class Timer {
                                                    FLUSH_BYTES / sizeof(float4),
                                                    flush_.data() + FLUSH_BYTES / sizeof(float));
             CHECK(cudaEventRecord(start_, stream));
-            for (int i = 0; i < calls; ++i) work.run(on);
+            for (int i = 0; i < calls; ++i) on.enqueue(work);
             CHECK(cudaEventRecord(end_, stream));
             gates.open();
             CHECK(cudaStreamSynchronize(stream));
+            require_ran(on.all_ran());
             times.push_back(end_.since_ms(start_) / calls);
             spent_ms += times.back() * calls;
         }
