@@ -1,0 +1,305 @@
+"""How long each kernel of a call takes on some of the SMs, measured and predicted.
+
+`python experiments/kernel_curves/run.py [--out DIR]`
+
+`gpusim validate` scores SM curves of whole calls, in which what the model has too long of one kernel may hide what
+it has too short of another. Here every kernel of the recorded calls of h200_validation was timed by itself, on 8 to
+132 SMs of an H200 (`measured.csv.gz`), and is predicted by the model as it is. It writes README.md, result.csv and
+errors.png beside itself (or to DIR).
+
+    python experiments/kernel_curves/run.py --measure  # on a machine with an NVIDIA GPU, nvcc, cuDNN and CUPTI
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import fsum
+from pathlib import Path
+from statistics import fmean, median
+
+from matplotlib.axes import Axes
+
+import gpusim
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.scaling import confined_us
+from gpusim.common.files import atomic_write
+from gpusim.common.markdown import page, table, wrapped
+from gpusim.common.progress import tracked
+from gpusim.common.rows import from_csv, to_csv
+from gpusim.hardware.gpu import GPU
+from gpusim.io.dataset import Op, Recordings
+from gpusim.record.program import Program
+from gpusim.record.toolchain import run
+from gpusim.results.plots import COLOURS, new_figure, save_figure
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE.parent / "h200_validation" / "data"
+MEASURED = HERE / "measured.csv.gz"
+SETS = {"h200": DATA, "networks": DATA / "networks", "small": DATA / "small"}
+SMS = (8, 16, 24, 32, 48, 64, 72, 80, 96, 104, 112, 120, 128, 132)  # as the recorder's sm_curve has them
+FILLS = "_Z4fillPfmj"  # the kernel with which the recorder fills the tensors of a call, before it runs
+LEAST_US = 6.0  # of shorter kernels the launch is most
+FAMILIES = 16  # in the table
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kernel's time on some of the SMs.
+
+    Attributes:
+        set: of recordings.
+        op: the call.
+        kernel: its place in the call, from 0.
+        sms: of a green context; all of the GPU's where it has none.
+        us: median duration.
+    """
+
+    set: str
+    op: str
+    kernel: int
+    sms: int
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A kernel's SM curve, measured and predicted.
+
+    Attributes:
+        set: of recordings.
+        op: the call.
+        kernel: its place in the call.
+        name: of the kernel.
+        us: measured on all SMs, which its prediction there takes, too.
+        error_percent: mean absolute error on fewer SMs.
+        on_8_percent: error of the prediction on 8 SMs.
+        on_32_percent: on 32.
+        on_64_percent: on 64.
+        on_96_percent: on 96.
+        on_120_percent: on 120.
+    """
+
+    set: str
+    op: str
+    kernel: int
+    name: str
+    us: float
+    error_percent: float
+    on_8_percent: float
+    on_32_percent: float
+    on_64_percent: float
+    on_96_percent: float
+    on_120_percent: float
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def calls(recordings: Recordings) -> list[str]:
+    """The calls whose kernels all run on the caller's stream, so that a green context holds them."""
+    names = [name for name, row in recordings.calls.items() if row["gpu_bound"] == "True" and recordings.profiled(name)]
+    return [name for name in names if all(kernel.stream == "main" for kernel in recordings.op(name).kernels)]
+
+
+def call_line(recordings: Recordings, name: str) -> str:
+    """A call as the recorder reads it."""
+    row = recordings.calls[name]
+    size, filter_size, padding = row["in_size"], row["filter_size"], row["padding"]
+    shape = (
+        row["batch"],
+        row["in_channels"],
+        size,
+        size,
+        row["out_channels"],
+        filter_size,
+        filter_size,
+        padding,
+        padding,
+    )
+    return " ".join((name, row["direction"], *shape, row["stride"], row["algorithm"], row["math"]))
+
+
+def measure(gpu: GPU) -> None:
+    """Time the kernels of all calls on this machine's GPU."""
+    points: list[Point] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = Program(folder)
+        os.environ["CUDA_INJECTION64_PATH"] = str(built_library(folder))
+        os.environ["KERNEL_TIMELINE"] = str(folder / "timeline")
+        for set, path in SETS.items():
+            recordings = Recordings(path, gpu)
+            names = calls(recordings)
+            (folder / "calls").write_text("".join(f"{call_line(recordings, one)}\n" for one in names))
+            (folder / "conditions").write_text("".join(f"{one}\n" for one in names))
+            printed = program.printed("sm_curve", folder / "calls", folder / "conditions")
+            for _ in tracked(printed, 1 + len(names) * len(SMS), set):
+                pass
+            lines = (folder / "timeline").read_text().splitlines()
+            points += points_of(set, [recordings.op(one) for one in names], lines)
+    with atomic_write(MEASURED, "wb") as file:
+        file.write(gzip.compress(to_csv(Point, points).encode(), mtime=0))
+
+
+def built_library(folder: Path) -> Path:
+    """`timeline.cpp` as a library that CUDA loads into a program."""
+    library = folder / "libtimeline.so"
+    cuda = Path(shutil.which("nvcc") or "nvcc").resolve().parent.parent
+    places = [place for place in (cuda / "extras" / "CUPTI" / "lib64", cuda / "lib64") if place.is_dir()]
+    found = [word for place in places for word in (f"-L{place}", "-Xlinker", f"-rpath={place}")]
+    include = f"-I{cuda / 'extras' / 'CUPTI' / 'include'}"
+    shared = ["-shared", "-Xcompiler", "-fPIC", "-std=c++17"]
+    run(["nvcc", *shared, include, *found, "-o", str(library), str(HERE / "timeline.cpp"), "-lcupti"], "nvcc")
+    return library
+
+
+def points_of(set: str, ops: Sequence[Op], lines: Iterable[str]) -> Iterator[Point]:
+    """What a timeline tells of the calls, which ran one after the other, each after its tensors were filled.
+
+    Every call runs in as many contexts as there are SM counts, all its kernels in order, again and again. A call whose
+    kernels are not those of its recording is left out.
+    """
+    ran = sorted((tuple(line.split("\t")) for line in lines), key=lambda fields: int(fields[0]))
+    groups = [list(found) for filling, found in groupby(ran, lambda fields: fields[5] == FILLS) if not filling]
+    contexts = sorted({int(fields[2]) for fields in ran})
+    sms_in = dict(zip((*contexts[1:], contexts[0]), SMS, strict=True))  # the first context is of all SMs
+    for op, group in zip(ops, groups, strict=True):
+        kernels = [(str(kernel.blocks), str(kernel.threads_per_block)) for kernel in op.kernels]
+        calls: dict[int, list[list[tuple[str, ...]]]] = {}
+        for context, sms in sms_in.items():
+            own = [fields for fields in group if int(fields[2]) == context]
+            ran_there = [own[at : at + len(kernels)] for at in range(0, len(own), len(kernels))]
+            if all([(fields[3], fields[4]) for fields in call] == kernels for call in ran_there) and ran_there:
+                calls[sms] = ran_there
+        for at in range(len(kernels)):
+            for sms in sorted(calls):
+                us = median([int(call[at][1]) - int(call[at][0]) for call in calls[sms]]) / 1e3
+                yield Point(set, op.name, at, sms, us)
+
+
+# ---- predicting ------------------------------------------------------------------------------------------------------
+
+
+def curves(points: Iterable[Point], gpu: GPU) -> Iterator[Curve]:
+    """The kernels that were measured on all SM counts, and take `LEAST_US` on all SMs, with their predictions."""
+    recordings = {set: Recordings(path, gpu) for set, path in SETS.items()}
+    kernels = Kernels(gpu, gpu)
+    for (set, op, at), found in groupby(points, lambda point: (point.set, point.op, point.kernel)):
+        measured = {point.sms: point.us for point in found}
+        if tuple(measured) != SMS or measured[gpu.sm_count] < LEAST_US:
+            continue
+        launch = recordings[set].op(op).kernels[at].model_copy(update={"duration_us": measured[gpu.sm_count]})
+        model = kernels.model(launch, op)
+        errors = {sms: 100.0 * (confined_us(model, sms, gpu) / measured[sms] - 1.0) for sms in SMS[:-1]}
+        error = fmean(map(abs, errors.values()))
+        yield Curve(
+            set, op, at, launch.name, measured[gpu.sm_count], error, *(errors[sms] for sms in (8, 32, 64, 96, 120))
+        )
+
+
+def family(name: str) -> str:
+    """A kernel's name without its parameters, and of generated GEMMs without their tiles."""
+    plain = name.removeprefix("void ").split("(")[0].split("<")[0].split("::")[-1]
+    return plain.split("_tilesize")[0].split("_execute")[0]
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def readme(rows: Sequence[Curve]) -> str:
+    """The page."""
+    families: dict[str, list[Curve]] = {}
+    for row in rows:
+        families.setdefault(family(row.name), []).append(row)
+    ranked = sorted(families.items(), key=lambda item: -fsum(row.error_percent for row in item[1]))
+    columns = ("on_8_percent", "on_32_percent", "on_64_percent", "on_96_percent", "on_120_percent")
+    by_family = [
+        (
+            f"`{name}`",
+            str(len(found)),
+            f"{fmean(row.error_percent for row in found):.1f} %",
+            *(f"{fmean(getattr(row, column) for row in found):+.0f} %" for column in columns),
+        )
+        for name, found in ranked[:FAMILIES]
+    ]
+    by_set = [
+        (set, str(len(mine)), f"{fmean(row.error_percent for row in mine):.2f} %")
+        for set in SETS
+        for mine in [[row for row in rows if row.set == set]]
+    ]
+    return page(
+        [
+            "# SM curves of single kernels",
+            "Generated by `python experiments/kernel_curves/run.py`; do not edit. Every kernel: `result.csv`.",
+            wrapped((__doc__ or "").split("\n\n")[2]),
+            wrapped(
+                f"A kernel counts that takes {LEAST_US:g} us or more on all SMs and was seen on every number of SMs; "
+                "kernels of the same shape in several calls count each time. The error is the mean over the numbers of "
+                "SMs below all, where a prediction takes what was measured."
+            ),
+            table(("recordings", "kernels", "mean error"), by_set),
+            wrapped(
+                f"The {FAMILIES} families of kernels that add most to it; on some numbers of SMs, the mean error with "
+                "its sign. Calls are nearer than kernels (sm_curve in "
+                "[h200_validation](../h200_validation/README.md)), for the signs differ."
+            ),
+            table(("family", "kernels", "mean error", "8 SMs", "32", "64", "96", "120"), by_family),
+            "![Errors of all kernels on 8 SMs](errors.png)",
+        ]
+    )
+
+
+def draw(rows: Sequence[Curve], path: Path) -> None:
+    """Errors on 8 SMs over the time on all, a point a kernel."""
+    with new_figure(6.4, 4.4) as figure:
+        _draw(rows, figure.subplots())
+        save_figure(figure, path)
+
+
+def _draw(rows: Sequence[Curve], axes: Axes) -> None:
+    for colour, set in zip(COLOURS, SETS, strict=False):
+        mine = [row for row in rows if row.set == set]
+        axes.scatter(
+            [row.us for row in mine], [row.on_8_percent for row in mine], s=14, color=colour, label=set, alpha=0.7
+        )
+    axes.axhline(0.0, color="#888888", linewidth=1.0)
+    axes.set_xscale("log")
+    axes.set_xlabel("measured on all 132 SMs (us)")
+    axes.set_ylabel("error of the prediction on 8 SMs (%)")
+    axes.legend(frameon=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, or predict and write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
+    parser.add_argument(
+        "--measure", action="store_true", help="time the kernels on this machine's GPU: measured.csv.gz"
+    )
+    options = parser.parse_args(arguments)
+    gpu = gpusim.load_gpu("h200")
+    if options.measure:
+        measure(gpu)
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    write(options.out / "result.csv", to_csv(Curve, curves(from_csv(Point, MEASURED), gpu)))
+    rows = from_csv(Curve, options.out / "result.csv")  # to the digits that readers of the table have
+    write(options.out / "README.md", readme(rows))
+    draw(rows, options.out / "errors.png")
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file whole."""
+    with atomic_write(path, "w") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""SM curves of single kernels: what a timeline tells, by hand; the page is what the table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from scripts import script
+from tiny import launch
+
+from gpusim import load_gpu
+from gpusim.common.rows import from_csv
+from gpusim.io.dataset import Op
+
+STUDY = Path(__file__).resolve().parent.parent / "experiments" / "kernel_curves"
+
+
+@pytest.fixture(scope="module")
+def study() -> ModuleType:
+    return script(STUDY / "run.py", "kernel_curves")
+
+
+def test_the_page_is_what_the_table_says(study: ModuleType) -> None:
+    assert study.readme(from_csv(study.Curve, STUDY / "result.csv")) == (STUDY / "README.md").read_text()
+
+
+def test_a_prediction_is_what_the_model_gives_now(study: ModuleType) -> None:
+    gpu = load_gpu("h200")
+    points = [point for point in from_csv(study.Point, study.MEASURED) if point.set == "small"][: 20 * len(study.SMS)]
+    known = {(row.op, row.kernel): row for row in from_csv(study.Curve, STUDY / "result.csv") if row.set == "small"}
+    found = list(study.curves(points, gpu))
+    assert len(found) > 5
+    for row in found:
+        assert row.error_percent == pytest.approx(known[row.op, row.kernel].error_percent, rel=1e-5)
+
+
+def test_a_timeline_tells_each_kernel_on_each_number_of_sms(study: ModuleType) -> None:
+    """Two calls of two kernels; on every number of SMs each ran three times, and the middle duration counts."""
+    kernels = (launch(4, 10.0), launch(9, 5.0))
+    ops = [Op(name, 0.1, True, kernels, None, 0.1, None) for name in ("first", "second")]
+    contexts = [3 * n + 1 for n in range(len(study.SMS))]  # the first is of all SMs
+    lines, now = [], 0
+
+    def ran(context: int, blocks: int, threads: int, ns: int, name: str = "k") -> None:
+        nonlocal now
+        lines.append(f"{now}\t{now + ns}\t{context}\t{blocks}\t{threads}\t{name}")
+        now += 1_000_000
+
+    for op in ops:
+        ran(contexts[0], 1024, 256, 7, study.FILLS)
+        ran(contexts[0], 1024, 256, 7, study.FILLS)
+        for n, context in enumerate((*contexts[1:], contexts[0])):
+            for more_ns in (500, 0, 9_000):
+                blocks = 5 if op.name == "second" and n == 2 else 4  # not the recorded kernel
+                ran(context, blocks, 1024, 20_000 + 1_000 * n + more_ns)
+                ran(context, 9, 1024, 3_000 + more_ns)
+    found = list(study.points_of("small", ops, reversed(lines)))
+    first = [(sms, 20.5 + n) for n, sms in enumerate(study.SMS)]
+    assert [(point.sms, point.us) for point in found if point.op == "first" and point.kernel == 0] == first
+    assert {point.us for point in found if point.kernel == 1} == {3.5}
+    left = [point.sms for point in found if point.op == "second" and point.kernel == 0]
+    assert left == [sms for sms in study.SMS if sms != study.SMS[2]]
+
+
+def test_kernels_of_one_template_are_a_family(study: ModuleType) -> None:
+    assert study.family("void cutlass::Kernel2<cutlass_80_simt_sgemm>(T1::Params)") == "Kernel2"
+    assert study.family("sm90_xmma_fprop_nhwc_tilesize64x64x32_execute_kernel__5x") == "sm90_xmma_fprop_nhwc"
