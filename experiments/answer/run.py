@@ -23,7 +23,7 @@ from gpusim.choose.bound import Bounds
 from gpusim.choose.moves import fastest
 from gpusim.choose.profile import in_words, profile
 from gpusim.choose.search import work_of
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.common.markdown import bullet, filled, table, wrapped
 from gpusim.common.rows import from_csv
 from gpusim.hardware.gpu import GPU
@@ -346,8 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=DOCUMENT, help="where to write the document")
     out = parser.parse_args(arguments).out
     text = filled(DOCUMENT.read_text(encoding="utf-8"), {name: block() for name, block in BLOCKS.items()})
-    with atomic_write(out, "w") as file:
-        file.write(text)
+    write_text(out, text)
     return 0
 
 

@@ -30,7 +30,7 @@ from step import (
 )
 
 from gpusim import load_gpu, replay
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.common.markdown import table as _markdown
 from gpusim.results.plots import new_figure, save_figure
 from gpusim.trace.format import Trace
@@ -456,8 +456,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(argv).out
     savings_rows, rows = savings(), predictions()
     for name, text in (("README.md", report(savings_rows, rows)), ("result.csv", table_csv(savings_rows, rows))):
-        with atomic_write(folder / name) as file:
-            file.write(text)
+        write_text(folder / name, text)
     draw(savings_rows, rows, folder / "savings.png")
     return 0
 

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 
 HERE = Path(__file__).resolve().parent
 H200 = HERE.parent / "h200_microbench"
@@ -34,8 +34,7 @@ SECTION = re.compile(r"\n\[model\]\n.*\Z", re.DOTALL)
 def main() -> int:
     """Writes both."""
     for path, text in ((HERE / "README.md", readme()), (GPUS / "h100-sxm.toml", gpu_file())):
-        with atomic_write(path) as file:
-            file.write(text)
+        write_text(path, text)
     return 0
 
 

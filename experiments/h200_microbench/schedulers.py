@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gpusim.common import markdown
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 
 HERE = Path(__file__).resolve().parent
 FOLDERS = {"H200": HERE, "H100": HERE.parent / "h100_microbench"}
@@ -23,8 +23,7 @@ Measured = dict[str, str]
 
 def main() -> int:
     """Writes both."""
-    with atomic_write(HERE / "README.md") as file:
-        file.write(readme())
+    write_text(HERE / "README.md", readme())
     return 0
 
 

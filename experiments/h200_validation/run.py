@@ -36,7 +36,7 @@ from variants import (
     predictions,
 )
 
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.results.error_band import VALIDATED, Work, bands, model_identity, work_of
@@ -95,8 +95,7 @@ def write_bands() -> None:
         sizes = [(name, work, abs(error)) for name, work, error in points]
         content.setdefault(gpu, {})[source] = {"model": model, "data": data_digest(cases), **bands(sizes)}
         lines += [{"gpu": gpu, "recorded_on": source} | line for line in arithmetic_lines(points)]
-    with atomic_write(VALIDATED) as file:
-        file.write(json.dumps(content, indent=1) + "\n")
+    write_text(VALIDATED, json.dumps(content, indent=1) + "\n")
     write_scores(HERE / "datasets.csv", [case for cases in QUOTED.values() for case in cases])
     write_csv(HERE / "arithmetic.csv", list(lines[0]), lines)
 

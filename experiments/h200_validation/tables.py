@@ -11,7 +11,7 @@ from pathlib import Path
 from variants import GPU_NAME, HERE, ROOT
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write
+from gpusim.common.files import atomic_write, write_text
 from gpusim.hardware.gpu import ModelConstants, load_gpu
 from gpusim.io.dataset import Dataset
 from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios
@@ -120,8 +120,7 @@ def documents() -> None:
     """Put the tables into the documents."""
     for path in DOCUMENTS:
         text = refreshed(path.read_text(encoding="utf-8"))
-        with atomic_write(path) as file:
-            file.write(text)
+        write_text(path, text)
 
 
 def refreshed(text: str) -> str:

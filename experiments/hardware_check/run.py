@@ -26,7 +26,7 @@ import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
-from gpusim.common.files import atomic_write
+from gpusim.common.files import atomic_write, write_text
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.policies.registry import policy_from
 from gpusim.record.program import Program
@@ -278,16 +278,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure()
         return
     options.out.mkdir(parents=True, exist_ok=True)
-    write(options.out / "result.csv", to_csv(Row, all_rows()))
+    write_text(options.out / "result.csv", to_csv(Row, all_rows()))
     rows = from_csv(Row, options.out / "result.csv")  # to the digits that readers of the table have
-    write(options.out / "README.md", readme(rows))
+    write_text(options.out / "README.md", readme(rows))
     draw(rows, options.out / "gains.png")
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a file whole."""
-    with atomic_write(path, "w") as file:
-        file.write(text)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from gpusim.choose.report import plan_trace
 from gpusim.choose.search import Selection, own_lanes, select
 from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.results.error_band import VALIDATED, error_band
 from gpusim.studies.rules import replay_rule
@@ -229,8 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Searches what is missing and writes everything."""
     options = study_options(__doc__, HERE, arguments)
     rows = all_rows(options.out, options.jobs)
-    with atomic_write(options.out / "result.csv", "w") as file:
-        file.write(to_csv(Row, rows))
+    write_text(options.out / "result.csv", to_csv(Row, rows))
     write_page(options.out)
     (options.out / "result.part.jsonl").unlink()
     return 0
@@ -239,8 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def write_page(out: Path) -> None:
     """README.md and the picture from result.csv."""
     rows = from_csv(Row, out / "result.csv")
-    with atomic_write(out / "README.md", "w") as file:
-        file.write(report.readme(rows))
+    write_text(out / "README.md", report.readme(rows))
     report.draw(rows, out / "gains.png")
 
 

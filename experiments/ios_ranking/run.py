@@ -17,7 +17,7 @@ from gpusim.calibrate.cache import user_fits
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.ios import load_schedule
 from gpusim.choose.search import WAYS, in_streams
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.hardware.gpu import load_gpu
 from gpusim.trace.file import load_trace
 
@@ -58,8 +58,7 @@ def main() -> int:
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    with atomic_write(HERE / "result.csv") as file:
-        file.write(text.getvalue())
+    write_text(HERE / "result.csv", text.getvalue())
     return 0
 
 

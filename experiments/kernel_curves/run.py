@@ -29,7 +29,7 @@ from matplotlib.axes import Axes
 import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.scaling import confined_us
-from gpusim.common.files import atomic_write
+from gpusim.common.files import atomic_write, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.progress import tracked
 from gpusim.common.rows import from_csv, to_csv
@@ -289,16 +289,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure(gpu)
         return
     options.out.mkdir(parents=True, exist_ok=True)
-    write(options.out / "result.csv", to_csv(Curve, curves(from_csv(Point, MEASURED), gpu)))
+    write_text(options.out / "result.csv", to_csv(Curve, curves(from_csv(Point, MEASURED), gpu)))
     rows = from_csv(Curve, options.out / "result.csv")  # to the digits that readers of the table have
-    write(options.out / "README.md", readme(rows))
+    write_text(options.out / "README.md", readme(rows))
     draw(rows, options.out / "errors.png")
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a file whole."""
-    with atomic_write(path, "w") as file:
-        file.write(text)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from record import BASIC, DIRECTIONS, SWEEPS, name
 
 import gpusim
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.common.markdown import table as _markdown
 from gpusim.hardware.gpu import GPU
 from gpusim.io.dataset import Dataset
@@ -590,8 +590,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows, gpu = layers(), gpusim.load_gpu("h200")
     transfers = {(layer, how): transfer_percent(layer, how, gpu) for layer in LAYERS for how in HOW}
     for file_name, text in (("README.md", report(rows, transfers)), ("result.csv", table_csv(rows, transfers))):
-        with atomic_write(folder / file_name) as file:
-            file.write(text)
+        write_text(folder / file_name, text)
     draw(folder / "sweeps.png")
     return 0
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.networks.steps import CONVOLUTION, Work, forward
 from gpusim.networks.zoo import network
 from gpusim.record.calls import ALGORITHMS, MATHS, Call
@@ -90,10 +90,8 @@ def time_chains(recording: Recording, calls: Sequence[Call], scratch: Path) -> N
     listed.write_text("".join(f"{call.line}\n" for call in calls), encoding="utf-8")
     found = list(chains(recording))
     wanted.write_text("".join(f"{name} {' '.join(part.op for part in parts)}\n" for name, parts in found), "utf-8")
-    with atomic_write(recording.folder / "chains.csv") as file:
-        file.write(run([str(program), str(listed), str(wanted)], "chains"))
-    with atomic_write(recording.folder / "chains.txt") as file:
-        file.write(wanted.read_text("utf-8"))
+    write_text(recording.folder / "chains.csv", run([str(program), str(listed), str(wanted)], "chains"))
+    write_text(recording.folder / "chains.txt", wanted.read_text("utf-8"))
 
 
 def main(folder: Path) -> None:

@@ -28,7 +28,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.micro_batches import Divided, Division, Part, front, in_a_row
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
 from gpusim.choose.search import select, work_of
-from gpusim.common.files import atomic_write
+from gpusim.common.files import atomic_write, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.record.calls import call_in
@@ -470,8 +470,7 @@ def write_page(folder: Path) -> None:
         "## Recorded",
         wrapped(RECORDED),
     ]
-    with atomic_write(folder / "README.md", "w") as file:
-        file.write(page(parts))
+    write_text(folder / "README.md", page(parts))
     draw(plans, folder / "makespans.png")
 
 
@@ -500,8 +499,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tables = {"sums.csv": to_csv(Chain, timed), "divisions.csv": to_csv(Best, best_divisions(calls, timed))}
         tables["result.csv"] = to_csv(Planned, planned())
         for name, text in tables.items():
-            with atomic_write(options.out / name, "w") as file:
-                file.write(text)
+            write_text(options.out / name, text)
         write_page(options.out)
     return 0
 

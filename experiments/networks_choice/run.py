@@ -19,7 +19,7 @@ from gpusim.choose.report import plan_trace
 from gpusim.choose.search import select
 from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.results.error_band import VALIDATED, error_band
 from gpusim.studies.rules import replay_rule
@@ -114,8 +114,7 @@ def identity(network: str) -> str:
 def write_page(out: Path) -> None:
     """README.md and the picture from result.csv."""
     rows = from_csv(Row, out / "result.csv")
-    with atomic_write(out / "README.md", "w") as file:
-        file.write(report.readme(rows))
+    write_text(out / "README.md", report.readme(rows))
     report.draw(rows, out / "gains.png")
 
 
@@ -125,8 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out, journal = options.out, options.out / "result.part.jsonl"
     wanted = {identity(network): network for network in NETWORKS}
     found = resumed(journal, wanted, answer, *local(options.jobs), doing="searching")
-    with atomic_write(out / "result.csv", "w") as file:
-        file.write(to_csv(Row, [Row(*row) for rows in found.values() for row in rows]))
+    write_text(out / "result.csv", to_csv(Row, [Row(*row) for rows in found.values() for row in rows]))
     write_page(out)
     journal.unlink()
     return 0

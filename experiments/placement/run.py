@@ -49,7 +49,7 @@ from waiting import (
 
 import gpusim
 from gpusim.calibrate.kernels import Kernels
-from gpusim.common.files import atomic_write
+from gpusim.common.files import atomic_write, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.io.dataset import Dataset
@@ -509,7 +509,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--measure", action="store_true", help="run the cases on this machine's GPU: measured.csv.gz")
     options = parser.parse_args(arguments)
     if options.cases:
-        write(CASES, to_csv(Case, cases_of(Dataset(RECORDED, GPU))))
+        write_text(CASES, to_csv(Case, cases_of(Dataset(RECORDED, GPU))))
     elif options.measure:
         measure()
     else:
@@ -525,17 +525,11 @@ def predict(folder: Path) -> None:
     nearby += [Replays(cases, alone, jitter=jitter) for jitter in NEARBY_JITTER]
     found = all_runs(replays, nearby, runs, starts(runs))
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "result.csv", to_csv(Run, found))
-    write(folder / "pairs.csv", to_csv(Pair, all_pairs(replays, found)))
+    write_text(folder / "result.csv", to_csv(Run, found))
+    write_text(folder / "pairs.csv", to_csv(Pair, all_pairs(replays, found)))
     tables = from_csv(Run, folder / "result.csv"), from_csv(Pair, folder / "pairs.csv")  # to the digits readers have
-    write(folder / "README.md", readme(*tables, runs))
+    write_text(folder / "README.md", readme(*tables, runs))
     draw(*tables, folder / "errors.png")
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a file whole."""
-    with atomic_write(path, "w") as file:
-        file.write(text)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ import gpusim
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.results.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
 from gpusim.sweep.resume import resumed
@@ -296,8 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("inference.csv", table_csv(Latency, waits)),
         ("README.md", report.readme(rows, modules, waits, REQUESTS)),
     ):
-        with atomic_write(options.out / name, "w") as file:
-            file.write(text)
+        write_text(options.out / name, text)
     report.draw(rows, options.out / "stp.png")
     for part in options.out.glob("*.part.jsonl"):
         part.unlink()

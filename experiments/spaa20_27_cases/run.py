@@ -21,7 +21,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.pairs import Pairs, complementary, pairs
 from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.sweep.resume import resumed
 from gpusim.sweep.workers import local
@@ -188,8 +188,7 @@ def write_page(out: Path) -> None:
     """README.md and the picture from the tables."""
     found, seen = from_csv(Case, out / "cases.csv"), from_csv(Measured, out / "measured.csv")
     counts = {count.gpu: count.independent for count in from_csv(Count, out / "counts.csv")}
-    with atomic_write(out / "README.md", "w") as file:
-        file.write(report.readme(found, seen, counts))
+    write_text(out / "README.md", report.readme(found, seen, counts))
     report.draw(found, seen, out / "cases.png")
 
 
@@ -203,8 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counts = [Count(gpu, independent) for gpu, (independent, _) in answers.items()]
     tables = {"cases": to_csv(Case, found), "counts": to_csv(Count, counts), "measured": to_csv(Measured, measured())}
     for name, text in tables.items():
-        with atomic_write(out / f"{name}.csv", "w") as file:
-            file.write(text)
+        write_text(out / f"{name}.csv", text)
     write_page(out)
     journal.unlink()
     return 0

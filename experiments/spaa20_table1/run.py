@@ -19,7 +19,7 @@ from pathlib import Path
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.launchable import launch_footprint, launch_occupancy
 from gpusim.calibrate.solo import solo_makespans
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.common.markdown import table as _markdown
 from gpusim.common.tables import number
 from gpusim.hardware.gpu import GPU, load_gpu
@@ -425,8 +425,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gpu = load_gpu(trace.device)
     rows = study(trace, gpu)
     for name, text in (("README.md", report(trace, gpu, rows)), ("result.csv", table_csv(rows))):
-        with atomic_write(folder / name) as file:
-            file.write(text)
+        write_text(folder / name, text)
     draw(rows, selected(trace, "FFT"), folder / "ratio.png")
     return 0
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.common.markdown import bullet, page, table, wrapped
 from gpusim.common.rows import to_csv
 from gpusim.results.plots import COLOURS, new_figure, save_figure
@@ -222,8 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = parser.parse_args(arguments).out
     rows = [*TABLE_2, *recorded()]
     for name, text in (("result.csv", to_csv(Row, rows)), ("README.md", report(rows))):
-        with atomic_write(out / name, "w") as file:
-            file.write(text)
+        write_text(out / name, text)
     draw(rows, out / "table2.png")
     return 0
 

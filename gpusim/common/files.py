@@ -233,6 +233,16 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
                 temporary.unlink()
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a file whole, as `atomic_write` does.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    with atomic_write(path) as file:
+        file.write(text)
+
+
 def require_new_folder(path: str | Path) -> None:
     """Refuses a folder that `whole_folder` would not write.
 

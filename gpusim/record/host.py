@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, make_folder
+from gpusim.common.files import make_folder, write_text
 from gpusim.record.toolchain import build, run
 
 LEAST_CAPABILITY = 6.0  # for stream-ordered pools
@@ -31,8 +31,7 @@ def record_host(folder: Path) -> Iterator[str]:
     tables = times_of(printed.splitlines())
     make_folder(folder)
     for name, content in (("host.csv", printed), ("host.toml", section(tables, "gpusim record host"))):
-        with atomic_write(folder / name) as file:
-            file.write(content)
+        write_text(folder / name, content)
         yield f"{folder / name}: {sum(map(len, tables.values()))} measured times"
 
 

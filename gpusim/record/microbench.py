@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, make_folder
+from gpusim.common.files import atomic_write, make_folder, write_text
 from gpusim.record.block_log import (
     Recording,
     Table,
@@ -72,8 +72,7 @@ def write_results(out_dir: Path, recording: Recording, tables: dict[str, Table])
     for name, table in tables.items():
         write_csv(out_dir / f"{name}.csv", table)
     result = {"device": recording.device, "constants": constants(recording, tables)}
-    with atomic_write(out_dir / "constants.json") as file:
-        file.write(json.dumps(result, indent=2) + "\n")
+    write_text(out_dir / "constants.json", json.dumps(result, indent=2) + "\n")
     return result
 
 

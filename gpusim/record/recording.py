@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, is_file, make_folder, read_bytes, read_text
+from gpusim.common.files import atomic_write, is_file, make_folder, read_bytes, read_text, write_text
 from gpusim.networks.steps import Work
 from gpusim.record.calls import Call
 from gpusim.record.counters import COUNTERS
@@ -64,8 +64,7 @@ class Recording:
         path = self.folder / "recording.json"
         if not is_file(path):
             make_folder(self.folder)
-            with atomic_write(path) as file:
-                file.write(json.dumps(about, indent=2) + "\n")
+            write_text(path, json.dumps(about, indent=2) + "\n")
             return
         known = self.about()
         for name, value in about.items():

@@ -12,7 +12,7 @@ import html
 from importlib.resources import files
 from pathlib import Path
 
-from gpusim.common.files import atomic_write
+from gpusim.common.files import write_text
 from gpusim.studies.report.content import Content, content_text
 
 IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # in JSON only ever inside of texts
@@ -24,8 +24,7 @@ def save_page(content: Content, path: str | Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    with atomic_write(path) as file:
-        file.write(page(content))
+    write_text(path, page(content))
 
 
 def page(content: Content) -> str:
