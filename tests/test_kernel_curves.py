@@ -27,8 +27,10 @@ def test_the_page_is_what_the_table_says(study: ModuleType) -> None:
 
 def test_a_prediction_is_what_the_model_gives_now(study: ModuleType) -> None:
     gpu = load_gpu("h200")
-    points = [point for point in from_csv(study.Point, study.MEASURED) if point.set == "small"][: 20 * len(study.SMS)]
-    known = {(row.op, row.kernel): row for row in from_csv(study.Curve, STUDY / "result.csv") if row.set == "small"}
+    points = [point for point in from_csv(study.Point, study.MEASURED) if point.dataset == "small"][
+        : 20 * len(study.SMS)
+    ]
+    known = {(row.op, row.kernel): row for row in from_csv(study.Curve, STUDY / "result.csv") if row.dataset == "small"}
     found = list(study.curves(points, gpu))
     assert len(found) > 5
     for row in found:
