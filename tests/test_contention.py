@@ -31,12 +31,15 @@ from gpusim.model.contention import (
     capped_time,
     competing_warps,
     demand_elsewhere,
+    hit_queue,
+    hit_wait_share,
     latency_beside,
     loads_beside,
     memory_free_share,
     memory_slowdown,
     memory_stall_share,
     mix_times,
+    queued_share,
     time_at,
     warp_demand,
 )
@@ -495,6 +498,49 @@ def test_demand_on_another_gpu() -> None:
 )
 def test_memory_slowdown_by_hand(dram: float, l2: float, own: MemoryLoad, eighth_power: float) -> None:
     assert memory_slowdown(dram, l2, own) ** 8 == pytest.approx(eighth_power)
+
+
+@pytest.mark.parametrize(
+    ("l2", "longer"),
+    [(0.0, 1.0), (0.2, 1.1), (0.4, 1.2), (0.8, 1.2), (3.0, 1.2)],  # no longer than at its own load
+)
+def test_hits_take_longer_as_l2_fills(l2: float, longer: float) -> None:
+    own, without = MemoryLoad(0.0, 0.4, 0.5), MemoryLoad(0.0, 0.4)
+    assert memory_slowdown(0.0, l2, own) == pytest.approx(longer * memory_slowdown(0.0, l2, without))
+
+
+def test_a_full_l2_is_full() -> None:
+    own = MemoryLoad(0.0, 5.0, 0.5)
+    assert memory_slowdown(0.0, 2.0, own) == pytest.approx(1.5 * memory_slowdown(0.0, 2.0, MemoryLoad(0.0, 5.0)))
+
+
+def test_time_lost_to_hits_by_hand() -> None:
+    """Half of the time waits for hits, which take 1 + 0.7 x 0.5 times as long: 0.5 x 0.35 / 1.35 of it would not be."""
+    waited, hits = hit_queue(0.5, 0.5, most=1.0)
+    assert waited == pytest.approx(0.5 * 0.35 / 1.35)
+    assert hits == pytest.approx(waited / (1.0 - waited) / 0.5)
+    assert hit_queue(0.5, 0.5, most=0.1) == (0.1, pytest.approx(0.1 / 0.9 / 0.5))  # the SMs were busy the rest
+    assert hit_queue(0.5, 7.0, most=1.0)[0] == pytest.approx(0.5 * 0.7 / 1.7)
+    assert hit_queue(0.0, 0.5, most=1.0) == hit_queue(0.5, 0.0, most=1.0) == (0.0, 0.0)
+
+
+@given(share=rounded(0, 1), l2=rounded(0, 3), most=rounded(0, 0.9))
+def test_at_the_recorded_load_hits_lengthen_by_what_was_taken_off(share: float, l2: float, most: float) -> None:
+    waited, hits = hit_queue(share, l2, most)
+    assert 0.0 <= waited <= most
+    own = MemoryLoad(0.0, l2, hits)
+    longer = memory_slowdown(0.0, l2, own) / memory_slowdown(0.0, l2, MemoryLoad(0.0, l2))
+    assert (1.0 - waited) * longer == pytest.approx(1.0)
+
+
+def test_what_stalls_tell_of_queues_and_hits_by_hand() -> None:
+    stalls = WarpStalls(long_scoreboard=4.0, lg_throttle=1.0, mio_throttle=0.5, barrier=2.5, wait=2.0)
+    assert queued_share(Mix(stalls=stalls)) == pytest.approx((0.7 * 4.0 + 1.5) / 10.0)
+    assert queued_share(None) == queued_share(Mix()) == 1.0
+    counted = Mix(stalls=stalls, l2_read_bytes=600.0, dram_read_bytes=100.0)  # 150 of 600 sectors are of misses
+    assert hit_wait_share(counted) == pytest.approx(0.4 * 0.75)
+    assert hit_wait_share(counted.model_copy(update={"dram_read_bytes": 500.0})) == 0.0
+    assert hit_wait_share(counted.model_copy(update={"l2_read_bytes": None})) == hit_wait_share(None) == 0.0
 
 
 def test_of_a_recorded_time_memory_leaves_a_fiftieth_at_least() -> None:

@@ -27,12 +27,13 @@ def core(request: pytest.FixtureRequest) -> ModuleType:
 LOADS = st.floats(0.0, 1e3)
 
 
-@given(LOADS, LOADS, LOADS, LOADS, st.floats(1.0, 2.0))
+@given(LOADS, LOADS, LOADS, LOADS, st.floats(1.0, 2.0), LOADS)
 def test_the_memory_slowdown_is_that_of_the_model(
-    dram: float, l2: float, own_dram: float, own_l2: float, cycle: float
+    dram: float, l2: float, own_dram: float, own_l2: float, cycle: float, hits: float
 ) -> None:
-    expected = memory_slowdown(dram, l2, MemoryLoad(own_dram, own_l2), cycle)
-    assert [core.slowdown_at(dram, l2, own_dram, own_l2, cycle) for core in cores()] == [expected] * len(cores())
+    expected = memory_slowdown(dram, l2, MemoryLoad(own_dram, own_l2, hits), cycle)
+    found = [core.slowdown_at(dram, l2, own_dram, own_l2, cycle, hits) for core in cores()]
+    assert found == [expected] * len(cores())
 
 
 # ---- where blocks go ------------------------------------------------------------------------------------------------

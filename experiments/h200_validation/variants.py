@@ -89,6 +89,15 @@ def _no_seniority() -> None:
     _put(contention, "MOST_PREFERRED", 0.0)
 
 
+def _no_hit_queue() -> None:
+    _put(contention, "HIT_QUEUE", 0.0)
+
+
+def _queues_of_any_length() -> None:
+    """Stall reasons do not limit how much of a recorded time was waiting for memory."""
+    _put(fit, "queued_share", lambda mix: 1.0)
+
+
 def _one_seed() -> None:
     _put(fit, "JITTER_SEEDS", fit.JITTER_SEEDS[:1])
 
@@ -309,6 +318,8 @@ ABLATION = (
     Variant("no-latency", "an SM's throughput does not depend on its residents", patch=_in_proportion),
     Variant("no-stall-reasons", "latency is what the busiest pipe leaves; stall reasons unread", patch=_without_stalls),
     Variant("theoretical-residency", "recorded at occupancy, not sm__warps_active", patch=_theoretical_residency),
+    Variant("no-hit-queue", "hits in L2 take as long however full it is", patch=_no_hit_queue),
+    Variant("any-queue", "stalls do not limit how long was waited for memory", patch=_queues_of_any_length),
     Variant("no-l2", "L2 slows nobody", patch=_memory(1.0, 0.0)),
     Variant("no-dram", "DRAM slows nobody", patch=_memory(0.0, 1.0)),
     Variant("no-memory", "neither does", patch=_memory(0.0, 0.0)),

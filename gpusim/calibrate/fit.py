@@ -18,10 +18,13 @@ from gpusim.model.contention import (
     MemoryLoad,
     WarpDemand,
     fetch_stall_share,
+    hit_queue,
+    hit_wait_share,
     loads_beside,
     memory_slowdown,
     memory_stall_share,
     mix_times,
+    queued_share,
     time_at,
     warp_demand,
 )
@@ -207,9 +210,10 @@ def _memory(launch: KernelLaunch, kernel: WarpDemand, residents: float, gpu: GPU
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (duration * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
     turns = min(1.0, competing * max(kernel.demands)) if kernel.counted else 0.0
-    dram, l2, free = loads_beside(dram, l2, turns)
+    dram, l2, free = loads_beside(dram, l2, max(turns, 1.0 - queued_share(launch.mix)))
+    waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
-    return MemoryLoad(dram * time / whole, l2 * time / whole), free
+    return MemoryLoad(dram * time / whole, l2 * time / whole, hits), free * (1.0 - waited)
 
 
 def _issue_us(launch: KernelLaunch, gpu: GPU) -> float:

@@ -139,9 +139,10 @@ class SlowSMs:
         least_carveout: int = 0,
         ramp: float = 0.0,
         on_tensor_cores: bool = False,
+        own_hits: float = 0.0,
     ) -> None:
         demand, caps = (dram_demand, l2_demand), [0] * len(self.sms)
-        own = MemoryLoad(own_dram, own_l2)
+        own = MemoryLoad(own_dram, own_l2, own_hits)
         self.launches[slot] = Launch(
             blocks, need, carveout, least_carveout, ramp, jitter, seed, demand, own, caps, blocks, on_tensor_cores
         )

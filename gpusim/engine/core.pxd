@@ -10,8 +10,8 @@ cdef long long below_prime(long long x) noexcept
 @cython.locals(x=cython.longlong)
 cdef double jitter_factor(long long seed, long long block, double jitter)
 
-@cython.locals(d=cython.double, t=cython.double, inner=cython.double)
-cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2, double cycle)
+@cython.locals(d=cython.double, t=cython.double, inner=cython.double, waited=cython.double, most=cython.double)
+cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2, double cycle, double own_hits=*)
 
 @cython.final
 cdef class SMArray:
@@ -29,7 +29,7 @@ cdef class SMArray:
     cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, first_part, last_part, part_slot, part_rates
     cdef double[::1] recorded_at, work, charged, rate, jitter, ramp, recorded, virtual, slowdown, progress
-    cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, first_start
+    cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, own_hits, first_start
     cdef double[::1] dispatched_at, throughput, carried, start_here, end_here, dram_load, l2_load, dram_seen, l2_seen
     cdef double[::1] capacity, mix_dram, mix_l2, part_progress, rates, history
 
@@ -57,7 +57,7 @@ cdef class SMArray:
     @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong)
     cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
                  double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, double ramp=*,
-                 bint on_tensor_cores=*)
+                 bint on_tensor_cores=*, double own_hits=*)
     @cython.locals(sm=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)
@@ -67,7 +67,7 @@ cdef class SMArray:
     @cython.locals(sm=cython.longlong, fullest=cython.longlong, most=cython.longlong)
     cpdef long long fullest_sm(self, long long slot) noexcept
     @cython.locals(sm=cython.longlong, d=cython.longlong, dram=cython.double, l2=cython.double,
-                   own_dram=cython.double, own_l2=cython.double)
+                   own_dram=cython.double, own_l2=cython.double, by_l2=cython.double)
     cpdef met_by(self, long long slot)
     cpdef mix_of(self, long long sm)
     cpdef load_at(self, long long sm)

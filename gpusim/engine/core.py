@@ -89,12 +89,14 @@ def jitter_factor(seed: int, block: int, jitter: float) -> float:
     return 1.0 + jitter * 3.4641016151377544 * (x / 2147483647.0 - 0.5)
 
 
-def slowdown_at(dram: float, l2: float, own_dram: float, own_l2: float, cycle: float) -> float:
+def slowdown_at(dram: float, l2: float, own_dram: float, own_l2: float, cycle: float, own_hits: float = 0.0) -> float:
     """`gpusim.model.contention.memory_slowdown`, to the same bit, for a replay that asks for it at every change."""
     d = dram * (own_dram if own_dram < dram else dram)
     t = l2 * (own_l2 if own_l2 < l2 else l2)
     inner = (cycle * cycle + d) * (cycle * cycle + d)
-    return math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
+    most = own_l2 if own_l2 < 1.0 else 1.0
+    waited = 1.0 + own_hits * (l2 if l2 < most else most)
+    return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
 
 
 class SMArray:
@@ -189,6 +191,7 @@ class SMArray:
         self.l2_demand = reals(slots)
         self.own_dram = reals(slots)
         self.own_l2 = reals(slots)
+        self.own_hits = reals(slots)
         self.first_start = reals(slots, -1.0)
         self.dispatched_at = reals(slots, -1.0)
         self.throughput = reals(slots)
@@ -379,6 +382,7 @@ class SMArray:
         least_carveout: int = 0,
         ramp: float = 0.0,
         on_tensor_cores: bool = False,
+        own_hits: float = 0.0,
     ) -> None:
         """Make a launch known: its blocks wait until its caps and place in line let them in.
 
@@ -398,6 +402,7 @@ class SMArray:
             least_carveout: of an SM that holds blocks: this launch joins them only where it is set to no less.
             ramp: work (blocks) that the blocks placed at the instant of the first have beside their own.
             on_tensor_cores: whether its blocks compute on tensor cores; what is said of it is at the cycle they cause.
+            own_hits: how much longer it takes, relative, where L2 is as busy as it can be, for `slowdown_at`.
         """
         if self.unfinished[slot] == 0:
             self.active[self.active_count] = slot
@@ -421,6 +426,7 @@ class SMArray:
         self.l2_demand[slot] = l2_demand
         self.own_dram[slot] = own_dram
         self.own_l2[slot] = own_l2
+        self.own_hits[slot] = own_hits
         self.first_start[slot] = -1.0
         self.dispatched_at[slot] = -1.0
         self.carried[slot] = 0.0
@@ -612,7 +618,8 @@ class SMArray:
         l2 = self.l2_load[d] / self.capacity[d]
         own_dram = self.own_dram[slot]
         own_l2 = self.own_l2[slot]
-        return mix, slowdown_at(dram, 0.0, own_dram, own_l2, 1.0), slowdown_at(0.0, l2, own_dram, own_l2, 1.0)
+        by_l2 = slowdown_at(0.0, l2, own_dram, own_l2, 1.0, self.own_hits[slot])
+        return mix, slowdown_at(dram, 0.0, own_dram, own_l2, 1.0), by_l2
 
     def work_left_by_sm(self, slot: int) -> list[float]:
         """Most work (blocks) that a resident block of a launch has left on each SM; 0 where none is."""
@@ -1090,7 +1097,9 @@ class SMArray:
             for i in range(self.active_count):
                 slot = self.active[i]
                 own_cycle = 1.0 if self.on_tensor_cores[slot] > 0 else cycle
-                self.slowdown[clocks + slot] = slowdown_at(dram, l2, self.own_dram[slot], self.own_l2[slot], own_cycle)
+                self.slowdown[clocks + slot] = slowdown_at(
+                    dram, l2, self.own_dram[slot], self.own_l2[slot], own_cycle, self.own_hits[slot]
+                )
         else:
             for slot, factor in self.slowdowns_of(domain, dram, l2, cycle).items():
                 self.slowdown[clocks + slot] = factor

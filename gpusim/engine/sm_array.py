@@ -101,6 +101,7 @@ def submit(array: SMArray, slot: int, model: KernelModel) -> None:
         model.least_carveout_bytes,
         model.ramp_work,
         model.on_tensor_cores,
+        model.own_load.hits,
     )
 
 

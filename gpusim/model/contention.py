@@ -30,6 +30,9 @@ FEWEST_TURNS = 1.3  # warps that compete on a scheduler, above which the recorde
 UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways [D]
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
 MOST_PREFERRED = 0.2  # how much less than theirs a warp counts beside warps that are older, at most [D]
+QUEUED_SHARE = 0.7  # of waits at the long scoreboard that queues of L2 and DRAM can have been, at most [D]
+HIT_QUEUE = 0.7  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
+SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU and LRN of experiments/h200_validation)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
@@ -68,10 +71,17 @@ class WarpDemand:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLoad:
-    """What one resident block that progresses as recorded adds to the load of L2 and DRAM (1 = all of it)."""
+    """What one resident block that progresses as recorded adds to the load of L2 and DRAM (1 = all of it).
+
+    Attributes:
+        dram: load of DRAM.
+        l2: load of L2.
+        hits: how much longer its kernel takes, relative, for each unit of L2's load, waiting for what L2 holds.
+    """
 
     dram: float
     l2: float
+    hits: float = 0.0
 
 
 def warp_demand(
@@ -283,14 +293,16 @@ def memory_slowdown(dram: float, l2: float, own: MemoryLoad, cycle: float = 1.0)
         dram: load of DRAM, demand of all residents over what it sustains.
         l2: load of L2, the same.
         own: the load that this kernel alone puts on them where it fills the whole device: a kernel of little
-            traffic is hardly slowed.
+            traffic is hardly slowed, and none waits longer for hits than as it was recorded [D].
         cycle: of the SMs, over their cycle when the kernel was recorded: it lengthens what is left of the time when
             memory is free.
     """
     d = dram * min(dram, own.dram)
     t = l2 * min(l2, own.l2)
     inner = (cycle * cycle + d) * (cycle * cycle + d)
-    return sqrt(sqrt(sqrt(inner * inner + t * t * t * t)))
+    most = own.l2 if own.l2 < 1.0 else 1.0
+    waited = 1.0 + own.hits * (l2 if l2 < most else most)
+    return waited * sqrt(sqrt(sqrt(inner * inner + t * t * t * t)))
 
 
 def memory_free_share(dram_busy: float, l2_busy: float) -> float:
@@ -400,6 +412,46 @@ def memory_stall_share(mix: Mix | None) -> float:
     if mix.stalls is not None and total > 0.0:
         return _of(mix.stalls.long_scoreboard) / total
     return _of(mix.memory_stall_percent) / 100.0
+
+
+def queued_share(mix: Mix | None) -> float:
+    """Most of a kernel's recorded time that it can have waited for queues of L2 and DRAM (0 to 1), by its stalls.
+
+    1 where none tell. Throttles are such queues throughout [D].
+    """
+    total = _stall_total(mix)
+    if mix is None or mix.stalls is None or total == 0.0:
+        return 1.0
+    throttles = _of(mix.stalls.lg_throttle) + _of(mix.stalls.mio_throttle)
+    return (QUEUED_SHARE * _of(mix.stalls.long_scoreboard) + throttles) / total
+
+
+def hit_wait_share(mix: Mix | None) -> float:
+    """Share of a kernel's recorded time in which its warps waited for reads that L2 held (0 to 1), by its counters.
+
+    Waits at the long scoreboard are taken to be for hits and misses as there are of either [D]; 0 where no stalls tell.
+    """
+    if mix is None or mix.stalls is None or not mix.l2_read_bytes:
+        return 0.0
+    missed = SECTORS_OF_A_MISS * _of(mix.dram_read_bytes) / mix.l2_read_bytes
+    return memory_stall_share(mix) * max(0.0, 1.0 - missed)
+
+
+def hit_queue(share: float, l2: float, most: float) -> tuple[float, float]:
+    """How long a kernel waited in the recording because hits in L2 take longer as L2 fills.
+
+    Args:
+        share: of its time that it waited for hits.
+        l2: its load of L2.
+        most: of its time that it can have waited longer.
+
+    Returns:
+        The share of its time that is lost so, and `MemoryLoad.hits`: how much longer it takes, relative, for each unit
+        of L2's load, with which a load of ``l2`` lengthens it by just that.
+    """
+    busy = min(1.0, l2)
+    waited = min(most, share * HIT_QUEUE * busy / (1.0 + HIT_QUEUE * busy))
+    return waited, waited / (1.0 - waited) / busy if waited > 0.0 else 0.0
 
 
 def _busy(mix: Mix | None, blocks_per_sm: float) -> list[float]:

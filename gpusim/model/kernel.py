@@ -75,7 +75,7 @@ class KernelModel:
     def __post_init__(self) -> None:
         residents = self.resident_share * self.most_resident
         alone = residents * self.sm_count / time_at(self.demand, residents)
-        object.__setattr__(self, "own_load", MemoryLoad(self.load.dram * alone, self.load.l2 * alone))
+        object.__setattr__(self, "own_load", MemoryLoad(self.load.dram * alone, self.load.l2 * alone, self.load.hits))
 
     @property
     def most_resident(self) -> int:
