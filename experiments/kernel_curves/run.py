@@ -13,7 +13,6 @@ errors.png beside itself (or to DIR).
 from __future__ import annotations
 
 import argparse
-import gzip
 import os
 import shutil
 import tempfile
@@ -23,18 +22,21 @@ from itertools import groupby
 from math import fsum
 from pathlib import Path
 from statistics import fmean, median
+from typing import cast
 
 from matplotlib.axes import Axes
 
 import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.scaling import confined_us
-from gpusim.common.files import atomic_write, write_text
+from gpusim.common.files import atomic_write, write_text, zipped
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.progress import tracked
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.hardware.gpu import GPU
 from gpusim.io.dataset import Op, Recordings
+from gpusim.networks.steps import CONVOLUTION, Direction, Work
+from gpusim.record.calls import Call
 from gpusim.record.program import Program
 from gpusim.record.toolchain import run
 from gpusim.results.plots import COLOURS, new_figure, save_figure
@@ -46,6 +48,7 @@ DATASETS = {"h200": DATA, "networks": DATA / "networks", "small": DATA / "small"
 SMS = (8, 16, 24, 32, 48, 64, 72, 80, 96, 104, 112, 120, 128, 132)  # as the recorder's sm_curve has them
 FILLS = "_Z4fillPfmj"  # the kernel with which the recorder fills the tensors of a call, before it runs
 LEAST_US = 10.0  # of shorter kernels the launch is a large part, which this clock and the recording cut differently
+SHOWN_SMS = (8, 32, 64, 96, 120)  # of which both tables have errors
 FAMILIES = 16  # in the table
 TICKS_US = (10, 100, 1_000, 10_000)
 
@@ -112,19 +115,20 @@ def calls(recordings: Recordings) -> list[str]:
 def call_line(recordings: Recordings, name: str) -> str:
     """A call as the recorder reads it."""
     row = recordings.calls[name]
-    size, filter_size, padding = row["in_size"], row["filter_size"], row["padding"]
-    shape = (
-        row["batch"],
-        row["in_channels"],
+    size, filter_size, padding = (int(row[column]) for column in ("in_size", "filter_size", "padding"))
+    work = Work(
+        CONVOLUTION,
+        cast(Direction, row["direction"]),
+        int(row["batch"]),
+        int(row["in_channels"]),
         size,
         size,
-        row["out_channels"],
-        filter_size,
-        filter_size,
-        padding,
-        padding,
+        int(row["out_channels"]),
+        (filter_size, filter_size),
+        (padding, padding),
+        int(row["stride"]),
     )
-    return " ".join((name, row["direction"], *shape, row["stride"], row["algorithm"], row["math"]))
+    return Call(row["network"], row["layer"], work, row["algorithm"], row["math"]).line
 
 
 def measure(gpu: GPU) -> None:
@@ -146,7 +150,7 @@ def measure(gpu: GPU) -> None:
             lines = (folder / "timeline").read_text().splitlines()
             points += points_of(dataset, [recordings.op(one) for one in names], lines)
     with atomic_write(MEASURED, "wb") as file:
-        file.write(gzip.compress(to_csv(Point, points).encode(), mtime=0))
+        file.write(zipped(to_csv(Point, points).encode()))
 
 
 def built_library(folder: Path) -> Path:
@@ -200,9 +204,8 @@ def curves(points: Iterable[Point], gpu: GPU) -> Iterator[Curve]:
         model = kernels.model(launch, op)
         errors = {sms: 100.0 * (confined_us(model, sms, gpu) / measured[sms] - 1.0) for sms in SMS[:-1]}
         error = fmean(map(abs, errors.values()))
-        yield Curve(
-            dataset, op, at, launch.name, measured[gpu.sm_count], error, *(errors[sms] for sms in (8, 32, 64, 96, 120))
-        )
+        shown = (errors[sms] for sms in SHOWN_SMS)
+        yield Curve(dataset, op, at, launch.name, measured[gpu.sm_count], error, *shown)
 
 
 def family(name: str) -> str:
@@ -220,13 +223,12 @@ def readme(rows: Sequence[Curve]) -> str:
     for row in rows:
         families.setdefault(family(row.name), []).append(row)
     ranked = sorted(families.items(), key=lambda item: -fsum(row.error_percent for row in item[1]))
-    columns = ("on_8_percent", "on_32_percent", "on_64_percent", "on_96_percent", "on_120_percent")
     by_family = [
         (
             f"`{name}`",
             str(len(found)),
             f"{fmean(row.error_percent for row in found):.1f} %",
-            *(f"{fmean(getattr(row, column) for row in found):+.0f} %" for column in columns),
+            *(f"{fmean(getattr(row, f'on_{sms}_percent') for row in found):+.0f} %" for sms in SHOWN_SMS),
         )
         for name, found in ranked[:FAMILIES]
     ]
@@ -251,7 +253,7 @@ def readme(rows: Sequence[Curve]) -> str:
                 "its sign. Calls are nearer than kernels (sm_curve in "
                 "[h200_validation](../h200_validation/README.md)), for the signs differ."
             ),
-            table(("family", "kernels", "mean error", "8 SMs", "32", "64", "96", "120"), by_family),
+            table(("family", "kernels", "mean error", *(f"{sms} SMs" for sms in SHOWN_SMS)), by_family),
             "![Errors of all kernels on 8 SMs](errors.png)",
         ]
     )

@@ -14,7 +14,6 @@ it is. It writes README.md, result.csv, pairs.csv and errors.png beside itself (
 from __future__ import annotations
 
 import argparse
-import gzip
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +48,7 @@ from waiting import (
 
 import gpusim
 from gpusim.calibrate.kernels import Kernels
-from gpusim.common.files import atomic_write, write_text
+from gpusim.common.files import atomic_write, write_text, zipped
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.io.dataset import Dataset
@@ -169,7 +168,7 @@ def measure() -> None:
         build(HERE / "placement.cu", program, LEAST_CAPABILITY, "cuda")
         log = run([str(program), str(CASES)], "the program of kernels that only wait")
     with atomic_write(MEASURED, "wb") as file:
-        file.write(gzip.compress(log.encode(), mtime=0))
+        file.write(zipped(log.encode()))
 
 
 # ---- predicting ------------------------------------------------------------------------------------------------------

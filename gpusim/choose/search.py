@@ -387,7 +387,7 @@ def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
     every = list(islice(splits(judge.gpu, len(plan.lanes)), SPLIT_REPLAYS + 1))
     few, weights = len(every) <= SPLIT_REPLAYS, lane_weights(judge.work, judge.bounds, plan)
     first = (with_split(judge.gpu, plan, units) for units in every) if few else first_splits(judge.gpu, plan, weights)
-    tried = [judge.replayed(one) for one in first if judge.allows(one)]
+    tried = [judge.replayed(one) for one in first if judge.launches(one)]
     if tried and not few:
         best = min(tried, key=lambda one: one.makespan_us)
         stop = judge.left - min(SPLIT_REPLAYS, judge.left // 2)

@@ -243,6 +243,14 @@ def write_text(path: str | Path, text: str) -> None:
         file.write(text)
 
 
+def zipped(data: bytes) -> bytes:
+    """Gzip with no file name and no time in it, so that the same data gives the same bytes."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=buffer, mtime=0) as file:
+        file.write(data)
+    return buffer.getvalue()
+
+
 def require_new_folder(path: str | Path) -> None:
     """Refuses a folder that `whole_folder` would not write.
 

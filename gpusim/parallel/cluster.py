@@ -121,7 +121,7 @@ class Cluster:
     network: Links
 
     def links(self, ranks: int) -> Links:
-        """Of a ring of neighbouring ranks: its slowest link."""
+        """The slowest links of a ring of neighbouring ranks."""
         return self.node if ranks <= self.gpus_per_node else self.network
 
 

@@ -123,7 +123,7 @@ class GreenContext(Parts):
         return _in_a_row([size] * (groups - 1) + [gpu.sm_count - size * (groups - 1)])
 
     def asked(self) -> str:
-        """The sizes, where the driver makes others."""
+        """The sizes asked for, where the driver makes others."""
         given = "+".join(str(len(part)) for part in self._parts)
         return f"sms={self.sms}" if self.sms is not None and self.sms != given else ""
 

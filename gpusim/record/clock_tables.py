@@ -12,7 +12,7 @@ SLOW_CLOCK = 0.97  # of the clock otherwise, under which an SM counts as slow
 
 
 def clock_table(recording: Recording) -> Table:
-    """Clock of the SMs beside blocks of each kind of arithmetic: how many are slow, and the extremes."""
+    """SM clock beside blocks of each kind of arithmetic: how many SMs are slow, least and greatest clock."""
     table: Table = []
     alone = recording.clocks_per_ns * 1000
     for (_, case), launches in recording.cases("clock").items():

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, is_file, make_folder, read_bytes, read_text, write_text
+from gpusim.common.files import atomic_write, is_file, make_folder, read_bytes, read_text, write_text, zipped
 from gpusim.networks.steps import Work
 from gpusim.record.calls import Call
 from gpusim.record.counters import COUNTERS
@@ -127,7 +127,7 @@ class Recording:
         for row in rows:
             self._kernels.setdefault(row["op"], []).append(row)
         with atomic_write(self.folder / "kernels.csv.gz", "wb") as file:
-            file.write(_zipped(KERNEL_COLUMNS, (row for rows in self._kernels.values() for row in rows)))
+            file.write(_zipped_table(KERNEL_COLUMNS, (row for rows in self._kernels.values() for row in rows)))
 
     def kernels(self, call: Call) -> Sequence[Row]:
         """The kernels of a call in launch order; none where it is not profiled."""
@@ -228,13 +228,13 @@ def _whole_lines(path: Path) -> Iterator[Row]:
 
 def _rows(path: Path) -> Iterator[Row]:
     """The rows of a CSV, plain or with .gz after its name; none where it is not there."""
-    zipped = path.with_name(f"{path.name}.gz")
-    found = path if is_file(path) else zipped
+    packed = path.with_name(f"{path.name}.gz")
+    found = path if is_file(path) else packed
     if not is_file(found):
         return
     try:
         data = read_bytes(found)
-        text = (gzip.decompress(data) if found == zipped else data).decode("utf-8")
+        text = (gzip.decompress(data) if found == packed else data).decode("utf-8")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(found, "", f"cannot be read ({error})", "what gpusim record wrote") from None
     rows = csv.DictReader(io.StringIO(text, newline=""))
@@ -243,9 +243,9 @@ def _rows(path: Path) -> Iterator[Row]:
     yield from rows
 
 
-def _zipped(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
+def _zipped_table(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return gzip.compress(text.getvalue().encode(), mtime=0)
+    return zipped(text.getvalue().encode())

@@ -242,13 +242,13 @@ def experiment_of(result: Result) -> tuple[str, str]:
 
 
 def streams_at_once(result: Result) -> int:
-    """How many streams had blocks on the GPU at once, at most."""
+    """The most streams that had blocks on the GPU at once."""
     spans = ((run.stream, run.start_us, run.end_us) for run in result.kernel_runs)
     return _most(_at_once(spans))
 
 
 def streams_on_an_sm(result: Result) -> int:
-    """How many streams had blocks on one SM at once, at most; 1 where those were handovers (`HANDOVER`)."""
+    """The most streams that had blocks on one SM at once; 1 where those were handovers (`HANDOVER`)."""
     by_sm: dict[int, list[_Span]] = {}
     for row, (sms, _, starts, ends) in result.placements.launches:
         stream = result.kernel_runs[row].stream

@@ -23,12 +23,12 @@ from pydantic import (
     model_validator,
 )
 
-from gpusim.common.files import atomic_write
+from gpusim.common.files import atomic_write, zipped
 from gpusim.trace.checks import check_collectives, check_dependencies, check_launches, check_names
 from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Operation, Stream
-from gpusim.trace.text import layout, zipped
+from gpusim.trace.text import layout
 
 FORMAT_VERSION = 1
 

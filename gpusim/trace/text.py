@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import re
 from collections import Counter
@@ -161,14 +159,6 @@ def show(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return quote(value)
-
-
-def zipped(data: bytes) -> bytes:
-    """Gzip with no file name and no time in it, so that the same data gives the same bytes."""
-    buffer = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=buffer, mtime=0) as file:
-        file.write(data)
-    return buffer.getvalue()
 
 
 _line = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode

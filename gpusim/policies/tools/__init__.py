@@ -1,1 +1,1 @@
-"""What several policies are made of: readers of parameters, mixes of blocks, measurements, memory limits."""
+"""Parts that policies share: readers of parameters, mixes of blocks, measurements, memory limits."""
