@@ -885,7 +885,7 @@ static void topology() {
     }
     if (props.major < 9) return;
     CK(cudaFuncSetAttribute(k.fn, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-    for (int size : {2, 4, 8, 16})
+    for (int size : {2, 3, 4, 5, 6, 7, 8, 16})
         for (int rep = 0; rep < 12; rep++) {
             const int shared = shared_for(1), grid = sms / size * size;
             ClusterLaunch clusters(grid, size, shared, streams[0]);
@@ -918,7 +918,7 @@ static void cluster_room() {
             CU(cuDevResourceGenerateDesc, &description, &parts[part], 1);
             CU(cuGreenCtxCreate, &context, description, device, CU_GREEN_CTX_DEFAULT_STREAM);
             CU(cuGreenCtxStreamCreate, &stream, context, CU_STREAM_NON_BLOCKING, 0);
-            for (int size : {1, 2, 4, 8}) {
+            for (int size = 1; size <= 8; size++) {
                 const int together = ClusterLaunch(sms / size * size, size, shared_for(1), stream).most_at_once(k);
                 if (together < 0) continue;
                 const string name = string(part ? "rest" : "first") + "/sms=" +
