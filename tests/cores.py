@@ -52,6 +52,7 @@ def array_of(
     load: Callable[[Mix], tuple[float, float]] = lambda mix: (0.0, 0.0),
     slowdowns: Callable[[int, float, float, float], dict[int, float]] | None = None,
     tensor_cycle: float = 1.0,
+    gpcs: Sequence[int] = (),
     shares: Callable[[int], Sequence[float]] = lambda count: [1.0] * count,
     most_beside: Callable[[Mix, int], int] | None = None,
 ) -> Any:
@@ -75,6 +76,7 @@ def array_of(
         slowdowns or (lambda domain, dram, l2, cycle: dict.fromkeys(range(slots), 1.0)),
         tensor_cycle,
         0.02,
+        gpcs=gpcs,
     )
 
 
@@ -95,6 +97,8 @@ def submit(
     least_carveout: int | None = None,
     ramp: float = 0.0,
     on_tensor_cores: bool = False,
+    pieces: int = 1,
+    cluster: int = 1,
 ) -> None:
     """Make a launch known with its caps; who may place blocks is for `line` to say.
 
@@ -102,7 +106,22 @@ def submit(
     """
     least = carveout if least_carveout is None else least_carveout
     array.submit(
-        slot, blocks, need, carveout, jitter, seed, issue, dram, l2, own_dram, 0.0, least, ramp, on_tensor_cores
+        slot,
+        blocks,
+        need,
+        carveout,
+        jitter,
+        seed,
+        issue,
+        dram,
+        l2,
+        own_dram,
+        0.0,
+        least,
+        ramp,
+        on_tensor_cores,
+        pieces=pieces,
+        cluster=cluster,
     )
     sms = len(array.residents_by_sm(slot))
     array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)

@@ -27,6 +27,8 @@ class Launch:
     jitter: float
     queue: int
     pace: float
+    pieces: int
+    cluster: int
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Scene:
     sms: int
     limits: tuple[int, int, int, int]
     domains: tuple[int, ...]
+    gpcs: tuple[int, ...]
     preference: float
     launches: tuple[Launch, ...]
     steps: tuple[tuple[float, str, int, int, int], ...]
@@ -57,6 +60,8 @@ def scenes(draw: st.DrawFn, most_blocks: int = 60) -> Scene:
             jitter=draw(st.sampled_from([0.0, 0.02, 0.1])),
             queue=draw(st.integers(0, 2)),
             pace=draw(st.sampled_from([1.0, 0.5, 0.3, 2.0])),
+            pieces=draw(st.sampled_from([1, 1, 4])),
+            cluster=draw(st.sampled_from([1, 1, 2, 3])),
         )
         for _ in range(draw(st.integers(1, SLOTS)))
     ]
@@ -70,6 +75,7 @@ def scenes(draw: st.DrawFn, most_blocks: int = 60) -> Scene:
     return Scene(
         sms,
         limits,
+        tuple(draw(st.lists(st.integers(0, 1), min_size=sms, max_size=sms))),
         tuple(draw(st.lists(st.integers(0, 1), min_size=sms, max_size=sms))),
         draw(st.sampled_from([0.0, 0.1, 0.4])),
         tuple(launches),
@@ -95,6 +101,7 @@ def built(core: ModuleType, scene: Scene) -> Any:
         SLOTS,
         rates,
         domains=list(scene.domains),
+        gpcs=scene.gpcs,
         load=lambda mix: (0.03 * sum(n for _, n in mix), 0.02 * len(mix)),
         slowdowns=lambda domain, dram, l2, cycle: {slot: 1.0 + dram * dram + 0.1 * slot * l2 for slot in range(SLOTS)},
         shares=shares,
@@ -113,6 +120,8 @@ def built(core: ModuleType, scene: Scene) -> Any:
             seed=slot,
             issue=0.25,
             dram=0.125,
+            pieces=launch.pieces,
+            cluster=launch.cluster,
         )
     line(array, *range(len(scene.launches)), queues=[launch.queue for launch in scene.launches])
     return array
@@ -185,6 +194,7 @@ def test_every_block_is_waiting_resident_or_done(core: ModuleType, scene: Scene)
             assert resident == sum(array.residents_by_sm(slot))
             assert array.unfinished_blocks(slot) == array.waiting_blocks(slot) + resident
             done = sum(blocks for _, blocks, _, _ in array.spans(slot))
+            assert all(0.0 <= start <= end <= array.now for _, _, start, end in array.spans(slot))
             assert done + array.unfinished_blocks(slot) == launch.blocks
             assert (array.unfinished_blocks(slot) == 0) == (slot in ended)
 
@@ -200,6 +210,23 @@ def test_caps_hold_for_every_block_that_starts(core: ModuleType, scene: Scene) -
     def check(array: Any, ended: set[int]) -> None:
         for slot, launch in enumerate(scene.launches):
             assert all(n <= cap for n, cap in zip(array.residents_by_sm(slot), launch.caps, strict=True))
+
+    played(core, scene, check)
+
+
+@pytest.mark.parametrize("core", cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+@given(scene=scenes())
+def test_whole_clusters_start_at_once(core: ModuleType, scene: Scene) -> None:
+    """Where some GPC may hold one and nothing is moved, as many blocks of a launch have started as clusters have."""
+    if any(what in ("caps", "evict") for _, what, *_ in scene.steps):
+        return
+
+    def check(array: Any, ended: set[int]) -> None:
+        for slot, launch in enumerate(scene.launches):
+            usable = [gpc for gpc, cap in zip(scene.gpcs, launch.caps, strict=True) if cap > 0]
+            if launch.pieces == 1 and any(usable.count(gpc) >= launch.cluster for gpc in usable):
+                started = launch.blocks - array.waiting_blocks(slot)
+                assert started in (launch.blocks, started // launch.cluster * launch.cluster)
 
     played(core, scene, check)
 
@@ -222,9 +249,9 @@ def test_work_is_conserved(core: ModuleType, scene: Scene) -> None:
     left = sum(array.unfinished_blocks(slot) for slot in range(len(scene.launches)))
     if left == 0:
         work = sum(
-            plain_core().jitter_factor(slot, block, launch.jitter)
+            plain_core().jitter_factor(slot, piece, launch.jitter) / launch.pieces
             for slot, launch in enumerate(scene.launches)
-            for block in range(launch.blocks)
+            for piece in range(launch.blocks * launch.pieces)
         )
         tolerance = max(launch.jitter for launch in scene.launches) or 1e-6
         assert width > 0

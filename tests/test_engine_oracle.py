@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,18 @@ from cores import array_of, ends, line, own_pace, submit
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import traces
+from tiny import kernel, stream, tiny
+from tiny import trace as made
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
 from gpusim.engine import sm_array
 from gpusim.engine.block_processes import slow_sms
+from gpusim.hardware.gpu import GPU
 from gpusim.results.result import Result
 from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
+from gpusim.trace.operations import Kernel
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 POLICIES = ["serial", "leftover", "even", "inter-sm", "smk", "warped-slicer"]
@@ -29,9 +34,9 @@ PAIR = "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
 TOLERANCE = 0.005
 
 
-def both(trace: Trace, policy: str) -> tuple[Result, Result]:
+def both(trace: Trace, policy: str, gpu: GPU | None = None) -> tuple[Result, Result]:
     """The trace replayed by the engine, and on the slow SMs."""
-    gpu = load_gpu(trace.device)
+    gpu = gpu or load_gpu(trace.device)
     kernels = Kernels(gpu, gpu)
     solo = {stream.name: 1.0 for stream in trace.streams}
     fast = replay(trace, gpu, policy, kernels=kernels, solo=solo)
@@ -79,6 +84,30 @@ def test_an_sm_split_in_which_the_last_wave_matters() -> None:
     """784 blocks, two to an SM, on 64 SMs: six waves and a bit."""
     fast, slow = both(load_trace(TRACES / PAIR), "inter-sm:sms=64+68")
     assert fast.makespan_us == pytest.approx(slow.makespan_us, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "inter-sm:sms=9+11", "time-slicing"])
+def test_clusters_and_persistent_kernels_run_as_one_process_a_block(policy: str) -> None:
+    """Of 20 SMs two GPCs of 8 hold clusters of three; two kernels share their work, one has clusters for two waves."""
+    gpu = replace(tiny(20, jitter=0.02, launch_ramp_us=0.5), sms_per_gpc=(8, 8, 2, 2))
+
+    def large(id: str, duration_us: float, *grid: int) -> Kernel:
+        wide = {"grid": grid, "dynamic_shared_memory_bytes": 200 << 10}
+        given = kernel(id, 1, duration_us)
+        return given.model_copy(update={"kernel": given.kernel.model_copy(update=wide)})
+
+    streams = [
+        stream("a", large("a0", 21.0, 4, 3, 1), kernel("a1", 30, 12.0), large("a2", 15.0, 20, 1, 1)),
+        stream("b", kernel("b0", 7, 9.0), large("b1", 21.0, 6, 3, 1), large("b2", 30.0, 4, 3, 1)),
+    ]
+    fast, slow = both(made(*streams), policy, gpu)
+    assert fast.makespan_us == pytest.approx(slow.makespan_us, rel=1e-9)
+    assert _where(fast) == _where(slow)
+
+
+def _where(result: Result) -> list[tuple[int, int, int, float, float]]:
+    """Which SMs ran how many blocks of which launch, from when to when: to within rounding, in which the two differ."""
+    return [(at.run, at.sm, at.blocks, round(at.start_us, 6), round(at.end_us, 6)) for at in result.placements]
 
 
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate])  # to shrink what takes seconds takes for ever

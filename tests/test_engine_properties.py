@@ -138,7 +138,7 @@ def check(trace: Trace, result: Result) -> None:
     for i, run in enumerate(result.kernel_runs):
         model = anchored_model(launches[(run.operation, run.index)])
         assert run.blocks == launches[(run.operation, run.index)].blocks
-        assert placed[i] == model.blocks or model.persistent  # which launches fewer blocks where it has fewer SMs
+        assert placed[i] == model.blocks
         assert run.ready_us + model.latency_us <= run.start_us * (1 + 1e-12)
         assert run.start_us <= run.dispatched_us <= run.end_us
         assert run.end_us <= result.makespan_us * (1 + 1e-12)

@@ -52,7 +52,7 @@ def nothing_is_lost(trace: Trace, result: Result) -> None:
     for run, blocks in zip(result.kernel_runs, placed, strict=True):
         model = MODELS.model(launches[(run.operation, run.index)], "")
         assert blocks == run.blocks
-        assert run.blocks == model.blocks or (model.persistent and 0 < run.blocks < model.blocks)
+        assert run.blocks == model.blocks
 
 
 @settings(max_examples=40)

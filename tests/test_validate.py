@@ -17,14 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import kernel, stream, tiny, trace
 
-from gpusim import cli
+from gpusim import cli, replay
 from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import OUTCOMES, Dataset
 from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios, summaries, write_rows
 from gpusim.studies.sharing import score_sharing
-from gpusim.studies.validate import Case, conditions, measurements, released_together_us, score
+from gpusim.studies.validate import Case, _InOrder, conditions, measurements, released_together_us, score
+from gpusim.trace.operations import Stream
 
 ELSEWHERE = {"solo", "sharing"}  # experiments of two GPUs, and of microbenchmarks
 GENEROUS_PERCENT = {  # the sample's rows are few: a guard against breakage, not the accuracy of the model
@@ -66,6 +67,33 @@ def test_streams_behind_a_flag_start_one_mark_after_the_other() -> None:
     assert released_together_us(two, gpu, Kernels(gpu, gpu)) == pytest.approx((23.0 + 21.0) / 2 + 1.0)
     one = trace(stream("a", kernel("a", 1, 11.0)))
     assert released_together_us(one, gpu, Kernels(gpu, gpu)) == pytest.approx(12.0)
+
+
+def begun(order: tuple[int, ...], sms: tuple[int, ...], *streams: Stream) -> dict[str, float]:
+    """When each kernel starts behind a flag: marks of 2 us a stream, turns of 0.5 us, a launch of 1 us; 64 SMs."""
+    gpu = tiny(64, stream_turn_us=0.5)
+    result = replay(trace(*streams), gpu, _InOrder(order, 2.0, sms))
+    return {run.operation: round(run.start_us, 6) for run in result.kernel_runs}
+
+
+def test_streams_are_released_in_turns_and_no_second_kernel_comes_before_the_last_of_them() -> None:
+    """Each kernel runs for 1 us, so that none is under way when the next stream is released, 2.5 us later."""
+    streams = [stream(name, kernel(f"{name}0", 1, 2.0), kernel(f"{name}1", 1, 2.0)) for name in "abc"]
+    found = begun((0, 1, 2), (), *streams)
+    assert [found[name] for name in ("a0", "b0", "c0")] == [1.0, 3.5, 6.0]
+    assert found["a1"] == 6.5  # let start at 5, as c0 is, beside which it takes a turn
+    assert begun((2, 0, 1), (), *streams)["c0"] == 1.0
+
+
+def test_a_stream_takes_its_turn_once() -> None:
+    """The first kernel of a runs on: b's is as late for it as it would be for its release."""
+    streams = [stream("a", kernel("a0", 1, 30.0)), stream("b", kernel("b0", 1, 2.0))]
+    assert begun((0, 1), (), *streams) == {"a0": 1.0, "b0": 3.5}
+
+
+def test_in_green_contexts_releases_take_no_turns() -> None:
+    streams = [stream(name, kernel(f"{name}0", 1, 2.0)) for name in "ab"]
+    assert begun((0, 1), (32, 32), *streams) == {"a0": 1.0, "b0": 3.0}
 
 
 # ---- scores by hand ----------------------------------------------------------------------------------------------

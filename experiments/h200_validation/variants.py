@@ -141,8 +141,7 @@ def _no_fetches() -> None:
 
 
 def _ramps_take_turns() -> None:
-    known = kernel_model.KernelModel.on
-    _put(kernel_model.KernelModel, "on", lambda model, sms: known(model, sms) if model.persistent else model)
+    _put(kernel_model.KernelModel, "on", lambda model, sms: model)
 
 
 def _without_stalls() -> None:
@@ -262,7 +261,8 @@ def _nothing_persistent() -> None:
 
 
 def _clusters_anywhere() -> None:
-    _put(fit, "usable_sms", lambda launch, blocks_per_sm, gpu: gpu.sm_count)
+    known = fit._shape
+    _put(fit, "_shape", lambda *launch: replace(known(*launch), cluster_blocks=1))
 
 
 def _theoretical_residency() -> None:
@@ -333,7 +333,7 @@ ABLATION = (
     Variant("no-carveouts", "an SM holds all its shared memory for every kernel", patch=_no_carveouts),
     Variant("registers-summed", "several kernels share an SM's registers as a whole", patch=_registers_summed),
     Variant("no-persistent", "persistent kernels are like others", patch=_nothing_persistent),
-    Variant("no-clusters", "kernels in clusters run on all SMs", patch=_clusters_anywhere),
+    Variant("no-clusters", "blocks of clusters start by themselves, on any SM", patch=_clusters_anywhere),
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
     Variant("even-schedulers", "an SM's warps spread evenly over its schedulers", patch=_even_schedulers),
     Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", patch=_no_ramp),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
 from gpusim.engine.sm_array import AloneTimes, alone_on
 from gpusim.hardware.compute_capability import CAPABILITIES
+from gpusim.hardware.gpcs import most_clusters
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
     MemoryLoad,
@@ -132,24 +133,32 @@ def _tried(model: KernelModel, mix: Mix | None, alone: Alone) -> _Tried:
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
-    """Whether a launch looks persistent: one block an SM, on all SMs or on all that hold clusters [D].
+    """Whether a launch looks persistent: one block an SM, on all SMs or on all that its clusters can have [D].
 
-    Of the recorded kernels of one block an SM those with 120 and 132 blocks on 132 SMs share their work as they go;
-    those with 126, 128 or 130 have a step where they get fewer SMs (experiments/h200_validation, sm_curve).
+    Of the recorded kernels of one block an SM those with 105, 117, 120 and 132 blocks on 132 SMs share their work as
+    they go; those with 126, 128 or 130 have a step where they get fewer SMs (experiments/kernel_curves).
     """
-    return blocks_per_sm == 1 and launch.blocks in (gpu.sm_count, gpu.cluster_sms)
+    size = cluster_blocks(launch, blocks_per_sm, gpu)
+    return blocks_per_sm == 1 and launch.blocks in (gpu.sm_count, size * most_clusters(gpu.gpc_of_sm, size))
 
 
-def usable_sms(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
-    """SMs that may hold blocks of a launch: of one in clusters of more than two blocks those that hold such clusters.
+def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
+    """Blocks of a cluster of a launch: of one in clusters of more than two blocks; else 1.
 
     What is recorded does not tell clusters. A kernel is taken to launch in them [D] where it has one block a SM, with
-    more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, or one that just fills the
-    SMs with clusters. On an H200 such grids are 15 x 8, 15 x 7 and 30 x 4: as many clusters of 8, 7 and 4 as fit.
+    more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, which are its clusters' (on
+    an H200 such grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3: as many clusters of 8, 7, 4 and 3 as fit), or a grid of
+    one dimension with just as many blocks as clusters of the largest size can have (120): of the smallest that can.
     """
-    alone = blocks_per_sm == 1 and launch.shared_memory_per_block_bytes > MOST_BEFORE_CLUSTERS
-    clusters = alone and (launch.grid[1] in CLUSTERS or launch.blocks == gpu.cluster_sms)
-    return gpu.cluster_sms if clusters else gpu.sm_count
+    if blocks_per_sm > 1 or launch.shared_memory_per_block_bytes <= MOST_BEFORE_CLUSTERS:
+        return 1
+    if launch.grid[1] in CLUSTERS:
+        return launch.grid[1]
+    filled = {size: size * most_clusters(gpu.gpc_of_sm, size) for size in CLUSTERS}
+    most = filled[CLUSTERS[-1]]
+    if launch.grid != (most, 1, 1) or not gpu.sms_per_gpc:
+        return 1
+    return min(size for size, blocks in filled.items() if blocks == most)
 
 
 def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
@@ -167,7 +176,6 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
     )
     load, free = _memory(launch, kernel, residents, gpu)
     set_to, least = carveouts(launch, foot, fit.blocks_per_sm, gpu)
-    usable = usable_sms(launch, fit.blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
@@ -177,7 +185,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
         sm_count=gpu.sm_count,
-        usable_sms=usable,
+        cluster_blocks=cluster_blocks(launch, fit.blocks_per_sm, gpu),
         carveout_bytes=set_to,
         least_carveout_bytes=least,
         demand=kernel,

@@ -47,7 +47,6 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         footprint=foot,
         blocks_per_sm=fit.blocks_per_sm,
         sm_count=target.sm_count,
-        usable_sms=target.cluster_sms if model.usable_sms < model.sm_count else target.sm_count,
         carveout_bytes=set_to,
         least_carveout_bytes=least,
         demand=replace(demand, one_wave=waves(launch.blocks, fit.blocks_per_sm, target.sm_count) <= 1.0),

@@ -9,6 +9,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.bound import Bounds
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
 from gpusim.engine.replay import stream_ends
+from gpusim.hardware.gpcs import most_clusters
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
 
@@ -72,20 +73,18 @@ class Judge:
         return self.launches(plan)
 
     def launches(self, plan: Plan) -> bool:
-        """Whether the GPU launches all kernels of a plan: none in clusters has only SMs that hold no clusters.
+        """Whether the GPU launches all kernels of a plan: none in clusters has only SMs that hold no such cluster.
 
         [V] of 215 plans that were run on an H200 it refused the three of which that is not true, and no others.
         """
-        without_clusters = [
-            lane
+        return all(
+            most_clusters(self.gpu.gpc_of_sm[sms[0] : sms[1] + 1], model.cluster_blocks) > 0
             for lane, sms in zip(plan.lanes, plan.sm_sets(), strict=True)
-            if sms is not None and sms[0] >= self.gpu.cluster_sms
-        ]
-        return not any(self._in_clusters(plan, id) for lane in without_clusters for id in lane)
-
-    def _in_clusters(self, plan: Plan, id: str) -> bool:
-        models = self.bounds.models(id, plan.algorithms.get(id, ""))
-        return any(model.usable_sms < model.sm_count for model in models)
+            if sms is not None
+            for id in lane
+            for model in self.bounds.models(id, plan.algorithms.get(id, ""))
+            if model.cluster_blocks > 1
+        )
 
     def replayed(self, plan: Plan) -> Candidate:
         """The plan, replayed."""

@@ -66,7 +66,7 @@ def alone_under(
     caps = caps_of(grant, model.blocks_per_sm, gpu.sm_count)
     sms = sm_array(gpu, 1, resolve, lambda _: model.footprint, None, domains, domain_share, bins=2)
     submit(sms, 0, model)
-    sms.set_caps(0, model.usable(caps))
+    sms.set_caps(0, caps)
     sms.set_dispatch_order([0], [0])
     sms.dispatch()
     bottlenecks = Bottlenecks(sms, KnownMixes(), lambda _: model)

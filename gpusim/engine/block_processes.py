@@ -1,16 +1,16 @@
 """The SMs once more, as simple as can be: one simpy process a thread block. Slow, and right by looking at it.
 
 `SlowSMs` takes the place of `gpusim.engine.core.SMArray` and follows the same rules: most-room placement, the head
-of each queue before the rest, carve-outs, caps, tenants, shares by age, and a memory slowdown that is worked out
-anew when the load has moved by a step or a domain would serve more than it can. It skips nothing and groups nothing:
-every block ends by itself, and a block that may go anywhere is placed by looking at every SM. Kernels are to be
-anchored before, on the fast core.
+of each queue before the rest, clusters, carve-outs, caps, tenants, shares by age, pieces of work, and a memory slowdown
+that is worked out anew when the load has moved by a step or a domain would serve more than it can. It skips nothing and
+groups nothing: every block ends by itself, and a block that may go anywhere is placed by looking at every SM. Kernels
+are to be anchored before, on the fast core.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -71,8 +71,11 @@ class Launch:
     caps: list[int]
     waiting: int
     on_tensor_cores: bool
+    pieces: int
+    cluster: int
     tenant: int = -1
-    next_block: int = 0
+    next_piece: int = 0
+    pieces_ran: dict[int, int] = field(default_factory=dict)
     resident: int = 0
     ended: int = 0
     saved: list[float] = field(default_factory=list)
@@ -99,12 +102,14 @@ class SlowSMs:
         tensor_cycle: float,
         load_step: float,
         bins: int = BINS,
+        gpcs: Sequence[int] = (),
     ) -> None:
         self.env = simpy.Environment()
         self.origin = 0.0
         self.bins = bins
         self.limits = limits
         self.order = order
+        self.gpcs = gpcs or [0] * sms
         self.resolve = resolve
         self.most_beside = most_beside
         self.slowdowns_of = slowdowns
@@ -140,11 +145,26 @@ class SlowSMs:
         ramp: float = 0.0,
         on_tensor_cores: bool = False,
         own_hits: float = 0.0,
+        pieces: int = 1,
+        cluster: int = 1,
     ) -> None:
         demand, caps = (dram_demand, l2_demand), [0] * len(self.sms)
         own = MemoryLoad(own_dram, own_l2, own_hits)
         self.launches[slot] = Launch(
-            blocks, need, carveout, least_carveout, ramp, jitter, seed, demand, own, caps, blocks, on_tensor_cores
+            blocks,
+            need,
+            carveout,
+            least_carveout,
+            ramp,
+            jitter,
+            seed,
+            demand,
+            own,
+            caps,
+            blocks,
+            on_tensor_cores,
+            pieces,
+            cluster,
         )
         self.stale_rates = True
 
@@ -174,7 +194,7 @@ class SlowSMs:
         launch, here = self.launches[slot], self.sms[sm]
         for block in [b for b in reversed(here.blocks) if b.slot == slot][:blocks]:
             self._charge(block)
-            launch.saved.append((1.0 if restart else block.work) + extra_work)
+            launch.saved.append((1.0 / launch.pieces if restart else block.work) + extra_work)
             launch.waiting += 1
             self._remove(here, block)
             assert block.process is not None
@@ -251,9 +271,11 @@ class SlowSMs:
         return [max((self._left(b) for b in sm.blocks if b.slot == slot), default=0.0) for sm in self.sms]
 
     def work_done_by_sm(self, slot: int) -> list[float]:
-        ended = self.launches[slot].spans
+        launch = self.launches[slot]
+        piece = 1.0 / launch.pieces
         return [
-            ended.get(sm.number, (0,))[0] + fsum(1.0 - self._left(b) for b in sm.blocks if b.slot == slot)
+            piece * launch.pieces_ran.get(sm.number, 0)
+            + fsum(piece - self._left(b) for b in sm.blocks if b.slot == slot)
             for sm in self.sms
         ]
 
@@ -299,13 +321,37 @@ class SlowSMs:
         while moved:
             moved = False
             for slot in self._heads():
-                while self.launches[slot].waiting > 0:
+                if self._together(slot) > 1:
+                    self._place_clusters(slot)
+                while self._together(slot) == 1 and self.launches[slot].waiting > 0:
                     rooms = [(self._room(slot, self.sms[sm]), -i) for i, sm in enumerate(self.order)]
                     room, place = max(rooms)
                     if room == 0:
                         break
                     self._start(slot, self.sms[self.order[-place]])
                 moved = moved or self.launches[slot].waiting == 0
+
+    def _together(self, slot: int) -> int:
+        """Blocks that start together: those of a cluster, where the caps leave a GPC with so many SMs."""
+        launch = self.launches[slot]
+        usable = [gpc for gpc, cap in zip(self.gpcs, launch.caps, strict=True) if cap > 0]
+        return launch.cluster if any(usable.count(gpc) >= launch.cluster for gpc in set(usable)) else 1
+
+    def _cluster_sms(self, slot: int, gpc: int) -> list[SM]:
+        """The SMs of a GPC that the next cluster would start on; none where it does not fit."""
+        blocks = min(self.launches[slot].waiting, self._together(slot))
+        free = [self.sms[sm] for sm in self.order if self.gpcs[sm] == gpc and self._room(slot, self.sms[sm]) > 0]
+        return free[:blocks] if len(free) >= blocks else []
+
+    def _place_clusters(self, slot: int) -> None:
+        """Round by round, a cluster on each GPC that has room for it."""
+        started = True
+        while started:
+            started = False
+            for gpc in range(max(self.gpcs) + 1):
+                for sm in self._cluster_sms(slot, gpc):
+                    self._start(slot, sm)
+                    started = True
 
     def _room(self, slot: int, sm: SM) -> int:
         """How many more blocks of a launch an SM has room for; 0 if it may not take another."""
@@ -324,24 +370,38 @@ class SlowSMs:
 
     def _start(self, slot: int, sm: SM) -> None:
         launch = self.launches[slot]
+        launch.waiting -= 1
         if launch.saved:
             work = launch.saved.pop()
         else:
-            work = _jitter_factor()(launch.seed, launch.next_block, launch.jitter)
-            launch.next_block += 1
+            work = self._take_piece(launch, sm)
             if launch.first_start in (-1.0, self.now):
                 work += launch.ramp
         if not sm.blocks:
             sm.carveout = launch.carveout
         sm.blocks.append(Block(slot, work, self.now))
         sm.used = [used + need for used, need in zip(sm.used, launch.need, strict=True)]
-        launch.waiting -= 1
         launch.resident += 1
         if launch.first_start < 0:
             launch.first_start = self.now
         if launch.waiting == 0:
             launch.dispatched_at = self.now
         launch.spans.setdefault(sm.number, (0, self.now, self.now))
+
+    def _take_piece(self, launch: Launch, sm: SM) -> float:
+        """Work of the next piece; blocks that wait when it is the last of several a block have nothing to do."""
+        work = _jitter_factor()(launch.seed, launch.next_piece, launch.jitter) / launch.pieces
+        launch.next_piece += 1
+        if launch.pieces > 1 and launch.next_piece == launch.blocks * launch.pieces:
+            idle = launch.waiting - len(launch.saved)
+            if idle:
+                ran, start, _ = launch.spans.get(sm.number, (0, self.now, self.now))
+                launch.spans[sm.number] = (ran + idle, start, self.now)
+                launch.waiting -= idle
+                launch.ended += idle
+                if not launch.waiting:
+                    launch.dispatched_at = self.now
+        return work
 
     def _remove(self, sm: SM, block: Block) -> None:
         launch = self.launches[block.slot]
@@ -355,11 +415,21 @@ class SlowSMs:
         while block.work > FINISHED:
             try:
                 yield self.env.timeout(block.work / block.rate)
-                break
             except simpy.Interrupt as interrupt:
                 if interrupt.cause == "evicted":
                     return
+            else:
+                self._end_piece(sm, block)
         self._end(sm, block)
+
+    def _end_piece(self, sm: SM, block: Block) -> None:
+        """Have a block go on with the next piece of work, where its launch has several a block and one is left."""
+        launch = self.launches[block.slot]
+        launch.pieces_ran[sm.number] = launch.pieces_ran.get(sm.number, 0) + 1
+        block.work, block.since = 0.0, self.now
+        if launch.pieces > 1 and launch.next_piece < launch.blocks * launch.pieces:
+            block.work = self._take_piece(launch, sm)
+            self._refill_after_ends(sm)
 
     def _end(self, sm: SM, block: Block) -> None:
         launch = self.launches[block.slot]
@@ -369,6 +439,9 @@ class SlowSMs:
         launch.spans[sm.number] = (ran + 1, start, self.now)
         if launch.ended == launch.blocks:
             self.done.append(block.slot)
+        self._refill_after_ends(sm)
+
+    def _refill_after_ends(self, sm: SM) -> None:
         if not sm.refilling:
             sm.refilling = True
             event = self.env.event()
@@ -379,11 +452,16 @@ class SlowSMs:
     def _refill(self, sm: SM) -> None:
         sm.refilling = False
         heads = self._heads()
+        cluster_fits = False
         for slot in heads:
-            while self.launches[slot].waiting > 0 and self._room(slot, sm) > 0:
+            together = self._together(slot) > 1
+            if together and self._room(slot, sm) > 0 and self._cluster_sms(slot, self.gpcs[sm.number]):
+                cluster_fits = True
+                break
+            while not together and self.launches[slot].waiting > 0 and self._room(slot, sm) > 0:
                 self._start(slot, sm)
         changed = [sm]
-        if self._heads() != heads:  # the next in line may find room anywhere
+        if cluster_fits or self._heads() != heads:  # the next in line may find room anywhere
             self._place()
             changed = self.sms
         self._set_rates(changed)

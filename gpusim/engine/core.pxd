@@ -15,7 +15,7 @@ cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2,
 
 @cython.final
 cdef class SMArray:
-    cdef long long sms, bins, width, slots, domain_count, nodes, order_length, open_count
+    cdef long long sms, bins, width, slots, domain_count, gpc_count, nodes, order_length, open_count
     cdef long long stable, residents, rates_used, parts, active_count, next_clock
     cdef bint reopen, stale_rates, noting
     cdef public double now, origin
@@ -23,10 +23,10 @@ cdef class SMArray:
     cdef object resolve, most_beside, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
-    cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, rated
+    cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, gpc, domain, count, used, mix, rated
     cdef long long[::1] room, dirty, owner, need, first_valid, active, first_sm
-    cdef long long[::1] waiting, resident, unfinished, next_block, seed, tenant, evicted
-    cdef long long[::1] cap, here, ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
+    cdef long long[::1] waiting, resident, unfinished, seed, tenant, evicted, cluster, together, pieces, next_piece, all_pieces
+    cdef long long[::1] cap, here, ran, pieces_ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, first_part, last_part, part_slot, part_rates
     cdef double[::1] recorded_at, work, charged, rate, jitter, ramp, recorded, virtual, slowdown, progress
     cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, own_hits, first_start
@@ -57,7 +57,7 @@ cdef class SMArray:
     @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong)
     cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
                  double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, double ramp=*,
-                 bint on_tensor_cores=*, double own_hits=*)
+                 bint on_tensor_cores=*, double own_hits=*, long long pieces=*, long long cluster=*)
     @cython.locals(sm=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)
@@ -108,6 +108,8 @@ cdef class SMArray:
     @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong,
                    most=cython.longlong)
     cdef bint fits(self, long long slot, long long sm) except -1
+    @cython.locals(piece=cython.longlong, idle=cython.longlong)
+    cdef double take_piece(self, long long slot, long long sm) noexcept
     @cython.locals(room=cython.longlong, r=cython.longlong, need=cython.longlong, fit=cython.longlong,
                    limit=cython.longlong)
     cdef long long room_for(self, long long slot, long long sm) noexcept
@@ -125,6 +127,12 @@ cdef class SMArray:
     cdef void open_heads(self) noexcept
     @cython.locals(top=cython.longlong, sm=cython.longlong, i=cython.longlong)
     cdef place_everywhere(self, long long slot)
+    @cython.locals(found=cython.longlong, gpc=cython.longlong, left=cython.longlong, sm=cython.longlong,
+                   i=cython.longlong)
+    cdef place_clusters(self, long long slot)
+    @cython.locals(left=cython.longlong, sm=cython.longlong)
+    cdef bint fits_cluster(self, long long slot, long long gpc) except -1
+    cdef start_anew(self, long long slot, long long sm)
     @cython.locals(sm=cython.longlong, d=cython.longlong)
     cdef settle(self)
     cdef void watch(self, long long domain) noexcept

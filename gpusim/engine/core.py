@@ -18,16 +18,16 @@ what happens until they hold nothing again is then the same, to the last bit, wh
 launch is in the time of the caller.
 
 Vocabulary: a *slot* is the number under which a kernel launch is known here while it is active; a *mix* is how many
-blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), its *rate* is work per
-microsecond of its slot's virtual time; a *domain* is a set of SMs that share one L2 and DRAM (all of them, except under
-MIG); a *clock* is the number of a domain and a slot.
+blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), in one *piece* or several, its
+*rate* is work per microsecond of its slot's virtual time; a *domain* is a set of SMs that share one L2 and DRAM (all of
+them, except under MIG); a *clock* is the number of a domain and a slot.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 RESOURCES = 4  # registers, shared memory, warps, block slots: in this order wherever four numbers stand together
@@ -120,6 +120,7 @@ class SMArray:
             otherwise.
         load_step: a domain's slowdown is worked out anew when its load has moved by this much.
         bins: of the usage history, an even number.
+        gpcs: GPC of each SM: all blocks of a cluster are on SMs of one. None: all SMs are in one.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class SMArray:
         tensor_cycle: float,
         load_step: float,
         bins: int = BINS,
+        gpcs: Sequence[int] = (),
     ) -> None:
         self.sms = sms
         self.width = block_slots
@@ -153,6 +155,8 @@ class SMArray:
         self.carveout = array("q", [limits[1]]) * sms
         self.sm_order = array("q", order)
         self.domain = array("q", domains)
+        self.gpc = array("q", gpcs or [0] * sms)
+        self.gpc_count = max(self.gpc) + 1
         self.domain_count = domain_count = len(capacity)
         self.capacity = array("d", capacity)
         # one entry an SM
@@ -180,7 +184,11 @@ class SMArray:
         self.waiting = zeros(slots)
         self.resident = zeros(slots)
         self.unfinished = zeros(slots)
-        self.next_block = zeros(slots)
+        self.cluster = zeros(slots)  # blocks of a cluster
+        self.together = zeros(slots)  # blocks that start together: a cluster's, or 1 where no GPC may hold one
+        self.pieces = zeros(slots)  # that a block's work is in
+        self.next_piece = zeros(slots)
+        self.all_pieces = zeros(slots)
         self.seed = zeros(slots)
         self.tenant = unknown(slots)
         self.on_tensor_cores = zeros(slots)
@@ -202,6 +210,7 @@ class SMArray:
         self.cap = zeros(slots * sms)
         self.here = zeros(slots * sms)
         self.ran = zeros(slots * sms)
+        self.pieces_ran = zeros(slots * sms)
         self.start_here = reals(slots * sms, -1.0)
         self.end_here = reals(slots * sms, -1.0)
         self.charged = reals(slots * sms)  # virtual time up to which what its blocks there have done is booked
@@ -383,6 +392,8 @@ class SMArray:
         ramp: float = 0.0,
         on_tensor_cores: bool = False,
         own_hits: float = 0.0,
+        pieces: int = 1,
+        cluster: int = 1,
     ) -> None:
         """Make a launch known: its blocks wait until its caps and place in line let them in.
 
@@ -403,6 +414,10 @@ class SMArray:
             ramp: work (blocks) that the blocks placed at the instant of the first have beside their own.
             on_tensor_cores: whether its blocks compute on tensor cores; what is said of it is at the cycle they cause.
             own_hits: how much longer it takes, relative, where L2 is as busy as it can be, for `slowdown_at`.
+            pieces: how many each block's work is in. With more than one a block that has done a piece goes on with the
+                next that no other has taken.
+            cluster: blocks that start together, on SMs of one GPC. Where no GPC has so many SMs that may hold any
+                (`set_caps`), each starts by itself.
         """
         if self.unfinished[slot] == 0:
             self.active[self.active_count] = slot
@@ -416,7 +431,11 @@ class SMArray:
         self.waiting[slot] = blocks
         self.unfinished[slot] = blocks
         self.resident[slot] = 0
-        self.next_block[slot] = 0
+        self.cluster[slot] = cluster
+        self.together[slot] = cluster
+        self.pieces[slot] = pieces
+        self.next_piece[slot] = 0
+        self.all_pieces[slot] = blocks * pieces
         self.seed[slot] = seed
         self.jitter[slot] = jitter
         self.ramp[slot] = ramp
@@ -439,6 +458,7 @@ class SMArray:
             self.cap[i] = 0
             self.here[i] = 0
             self.ran[i] = 0
+            self.pieces_ran[i] = 0
             self.start_here[i] = -1.0
             self.end_here[i] = -1.0
         self.add_up()
@@ -451,6 +471,13 @@ class SMArray:
         """Most resident blocks of a slot on each SM; residents above a lowered cap run to their end."""
         for sm in range(self.sms):
             self.cap[slot * self.sms + sm] = caps[sm]
+        self.together[slot] = 1
+        if self.cluster[slot] > 1:
+            usable = [0] * self.gpc_count
+            for sm in range(self.sms):
+                usable[self.gpc[sm]] += caps[sm] > 0
+            if max(usable) >= self.cluster[slot]:
+                self.together[slot] = self.cluster[slot]
 
     def set_tenant(self, slot: int, tenant: int) -> None:
         """Start blocks of a slot only beside blocks of the same tenant; -1: beside anyone.
@@ -470,14 +497,14 @@ class SMArray:
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
         """Take the youngest blocks of a slot off an SM; each waits again, with what it had left plus ``extra_work``.
 
-        With ``restart`` what it had done is lost: it has a mean block's work to do.
+        With ``restart`` what it had done is lost: it has a mean piece of work to do, all of an ordinary block's.
         """
         self.charge(sm)
         base = sm * self.width
         j = base + self.count[sm] - 1
         while blocks > 0 and j >= base:
             if self.owner[j] == slot:
-                left = 1.0 if restart else self.work[j]
+                left = 1.0 / self.pieces[slot] if restart else self.work[j]
                 self.saved[slot].append(left + extra_work)
                 self.evicted[slot] += 1
                 self.waiting[slot] += 1
@@ -589,7 +616,7 @@ class SMArray:
         return self.origin + self.first_start[slot] if self.first_start[slot] >= 0.0 else -1.0
 
     def dispatched(self, slot: int) -> float:
-        """When the last block was placed; -1 before that."""
+        """When the last block was placed, or those that waited had nothing left to do; -1 before that."""
         return self.origin + self.dispatched_at[slot] if self.dispatched_at[slot] >= 0.0 else -1.0
 
     def residents_by_sm(self, slot: int) -> list[int]:
@@ -622,7 +649,7 @@ class SMArray:
         return mix, slowdown_at(dram, 0.0, own_dram, own_l2, 1.0), by_l2
 
     def work_left_by_sm(self, slot: int) -> list[float]:
-        """Most work (blocks) that a resident block of a launch has left on each SM; 0 where none is."""
+        """Most work (blocks) that a resident of a launch has left, of its piece, on each SM; 0 where none is."""
         left = [0.0] * self.sms
         for sm in range(self.sms):
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
@@ -631,12 +658,13 @@ class SMArray:
         return left
 
     def work_done_by_sm(self, slot: int) -> list[float]:
-        """Work (blocks) of a launch done on each SM: its blocks that ended there, and what its residents have done."""
-        done = [float(self.ran[slot * self.sms + sm]) for sm in range(self.sms)]
+        """Work (blocks) of a launch done on each SM: the pieces that ended there, and what its residents have done."""
+        piece = 1.0 / self.pieces[slot]
+        done = [piece * self.pieces_ran[slot * self.sms + sm] for sm in range(self.sms)]
         for sm in range(self.sms):
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
                 if self.owner[j] == slot:
-                    done[sm] += 1.0 - self.work_left(sm, j)
+                    done[sm] += piece - self.work_left(sm, j)
         return done
 
     def mix_of(self, sm: int) -> Mix:
@@ -915,14 +943,33 @@ class SMArray:
                     room = fit
         return room
 
+    def take_piece(self, slot: int, sm: int) -> float:
+        """The work of the next piece of a launch, taken on an SM.
+
+        Blocks that wait when the last of several pieces a block is taken have nothing to do: they end there at once.
+        """
+        piece = self.next_piece[slot]
+        self.next_piece[slot] += 1
+        if self.pieces[slot] > 1 and self.next_piece[slot] == self.all_pieces[slot]:
+            idle = self.waiting[slot] - self.evicted[slot]
+            if idle > 0:
+                self.ran[slot * self.sms + sm] += idle
+                self.end_here[slot * self.sms + sm] = self.now
+                self.unfinished[slot] -= idle
+                self.waiting[slot] -= idle
+                self.reopen = True
+                if self.waiting[slot] == 0:
+                    self.dispatched_at[slot] = self.now
+        return jitter_factor(self.seed[slot], piece, self.jitter[slot]) / self.pieces[slot]
+
     def start(self, slot: int, sm: int) -> None:
         """Make the next waiting block of a slot resident on an SM (whose progress is booked up to now)."""
+        self.waiting[slot] -= 1
         if self.evicted[slot] > 0:
             self.evicted[slot] -= 1
             work = self.saved[slot].pop()
         else:
-            work = jitter_factor(self.seed[slot], self.next_block[slot], self.jitter[slot])
-            self.next_block[slot] += 1
+            work = self.take_piece(slot, sm)
             if self.first_start[slot] < 0.0 or self.first_start[slot] == self.now:
                 work += self.ramp[slot]
         if self.count[sm] == 0:
@@ -946,7 +993,6 @@ class SMArray:
         self.resident[slot] += 1
         self.residents += 1
         self.tensor_blocks[self.domain[sm]] += self.on_tensor_cores[slot]
-        self.waiting[slot] -= 1
         if self.waiting[slot] == 0:
             self.dispatched_at[slot] = self.now
             self.reopen = True
@@ -981,16 +1027,25 @@ class SMArray:
             slot = self.owner[j]
             if self.work[j] <= FINISHED + self.rate[j] * (self.virtual[clocks + slot] + self.now) * ROUNDING:
                 i = slot * self.sms + sm
-                self.ran[i] += 1
-                self.end_here[i] = self.now
-                self.drop(sm, j)
-                self.unfinished[slot] -= 1
-                if self.unfinished[slot] == 0:
-                    self.done.append(slot)
-                    self.retire(slot)
+                self.pieces_ran[i] += 1
+                if self.pieces[slot] > 1 and self.next_piece[slot] < self.all_pieces[slot]:
+                    self.work[j] = self.take_piece(slot, sm)
+                else:
+                    self.ran[i] += 1
+                    self.end_here[i] = self.now
+                    self.drop(sm, j)
+                    self.unfinished[slot] -= 1
+                    if self.unfinished[slot] == 0:
+                        self.done.append(slot)
+                        self.retire(slot)
             j -= 1
         for i in range(self.open_count):
             slot = self.open[i]
+            if self.together[slot] > 1:
+                if self.fits(slot, sm) and self.fits_cluster(slot, self.gpc[sm]):
+                    self.reopen = True  # the cluster starts before what comes after it in line
+                    break
+                continue
             while self.waiting[slot] > 0 and self.fits(slot, sm):
                 self.start(slot, sm)
         self.project(sm)
@@ -1027,6 +1082,9 @@ class SMArray:
 
     def place_everywhere(self, slot: int) -> None:
         """Most-room placement: each block goes to the SM with room for most of its kind, ties in device order."""
+        if self.together[slot] > 1:
+            self.place_clusters(slot)
+            return
         top = 0
         for sm in range(self.sms):
             self.room[sm] = self.room_for(slot, sm) if self.fits(slot, sm) else 0
@@ -1036,12 +1094,42 @@ class SMArray:
             for i in range(self.sms):
                 sm = self.sm_order[i]
                 if self.room[sm] == top and self.waiting[slot] > 0:
-                    if self.dirty[sm] == 0:
-                        self.charge(sm)
-                        self.dirty[sm] = 1
-                    self.start(slot, sm)
+                    self.start_anew(slot, sm)
                     self.room[sm] = top - 1 if self.fits(slot, sm) else 0
             top -= 1
+
+    def place_clusters(self, slot: int) -> None:
+        """Start clusters in rounds, one on each GPC that has room for all of its blocks, an SM each."""
+        found = 1
+        while found > 0:
+            found = 0
+            for gpc in range(self.gpc_count):
+                left = self.together[slot] if self.fits_cluster(slot, gpc) else 0
+                for i in range(self.sms if left > 0 else 0):
+                    sm = self.sm_order[i]
+                    if left > 0 and self.waiting[slot] > 0 and self.gpc[sm] == gpc and self.fits(slot, sm):
+                        self.start_anew(slot, sm)
+                        left -= 1
+                        found = 1
+
+    def fits_cluster(self, slot: int, gpc: int) -> bool:
+        """Whether each of the next cluster's blocks fits on another SM of a GPC."""
+        left = self.together[slot] if self.together[slot] < self.waiting[slot] else self.waiting[slot]
+        if left == 0:
+            return False
+        for sm in range(self.sms):
+            if self.gpc[sm] == gpc and self.fits(slot, sm):
+                left -= 1
+                if left == 0:
+                    return True
+        return False
+
+    def start_anew(self, slot: int, sm: int) -> None:
+        """`start` on an SM whose residents get their rates only once all are placed (`settle`)."""
+        if self.dirty[sm] == 0:
+            self.charge(sm)
+            self.dirty[sm] = 1
+        self.start(slot, sm)
 
     def settle(self) -> None:
         """Give the SMs that were filled their rates, and every launch its slowdown where the memory load has moved."""
@@ -1136,7 +1224,7 @@ class SMArray:
         for i in range(self.slots):
             if self.resident[i] > 0:
                 spare = (self.waiting[i] - 2 * self.resident[i]) // self.resident[i] * self.resident[i]
-                if spare < SKIPPED_WAVES * self.resident[i] or self.evicted[i] > 0:
+                if spare < SKIPPED_WAVES * self.resident[i] or self.evicted[i] > 0 or self.pieces[i] > 1:
                     return
                 if spare / self.throughput[i] < length:
                     length = spare / self.throughput[i]
@@ -1160,7 +1248,7 @@ class SMArray:
         """Count ``blocks`` of a slot as run, shared among the SMs by their rates."""
         self.waiting[slot] -= blocks
         self.unfinished[slot] -= blocks
-        self.next_block[slot] += blocks
+        self.next_piece[slot] += blocks
         share = 0.0
         given = 0
         for sm in range(self.sms):
@@ -1170,6 +1258,8 @@ class SMArray:
                     share += self.part_progress[p] / self.slowdown[clock] / self.throughput[slot]
             total = int(share * blocks + 0.5)
             self.ran[slot * self.sms + sm] += total - given
+            self.pieces_ran[slot * self.sms + sm] += total - given
             given = total
         if given < blocks:
             self.ran[slot * self.sms + self.sms - 1] += blocks - given
+            self.pieces_ran[slot * self.sms + self.sms - 1] += blocks - given

@@ -382,12 +382,12 @@ class Device:
         self._ended(launch, slot)
 
     def _sized(self, launch: Launch) -> KernelModel:
-        """The kernel with the grid that it launches on the SMs that it sees."""
+        """The kernel as it launches on the SMs that it sees."""
         model, grant = launch.model, self._grants.get(launch.id)
         if grant is None or not self._shows_sms:
             return model
         caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
-        sms = sum(cap > 0 for cap in model.usable(caps))
+        sms = sum(cap > 0 for cap in caps)
         key = (id(model), sms)
         if key not in self._sized_models:
             self._sized_models[key] = (model, model.on(sms))
@@ -427,7 +427,7 @@ class Device:
         model = self._slots[slot].model
         caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
         self.limits |= limits_met(grant, caps, model.blocks_per_sm)
-        self._sms.set_caps(slot, model.usable(caps))
+        self._sms.set_caps(slot, caps)
         self._sms.set_tenant(slot, -1 if grant.tenant is None else grant.tenant)
 
     def _limit(self, grants: Mapping[int, Grant]) -> None:

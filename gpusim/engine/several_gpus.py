@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -29,7 +30,9 @@ def together(gpu: GPU, count: int) -> GPU:
     if count == 1:
         return gpu
     limits = gpu.limits.model_copy(update={"max_resident_grids": gpu.limits.max_resident_grids * count})
-    return replace(gpu, sm_count=gpu.sm_count * count, limits=limits)
+    gpcs = Counter(gpu.gpc_of_sm)
+    own = tuple(gpcs[gpc] for gpc in sorted(gpcs))  # over again for each GPU, so that no cluster is on two
+    return replace(gpu, sm_count=gpu.sm_count * count, sms_per_gpc=own, limits=limits)
 
 
 class EachGPU(Policy):

@@ -70,6 +70,7 @@ def sm_array(
         gpu.model.tensor_cycle,
         LOAD_STEP,
         bins,
+        gpu.gpc_of_sm,
     )
 
 
@@ -102,6 +103,8 @@ def submit(array: SMArray, slot: int, model: KernelModel) -> None:
         model.ramp_work,
         model.on_tensor_cores,
         model.own_load.hits,
+        model.pieces,
+        model.cluster_blocks,
     )
 
 
@@ -135,7 +138,7 @@ def alone_on(gpu: GPU) -> Callable[[KernelModel], AloneTimes]:
         array.forget_uses()
         array.forget_slot(0)
         submit(array, 0, model)
-        array.set_caps(0, model.usable([model.blocks_per_sm] * gpu.sm_count))
+        array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
         array.set_dispatch_order([0], [0])
         array.dispatch()
         array.advance(NEVER)

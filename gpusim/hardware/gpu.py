@@ -27,6 +27,7 @@ from gpusim.hardware.compute_capability import (
     require_known,
     unverified_limits,
 )
+from gpusim.hardware.gpcs import numbered
 from gpusim.hardware.host_costs import HostCosts, HostService
 
 FP32_OPERATIONS_PER_LANE_AND_CYCLE = 2  # a fused multiply-add counts as two
@@ -39,6 +40,9 @@ _H200_SUSTAINED_SHARE = 4600 / 4800
 
 Text = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 SMCount = Annotated[int, Field(ge=1, le=4096)]  # 16 times what any GPU has, for what-ifs
+SMCounts = Annotated[
+    tuple[Annotated[int, Field(strict=True, ge=1, le=4096)], ...], Field(strict=False, min_length=1, max_length=4096)
+]
 ClockMhz = Annotated[float, Field(ge=1, le=20_000)]
 Tflops = Annotated[float, Field(ge=0.001, le=1_000_000)]
 BandwidthGbPerS = Annotated[float, Field(ge=0.1, le=1_000_000)]
@@ -87,12 +91,6 @@ class ModelConstants(Strict):
         "us",
         "what the start of a kernel is later for each other stream that has a kernel under way or waits for another; "
         "a GPU file that does not give it has none",
-    )
-    cluster_sm_share: Annotated[float, Field(gt=0, le=1)] = _constant(
-        1.0,
-        "1",
-        "share of the SMs that hold thread block clusters of more than two blocks: the others, of the highest numbers, "
-        "have too few neighbours in their GPC; a GPU file that does not give it has no such others",
     )
     tensor_clock_share: Annotated[float, Field(gt=0, le=1)] = _constant(
         1.0,
@@ -164,6 +162,12 @@ class SourcedSMCount(Sourced):
     value: SMCount
 
 
+class SourcedSMCounts(Sourced):
+    """Numbers of SMs."""
+
+    value: SMCounts
+
+
 class SourcedBytes(Sourced):
     """A size in bytes."""
 
@@ -214,6 +218,11 @@ class GPUFile(Strict):
     compute_capability: SourcedText = Field(description='text, such as "9.0"; sets the limits of an SM')
     sm_count: SourcedSMCount = Field(description="SMs")
     sms_per_tpc: SourcedSMCount = Field(description="SMs in a TPC, the unit in which SMs can be masked")
+    sms_per_gpc: SourcedSMCounts | None = Field(
+        default=None,
+        description="SMs of each GPC, or other group of SMs beyond which no thread block cluster reaches, over again "
+        "where sm_count is more than all of them; absent: a cluster may be on any SMs",
+    )
     base_clock_mhz: SourcedClock | None = Field(default=None, description="MHz; absent where none was found")
     boost_clock_mhz: SourcedClock = Field(description="MHz, of the SMs")
     fp32_lanes_per_sm: SourcedCount = Field(description="FP32 multiply-adds an SM can start a cycle")
@@ -284,6 +293,8 @@ class GPU:
         compute_capability: text, such as "9.0".
         sm_count: SMs.
         sms_per_tpc: SMs in a TPC, the unit in which SMs can be masked.
+        sms_per_gpc: SMs of each GPC, or other group of SMs beyond which no thread block cluster reaches; none where
+            a cluster may be on any SMs.
         base_clock_mhz: MHz, or None where none was found.
         boost_clock_mhz: MHz.
         fp32_lanes_per_sm: FP32 multiply-adds an SM can start a cycle.
@@ -304,6 +315,7 @@ class GPU:
     compute_capability: str
     sm_count: int
     sms_per_tpc: int
+    sms_per_gpc: tuple[int, ...]
     base_clock_mhz: float | None
     boost_clock_mhz: float
     fp32_lanes_per_sm: int
@@ -318,9 +330,9 @@ class GPU:
     host: HostCosts = _NOTHING_MEASURED
 
     @property
-    def cluster_sms(self) -> int:
-        """SMs, of the lowest numbers, that hold clusters of more than two blocks; all where that would be none."""
-        return int(self.model.cluster_sm_share * self.sm_count) or self.sm_count
+    def gpc_of_sm(self) -> tuple[int, ...]:
+        """The GPC of each SM, as `gpusim.hardware.gpcs` numbers them."""
+        return numbered(self.sms_per_gpc, self.sm_count)
 
     @property
     def fp32_peak_tflops(self) -> float:
@@ -417,6 +429,7 @@ def _build(name: str, file: GPUFile) -> GPU:
         compute_capability=capability,
         sm_count=file.sm_count.value,
         sms_per_tpc=file.sms_per_tpc.value,
+        sms_per_gpc=() if file.sms_per_gpc is None else file.sms_per_gpc.value,
         base_clock_mhz=_optional(file.base_clock_mhz),
         boost_clock_mhz=file.boost_clock_mhz.value,
         fp32_lanes_per_sm=file.fp32_lanes_per_sm.value,

@@ -9,6 +9,7 @@ from math import fsum
 from gpusim.model.contention import SHARED, MemoryLoad, WarpDemand, memory_slowdown, mix_times, time_at
 from gpusim.model.occupancy import Footprint
 
+PIECES_OF_A_BLOCK = 8  # of its work, where blocks share that of their kernel, that they take in turn [D]
 LATE_SLOWDOWN = 1.02  # how much faster all may be before a replay that works slowdowns out in steps slows them
 
 
@@ -21,11 +22,11 @@ class KernelModel:
         stream: main, or internal0, internal1, …: a stream that a library opens itself.
         memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
         blocks: thread blocks.
-        persistent: its grid is sized to the SMs that it may use, and its blocks divide the work.
+        persistent: it has a block for each SM that may hold one, and its blocks share its work as they go.
         footprint: what a resident block holds of an SM.
         blocks_per_sm: most resident blocks of this kernel alone.
         sm_count: SMs of the GPU that it is replayed on.
-        usable_sms: of these, how many, of the lowest numbers, may hold its blocks: all, unless it launches in clusters.
+        cluster_blocks: blocks that start together, on SMs of one GPC; 1: each starts by itself.
         carveout_bytes: shared memory that an idle SM is set to for it.
         least_carveout_bytes: shared memory that an SM with other blocks must be set to for its own to join them.
         demand: of its warps on an SM.
@@ -53,7 +54,7 @@ class KernelModel:
     footprint: Footprint
     blocks_per_sm: int
     sm_count: int
-    usable_sms: int
+    cluster_blocks: int
     carveout_bytes: int
     least_carveout_bytes: int
     demand: WarpDemand
@@ -127,38 +128,21 @@ class KernelModel:
         """Registers, shared memory bytes, warps and block slots of one resident block."""
         return self.footprint.need
 
-    def usable(self, caps: list[int]) -> list[int]:
-        """Most blocks on each SM without the SMs that hold none of its clusters; as given where none would be left."""
-        if self.usable_sms == self.sm_count:
-            return caps
-        usable = [cap if sm % self.sm_count < self.usable_sms else 0 for sm, cap in enumerate(caps)]
-        return usable if any(usable) else caps
-
     def on(self, sms: int) -> KernelModel:
-        """The kernel as it launches on some SMs: a persistent one has no more blocks than SMs, each doing more.
+        """The kernel as it launches on some SMs.
 
-        The ramp of other kernels takes as long as on all SMs, however many more of their first blocks share one: it
-        waits for caches and not for an SM's turns.
+        Its ramp takes as long as on all SMs, however many more of its first blocks share one: it waits for caches and
+        not for an SM's turns.
         """
-        sms = max(1, min(sms, self.usable_sms))
-        if not self.persistent:
-            first = min(self.blocks_per_sm, -(-self.blocks // sms))
-            if first == self.most_resident or self.ramp_work == 0.0:
-                return self
-            return replace(self, ramp_work=self.ramp_work * self._time(self.most_resident) / self._time(first))
-        if sms >= self.blocks:
+        first = min(self.blocks_per_sm, -(-self.blocks // max(1, sms)))
+        if first == self.most_resident or self.ramp_work == 0.0:
             return self
-        more = self.blocks / sms
-        return replace(
-            self,
-            blocks=sms,
-            demand=replace(self.demand, block_us=self.demand.block_us * more),
-            unit_us=self.unit_us * more,
-            ramp_work=self.ramp_work / more,
-            issue_us=self.issue_us * more,
-            dram_share_us=self.dram_share_us * more,
-            l2_share_us=self.l2_share_us * more,
-        )
+        return replace(self, ramp_work=self.ramp_work * self._time(self.most_resident) / self._time(first))
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of each block's work: a block goes on with the next piece of its kernel that none has taken."""
+        return PIECES_OF_A_BLOCK if self.persistent else 1
 
     def busy_us(self, resource: str) -> float:
         """Time of a shared resource of an SM (a name in `gpusim.model.contention.SHARED`) that one block takes."""

@@ -130,7 +130,7 @@ class View:
             SMs that do the same while the others are idle.
         mix_rates: for ((kernel id, n), …), the progress of each kernel on an SM that holds this mix while all SMs
             do the same, in blocks/us. A second argument is as the third of ``solo_rate``.
-        blocks_done: for a kernel id, blocks that ended.
+        blocks_done: for a kernel id, blocks that ended; those of a persistent kernel all end with it.
         progress: for a kernel id, the work done on each SM so far, in blocks, those that still run counted by what
             they have done: what a performance counter of the SM would tell.
         unready: gives, for a stream's position in the trace, when the host queued the next kernel of that stream
@@ -196,7 +196,7 @@ class Eviction:
         sm: where.
         blocks: how many at most, youngest first.
         cost_us: time that going on takes each of them, such as restoring what was saved, added to its work.
-        restart: what they have done is lost.
+        restart: what they have done is lost, of a persistent kernel's what they have done of a piece of its work.
     """
 
     kernel: int
@@ -268,7 +268,7 @@ class Policy(ABC):
     def shows_sms(self) -> bool:
         """Whether a program sees only the SMs that it is given, as in a green context.
 
-        A persistent kernel then sizes its grid to them; else it launches for the whole GPU and its blocks wait.
+        The ramp of a kernel's first blocks then takes as long however many of them share an SM (`KernelModel.on`).
         """
         return False
 

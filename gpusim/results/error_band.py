@@ -29,6 +29,7 @@ COMMAND = "python experiments/h200_validation/run.py --bands"
 SOURCES = (  # that a prediction comes from
     "gpusim.calibrate",
     "gpusim.engine",
+    "gpusim.hardware.gpcs",
     "gpusim.io.dataset",
     "gpusim.io.ncu",
     "gpusim.model",

@@ -31,7 +31,7 @@ class KernelRun:
         request: which arrival of the stream it belongs to, from 0.
         kernel: name.
         index: position among the launches of its operation.
-        blocks: thread blocks that ran: those of the launch, or as many as a persistent kernel launched on its SMs.
+        blocks: thread blocks that ran.
         ready_us: everything that it waits for had ended.
         start_us: its first block was placed.
         dispatched_us: its last block was placed.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import fsum
 from typing import Any
@@ -26,7 +26,7 @@ from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import SEQUENCE, Dataset, Op, Recordings, Row, back_to_back_us, time_in
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.hardware import Leftover, Serial
-from gpusim.policies.interface import Grant, Partition, Policy, View
+from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import confined
 from gpusim.studies.rules import makespan_us
 from gpusim.studies.scores import Scored
@@ -406,11 +406,12 @@ class _Confined(Policy):
 
 @dataclass
 class _InOrder(Policy):
-    """Streams whose first kernels arrive in a given order, each some time after the one before."""
+    """Streams whose first kernels arrive in a given order, each some time after the one before, and then the others."""
 
     order: tuple[int, ...] = ()
     apart_us: float = 0.0
     sms: tuple[int, ...] = ()  # of each stream its own; empty: plain streams
+    firsts: dict[int, int] = field(default_factory=dict, init=False)  # kernel that came first, by stream
     name = "validate-in-order"
     summary = "streams behind one flag"
 
@@ -420,12 +421,28 @@ class _InOrder(Policy):
 
     def partition(self, view: View) -> Partition:
         ordered = sorted(view.kernels, key=lambda k: (k.ready_us, self.order.index(k.stream_index), k.id))
-        due_us = [self.order.index(kernel.stream_index) * self.apart_us for kernel in ordered]
-        begun = tuple(kernel for kernel, us in zip(ordered, due_us, strict=True) if us <= view.now_us)
+        due_us = [self._due_us(kernel, view) for kernel in ordered]
+        begun = tuple(k for k, us in zip(ordered, due_us, strict=True) if k.started or us <= view.now_us)
         wake_us = min((us for us in due_us if us > view.now_us), default=None)
         if self.sms:
             return replace(_in_green_contexts(replace(view, kernels=begun), self.sms), wake_us=wake_us)
         return Partition(tuple(Grant(kernel.id) for kernel in begun), wake_us=wake_us)
+
+    def _due_us(self, kernel: KernelView, view: View) -> float:
+        """From when a kernel may start: no stream's second kernel does before the last stream has been released.
+
+        Each further stream takes a turn, too, but in green contexts. The device itself makes a kernel late for streams
+        that run their first ones or wait for others.
+        """
+        turn_us = view.gpu.model.stream_turn_us
+        release_us = self.apart_us if self.sms else self.apart_us + turn_us
+        if self.firsts.setdefault(kernel.stream_index, kernel.id) != kernel.id:
+            return (len(self.order) - 1) * release_us
+        before = self.order[: self.order.index(kernel.stream_index)]
+        ready = {other.stream_index for other in view.kernels}
+        first = {other.stream_index for other in view.kernels if self.firsts.get(other.stream_index) == other.id}
+        counted = first | (view.unready().keys() - ready)
+        return len(before) * release_us - sum(stream in counted for stream in before) * turn_us
 
 
 @dataclass

@@ -1,0 +1,34 @@
+"""GPCs: groups of SMs, one of which holds all of a thread block cluster, and how SMs are numbered across them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+GROUP = 8  # SMs in which green contexts take those of a GPC
+
+
+def numbered(sms_per_gpc: Sequence[int], sm_count: int) -> tuple[int, ...]:
+    """The GPC of each SM, in the order in which green contexts take SMs.
+
+    They take eights, one of each GPC in turn; what a GPC has beyond whole eights comes last (H200 and H100, [V]
+    experiments/h200_microbench, `topology.csv` and `clusters.csv`). Another number of SMs than the GPCs have in all
+    begins over again, or stops before [D].
+
+    Args:
+        sms_per_gpc: SMs of each; none: all SMs are one GPC.
+        sm_count: SMs.
+    """
+    if not sms_per_gpc:
+        return (0,) * sm_count
+    eights = max(sms // GROUP for sms in sms_per_gpc)
+    whole = [gpc for turn in range(eights) for gpc, sms in enumerate(sms_per_gpc) if sms // GROUP > turn]
+    order = [gpc for gpc in whole for _ in range(GROUP)]
+    order += [gpc for gpc, sms in enumerate(sms_per_gpc) for _ in range(sms % GROUP)]
+    again = [divmod(sm, len(order)) for sm in range(sm_count)]
+    return tuple(times * len(sms_per_gpc) + order[at] for times, at in again)
+
+
+def most_clusters(gpc_of_sm: Iterable[int], blocks: int) -> int:
+    """How many clusters of so many blocks some SMs hold at once, a block an SM, by the GPC of each ([V] the same)."""
+    return sum(sms // blocks for sms in Counter(gpc_of_sm).values())
