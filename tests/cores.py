@@ -7,6 +7,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from gpusim.engine import compiled
 from gpusim.engine import core as used_core
 from gpusim.engine.core import NEVER
@@ -28,6 +30,13 @@ def is_compiled() -> bool:
 def cores() -> list[ModuleType]:
     """The plain core, and the compiled one if there is one."""
     return [plain_core(), used_core] if is_compiled() else [plain_core()]
+
+
+def core_name(core: ModuleType) -> str:
+    return "plain" if core is plain_core() else "compiled"
+
+
+on_every_core = pytest.mark.parametrize("core", cores(), ids=core_name)
 
 
 def own_pace(*paces: float) -> Rates:

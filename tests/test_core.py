@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from cores import array_of, cores, ends, is_compiled, line, own_pace, plain_core, submit
+from cores import array_of, core_name, cores, ends, is_compiled, line, on_every_core, own_pace, plain_core, submit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from gpusim.studies import bench
 NEVER = 1e300
 
 
-@pytest.fixture(params=cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+@pytest.fixture(params=cores(), ids=core_name)
 def core(request: pytest.FixtureRequest) -> ModuleType:
     module: ModuleType = request.param
     return module
@@ -672,7 +672,7 @@ def test_a_block_slowed_on_its_way_keeps_what_it_has_done(core: ModuleType) -> N
     assert uses == [[n, 4.0 * done, 2.0 * done, done] for n, done in zip(held, work, strict=True)]
 
 
-@pytest.mark.parametrize("core", cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+@on_every_core
 @given(phases=st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.5, 4.0)), max_size=5))
 def test_progress_is_time_over_slowdown_summed(core: ModuleType, phases: list[tuple[float, float]]) -> None:
     """Two blocks at 3/4 and 1/4 of their SM's pace; the slowdown is 2 for good before either ends."""

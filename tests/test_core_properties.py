@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from cores import Mix, array_of, cores, is_compiled, line, plain_core, submit
+from cores import Mix, array_of, is_compiled, line, on_every_core, plain_core, submit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +42,10 @@ class Scene:
     preference: float
     launches: tuple[Launch, ...]
     steps: tuple[tuple[float, str, int, int, int], ...]
+
+    def has(self, *kinds: str) -> bool:
+        """Whether any of its steps is of one of these kinds."""
+        return any(what in kinds for _, what, *_ in self.steps)
 
 
 @st.composite
@@ -167,7 +171,7 @@ def played(core: ModuleType, scene: Scene, check: Any = lambda array, ended: Non
     return seen
 
 
-@pytest.mark.parametrize("core", cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+@on_every_core
 @given(scene=scenes())
 def test_no_sm_ever_holds_more_than_it_has(core: ModuleType, scene: Scene) -> None:
     def check(array: Any, ended: set[int]) -> None:
@@ -185,7 +189,7 @@ def test_no_sm_ever_holds_more_than_it_has(core: ModuleType, scene: Scene) -> No
     played(core, scene, check)
 
 
-@pytest.mark.parametrize("core", cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+@on_every_core
 @given(scene=scenes())
 def test_every_block_is_waiting_resident_or_done(core: ModuleType, scene: Scene) -> None:
     def check(array: Any, ended: set[int]) -> None:
@@ -201,10 +205,10 @@ def test_every_block_is_waiting_resident_or_done(core: ModuleType, scene: Scene)
     played(core, scene, check)
 
 
-@pytest.mark.parametrize("core", cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+@on_every_core
 @given(scene=scenes())
 def test_caps_hold_for_every_block_that_starts(core: ModuleType, scene: Scene) -> None:
-    if any(what in ("caps", "evict") for _, what, *_ in scene.steps):
+    if scene.has("caps", "evict"):
         return
 
     def check(array: Any, ended: set[int]) -> None:
@@ -214,11 +218,11 @@ def test_caps_hold_for_every_block_that_starts(core: ModuleType, scene: Scene) -
     played(core, scene, check)
 
 
-@pytest.mark.parametrize("core", cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+@on_every_core
 @given(scene=scenes())
 def test_whole_clusters_start_at_once(core: ModuleType, scene: Scene) -> None:
     """Where some GPC may hold one and nothing is moved, as many blocks of a launch have started as clusters have."""
-    if any(what in ("caps", "evict") for _, what, *_ in scene.steps):
+    if scene.has("caps", "evict"):
         return
 
     def check(array: Any, ended: set[int]) -> None:
@@ -231,7 +235,7 @@ def test_whole_clusters_start_at_once(core: ModuleType, scene: Scene) -> None:
     played(core, scene, check)
 
 
-@pytest.mark.parametrize("core", cores(), ids=lambda core: "compiled" if core is not plain_core() else "plain")
+@on_every_core
 @given(scene=scenes())
 def test_work_is_conserved(core: ModuleType, scene: Scene) -> None:
     """The history of issue slots holds the work of every block, no less and no more.
@@ -239,7 +243,7 @@ def test_work_is_conserved(core: ModuleType, scene: Scene) -> None:
     A ramp is work beside that of the blocks.
     Of a stretch that is skipped each block counts as the mean one, hence the tolerance where blocks jitter.
     """
-    if any(what == "evict" for _, what, *_ in scene.steps):
+    if scene.has("evict"):
         return
     scene = replace(scene, launches=tuple(replace(launch, ramp=0.0) for launch in scene.launches))
     array = built(core, scene)

@@ -138,8 +138,9 @@ def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
     Of the recorded kernels of one block an SM those with 105, 117, 120 and 132 blocks on 132 SMs share their work as
     they go; those with 126, 128 or 130 have a step where they get fewer SMs (experiments/kernel_curves).
     """
-    size = cluster_blocks(launch, blocks_per_sm, gpu)
-    return blocks_per_sm == 1 and launch.blocks in (gpu.sm_count, size * most_clusters(gpu.gpc_of_sm, size))
+    if blocks_per_sm > 1:
+        return False
+    return launch.blocks in (gpu.sm_count, _cluster_sms(cluster_blocks(launch, blocks_per_sm, gpu), gpu))
 
 
 def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
@@ -154,11 +155,15 @@ def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
         return 1
     if launch.grid[1] in CLUSTERS:
         return launch.grid[1]
-    filled = {size: size * most_clusters(gpu.gpc_of_sm, size) for size in CLUSTERS}
-    most = filled[CLUSTERS[-1]]
+    most = _cluster_sms(CLUSTERS[-1], gpu)
     if launch.grid != (most, 1, 1) or not gpu.sms_per_gpc:
         return 1
-    return min(size for size, blocks in filled.items() if blocks == most)
+    return next(blocks for blocks in CLUSTERS if _cluster_sms(blocks, gpu) == most)
+
+
+def _cluster_sms(blocks: int, gpu: GPU) -> int:
+    """SMs that clusters of so many blocks can have at once, a block an SM."""
+    return blocks * most_clusters(gpu.gpc_of_sm, blocks)
 
 
 def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:

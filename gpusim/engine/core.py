@@ -724,7 +724,7 @@ class SMArray:
         return found
 
     def take_noted(self) -> list[tuple[float, int, Mix]]:
-        """What was noted since the last call: from when (us) which SM held which mix, in the order of time."""
+        """Changes of residents since the last call, by time: when (us), on which SM, and what it held from then on."""
         noted, self.noted = self.noted, []
         return noted
 

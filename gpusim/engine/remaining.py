@@ -76,7 +76,7 @@ def _views_of(
 
 
 def _done_us(op: Operation, at: Pass, now_us: float, work_done: Callable[[Launch], float]) -> float:
-    """What is done of the operation under way."""
+    """How much of the operation under way is done, us of its time alone."""
     if not op.launches():
         return now_us - at.began_us if at.began_us is not None else 0.0
     return fsum(launch.model.solo_us * work_done(launch) for launch in at.launches)

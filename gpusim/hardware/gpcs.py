@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import cache
 
 GROUP = 8  # SMs in which green contexts take those of a GPC
 
 
-def numbered(sms_per_gpc: Sequence[int], sm_count: int) -> tuple[int, ...]:
+@cache  # asked for at every kernel that is fitted
+def numbered(sms_per_gpc: tuple[int, ...], sm_count: int) -> tuple[int, ...]:
     """The GPC of each SM, in the order in which green contexts take SMs.
 
     They take eights, one of each GPC in turn; what a GPC has beyond whole eights comes last (H200 and H100, [V]

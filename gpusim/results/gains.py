@@ -32,7 +32,7 @@ PARTS = ("gaps", "tails", "waiting", "sharing", "rate")
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch as it ran: when it had blocks to place, and where these ran."""
+    """A launch as it ran: when it had blocks waiting to be placed, and the SMs that ran them."""
 
     key: LaunchKey
     start_us: float

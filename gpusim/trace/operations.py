@@ -446,7 +446,7 @@ class Stream(Strict):
 
     @model_serializer(mode="wrap")
     def _brief(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The first GPU goes without saying."""
+        """The stream as it is written: without the number of its GPU where that is 0."""
         content: dict[str, Any] = written(self)
         if not self.gpu:
             content.pop("gpu", None)
