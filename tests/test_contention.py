@@ -190,9 +190,9 @@ def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
             assert paces[-1] * kernel.warps_per_scheduler * max(kernel.demands) <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize(("fma_busy", "free"), [(0.855, 0.9), (0.09, memory_free_share(0.6, 0.0))])
+@pytest.mark.parametrize(("fma_busy", "free"), [(0.9, 0.9), (0.09, memory_free_share(0.6, 0.0))])
 def test_what_kept_an_sm_busy_was_no_waiting_for_memory(fma_busy: float, free: float) -> None:
-    """10 blocks an SM in 1980 cycles, 1 us; 0.95 of the cycles are sustained. DRAM is busy for 0.6 of the time."""
+    """10 blocks an SM in 1980 cycles, 1 us, all of which a pipe can be busy. DRAM is busy for 0.6 of the time."""
     cycles, dram = 1980.0, 0.6 * H200.model.dram_sustained_gb_per_s * 1e3 / 1320
     none = dict.fromkeys(ALL_COUNTERS, 0.0) | {"stalls": WarpStalls(), "achieved_warps_per_sm": 8.0}
     counted = {"fma_cycles": fma_busy * cycles / 10, "dram_read_bytes": dram}
@@ -225,8 +225,8 @@ def test_progress_is_as_recorded_where_residents_are_as_recorded(mix: object, wa
     if turns and kernel.serial_share > 0.0 and kernel.latency > kernel.service_demand:
         assert mix_times([(kernel, residents)])[0] == pytest.approx(1.0)
     assert all(demand >= 0.0 for demand in kernel.demands)
-    shares = H200.model.sustained_issue_share, H200.model.sustained_pipe_share
-    busy = [demand * shares[i > 0] for i, demand in enumerate(kernel.demands)]
+    issue, *pipes = kernel.demands
+    busy = [issue * H200.model.sustained_issue_share, *pipes]
     assert busy[kernel.bound] == pytest.approx(max(busy))  # the busiest binds, whatever each sustains
     assert len(kernel.demands) == len(SHARED)
 
@@ -317,7 +317,6 @@ def test_what_binds_is_what_takes_longest() -> None:
 CONSTANTS = H200.model.model_copy(  # constants that are easy to reckon with
     update={
         "sustained_issue_share": 0.8,
-        "sustained_pipe_share": 0.8,
         "waiting_turn_share": 0.5,
     }
 )
@@ -333,11 +332,11 @@ def recorded(mix: Mix | None, warps: int = 8) -> WarpDemand:
     [(None, 0.5), (Mix(alu_utilisation_percent=20.0), 0.2), (Mix(alu_utilisation_percent=0.0), 0.001)],
 )
 def test_without_counters_one_number_says_how_busy_an_sm_was(mix: Mix | None, busy: float) -> None:
-    """2 warps a scheduler and block: 4 compete, so an instruction holds what is sustained for busy / (0.8 x 4)."""
+    """2 warps a scheduler and block: 4 compete, so an instruction holds the issue slots for busy / (0.8 x 4)."""
     kernel = recorded(mix)
     demand = busy / 3.2
     assert kernel.warps_per_scheduler == 2.0
-    assert kernel.demands == pytest.approx([demand, *[0.001 / 3.2] * 5])
+    assert kernel.demands == pytest.approx([demand, *[0.001 / 4.0] * 5])
     assert (kernel.resource, kernel.service_demand, kernel.counted) == ("issue", pytest.approx(demand), False)
     assert kernel.latency == pytest.approx(sqrt(1.0 - 15.0 * demand**2))
 
@@ -346,9 +345,9 @@ def test_counted_cycles_say_how_busy_each_resource_was() -> None:
     """10 blocks on an SM in 10,000 cycles: 300 cycles of each are 0.3, 2000 more than all."""
     mix = Mix(issue_cycles=300.0, alu_cycles=200.0, fma_cycles=600.0, active_cycles_avg=10_000.0)
     kernel = recorded(mix)
-    assert kernel.demands == pytest.approx([0.3 / 3.2, 0.2 / 3.2, 0.6 / 3.2, *[0.001 / 3.2] * 3])
-    assert (kernel.resource, kernel.service_demand) == ("fma", pytest.approx(0.6 / 3.2))
-    assert recorded(mix.model_copy(update={"lsu_cycles": 2000.0})).demands[4] == pytest.approx(1.0 / 3.2)
+    assert kernel.demands == pytest.approx([0.3 / 3.2, 0.2 / 4.0, 0.6 / 4.0, *[0.001 / 4.0] * 3])
+    assert (kernel.resource, kernel.service_demand) == ("fma", pytest.approx(0.6 / 4.0))
+    assert recorded(mix.model_copy(update={"lsu_cycles": 2000.0})).demands[4] == pytest.approx(1.0 / 4.0)
 
 
 STALLED = Mix(  # L1 is half busy; of 16 warps in each issued instruction's time 4 wait for service whatever competes
@@ -376,14 +375,14 @@ def test_latency_is_what_the_stalls_leave() -> None:
     turns = 4.0 + 0.5 * (0.5 * (4.0 + 2.0) + 0.5**2 * 3.0)
     latency = 1.0 - turns / 16.0
     assert kernel.latency == pytest.approx(latency)
-    assert (kernel.service_demand, kernel.serial_share) == (pytest.approx(1.0 - latency), 1.0)  # counted: 0.5 / 1.6
+    assert (kernel.service_demand, kernel.serial_share) == (pytest.approx(1.0 - latency), 1.0)  # counted: 0.5 / 2
     assert mix_times([(kernel, 2)]) == [pytest.approx(1.0)]
 
 
 def test_latency_and_turns_add_so_that_the_recorded_time_comes_out() -> None:
     """Of the squared time 0.64 is latency, 3 x 0.3^2 = 0.27 turns; what is missing, 0.09, is 2 x 0.5 x 0.3 share."""
     stalls = WarpStalls(selected=4.0, wait=12.0, math_pipe_throttle=4.0)
-    mix = Mix(fma_cycles=480.0, active_cycles_avg=10_000.0, issue_cycles=100.0, stalls=stalls)
+    mix = Mix(fma_cycles=600.0, active_cycles_avg=10_000.0, issue_cycles=100.0, stalls=stalls)
     kernel = recorded(mix, warps=4)
     assert (kernel.latency, kernel.service_demand) == (pytest.approx(0.8), pytest.approx(0.3))
     assert kernel.serial_share == pytest.approx(0.3)
@@ -392,7 +391,7 @@ def test_latency_and_turns_add_so_that_the_recorded_time_comes_out() -> None:
 
 
 def test_latency_and_turns_that_fill_more_than_the_recorded_time_add_as_squares() -> None:
-    mix = STALLED.model_copy(update={"l1_cycles": 900.0})
+    mix = STALLED.model_copy(update={"l1_cycles": 1000.0})
     assert recorded(mix, warps=4).serial_share == 0.0
 
 
@@ -405,7 +404,7 @@ def test_a_latency_beside_turns_makes_the_time_1(turn: float, share: float, comp
 
 
 def test_where_one_warp_competes_only_cycles_tell_its_service_demand() -> None:
-    assert recorded(STALLED, warps=2).service_demand == pytest.approx(0.5 / 0.8)
+    assert recorded(STALLED, warps=2).service_demand == pytest.approx(0.5)
 
 
 def test_an_instruction_that_only_waits_for_service_still_takes_its_cycle() -> None:
@@ -515,12 +514,12 @@ def test_a_full_l2_is_full() -> None:
 
 
 def test_time_lost_to_hits_by_hand() -> None:
-    """Half of the time waits for hits, which take 1 + 0.7 x 0.5 times as long: 0.5 x 0.35 / 1.35 of it would not be."""
+    """Half of the time waits for hits, which take 1 + 1.5 x 0.5 times as long: 0.5 x 0.75 / 1.75 of it would not be."""
     waited, hits = hit_queue(0.5, 0.5, most=1.0)
-    assert waited == pytest.approx(0.5 * 0.35 / 1.35)
+    assert waited == pytest.approx(0.5 * 0.75 / 1.75)
     assert hits == pytest.approx(waited / (1.0 - waited) / 0.5)
     assert hit_queue(0.5, 0.5, most=0.1) == (0.1, pytest.approx(0.1 / 0.9 / 0.5))  # the SMs were busy the rest
-    assert hit_queue(0.5, 7.0, most=1.0)[0] == pytest.approx(0.5 * 0.7 / 1.7)
+    assert hit_queue(0.5, 7.0, most=1.0)[0] == pytest.approx(0.5 * 1.5 / 2.5)
     assert hit_queue(0.0, 0.5, most=1.0) == hit_queue(0.5, 0.0, most=1.0) == (0.0, 0.0)
 
 

@@ -16,7 +16,7 @@ from gpusim.engine.serial import chain_us
 from gpusim.engine.sm_array import run_alone
 from gpusim.model.contention import mix_times
 from gpusim.policies.hardware import Serial
-from gpusim.trace.kernels import Mix, WarpStalls
+from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 from gpusim.trace.operations import Convolution, LoopArrivals
 
 GPU = tiny(switch_us=2.0)
@@ -83,23 +83,20 @@ def test_loading_is_time_without_blocks() -> None:
     assert model.latency_us + run_alone(model, GPU)[0] == pytest.approx(20.0, rel=1e-12)
 
 
-def test_a_ramp_is_taken_once_by_the_first_blocks_and_the_recorded_time_stays() -> None:
-    gpu = tiny(launch_ramp_us=3.0)
-    model = anchored(launch(8, 20.0), gpu)  # two waves of four SMs: 1 us latency, 3 us ramp, twice 8 us
-    assert model.latency_us + run_alone(model, gpu)[0] == pytest.approx(20.0, rel=1e-12)
-    assert model.unit_us * model.ramp_work == pytest.approx(3.0 * model.unit_us / 8.0, rel=1e-6)
+def fetching(launched: KernelLaunch) -> KernelLaunch:
+    """A launch whose warps waited for instructions and constants a tenth of the time."""
+    mix = Mix(stalls=WarpStalls(no_instruction=0.3, imc_miss=0.1, selected=1.0, not_selected=2.6))
+    return launched.model_copy(update={"mix": mix})
 
 
-def test_first_blocks_wait_for_instructions_and_constants_once_a_wave() -> None:
-    gpu = tiny(launch_ramp_us=1.0)
-    mix = Mix(stalls=WarpStalls(no_instruction=0.3, imc_miss=0.1, selected=1.0, wait=2.6))  # a tenth of the time
-    model = anchored(launch(8, 20.0).model_copy(update={"mix": mix}), gpu)  # two waves: 1 us latency, 1 + 1 us ramp
-    assert model.latency_us + run_alone(model, gpu)[0] == pytest.approx(20.0, rel=1e-12)
-    assert model.ramp_work == pytest.approx(2.0 / 8.5, rel=1e-6)
+def test_first_blocks_wait_for_instructions_and_constants_and_the_recorded_time_stays() -> None:
+    model = anchored(fetching(launch(8, 20.0)), GPU)  # two waves of four SMs: 1 us latency, 1 us ramp, twice 9 us
+    assert model.latency_us + run_alone(model, GPU)[0] == pytest.approx(20.0, rel=1e-12)
+    assert model.ramp_work == pytest.approx(1.0 / 9.0, rel=1e-6)
 
 
 def test_a_ramp_takes_as_long_however_many_of_the_first_blocks_share_an_sm() -> None:
-    model = anchored(launch(4, 20.0, threads=256), tiny(launch_ramp_us=3.0))  # four of its blocks fit on an SM
+    model = anchored(fetching(launch(4, 20.0, threads=256)), GPU)  # four of its blocks fit on an SM
     fewer = model.on(1)
     time = mix_times([(model.demand, 4)])[0] / mix_times([(model.demand, 1)])[0]
     assert time > 1.5

@@ -18,9 +18,7 @@ from gpusim.studies.validate import Condition, conditions, measurements
 
 Constants = Mapping[str, float]  # of the GPU file's [model]
 CONSTANTS: Mapping[str, tuple[float, ...]] = {
-    "launch_ramp_us": (0.0, 1.0, 1.7, 2.4),
     "sustained_issue_share": (0.85, 0.9, 0.95),
-    "sustained_pipe_share": (0.85, 0.9, 0.95),
     "waiting_turn_share": (0.0, 0.25, 0.5, 0.75, 1.0),
     "dram_sustained_gb_per_s": (4000.0, 4300.0, 4600.0),
     "l2_sustained_share": (0.75, 0.85, 0.97),

@@ -136,8 +136,9 @@ def _no_ramp() -> None:
     _put(fit, "_first_blocks_us", lambda launch, model, gpu: 0.0)
 
 
-def _no_fetches() -> None:
-    _put(fit, "fetch_stall_share", lambda mix: 0.0)
+def _longer_ramps() -> None:
+    known = fit._first_blocks_us
+    _put(fit, "_first_blocks_us", lambda *of: known(*of) + 1.0)
 
 
 def _ramps_take_turns() -> None:
@@ -337,11 +338,9 @@ ABLATION = (
     Variant("no-launch-latency", "no launch latency", {"launch_latency_us": 0.0}),
     Variant("even-schedulers", "an SM's warps spread evenly over its schedulers", patch=_even_schedulers),
     Variant("no-ramp", "the first blocks of a kernel take no longer than later ones", patch=_no_ramp),
-    Variant("no-fetches", "ramps of the same 2.3 us, whatever the first blocks wait for", {"launch_ramp_us": 2.3},
-            _no_fetches),
+    Variant("longer-ramps", "the first blocks take 1 us longer than what they wait for", patch=_longer_ramps),
     Variant("ramps-take-turns", "ramps are lengthened where more of a kernel's blocks share an SM",
             patch=_ramps_take_turns),
-    Variant("all-latency", "the ramp is launch latency", {"launch_latency_us": 2.7}, _no_ramp),
     Variant("no-clock", "SMs keep their clock beside work on tensor cores", {"tensor_clock_share": 1.0}),
     Variant("no-turns", "streams beside a kernel do not delay its start", {"stream_turn_us": 0.0}),
     Variant("no-switch", "a call after another loads no instructions", {"switch_us": 0.0}),

@@ -194,7 +194,6 @@ class Replays:
         self._cases, self._alone = cases, alone
         constants = {
             "launch_latency_us": GPU.model.launch_latency_us + latency_us,
-            "launch_ramp_us": 0.0,  # nothing that caches hold afterwards
             "stream_turn_us": 0.0,  # streams created in a row take no turns where there are two
             "block_jitter": jitter,
         }

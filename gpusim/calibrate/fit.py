@@ -79,10 +79,10 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
 def _first_blocks_us(launch: KernelLaunch, model: KernelModel, gpu: GPU) -> float:
     """What the first blocks of a launch take longer than later ones.
 
-    A constant, and what a block waited for instructions and constants: caches hold them afterwards [D].
+    What a block waited for instructions and constants, which caches hold afterwards [D].
     """
     lives = max(1.0, waves(launch.blocks, model.blocks_per_sm, gpu.sm_count))  # of a block, in the recorded time
-    return gpu.model.launch_ramp_us + fetch_stall_share(launch.mix) * launch.duration_us / lives
+    return fetch_stall_share(launch.mix) * launch.duration_us / lives
 
 
 def work_blocks(model: KernelModel) -> float:

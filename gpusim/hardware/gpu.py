@@ -71,12 +71,6 @@ class ModelConstants(Strict):
     launch_latency_us: TimeUs = _constant(
         1.7, "us", "part of a kernel's recorded duration in which none of its blocks runs, whatever the SMs"
     )
-    launch_ramp_us: TimeUs = _constant(
-        1.0,
-        "us",
-        "what the first blocks of a kernel, those placed at one instant, take longer than later ones, "
-        "beside what they wait for instructions and constants",
-    )
     event_overhead_us: TimeUs = _constant(
         1.5, "us", "what a measurement from event to event adds to a sequence of calls, however long"
     )
@@ -89,8 +83,8 @@ class ModelConstants(Strict):
     stream_turn_us: TimeUs = _constant(
         0.0,
         "us",
-        "what the start of a kernel is later for each other stream that has a kernel under way or waits for another; "
-        "a GPU file that does not give it has none",
+        "what the start of a kernel is later, on the mean, for each other stream that has a kernel under way or waits "
+        "for another; a GPU file that does not give it has none",
     )
     tensor_clock_share: Annotated[float, Field(gt=0, le=1)] = _constant(
         1.0,
@@ -110,10 +104,9 @@ class ModelConstants(Strict):
         2600.0, "GB/s", "traffic of atomics and reductions that L2 sustains"
     )
     sustained_issue_share: Annotated[float, Field(ge=0.01, le=1)] = _constant(
-        0.92, "1", "share of an SM's issue slots that co-resident warps can keep busy"
-    )
-    sustained_pipe_share: Annotated[float, Field(ge=0.01, le=1)] = _constant(
-        0.95, "1", "the same share of its pipes and of its L1 and shared-memory data path"
+        0.92,
+        "1",
+        "share of an SM's issue slots that co-resident warps can keep busy; its pipes and L1 data path they can fill",
     )
     waiting_turn_share: Share = _constant(
         0.5,

@@ -31,7 +31,7 @@ UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways 
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
 MOST_PREFERRED = 0.2  # how much less than theirs a warp counts beside warps that are older, at most [D]
 QUEUED_SHARE = 0.7  # of waits at the long scoreboard that queues of L2 and DRAM can have been, at most [D]
-HIT_QUEUE = 0.7  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
+HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU and LRN of experiments/h200_validation)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
@@ -116,8 +116,8 @@ def warp_demand(
     busy = _busy(mix, blocks_per_sm)
     bound = max(range(len(busy)), key=lambda i: busy[i])
     mean = max(1.0, resident_blocks * per_scheduler)
-    sustained = (constants.sustained_issue_share, *[constants.sustained_pipe_share] * (len(SHARED) - 1))
-    demands = tuple(b / (most * mean) for b, most in zip(busy, sustained, strict=True))
+    issue, *pipes = (b / mean for b in busy)
+    demands = (issue / constants.sustained_issue_share, *pipes)
     service_demand, serial_share = demands[bound], 0.0
     competing = competing_warps(resident_blocks, per_scheduler, one_wave)
     total = _stall_total(mix)

@@ -15,7 +15,7 @@ def turn_wait_us(streams_beside: int, turn_us: float) -> float:
     if two units took some of the streams each, one turn of about 1.2 us for each other stream of theirs. Of streams
     created in a row each unit takes every other: gaps grow by 0.1, 1.1, 1.4 and 1.9 us beside 1, 2, 3 and 4 on an H200
     (`turns.csv`). Of two streams with cuDNN calls most met on one unit: by 1.1 us on the mean, 2.4 beside 3
-    (`stream_gaps.csv`). Which meet a trace does not hold, so `turn_us` is the mean over cuDNN's [D].
+    (`stream_gaps.csv`). Which meet a trace does not hold, so `turn_us` is what another stream costs on the mean [D].
 
     Args:
         streams_beside: other streams that have a kernel under way, or wait for another's operation.

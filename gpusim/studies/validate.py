@@ -431,11 +431,11 @@ class _InOrder(Policy):
     def _due_us(self, kernel: KernelView, view: View) -> float:
         """From when a kernel may start: no stream's second kernel does before the last stream has been released.
 
-        Each further stream takes a turn, too, but in green contexts. The device itself makes a kernel late for streams
-        that run their first ones or wait for others.
+        Each further stream takes two turns, too, but in green contexts. The device itself makes a kernel late by a turn
+        for each stream that runs its first one or waits for others.
         """
         turn_us = view.gpu.model.stream_turn_us
-        release_us = self.apart_us if self.sms else self.apart_us + turn_us
+        release_us = self.apart_us if self.sms else self.apart_us + 2.0 * turn_us
         if self.firsts.setdefault(kernel.stream_index, kernel.id) != kernel.id:
             return (len(self.order) - 1) * release_us
         before = self.order[: self.order.index(kernel.stream_index)]
