@@ -77,18 +77,18 @@ def begun(order: tuple[int, ...], sms: tuple[int, ...], *streams: Stream) -> dic
 
 
 def test_streams_are_released_in_turns_and_no_second_kernel_comes_before_the_last_of_them() -> None:
-    """Each kernel runs for 1 us, so that none is under way when the next stream is released, 2.5 us later."""
+    """Each kernel runs for 1 us, so that none is under way when the next stream is released, 3 us later."""
     streams = [stream(name, kernel(f"{name}0", 1, 2.0), kernel(f"{name}1", 1, 2.0)) for name in "abc"]
     found = begun((0, 1, 2), (), *streams)
-    assert [found[name] for name in ("a0", "b0", "c0")] == [1.0, 3.5, 6.0]
-    assert found["a1"] == 6.5  # let start at 5, as c0 is, beside which it takes a turn
+    assert [found[name] for name in ("a0", "b0", "c0")] == [1.0, 4.0, 7.0]
+    assert found["a1"] == 7.5  # let start at 6, as c0 is, beside which it takes a turn
     assert begun((2, 0, 1), (), *streams)["c0"] == 1.0
 
 
 def test_a_stream_takes_its_turn_once() -> None:
-    """The first kernel of a runs on: b's is as late for it as it would be for its release."""
+    """The first kernel of a runs on, for which b's is late by one of the two turns of its release."""
     streams = [stream("a", kernel("a0", 1, 30.0)), stream("b", kernel("b0", 1, 2.0))]
-    assert begun((0, 1), (), *streams) == {"a0": 1.0, "b0": 3.5}
+    assert begun((0, 1), (), *streams) == {"a0": 1.0, "b0": 4.0}
 
 
 def test_in_green_contexts_releases_take_no_turns() -> None:
