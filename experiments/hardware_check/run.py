@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import fsum
@@ -29,6 +29,7 @@ from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
 from gpusim.common.files import atomic_write, write_text
 from gpusim.common.rows import from_csv, to_csv
+from gpusim.common.spreadsheet import csv_text
 from gpusim.policies.registry import policy_from
 from gpusim.record.program import Program
 from gpusim.results.plots import COLOURS, new_figure, save_figure
@@ -104,13 +105,15 @@ def measure() -> None:
         file.writelines(medians(runs))
 
 
-def medians(runs: Sequence[Iterable[str]]) -> Iterator[str]:
+def medians(runs: Iterable[Iterable[str]]) -> Iterable[str]:
     """Lines of a table that the program printed again and again, with the median of each time."""
-    tables = [csv.DictReader(run) for run in runs]
-    yield f"{','.join(tables[0].fieldnames or ())}\n"
-    for rows in zip(*tables, strict=True):
-        ms = {name: f"{median(float(row[name]) for row in rows):.6f}" for name in rows[0] if name.startswith("ms_")}
-        yield f"{','.join((rows[0] | ms).values())}\n"
+    titles, *lines = zip(*map(csv.reader, runs), strict=True)
+    return csv_text(titles[0], ([_median(*cells) for cells in zip(titles[0], *rows, strict=True)] for rows in lines))
+
+
+def _median(title: str, *cells: str) -> str:
+    """The median of a column of times; of another, which is the same in all runs, the first."""
+    return f"{median(map(float, cells)):.6f}" if title.startswith("ms_") else cells[0]
 
 
 def measurements() -> dict[tuple[str, str], float]:

@@ -178,7 +178,7 @@ def algorithms_near(work: Work, plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 def within(work: Work, bounds: Bounds, plan: Plan, limit_bytes: int | None, keep: Iterable[str] = ()) -> Plan | None:
-    """The plan with algorithms of less workspace, so that it keeps a memory limit.
+    """The plan within a limit of memory, with algorithms that take less workspace where it needs too much.
 
     Repeatedly looks at the set of concurrent operations that needs the most workspace, and changes the algorithm that
     saves memory at the least cost in time per byte.

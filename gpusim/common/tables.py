@@ -122,7 +122,7 @@ def number(value: float, decimals: int = 1) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """The text, its middle left out where it is longer than ``width``."""
+    """The text, at most ``width`` characters of it: from a longer one the middle is left out."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2

@@ -37,7 +37,7 @@ _NOT_IN_STREAMS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class StreamKey(NamedTuple):
-    """What tells a stream from others of its GPU; parts that a format does not know are empty."""
+    """What identifies a stream of a GPU; parts that a format does not give are empty."""
 
     number: str
     process: str = ""

@@ -311,7 +311,7 @@ def warps_held(result: Result) -> NDArray[np.float64]:
 
 
 def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
-    """Draws achieved occupancy over time: resident warps, % of the most, mean over the SMs, with the streams stacked.
+    """Draws achieved occupancy over time: resident warps in % of the maximum, mean of all SMs, streams stacked.
 
     Args:
         result: of a replay.

@@ -141,7 +141,7 @@ class Placements(Sequence[Placement]):
 
     @property
     def launches(self) -> Iterator[tuple[int, Spans]]:
-        """For each launch its row among the kernels, and the columns of where its blocks ran."""
+        """Of each launch its index among the kernel runs, and where its blocks ran, column by column."""
         return ((run, self._in_replay(run, columns)) for run, columns in self._spans)
 
     def _in_replay(self, run: int, columns: Spans) -> Spans:

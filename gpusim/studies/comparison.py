@@ -254,7 +254,7 @@ def print_comparison(comparison: Comparison) -> None:
 
 
 def _print_by_policy(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
-    """Prints a table with a column a policy, as several below one another where a terminal is too narrow."""
+    """Prints a table with one column per policy, in several parts where the terminal is too narrow."""
     widths = [
         max(len(text) for text in (column.title, *cells))
         for column, cells in zip(columns, zip(*rows, strict=True), strict=True)

@@ -42,7 +42,7 @@ class Epochs:
     _before: dict[int, float] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Drop the epoch that runs: nobody shares."""
+        """Stop the epoch under way and measure nothing, as no kernels share the GPU."""
         self._kernels = ()
 
     def rates(self, view: View) -> dict[int, float] | None:
