@@ -35,19 +35,31 @@ def durations(op: object) -> list[float]:
     return [kernel.duration_us for kernel in op.launches()]
 
 
-def test_calls_in_turn_load_their_instructions_and_find_l2_cold_where_they_touch_more_than_it_keeps() -> None:
-    warm = in_context(trace(stream("a", told("x", KEPT / 2, 20.0, 8.0), told("y", KEPT / 2, 10.0))), GPU)
-    assert [durations(op) for op in warm.operations()] == [[22.0, 8.0], [12.0]]
-    cold = in_context(trace(stream("a", told("x", KEPT / 2 + 1, 20.0, 8.0), told("y", KEPT / 2, 10.0))), GPU)
-    x, y = (durations(op) for op in cold.operations())
-    assert fsum(x) == pytest.approx(28.0 + 2.0 + 6.0) and x[1] == pytest.approx(8.0 * (1 + 6.0 / 28.0))
-    assert y == pytest.approx([10.0 + 2.0 + 6.0])
+def test_calls_in_turn_load_their_instructions_and_wait_for_what_l2_has_lost() -> None:
+    """Of what L2 keeps nothing is lost; half as much again takes half of the tensors away, twice as much all."""
+    for touched, lost_share in ((1.0, 0.0), (1.5, 0.5), (2.0, 1.0), (3.0, 1.0)):
+        half = touched * KEPT / 2.0
+        longer = in_context(trace(stream("a", told("x", half, 20.0, 8.0), told("y", half, 10.0))), GPU)
+        x, y = (durations(op) for op in longer.operations())
+        assert x == pytest.approx([20.0 * (1.0 + lost_share * 6.0 / 28.0) + 2.0, 8.0 * (1.0 + lost_share * 6.0 / 28.0)])
+        assert y == pytest.approx([10.0 + lost_share * 6.0 + 2.0])
+
+
+def test_a_call_of_one_kernel_leaves_nothing_in_its_workspace() -> None:
+    def lasts(*durations_us: float) -> float:
+        op = told("x", 2.0 * KEPT, *durations_us)
+        with_workspace = op.selected.model_copy(update={"workspace_bytes": int(KEPT)})
+        op = op.model_copy(update={"selected": with_workspace})
+        return fsum(durations(next(in_context(trace(stream("a", op, told("y", 0, 10.0))), GPU).operations())))
+
+    assert lasts(20.0) == pytest.approx(20.0 + 2.0)
+    assert lasts(12.0, 8.0) == pytest.approx(20.0 + 2.0 + 6.0)
 
 
 def test_a_call_alone_or_repeated_and_calls_of_which_no_warm_time_is_known_take_what_was_recorded() -> None:
-    alone = trace(stream("a", told("x", 2 * KEPT, 20.0)))
+    alone = trace(stream("a", told("x", 3 * KEPT, 20.0)))
     assert in_context(alone, GPU) is alone
-    loop = stream("a", told("x", 2 * KEPT, 20.0)).model_copy(update={"arrivals": LoopArrivals(kind="loop", count=3)})
+    loop = stream("a", told("x", 3 * KEPT, 20.0)).model_copy(update={"arrivals": LoopArrivals(kind="loop", count=3)})
     beside = in_context(trace(loop, stream("b", told("y", 0, 20.0))), GPU)
     assert [durations(op) for op in beside.operations()] == [[20.0], [28.0]]
     unknown = trace(stream("a", convolution("x", [launch(4, 20.0)]), convolution("y", [launch(4, 20.0)])))
@@ -55,7 +67,7 @@ def test_a_call_alone_or_repeated_and_calls_of_which_no_warm_time_is_known_take_
 
 
 def test_a_chain_takes_the_sum_with_and_without_events() -> None:
-    chain = trace(stream("a", told("x", KEPT, 20.0, 8.0), told("y", KEPT, 10.0)))
+    chain = trace(stream("a", told("x", KEPT, 20.0, 8.0), told("y", 2 * KEPT, 10.0)))
     kernels = Kernels(GPU, GPU)
     total = 28.0 + 10.0 + 2 * 2.0 + 2 * 6.0
     assert chain_us(chain, GPU, kernels) == pytest.approx(total, rel=1e-9)
@@ -65,7 +77,7 @@ def test_a_chain_takes_the_sum_with_and_without_events() -> None:
 def test_a_cold_call_asks_the_sm_for_what_it_asks_warm_and_waits_for_the_rest() -> None:
     counted = Mix(issue_cycles=5000.0, active_cycles_avg=20_000.0, stalls=WarpStalls(wait=3.0, long_scoreboard=1.0))
     op = convolution("x", [launch(4, 20.0).model_copy(update={"mix": counted})])
-    known = {"touched_bytes": int(2 * KEPT), "warm_us": 20.0, "cold_us": 30.0}
+    known = {"touched_bytes": int(3 * KEPT), "warm_us": 20.0, "cold_us": 30.0}
     op = op.model_copy(update={"selected": op.selected.model_copy(update=known)})
     longer, _ = in_context(trace(stream("a", op, told("y", 0, 10.0))), GPU).operations()
     (kernel,) = longer.launches()

@@ -40,7 +40,7 @@ def test_a_prediction_is_what_the_model_gives_now(study: ModuleType) -> None:
 def test_a_timeline_tells_each_kernel_on_each_number_of_sms(study: ModuleType) -> None:
     """Two calls of two kernels; on every number of SMs each ran three times, and the middle duration counts."""
     kernels = (launch(4, 10.0), launch(9, 5.0))
-    ops = [Op(name, 0.1, True, kernels, None, 0.1, None) for name in ("first", "second")]
+    ops = [Op(name, 0.1, True, kernels, None, None, 0.1, None) for name in ("first", "second")]
     contexts = [3 * n + 1 for n in range(len(study.SMS))]  # the first is of all SMs
     lines, now = [], 0
 

@@ -254,7 +254,7 @@ def _registers_summed() -> None:
 
 def _never_cold() -> None:
     known = context._lengthened
-    _put(context, "_lengthened", lambda selected, switch_us, cold: known(selected, switch_us, False))
+    _put(context, "_lengthened", lambda selected, switch_us, lost_share: known(selected, switch_us, 0.0))
 
 
 def _nothing_persistent() -> None:

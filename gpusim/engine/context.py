@@ -24,8 +24,9 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
     """A trace with the kernels of each operation as long as they take after the others.
 
     The trace is taken to run again and again, as measurements do: an operation that is not alone then runs after
-    others. It loads its instructions anew (`switch_us`), and where all operations together touch more than L2 keeps
-    (`l2_kept_share`) it finds nothing of its tensors there, and takes as much longer as it took cold over warm [D].
+    others. It loads its instructions anew (`switch_us`). What all operations together touch beyond what L2 keeps
+    (`l2_kept_share`) takes as much of that away: from twice as much on nothing is left [D]. An operation takes as much
+    longer as it took cold over warm, for the part of its tensors that is gone.
 
     Args:
         trace: as recorded; itself where it tells no warm durations.
@@ -34,9 +35,10 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
     told = [op.selected for op in trace.operations() if isinstance(op, Convolution) and op.selected.warm_us is not None]
     if not told or sum(len(stream.operations) for stream in trace.streams) == 1:
         return trace
-    cold = fsum(one.touched_bytes or 0 for one in told) > gpu.model.l2_kept_share * gpu.l2_bytes
+    touched, kept = fsum(map(_touched_bytes, told)), gpu.model.l2_kept_share * gpu.l2_bytes
+    lost_share = min(1.0, max(0.0, touched / kept - 1.0))
     different = {id(one): one for one in told}  # a network that repeats has few
-    longer = {key: _lengthened(one, gpu.model.switch_us, cold) for key, one in different.items()}
+    longer = {key: _lengthened(one, gpu.model.switch_us, lost_share) for key, one in different.items()}
     streams = tuple(
         stream
         if _repeats_itself(stream)
@@ -48,7 +50,7 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
 
 def with_cold_caches(algorithm: ConvolutionAlgorithm) -> ConvolutionAlgorithm:
     """An algorithm where L2 holds nothing that it reads: as much longer as it took cold over warm, if a trace tells."""
-    return _lengthened(algorithm, 0.0, True) if _missing_us(algorithm) > 0.0 else algorithm
+    return _lengthened(algorithm, 0.0, 1.0) if _missing_us(algorithm) > 0.0 else algorithm
 
 
 def _repeats_itself(stream: Stream) -> bool:
@@ -63,10 +65,16 @@ def _after_others(op: Operation, longer: Mapping[int, ConvolutionAlgorithm]) -> 
     return op.model_copy(update={"selected": longer[id(op.selected)]})
 
 
-def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, cold: bool) -> ConvolutionAlgorithm:
-    """An algorithm that loads its instructions first, and whose kernels take longer in proportion where L2 is cold."""
+def _touched_bytes(algorithm: ConvolutionAlgorithm) -> int:
+    """Bytes of the tensors, and of the workspace where one kernel leaves there what the next one reads [D]."""
+    unused = algorithm.workspace_bytes if len(algorithm.kernels) == 1 else None
+    return max(0, (algorithm.touched_bytes or 0) - (unused or 0))
+
+
+def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, lost_share: float) -> ConvolutionAlgorithm:
+    """An algorithm that loads its instructions first, and whose kernels wait for what L2 has lost, in proportion."""
     recorded = fsum(kernel.duration_us for kernel in selected.kernels)
-    factor = 1.0 + (_missing_us(selected) if cold else 0.0) / recorded
+    factor = 1.0 + lost_share * _missing_us(selected) / recorded
     kernels = tuple(_longer(kernel, factor, 0.0 if at else switch_us) for at, kernel in enumerate(selected.kernels))
     return selected.model_copy(update={"kernels": kernels})
 

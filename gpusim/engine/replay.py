@@ -272,7 +272,7 @@ class _Replay:
         return everybody
 
     def resource(self, name: str) -> simpy.Resource:
-        """What operations take one at a time, such as a copy engine."""
+        """A resource, such as a copy engine, of which one operation at a time makes use."""
         return self.resources.setdefault(name, simpy.Resource(self.env, 1))
 
     def _launches(

@@ -93,7 +93,10 @@ class ModelConstants(Strict):
         "a GPU file that does not give it keeps its clock",
     )
     l2_kept_share: Share = _constant(
-        0.5, "1", "share of L2 that calls in turn may touch together so that each finds its tensors there again"
+        0.36,
+        "1",
+        "share of L2 that calls in turn may touch together so that each finds all its tensors there again; "
+        "where they touch twice as much, it finds nothing",
     )
     l2_sustained_share: Annotated[float, Field(ge=0.01, le=1.5)] = _constant(
         0.97, "1", "share of its counted peak that L2 sustains"

@@ -58,6 +58,7 @@ class Op:
         ms: of one of many calls back to back.
         gpu_bound: whether the GPU, and not the host, bounds it.
         kernels: in launch order.
+        workspace_bytes: of its workspace; None where the file does not say.
         touched_bytes: of its tensors and workspace; None where the file does not say.
         warm_us: one call after calls of itself, from event to event; without such a column as back to back.
         cold_us: one call with nothing in L2, from event to event; None where the file does not say.
@@ -68,6 +69,7 @@ class Op:
     ms: float
     gpu_bound: bool
     kernels: tuple[KernelLaunch, ...]
+    workspace_bytes: int | None
     touched_bytes: int | None
     warm_us: float
     cold_us: float | None
@@ -155,9 +157,9 @@ class Recordings:
         ms = sum(times) / len(times)
         cold = self._optional_us(call, "ms_warm", "ms_cold")
         warm_us, cold_us = cold if cold is not None else (ms * 1e3, None)
-        return Op(
-            name, ms, self.gpu_bound(name), tuple(kernels), self._touched_bytes(call), warm_us, cold_us, scaling_ms
-        )
+        tensors, workspace = self._sizes(call)
+        touched = None if tensors is None or workspace is None else tensors + workspace
+        return Op(name, ms, self.gpu_bound(name), tuple(kernels), workspace, touched, warm_us, cold_us, scaling_ms)
 
     def _optional_us(self, call: Row, *columns: str) -> tuple[float, ...] | None:
         """Times of a call in columns that a file need not have, us."""
@@ -166,17 +168,16 @@ class Recordings:
         path = self.folder / "convolutions.csv"
         return tuple(time_in(call, column, path, call["op"]) * 1e3 for column in columns)
 
-    def _touched_bytes(self, call: Row) -> int | None:
-        """Bytes of the tensors and the workspace of a call."""
-        columns = ("tensor_bytes", "workspace_bytes")
-        if not all(column in call for column in columns):
-            return None
+    def _sizes(self, call: Row) -> tuple[int | None, int | None]:
+        """Bytes of the tensors and of the workspace of a call, where the file gives them."""
         path = self.folder / "convolutions.csv"
-        sizes = [number_in(call, column, path, call["op"]) for column in columns]
-        for column, size in zip(columns, sizes, strict=True):
-            if not 0.0 <= size <= MAX_TRAFFIC_BYTES:
+        sizes: list[int | None] = []
+        for column in ("tensor_bytes", "workspace_bytes"):
+            size = number_in(call, column, path, call["op"]) if column in call else None
+            if size is not None and not 0.0 <= size <= MAX_TRAFFIC_BYTES:
                 raise InputError(path, call["op"], f"{column} is {call[column]}", f"0 to {MAX_TRAFFIC_BYTES}")
-        return int(sum(sizes))
+            sizes.append(None if size is None else int(size))
+        return sizes[0], sizes[1]
 
     def _read_calls(self) -> dict[str, Row]:
         path = self.folder / "convolutions.csv"

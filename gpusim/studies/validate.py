@@ -371,7 +371,7 @@ class _BesideReservation:
 def _convolution(op: Op, kernels: tuple[KernelLaunch, ...]) -> Convolution:
     selected = ConvolutionAlgorithm.model_construct(
         algorithm="recorded",
-        workspace_bytes=None,
+        workspace_bytes=op.workspace_bytes,
         touched_bytes=op.touched_bytes,
         warm_us=op.warm_us,
         cold_us=op.cold_us,
