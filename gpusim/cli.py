@@ -13,10 +13,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from gpusim import __version__
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, closest
 
 DESCRIPTION = "Replay recorded GPU kernel traces under policies that partition one GPU between convolutions."
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
@@ -56,6 +56,15 @@ COMMANDS = (
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaint is one line."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but a command itself complains of what it does not know, and says what may be meant."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:
+            close = closest(unknown[0], [option for action in self._actions for option in action.option_strings])
+            hint = f"; did you mean {close}?" if close and unknown[0].startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Prints what is wrong with the arguments and exits with 2."""

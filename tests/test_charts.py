@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from matplotlib.axes import Axes
@@ -12,6 +13,7 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
 from gpusim import cli, load_gpu, load_trace
+from gpusim.commands import plot
 from gpusim.common.errors import InputError
 from gpusim.hardware.what_if import what_if
 from gpusim.io.dataset import Dataset
@@ -221,6 +223,23 @@ def test_the_split_of_a_trace_tries_every_tpc() -> None:
 def test_more_streams_than_two_are_refused() -> None:
     with pytest.raises(InputError, match="--stream: 4 streams are there; expected two of "):
         curves.split_of_trace(load_trace(str(MODULE)), load_gpu("h200"))
+
+
+def test_the_residency_of_an_operation_of_which_one_block_fits(tmp_path: Path) -> None:
+    module = str(PAIR.with_name("inception_3a.json.gz"))
+    out = tmp_path / "r.svg"
+    assert cli.main(["plot", "residency", module, "--operation", "3a.3x3_reduce", "-o", str(out)]) == 0
+    assert out.is_file()
+
+
+def test_stalls_are_of_the_gpu_that_counted_them() -> None:
+    trace = load_trace(PAIR)
+    (counted, *_), (replayed, *_) = (kernel_mixes(trace, gpu) for gpu in (load_gpu("h200"), load_gpu("t4")))
+    assert counted != replayed
+    args = cli.build_parser("plot").parse_args(["plot", "stalls", str(PAIR), "--gpu", "t4", "-o", "x.svg"])
+    with patch("gpusim.studies.charts.stalls") as drawn:
+        plot._stalls(args)
+    assert drawn.call_args.args[1][0] == counted
 
 
 def test_the_residency_of_an_operation_ends_with_all_that_fit() -> None:

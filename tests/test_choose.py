@@ -18,7 +18,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.bound import Bounds
 from gpusim.choose.graph import Graph, graph_of, ordered
 from gpusim.choose.judge import Judge
-from gpusim.choose.moves import MIXES, all_algorithms, all_lanes, shared, splits, with_split
+from gpusim.choose.moves import MIXES, SHARING, all_algorithms, all_lanes, shared, splits, with_split
 from gpusim.choose.plan import Plan, Work, memory_bytes, most_live, planned_trace
 from gpusim.choose.report import as_json, plan_trace
 from gpusim.choose.search import Selection, select, work_of
@@ -158,6 +158,9 @@ def test_streams_of_requests_are_refused() -> None:
         ]},
         strict=False,
     )  # fmt: skip
+    second = trace(stream("x", kernel("k", 1, 5.0)), stream("y", kernel("l", 1, 5.0)).model_copy(update={"gpu": 1}))
+    with pytest.raises(InputError, match=r"^streams\[1\]\.gpu: is 1; expected streams of one GPU, 0"):
+        select(second, GPU)
     with pytest.raises(InputError, match=r"^streams\[0\]\.arrivals: is given; expected streams that run once"):
         select(made, GPU)
 
@@ -401,6 +404,22 @@ def test_bad_arguments_are_one_line(arguments: list[str], capsys: Capture) -> No
         status = end.code
     err = capsys.readouterr().err
     assert status == 2 and err.count("\n") == 1 and "Traceback" not in err, err
+
+
+def test_a_file_in_no_folder_is_refused_before_the_search(capsys: Capture, tmp_path: Path) -> None:
+    out, plot = str(tmp_path / "plan.json"), str(tmp_path / "none" / "p.svg")
+    assert cli.main(["select", str(TRACES / "spaa20_table1.json"), "-o", out, "--plot", plot]) == 2
+    assert "p.svg: cannot be written (No such file or directory)" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("module", ["inception_4a_b16", "inception_3a_b16"])
+def test_with_more_ways_to_share_no_plan_is_worse(module: str) -> None:
+    found = [select(load_trace(TRACES / f"{module}.json.gz"), load_gpu("h200"), sharing=kind) for kind in SHARING]
+    times = [one.best.makespan_us for one in found]
+    assert times == sorted(times, reverse=True)
+    plain, splits, every = ({one.plan.key for one in selection.seen} for selection in found)
+    assert plain < splits < every
 
 
 def test_a_limit_below_the_least_on_the_command_line(capsys: Capture, tmp_path: Path) -> None:

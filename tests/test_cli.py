@@ -534,7 +534,7 @@ def test_every_policy_in_full(capsys: Capture) -> None:
         assert isinstance(whole, dict)
         assert {**{key: whole[key] for key in plain}, "validated_as": list(whole["validated_as"])} == plain
         policy = str(whole["example"]).removeprefix("gpusim replay TRACE --policy ")
-        assert policy_from(policy).name == plain["name"]
+        assert policy_from(policy).name == plain["name"] and policy[-1] not in ":,"
     assert set(VALIDATED) <= {str(policy["name"]) for policy in policies_json(capsys)}
 
 
@@ -580,7 +580,13 @@ def test_schema(what: str, capsys: Capture) -> None:
             ["replay", TABLE_1, "--seed=-1"],
             "gpusim replay: argument --seed: is '-1'; expected a whole number from 0 to 2147483647",
         ),
-        (["gpus", "b"], "gpusim: unrecognized arguments: b"),
+        (["gpus", "b"], "gpusim gpus: unrecognized arguments: b (see `gpusim gpus --help`)"),
+        (
+            ["replay", TABLE_1, "--polcy", "even"],
+            "gpusim replay: unrecognized arguments: --polcy even; did you mean --po",
+        ),
+        (["trace", "check", TABLE_1, "--xx"], "gpusim trace check: unrecognized arguments: --xx (see"),
+        (["--bogus", "gpus"], "gpusim: unrecognized arguments: --bogus"),
         (["replay", "no-such-file.json"], "no-such-file.json: cannot be read (No such file or directory)"),
         (["replay", TABLE_1, "--gpu", "h2000"], "--gpu: unknown GPU 'h2000'; expected one of"),
         (["replay", TABLE_1, "--gpu", "no/such.toml"], "no/such.toml: cannot be read"),

@@ -72,5 +72,8 @@ def test_calls_to_run_are_those_of_the_trace(study: ModuleType) -> None:
     for line in lines:
         module, layer, _, algorithm = line.split()[0].split("/", 3)
         assert call_in(module, convolutions[layer], algorithm).line == line
+        narrow = convolutions[layer].shape.model_copy(update={"padding_width": 3, "in_width": 200})
+        changed = convolutions[layer].model_copy(update={"shape": narrow})
+        assert call_in(module, changed, algorithm).work.padding == (narrow.padding, 3)
         half = call_in(module, convolutions[layer], algorithm, 8)
         assert half.line.split()[2] == "8" and half.op == line.split()[0]

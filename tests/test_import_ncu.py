@@ -19,6 +19,7 @@ from profiles import refused, written
 from test_import_kineto import kernel as kineto_kernel
 from test_import_kineto import write as write_kineto
 
+from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io import ncu
 from gpusim.io.importing import detect, import_profile
@@ -378,6 +379,13 @@ def test_counters_join_by_name_grid_and_order(tmp_path: Path) -> None:
     found, line = joined(tmp_path, ["a", "b", "b", "c"], rows)
     assert found == [2.0, 1.0, 3.0, None]
     assert line == ("3 of 4 kernels got counters from counters.csv; 1 have none, 1 of 4 profiled launches match none.")
+
+
+def test_counters_of_a_gpu_with_other_sms_are_refused(tmp_path: Path) -> None:
+    metrics = {**METRICS, "device__attribute_multiprocessor_count": ("", "108")}
+    counters = written(tmp_path / "counters.csv", raw_page([{"Kernel Name": "a"}], metrics))
+    with pytest.raises(InputError, match=r"is of a GPU with 108 SMs .*; expected counters of h200, which has 132"):
+        import_profile(timeline(tmp_path, ["a"]), counters=counters)
 
 
 def test_counters_of_one_iteration_serve_all(tmp_path: Path) -> None:

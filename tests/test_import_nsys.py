@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from profiles import refused
 
+from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io import nsys
 from gpusim.io.importing import Imported, detect, import_profile
@@ -209,3 +210,8 @@ def test_profile_of_two_gpus(shared: Path) -> None:
         trace = import_profile(path, gpu=load_gpu("h100-sxm"), device=device).trace
         counts.append(sum(len(operation.launches()) for operation in trace.operations()))
     assert counts == [1993, 2017]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        import_profile(tmp_path / "none.sqlite", format="nsys")

@@ -52,6 +52,14 @@ def test_the_best_quota_by_hand() -> None:
             assert played(f"quota:blocks=a:{a}+b:{b}", *streams).makespan_us >= best.makespan_us
 
 
+def test_the_only_division_is_tried() -> None:
+    """One block of each fits on an SM: 4 + 4 blocks of 20 us side by side, where a split of the SMs takes two waves."""
+    streams = (stream("a", kernel("a", 4, 21.0, threads=1024)), stream("b", kernel("b", 4, 21.0, threads=1024)))
+    found = played("oracle-intra-sm", *streams)
+    assert found.notes[-1].startswith("best of 3 replays (all divisions) by makespan: ")
+    assert found.makespan_us <= played("quota:blocks=a:1+b:1", *streams).makespan_us
+
+
 SPLITS = ["inter-sm", "inter-sm:dynamic=false", "inter-sm:granularity=4"] + [
     f"inter-sm:sms={n}+{8 - n}{dynamic}" for n in (2, 4, 6) for dynamic in ("", ",dynamic=true")
 ]

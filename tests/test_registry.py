@@ -135,6 +135,11 @@ def test_a_file_of_ones_own_that_is_broken(text: str, says: str, tmp_path: Path)
         policy_from(f"{file}:Mine")
 
 
+def test_a_parameter_given_twice() -> None:
+    with pytest.raises(InputError, match="--policy leftover: gives channels twice; expected each parameter once"):
+        policy_from("leftover:channels=8,channels=1")
+
+
 def test_fields_of_an_undecorated_class_are_parameters(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WORKS.format(name="Mine"))
     assert policy_from(f"{tmp_path}/mine.py:Mine:limit=7").limit == 7  # type: ignore[attr-defined]

@@ -138,6 +138,7 @@ def test_folders_and_paths_that_will_not_do(tmp_path: Path, capsys: pytest.Captu
     assert "cannot be read" in told(capsys, "report", tmp_path / "none", "-o", out)
     (tmp_path / FILE).write_text(content_text(by_hand()))
     assert "--policy: says how to replay" in told(capsys, "report", tmp_path, "--policy", "even", "-o", out)
+    assert "--alternatives: says" in told(capsys, "report", tmp_path, "--alternatives", "fitting", "-o", out)
     assert "Is a directory" in told(capsys, "report", tmp_path, "-o", tmp_path)
     assert "No such file or directory" in told(capsys, "report", tmp_path, "-o", tmp_path / "none" / "r.html")
     assert [path.name for path in tmp_path.iterdir()] == [FILE]

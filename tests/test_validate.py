@@ -7,7 +7,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -320,3 +320,26 @@ def test_microbenchmarks_without_counters_are_refused(tmp_path: Path) -> None:
     (tmp_path / "sharing.csv").write_bytes((source / "sharing.csv").read_bytes())
     with pytest.raises(InputError, match=r"counters\.csv"):
         score_sharing(tmp_path, load_gpu("h200"))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "says"),
+    [
+        ("residency.csv", lambda text: text.replace("kernel,", "name,", 1), "header: lacks kernel"),
+        ("residency.csv", lambda text: text.splitlines()[0] + "\n", "is missing; expected each kernel of counters.csv"),
+        ("residency.csv", lambda text: text.replace(",", ',"', 4), "residency.csv"),
+    ],
+)
+def test_microbenchmarks_that_are_damaged(tmp_path: Path, file: str, change: Callable[[str], str], says: str) -> None:
+    source = Path(__file__).parent.parent / "experiments" / "h200_microbench"
+    for name in ("sharing.csv", "counters.csv", "residency.csv"):
+        text = (source / name).read_text()
+        (tmp_path / name).write_text(change(text) if name == file else text)
+    with pytest.raises(InputError, match=re.escape(says)):
+        score_sharing(tmp_path, load_gpu("h200"))
+
+
+def test_recordings_from_elsewhere_are_not_for_microbenchmarks(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__).parent.parent / "experiments" / "h200_microbench"
+    assert cli.main(["validate", str(folder), "--scaling", "32"]) == 2
+    assert "--scaling: is not for microbenchmarks" in capsys.readouterr().err

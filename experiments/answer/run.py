@@ -319,7 +319,7 @@ def bars() -> str:
     cells = []
     for kind, words in KINDS.items():
         for source, (least, most) in measured_errors(kind).items():
-            cells.append([words, source, f"±{least:.1f} to ±{most:.1f} %"])
+            cells.append([words, source, " to ".join(dict.fromkeys((f"±{least:.1f}", f"±{most:.1f}"))) + " %"])
     if not cells:
         return "This version of the model was not scored yet."
     return table(["sharing", "GPU", "error, from the longest calls to the shortest"], cells)

@@ -280,7 +280,8 @@ def _mixes_text(gpu: GPU, trace: Trace) -> str:
     printed = (
         f"By the table's own rounded percentages, two PRECOMP_GEMM blocks and one of FFT_TILING need {least:.1f} to\n"
         f"{most:.1f} % of the shared memory: more than there is, however they were rounded. What fits has one block\n"
-        "of each, so every intra-SM policy that runs the two side by side does the same."
+        "of each: the mix of every policy that keeps blocks of both on an SM. An SM of a K40c holds it where it is\n"
+        "set to its largest shared memory, as it is unless a program asks for another size."
     )
     head = (
         "Sums of what the resident blocks allocate against the SM's totals: the largest mixes that fit, and the\n"

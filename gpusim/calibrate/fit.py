@@ -40,6 +40,7 @@ GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 CLUSTERS = range(3, 9)  # blocks of a cluster that does not fit on a lone TPC; more than 8 are not portable
 MOST_BEFORE_CLUSTERS = CAPABILITIES["8.0"]["shared_memory_per_block_optin_bytes"]  # came with compute capability 9.0
+SIZED_BY_DRIVER = 7.0  # compute capability from which on a driver sizes the carve-out of shared memory by the kernel
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -270,13 +271,15 @@ def carveouts(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GP
 
     The carve-out of an SM stays while blocks run. A kernel joins them where it holds as many of the kernel's blocks
     as could be resident otherwise (experiments/h200_microbench, `carveout.csv`); an idle SM is often set to more, which
-    the recording tells.
+    the recording tells. Where it does not, a driver sizes the carve-out by the kernel; before compute capability 7.0
+    SMs keep the largest unless a program asks for another [M].
     """
     needed = foot.shared_memory_bytes * blocks_per_sm
     sizes = [kib * 1024 for kib in gpu.limits.shared_memory_carveouts_kib]
     least = min((size for size in sizes if size >= needed), default=sizes[-1])
     recorded = launch.mix.shared_memory_config_bytes if launch.mix is not None else None
-    return min(max(least, recorded or 0), sizes[-1]), least
+    default = least if float(gpu.compute_capability) >= SIZED_BY_DRIVER else sizes[-1]
+    return min(max(least, recorded or default), sizes[-1]), least
 
 
 def _preferences(model: KernelModel, mix: Mix | None) -> tuple[float, ...]:

@@ -93,6 +93,9 @@ def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
         return gpu if device == gpu else device
     if trace.device != gpu.name:
         raise InputError(
-            None, "device", f"is {quote(trace.device)}", f"one of {', '.join(gpu_names())}, or the GPU replayed on"
+            None,
+            "device",
+            f"is {quote(trace.device)}",
+            f"one of {', '.join(gpu_names())}, or that GPU's file (--recorded-on)",
         )
     return gpu

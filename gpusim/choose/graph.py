@@ -139,12 +139,14 @@ def graph_of(trace: Trace) -> Graph:
     """The graph of a trace: an operation depends on its `depends_on` and on the one before it in its stream.
 
     Raises:
-        InputError: a stream of requests: they are no graph that runs once.
+        InputError: a stream of requests, which are no graph that runs once, or of a second GPU.
     """
     before: dict[str, tuple[str, ...]] = {}
     for s, stream in enumerate(trace.streams):
         if stream.arrivals is not None:
             raise InputError(None, f"streams[{s}].arrivals", "is given", "streams that run once")
+        if stream.gpu:
+            raise InputError(None, f"streams[{s}].gpu", f"is {stream.gpu}", "streams of one GPU, 0")
         last: tuple[str, ...] = ()
         for op in stream.operations:
             before[op.id] = tuple(dict.fromkeys((*last, *op.depends_on)))

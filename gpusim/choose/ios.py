@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from math import prod
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,7 +24,6 @@ from gpusim.trace.text import text_of
 
 Size = Annotated[int, Field(ge=1, le=10**6)]
 Shape = tuple[Size, Size, Size]  # channels, height, width of one sample
-FLOAT_BYTES = 4
 
 
 class Operator(BaseModel):
@@ -46,17 +44,6 @@ class Operator(BaseModel):
     def reads(self) -> tuple[str, ...]:
         """The operators whose outputs it reads."""
         return tuple(dict.fromkeys(name for term in self.inputs for name, _, _ in term))
-
-    @property
-    def in_channels(self) -> int:
-        """Channels that it reads; of summed inputs those of one."""
-        return sum(term[0][2] - term[0][1] for term in self.inputs if term)
-
-    @property
-    def flop(self) -> int:
-        """Operations for one sample, 2 a multiply-add; of what computes nothing, one a number of its output."""
-        taps = prod(self.kernel or (1, 1))
-        return prod(self.output_shape) * (2 * self.in_channels * taps if self.type == "conv" else taps)
 
 
 class _Block(BaseModel):

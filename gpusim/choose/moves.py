@@ -20,6 +20,11 @@ SHARING = ("streams", "hardware", "all")  # plain streams; and SM splits; and wh
 MIXES = ("even", "warped-slicer", "inter-sm")  # blocks of several kernels on an SM, SMs that move
 
 
+def ways_to_share(sharing: str) -> tuple[str, ...]:
+    """What a kind of sharing allows: itself, and those before it in `SHARING`."""
+    return SHARING[: SHARING.index(sharing) + 1]
+
+
 # ---- SM splits
 
 

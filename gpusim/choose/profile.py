@@ -36,11 +36,6 @@ class Profile:
     memory_stalls: float
     counted: bool
 
-    def scarce(self) -> list[str]:
-        """The resources of which it uses more than half, in descending order."""
-        every = [*zip(STATIC, self.held, strict=True), *zip(DYNAMIC, self.busy, strict=True)]
-        return [name for name, share in sorted(every, key=lambda found: -found[1]) if share > BUSY]
-
     def share(self, name: str) -> float:
         """The share used of one resource of `STATIC` or `DYNAMIC`."""
         return (self.held + self.busy)[(*STATIC, *DYNAMIC).index(name)]

@@ -57,7 +57,13 @@ def plan_trace(selection: Selection, candidate: Candidate | None = None) -> Trac
 
 def replayed(selection: Selection) -> Result:
     """The replay of the best plan."""
-    return replay_rule(plan_trace(selection), selection.gpu, selection.best.plan.policy, kernels=selection.kernels)
+    return replay_rule(
+        plan_trace(selection),
+        selection.gpu,
+        selection.best.plan.policy,
+        kernels=selection.kernels,
+        recorded_on=selection.recorded_on,
+    )
 
 
 def together(selection: Selection, result: Result) -> list[Together]:
@@ -85,7 +91,7 @@ def as_json(selection: Selection) -> dict[str, Any]:
     """The selection as `gpusim select --json` prints it."""
     best = selection.best
     result = replayed(selection)
-    band = error_band(result, plan_trace(selection), selection.gpu)
+    band = error_band(result, plan_trace(selection), selection.gpu, selection.recorded_on)
     return {
         "version": JSON_VERSION,
         "trace": selection.work.trace.name,
@@ -176,7 +182,7 @@ def _choices(selection: Selection) -> str:
 
 
 def _summary(selection: Selection, result: Result) -> list[str]:
-    best, band = selection.best, error_band(result, plan_trace(selection), selection.gpu)
+    best, band = selection.best, error_band(result, plan_trace(selection), selection.gpu, selection.recorded_on)
     wrong = f"±{band.band['mape_percent']:.1f} % ({band.band['experiment']})" if band.band else band.reason
     limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)
@@ -280,8 +286,10 @@ def _size(size: int | None) -> str:
     """Bytes in words."""
     if size is None:
         return "unknown"
+    if size < 1024:
+        return f"{size} bytes" if size else "0"
     if size < MIB // 10:
-        return f"{number(size / 1024, 0)} KiB" if size else "0"
+        return f"{number(size / 1024, 0)} KiB"
     return f"{number(size / MIB)} MiB"
 
 

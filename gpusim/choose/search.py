@@ -8,8 +8,10 @@ given, each is solved once. A block is searched
 * completely, where it has no more than `COMPLETE` plans: replayed are those whose lower bound is below the best so far,
   in the order of their bounds;
 * else by descent: from named starts (one stream, the trace's streams, Nimble's, Opara's; the fastest algorithms that
-  keep the limit; plain streams, SM splits, mixes) the best few go on to the first better neighbour until none is better
-  or the replays are used up. Neighbours have one other algorithm, an operation or a stream elsewhere, or SMs moved.
+  keep the limit) the best few go on to the first better neighbour until none is better or the replays are used up.
+  Neighbours have one other algorithm, an operation or a stream elsewhere, or SMs moved. Plain streams are searched
+  first, as if there was nothing else, then SM splits, then mixes, each from the best so far: with more ways to share
+  no plan is worse.
 
 The whole is replayed at the end beside the named baselines, and the best of all that was replayed wins: no plan is
 worse than a baseline. No clock decides anything, so that the same inputs give the same plan.
@@ -26,22 +28,21 @@ from typing import Literal
 from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.choose.bound import Bound, Bounds
+from gpusim.choose.descent import algorithm_moves, descend, to_better
 from gpusim.choose.graph import chains, graph_of
 from gpusim.choose.judge import Candidate, Judge, frontier, is_less
 from gpusim.choose.micro_batches import Divided, divided_convolutions
 from gpusim.choose.moves import (
     MIXES,
-    algorithms_near,
     all_algorithms,
     all_lanes,
     fastest,
     first_splits,
     lane_weights,
     shared,
-    sharing_near,
     splits,
     splits_near,
-    streams_near,
+    ways_to_share,
     with_split,
     within,
 )
@@ -72,10 +73,9 @@ WAYS = ("sequential", "branches", "nimble", "opara", "greedy", "ios")  # to make
 MOST_UNITS = 16  # operations of a block that IOS's dynamic programming is asked for
 COMPLETE = 2000  # plans of a block that are all looked at, if so many replays are not needed
 FEW = 5  # operations, above which a block has more
-REPLAYS = 200  # of the search, and half as many for the frontier; of one of several blocks half of both; with
-SMALL = 12  # operations, larger ones get fewer
+REPLAYS = 200  # of the search in plain streams; half as many for each further way to share, and for the frontier
+SMALL = 12  # operations of a block, above which it gets fewer; one of several blocks gets half
 FEWEST_REPLAYS = 12
-NEIGHBOURS = 400  # of a plan that are looked at, of each kind: a large block has many more
 SPLIT_REPLAYS = 40  # of them for the best SM split, a baseline
 STARTS = 3  # plans from which a descent begins
 LOWER_LIMITS = 12  # of memory, below that of the best plan, for which good plans are sought, for the frontier
@@ -84,7 +84,6 @@ NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, a
 UNDIVIDED = "whole batches"  # the baseline of what has micro-batches
 Objective = Literal["makespan", "memory"]
 Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
-Moves = Callable[[Plan], Iterable[Plan]]  # the plans one step away from one
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,7 @@ class Selection:
         seen: all plans of the whole that were replayed, best first.
         limit_bytes: of the workspaces; None: none.
         undivided: what was found without dividing batches, where they can be divided.
+        recorded_on: as given to `select`.
     """
 
     work: Work
@@ -122,6 +122,7 @@ class Selection:
     seen: tuple[Candidate, ...]
     limit_bytes: int | None
     undivided: Selection | None = None
+    recorded_on: GPU | None = None
 
     @property
     def gap(self) -> float:
@@ -168,7 +169,14 @@ def select(
     sized = objective == "memory"
     work = work_of(trace, gpu, memory_bytes, divided, sized=sized)
     search = partial(
-        _select, gpu=gpu, kernels=kernels, limit=memory_bytes, objective=objective, sharing=sharing, streams=streams
+        _select,
+        gpu=gpu,
+        kernels=kernels,
+        limit=memory_bytes,
+        objective=objective,
+        sharing=sharing,
+        streams=streams,
+        recorded_on=recorded_on,
     )
     if not divided:
         return search(work, step=step)
@@ -190,6 +198,7 @@ def _select(
     objective: Objective,
     sharing: str,
     streams: str | Lanes,
+    recorded_on: GPU | None,
     step: Step,
     undivided: Selection | None = None,
 ) -> Selection:
@@ -215,7 +224,7 @@ def _select(
             judges.append(Judge(part, gpu, kernels, bounds, limit, _replays(part) // 2))
             _search(judges[-1], "streams", own_lanes(trace, part), None, _few_plans(part, gpu, "streams"))
         step("replaying the whole and the baselines")
-        named = _baselines(whole, sharing, own_lanes(trace, work), None)
+        named = _baselines(whole, ways_to_share(sharing), own_lanes(trace, work), None)
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
             whole.replayed(plan)
     if undivided is not None:
@@ -243,6 +252,7 @@ def _select(
         tuple(sorted(whole.seen, key=lambda found: found.makespan_us)),
         limit,
         undivided,
+        recorded_on,
     )
 
 
@@ -315,16 +325,32 @@ def _search(
     judge: Judge, sharing: str, own: Lanes, given: Plan | None, few: Sequence[Plan]
 ) -> tuple[dict[str, Candidate], bool]:
     """Search the plans of a block; all of ``few``, if given. Returns the named baselines, and whether all were seen."""
-    named = _baselines(judge, sharing, own, given)
-    if few and _complete(judge, few):
-        _fill_frontier(judge, given)
-        return named, True
-    starts = [one for one in judge.seen if given is None or one.plan.streams == given.streams]
-    best = sorted(starts, key=lambda one: one.makespan_us)[:STARTS]
-    for n, start in enumerate(best):
-        _descend(judge, start, sharing, given is None, judge.left // (len(best) - n))
+    kinds = ways_to_share(sharing)
+    if few:
+        named = _baselines(judge, kinds, own, given)
+        if _complete(judge, few):
+            _fill_frontier(judge, given)
+            return named, True
+    named = {}
+    for kind in kinds:
+        judge.left = judge.most if kind == kinds[0] else judge.most // 2
+        before = len(judge.seen)
+        _add_baselines(judge, kind, own, given, named)
+        starts = _starts(judge, given, before)
+        for n, start in enumerate(starts):
+            descend(judge, start, kind, given is None, judge.left // (len(starts) - n))
     _fill_frontier(judge, given)
     return named, False
+
+
+def _starts(judge: Judge, given: Plan | None, before: int) -> list[Candidate]:
+    """The best few plans that were replayed, with the best of those after the first ``before`` among them."""
+    able = [
+        [one for one in found if given is None or one.plan.streams == given.streams]
+        for found in (judge.seen, judge.seen[before:])
+    ]
+    seen, new = (sorted(found, key=lambda one: one.makespan_us) for found in able)
+    return seen[:STARTS] if not new or new[0] in seen[:STARTS] else [*seen[: STARTS - 1], new[0]]
 
 
 def _few_plans(work: Work, gpu: GPU, sharing: str) -> list[Plan]:
@@ -348,17 +374,36 @@ def _complete(judge: Judge, plans: Sequence[Plan]) -> bool:
     return True
 
 
-def _baselines(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> dict[str, Candidate]:
+def _baselines(judge: Judge, kinds: Iterable[str], own: Lanes, given: Plan | None) -> dict[str, Candidate]:
     """The named plans with which all others are compared, if they keep the memory limit."""
-    work, bounds, found = judge.work, judge.bounds, dict[str, Candidate]()
+    found: dict[str, Candidate] = {}
+    for kind in kinds:
+        _add_baselines(judge, kind, own, given, found)
+    return found
+
+
+def _add_baselines(judge: Judge, kind: str, own: Lanes, given: Plan | None, found: dict[str, Candidate]) -> None:
+    """Adds the named plans of one kind of sharing to those of the kinds before."""
+    if kind == "streams":
+        _add_streams(judge, own, given, found)
+    streams = found.get("streams, fastest")
+    if streams is None or len(streams.plan.lanes) == 1:
+        return
+    if kind == "hardware":
+        _best_split(judge, streams.plan, found)
+    if kind == "all":
+        for name in ("fastest", "as selected"):
+            if f"streams, {name}" in found:
+                for policy in MIXES:
+                    _add(judge, f"{policy}, {name}", replace(found[f"streams, {name}"].plan, policy=policy), found)
+
+
+def _add_streams(judge: Judge, own: Lanes, given: Plan | None, found: dict[str, Candidate]) -> None:
+    """Adds the named plans in plain streams."""
+    work, bounds = judge.work, judge.bounds
     fast = fastest(work, bounds)
     selected = {id: op.algorithm for id, op in work.operations.items() if isinstance(op, Convolution)}
     as_selected = all(name in work.algorithms[id] for id, name in selected.items())
-
-    def add(name: str, plan: Plan) -> None:
-        if judge.allows(plan) and all(plan.key != other.plan.key for other in found.values()):
-            found[name] = judge.replayed(plan)
-
     ways = {"serial": Plan(sequential(work.graph), fast), "streams": Plan(own, fast)}
     if given is None:
         ways["Nimble's streams"] = Plan(nimble(work.graph), fast)
@@ -368,18 +413,15 @@ def _baselines(judge: Judge, sharing: str, own: Lanes, given: Plan | None) -> di
     for name, way in ways.items():
         plan = within(work, bounds, way, judge.limit_bytes)
         if plan is not None:
-            add(f"{name}, fastest", plan)
+            _add(judge, f"{name}, fastest", plan, found)
         if name in ("serial", "streams") and as_selected:
-            add(f"{name}, as selected", replace(way, algorithms=selected))
-    streams = found.get("streams, fastest")
-    if streams is not None and len(streams.plan.lanes) > 1 and sharing != "streams":
-        _best_split(judge, streams.plan, found)
-        if sharing == "all":
-            for name in ("fastest", "as selected"):
-                if f"streams, {name}" in found:
-                    for policy in MIXES:
-                        add(f"{policy}, {name}", replace(found[f"streams, {name}"].plan, policy=policy))
-    return found
+            _add(judge, f"{name}, as selected", replace(way, algorithms=selected), found)
+
+
+def _add(judge: Judge, name: str, plan: Plan, found: dict[str, Candidate]) -> None:
+    """Adds a named plan that keeps the limit and is not among them by another name."""
+    if judge.allows(plan) and all(plan.key != other.plan.key for other in found.values()):
+        found[name] = judge.replayed(plan)
 
 
 def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
@@ -391,65 +433,9 @@ def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
     if tried and not few:
         best = min(tried, key=lambda one: one.makespan_us)
         stop = judge.left - min(SPLIT_REPLAYS, judge.left // 2)
-        tried.append(_to_better(judge, best, lambda plan: splits_near(judge.gpu, plan), stop))
+        tried.append(to_better(judge, best, lambda plan: splits_near(judge.gpu, plan), stop))
     if tried:
         found["best SM split, fastest"] = min(tried, key=lambda one: one.makespan_us)
-
-
-def _descend(judge: Judge, best: Candidate, sharing: str, streams: bool, most: int) -> Candidate:
-    """Descends from a plan: tries one kind of neighbours after the other until none is better."""
-    stop = judge.left - most
-    kinds: list[Moves] = [_algorithm_moves(judge), partial(sharing_near, judge.work, judge.gpu, judge.bounds, sharing)]
-    if streams:
-        kinds.append(_stream_moves(judge))
-    last: Candidate | None = None
-    while last is not best and judge.left > stop:
-        last = best
-        for moves in kinds:
-            best = _to_better(judge, best, moves, stop)
-    return best
-
-
-def _to_better(judge: Judge, best: Candidate, moves: Moves, stop: int) -> Candidate:
-    """To the first better neighbour of a kind until none is better, or so few replays are left."""
-    last: Candidate | None = None
-    while last is not best:
-        last = best
-        for plan in islice(moves(best.plan), NEIGHBOURS):
-            if judge.left <= stop:
-                return best
-            best = judge.better(plan, best) or best
-            if best is not last:
-                break
-    return best
-
-
-def _algorithm_moves(judge: Judge) -> Moves:
-    def moves(plan: Plan) -> Iterable[Plan]:
-        work, bounds = judge.work, judge.bounds
-        near = [
-            other
-            for id, changed in algorithms_near(work, plan)
-            if (other := within(work, bounds, changed, judge.limit_bytes, [id])) is not None
-        ]
-        return sorted(near, key=lambda other: bounds.of_plan(work, other))
-
-    return moves
-
-
-def _stream_moves(judge: Judge) -> Moves:
-    def moves(plan: Plan) -> Iterator[Plan]:
-        work, bounds = judge.work, judge.bounds
-        for other in streams_near(work, judge.gpu, bounds, plan):
-            repaired = within(work, bounds, other, judge.limit_bytes)
-            if repaired is not None:
-                yield repaired
-            if judge.limit_bytes is not None:  # fewer at once may let them take faster algorithms
-                again = within(work, bounds, replace(other, algorithms=fastest(work, bounds)), judge.limit_bytes)
-                if again is not None and again != repaired:
-                    yield again
-
-    return moves
 
 
 def _fill_frontier(judge: Judge, given: Plan | None) -> None:
@@ -471,7 +457,7 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
                 found = judge.better(plan, min(known, key=lambda one: one.makespan_us))
                 known += [found] if found is not None else []
         if known:
-            _to_better(judge, min(known, key=lambda one: one.makespan_us), _algorithm_moves(judge), 0)
+            to_better(judge, min(known, key=lambda one: one.makespan_us), algorithm_moves(judge), 0)
     judge.limit_bytes = limit
 
 

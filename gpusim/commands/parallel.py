@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from gpusim.parallel.layers import LayerTimes
     from gpusim.parallel.oracle import Impossible, Oracle, Projection
 
+MEASURED_RANKS = (2, 4)
+MEASURED = "measured were 2 and 4 H200s (experiments/paradl)"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
@@ -153,9 +156,12 @@ def _print_strategies(
             print_line(f"not possible: {each}")
     best = _best(cluster, found)
     memory = f"the {number(cluster.gpu.memory_bytes / 2**30, 0)} GiB of a GPU"
-    print_line(f"best: {best.strategy}" if best else f"none is possible within {memory}")
-    if ranks > 2 or cluster.name != "h200":
-        print_line("note: measured were 2 H200s; this is the formulas' word")
+    too_large = [each.strategy for each in possible if each.memory_bytes > cluster.gpu.memory_bytes]
+    if too_large:
+        print_line(f"do not fit: {', '.join(too_large)}: more than {memory}")
+    print_line(f"best: {best.strategy}" if best else "none can run")
+    if ranks not in MEASURED_RANKS or cluster.name != "h200":
+        print_line(f"note: {MEASURED}; this is the formulas' word")
 
 
 def _print_scaling(
@@ -175,7 +181,8 @@ def _print_scaling(
         best = _best(cluster, each)
         rows.append((str(ranks), str(batch), *times, best.strategy if best else "-"))
     print_table(columns, rows, f"{net.name} on GPUs of {cluster.name}, {scaling} scaling: ms of an iteration")
-    print_line("note: measured were 2 H200s; more ranks are the formulas' word")
+    print_line("best: of those that fit the memory of a GPU; -: not possible, or none fits")
+    print_line(f"note: {MEASURED}; all else is the formulas' word")
 
 
 _TITLES = ("groups x ranks", "computation us", "communication us", "iteration us", "samples/s", "GiB")

@@ -138,11 +138,12 @@ def _residency(args: argparse.Namespace) -> Figure:
 
 
 def _stalls(args: argparse.Namespace) -> Figure:
+    from gpusim.calibrate.kernels import recording_gpu
     from gpusim.studies.charts import stalls
     from gpusim.studies.kernel_mix import kernel_mixes
 
     trace, gpu = _trace(args)
-    return stalls(trace.name, kernel_mixes(trace, gpu))
+    return stalls(trace.name, kernel_mixes(trace, recording_gpu(trace, gpu)))
 
 
 class Kind(NamedTuple):

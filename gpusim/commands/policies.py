@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 120
 SOURCE = re.compile(r" \(([^()]+)\)$")  # at the end of a summary
-SAMPLE = re.compile(r"\bas ([\w+:]*\d[\w+:]*)")  # in the description of a parameter: a value has a digit
+SAMPLE = re.compile(r"\bas ([\w+:]*\d\w*)")  # in the description of a parameter: a value has a digit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,9 +104,14 @@ def _validation(experiments: dict[str, dict[str, tuple[float, float]]]) -> list[
         return ["never validated: no experiment shared a GPU as it does"]
     lines = []
     for experiment, errors in experiments.items():
-        found = [f"\N{PLUS-MINUS SIGN}{low:.1f} to {high:.1f} % on {gpu}" for gpu, (low, high) in errors.items()]
+        found = [f"\N{PLUS-MINUS SIGN}{_span(low, high)} % on {gpu}" for gpu, (low, high) in errors.items()]
         lines.append(f"validated as {experiment} ({SHARING[experiment]}): {', '.join(found) or STALE}")
     return lines
+
+
+def _span(low: float, high: float) -> str:
+    """From the one to the other, or one number where both are printed alike."""
+    return " to ".join(dict.fromkeys((f"{low:.1f}", f"{high:.1f}")))
 
 
 def _print_parameters(policy: type[Policy]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpusim.commands.replay import add_replay_arguments, compared
 from gpusim.common.errors import InputError
 
-OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "seed")
+OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "seed", "no_cache")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replays, or reads what a replay wrote, and writes the page."""
+    from gpusim.common.files import require_folder_of
     from gpusim.common.progress import named_steps
     from gpusim.studies.report.content import content_in, content_of
     from gpusim.studies.report.page import save_page
 
+    require_folder_of(args.out)
     with named_steps() as step:
         if len(args.traces) == 1 and Path(args.traces[0]).is_dir():
             _require_no_replay(args)
@@ -43,6 +45,7 @@ def _require_no_replay(args: argparse.Namespace) -> None:
         InputError: one is given.
     """
     given = [f"--{name.replace('_', '-')}" for name in OF_A_REPLAY if getattr(args, name)]
+    given += ["--alternatives"] if args.alternatives != "selected" else []
     if given:
         raise InputError(
             args.traces[0], given[0], "says how to replay, which has been done", "a trace, or no such option"

@@ -51,15 +51,19 @@ def run(args: argparse.Namespace) -> int:
     """Predicts, scores, prints and, when asked, writes."""
     from dataclasses import asdict
 
+    from gpusim.common.files import require_folder_of
     from gpusim.common.tables import print_json
     from gpusim.hardware.gpu import load_gpu
     from gpusim.studies.scores import SUMMARY_FIELDS, choice, summaries, write_rows
     from gpusim.studies.sharing import holds_sharing, score_sharing
     from gpusim.studies.validate import measurements, score, score_without_scaling
 
+    if args.rows is not None:
+        require_folder_of(args.rows)
     case = _case(args)
     without: list[Summary] = []
     if holds_sharing(args.dataset):
+        _require_own_recordings(args)
         rows = score_sharing(args.dataset, load_gpu(args.gpu))
         found, chosen = summaries(rows, {}), choice(rows)
     else:
@@ -96,6 +100,15 @@ def _case(args: argparse.Namespace) -> Case:
             )
     recordings = "" if args.recordings is None else str(args.recordings)
     return Case(str(args.dataset), args.gpu, recordings, args.recorded_on or "", tuple(args.scaling))
+
+
+def _require_own_recordings(args: argparse.Namespace) -> None:
+    """Refuses recordings from elsewhere for a folder of microbenchmarks, which holds its own."""
+    given = [f"--{name.replace('_', '-')}" for name in ("recordings", "recorded_on", "scaling") if getattr(args, name)]
+    if given:
+        raise InputError(
+            args.dataset, given[0], "is not for microbenchmarks, which hold their counters", "no such option"
+        )
 
 
 def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:

@@ -12,6 +12,8 @@ import tomllib
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import ENOENT
+from os import strerror
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, overload
 
@@ -312,6 +314,16 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise InputError(path, "", f"cannot be made ({_reason(error)})", "a folder that may be written to") from None
+
+
+def require_folder_of(path: str | Path) -> None:
+    """Refuses the name of a file whose folder is not there, before long work whose result it is to hold.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    if not Path(path).absolute().parent.is_dir():
+        raise unwritable(path, FileNotFoundError(ENOENT, strerror(ENOENT)))
 
 
 def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:

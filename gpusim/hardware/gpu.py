@@ -382,7 +382,7 @@ def load_shipped_gpu(name: str) -> GPU:
         InputError: no such GPU ships.
     """
     if name not in gpu_names():
-        expected = expected_one_of(gpu_names(), name, "or the GPU to replay on given by name or file")
+        expected = expected_one_of(gpu_names(), name, "or its file (--recorded-on)")
         raise InputError(None, "device", f"is {quote(name)}, which does not ship", expected)
     return load_gpu(name)
 

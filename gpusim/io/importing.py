@@ -171,6 +171,8 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
     if detect(path) != "ncu":
         raise InputError(path, "", "is no profile of Nsight Compute", f"{ncu_profile.A_RAW_PAGE}, or a .ncu-rep")
     profiled = ncu_profile.read(path)
+    for product in dict.fromkeys(launch.product for launch in profiled):
+        _require_same(product, gpu, path)
     runs = [(n, a, a.work) for n, a in enumerate(timeline.activities) if isinstance(a.work, KernelRun)]
     matched = _match(
         [(n, (work.name, work.grid, work.block)) for n, _, work in runs],
@@ -185,6 +187,17 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
     if not matched:
         raise InputError(path, "", "has no launch of this timeline's kernels", "a profile of the same program")
     return with_mixes(timeline, mixes), line
+
+
+def _require_same(product: Product, gpu: GPU, path: Path) -> None:
+    """Refuses counters of a GPU with another number of SMs, which says how to share them out.
+
+    Raises:
+        InputError: the profile names such a GPU.
+    """
+    if product.sm_count is not None and product.sm_count != gpu.sm_count:
+        problem = f"is of a GPU with {product.sm_count} SMs ({one_line(product.name or 'unnamed')})"
+        raise InputError(path, "", problem, f"counters of {gpu.name}, which has {gpu.sm_count}")
 
 
 def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> Mix | None:

@@ -51,6 +51,11 @@ class Profiled:
         nanoseconds = finite(self.counters.get(DURATION))
         return None if nanoseconds is None else nanoseconds / 1000
 
+    @property
+    def product(self) -> Product:
+        """What its counters say of the GPU."""
+        return _product(self.counters)
+
     def mix(self, path: Path, sm_count: int) -> Mix | None:
         """What its blocks demand.
 
@@ -92,7 +97,7 @@ def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timel
     found = Timeline()
     clock_us = 0.0
     for order, launch in enumerate(profiled):
-        found.products.setdefault(launch.device, _product(launch.counters))
+        found.products.setdefault(launch.device, launch.product)
         duration_us = launch.duration_us
         if duration_us is None:
             raise InputError(path, quote(launch.name), f"lacks {DURATION}", "ncu with that metric, as in --set full")

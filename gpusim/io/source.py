@@ -112,7 +112,7 @@ def unpacked(path: Path) -> Iterator[Path]:
         InputError: as `chunks`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        with path.open("rb") as file:
+        with opened(path, A_PROFILE) as file:
             packed = file.read(2) == GZIP
         plain = Path(folder) / "profile" if packed else path
         if packed:

@@ -189,11 +189,14 @@ def _prefixes(name: str) -> Iterable[str]:
 
 
 def _rows(path: str | Path, network: str) -> list[tuple[str, str, int, int, float, float]]:
-    reader = csv.DictReader(io.StringIO(read_table(path)))
-    missing = set(COLUMNS) - set(reader.fieldnames or ())
-    if missing:
-        raise InputError(path, "line 1", f"has no column {quote(min(missing))}", f"columns {','.join(COLUMNS)}")
-    return [_row(path, reader.line_num, row) for row in reader if row["network"] == network]
+    reader = csv.DictReader(io.StringIO(read_table(path), newline=""))
+    try:
+        missing = set(COLUMNS) - set(reader.fieldnames or ())
+        if missing:
+            raise InputError(path, "line 1", f"has no column {quote(min(missing))}", f"columns {','.join(COLUMNS)}")
+        return [_row(path, reader.line_num, row) for row in reader if row["network"] == network]
+    except csv.Error as error:
+        raise InputError(path, f"line {reader.line_num}", f"is no row ({error})", "a table in CSV") from None
 
 
 def _row(path: str | Path, line: int, row: Mapping[str, str]) -> tuple[str, str, int, int, float, float]:

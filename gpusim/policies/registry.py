@@ -152,12 +152,17 @@ def _shipped(name: str) -> type[Policy] | None:
 
 
 def code_of(text: str) -> Code | None:
-    """The code that `policy_from` would run, without running any of it; None where it is part of gpusim.
+    """The code that `policy_from` would run; None where it is part of gpusim.
+
+    Of a file or module of one's own nothing runs yet; a name that is none of gpusim's is looked for in the packages
+    that are installed, which runs what they offer as policies.
 
     Raises:
         InputError: unknown policy, no such file, or no such module.
     """
     name, _ = _split(text)
+    if _shipped(name) is not None:
+        return None
     known = policies().get(name)
     where = known.__module__ if known is not None else _where(name)
     if where.partition(".")[0] == gpusim.__name__:
@@ -263,6 +268,8 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
         key = key.strip().replace("-", "_")
         if key not in known:
             raise InputError(None, f"{PLACE} {name}", f"has no parameter {quote(key)}", expected_one_of(known, key))
+        if key in values:
+            raise InputError(None, f"{PLACE} {name}", f"gives {key} twice", "each parameter once")
         if not equals or not value:
             raise InputError(None, f"{PLACE} {name}", f"{key} has no value", f"{key}=VALUE")
         values[key] = _value(known[key], value.strip(), f"{PLACE} {name}", key)

@@ -75,7 +75,7 @@ def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 
         shape.in_width,
         shape.out_channels,
         (shape.filter_height, shape.filter_width),
-        (shape.padding, shape.padding),
+        (shape.padding, shape.padding if shape.padding_width is None else shape.padding_width),
         shape.stride,
     )
     return Call(module, convolution.id, work, *algorithm.split("/"))

@@ -94,7 +94,6 @@ def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path 
     """
     if counters:
         require_ncu()
-    make_folder(out_dir)
     with tempfile.TemporaryDirectory() as scratch:
         program = build_microbench(Path(scratch))
         raw = Path(scratch) if raw_dir is None else raw_dir
@@ -105,6 +104,7 @@ def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path 
         if counters:
             with tempfile.TemporaryDirectory() as profile:
                 tables |= _record_counters(program, Path(profile))
+        make_folder(out_dir)
         return write_results(out_dir, recording, tables)
 
 

@@ -155,7 +155,7 @@ def time_over_residency(curve: ResidencyCurve, axes: Axes) -> None:
     blocks = sorted(predicted)
     axes.plot(blocks, [most / n for n in blocks], ":", color="#555555", linewidth=1.2, label=IN_PROPORTION)
     axes.set_xticks(blocks if len(blocks) <= MOST_TICKS else [1, *range(4, most + 1, 4)])
-    axes.set_ylim(0.0, 1.25 * max(*predicted.values(), *measured.values()))
+    axes.set_ylim(0.0, 1.25 * max([*predicted.values(), *measured.values()]))
     axes.set_xlabel("most blocks of a kernel on an SM")
     divisor, unit = time_unit(whole_us)
     axes.set_ylabel(f"time over that with {most} ({number(whole_us / divisor)} {unit} predicted)")

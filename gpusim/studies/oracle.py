@@ -180,7 +180,8 @@ class _Space:
         for counts in self._every:
             if full():
                 return
-            if best is None or score(counts) < score(best):
+            found = score(counts)
+            if best is None or found < score(best):
                 best = counts
         step = self._widest
         while best is not None and not self.complete and step >= 1:

@@ -8,12 +8,14 @@ prediction uses the counters at the most blocks of each kernel, as recordings ar
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
 from math import fsum
 from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
+from gpusim.common.files import read_table
 from gpusim.hardware.gpu import GPU
 from gpusim.io.dataset import Row, count_in, number_in
 from gpusim.model.contention import WarpDemand, mix_times, warp_demand
@@ -70,7 +72,11 @@ def _demands(folder: Path, gpu: GPU) -> dict[str, WarpDemand]:
         known = fullest.get(row["kernel"])
         if known is None or count_in(row, "k", 1, path, row["kernel"]) > int(known["k"]):
             fullest[row["kernel"]] = row
-    return {kernel: _demand(row, _warps(folder)[kernel], path, gpu) for kernel, row in fullest.items()}
+    warps = _warps(folder)
+    for kernel in fullest:
+        if kernel not in warps:
+            raise InputError(folder / RESIDENCY, kernel, "is missing", f"each kernel of {COUNTERS}")
+    return {kernel: _demand(row, warps[kernel], path, gpu) for kernel, row in fullest.items()}
 
 
 def _demand(row: Row, warps: int, path: Path, gpu: GPU) -> WarpDemand:
@@ -80,7 +86,8 @@ def _demand(row: Row, warps: int, path: Path, gpu: GPU) -> WarpDemand:
         f"{pipe}_cycles": number_in(row, f"{pipe}_percent", path, row["kernel"]) / 100.0 * cycles / blocks_per_sm
         for pipe in PIPES
     }
-    stalls = {name: float(row[f"stall_{name}"]) for name in WarpStalls.model_fields if f"stall_{name}" in row}
+    columns = {name: f"stall_{name}" for name in WarpStalls.model_fields}
+    stalls = {name: number_in(row, column, path, row["kernel"]) for name, column in columns.items() if column in row}
     resident_warps = number_in(row, "warps_per_sm", path, row["kernel"])
     mix = Mix(active_cycles_avg=cycles, active_cycles_max=cycles, achieved_warps_per_sm=resident_warps,
               stalls=WarpStalls(**stalls), **busy)  # fmt: skip
@@ -91,23 +98,27 @@ def _progress_alone(folder: Path) -> Mapping[tuple[str, int], float]:
     """Rate of each of k resident blocks of a kernel, relative to a block that has its SM alone."""
     path = folder / RESIDENCY
     return {
-        (row["kernel"], int(row["k"])): number_in(row, "throughput", path, row["kernel"]) / int(row["k"])
+        (row["kernel"], k): number_in(row, "throughput", path, row["kernel"]) / k
         for row in _rows(path, ("kernel", "k", "waves", "throughput"))
         if row["waves"] == STEADY_WAVES
+        for k in [count_in(row, "k", 1, path, row["kernel"])]
     }
 
 
 def _warps(folder: Path) -> dict[str, int]:
     path = folder / RESIDENCY
-    return {row["kernel"]: count_in(row, "threads", 1, path, row["kernel"]) // 32 for row in _rows(path, ("threads",))}
+    rows = _rows(path, ("kernel", "threads"))
+    return {row["kernel"]: count_in(row, "threads", 1, path, row["kernel"]) // 32 for row in rows}
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> list[Row]:
     if not path.is_file():
         raise InputError(path, "file", "is missing", "a folder as experiments/h200_microbench")
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
+    reader = csv.DictReader(io.StringIO(read_table(path), newline=""), restval="")
+    try:
         missing = [column for column in columns if column not in (reader.fieldnames or ())]
         if missing:
             raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
         return list(reader)
+    except csv.Error as error:
+        raise InputError(path, f"line {reader.line_num}", f"is no row ({error})", "a table in CSV") from None

@@ -11,6 +11,8 @@ from gpusim.common.errors import InputError, quote
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
 
+SHOWN = 8  # names of a trace in an error
+
 
 def select(
     trace: Trace, streams: Sequence[str] = (), operations: Sequence[str] = (), algorithms: Sequence[str] = ()
@@ -93,7 +95,9 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 def _require_known(patterns: Sequence[str], names: Sequence[str], option: str) -> None:
     for pattern in patterns:
         if not any(_matches(name, [pattern]) for name in names):
-            some = ", ".join(dict.fromkeys(names[:8])) or "none: the trace has no such thing"
+            different = list(dict.fromkeys(names))
+            more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+            some = ", ".join(different[:SHOWN]) + more or "none: the trace has no such thing"
             raise InputError(None, option, f"{quote(pattern)} matches nothing", f"a name or pattern among {some}")
 
 
