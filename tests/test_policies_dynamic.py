@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import traces
-from views import kernel, view_of
+from views import kernel, view_of, within
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
@@ -24,6 +24,7 @@ from gpusim.policies.maestro import INTRA, SPATIAL, Config, Search, moved_counts
 from gpusim.policies.registry import policy_from
 from gpusim.policies.smk import context_us, drf, evicted
 from gpusim.policies.tools.memory import fair_shares
+from gpusim.policies.tools.mixes import Resources
 from gpusim.results.result import Result
 from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
@@ -239,15 +240,19 @@ def test_fair_shares_are_max_min(demands: list[float]) -> None:
 # ---- rules, by hand --------------------------------------------------------------------------------------------------
 
 
+def shared_out(needs: list[Resources], room: Resources, most: list[int]) -> list[int]:
+    return drf(needs, room, most, within(room, needs))
+
+
 def test_drf_gives_the_example_of_the_paper_that_named_it() -> None:
     # Ghodsi et al., NSDI'11: 9 CPUs and 18 GB; A takes 1 CPU and 4 GB, B 3 CPUs and 1 GB: 3 and 2
-    assert drf([(1, 4, 0, 0), (3, 1, 0, 0)], (9, 18, 1, 1), [9, 9]) == [3, 2]
+    assert shared_out([(1, 4, 0, 0), (3, 1, 0, 0)], (9, 18, 1, 1), [9, 9]) == [3, 2]
 
 
 def test_drf_goes_on_with_the_others() -> None:
-    assert drf([(60, 0, 0, 1), (10, 0, 0, 1)], (100, 1, 1, 32), [9, 9]) == [1, 4]
-    assert drf([(60, 0, 0, 1), (50, 0, 0, 1)], (100, 1, 1, 32), [9, 9]) == [1, 0]
-    assert drf([(1, 0, 0, 1), (1, 0, 0, 1)], (100, 1, 1, 32), [2, 9]) == [2, 9]
+    assert shared_out([(60, 0, 0, 1), (10, 0, 0, 1)], (100, 1, 1, 32), [9, 9]) == [1, 4]
+    assert shared_out([(60, 0, 0, 1), (50, 0, 0, 1)], (100, 1, 1, 32), [9, 9]) == [1, 0]
+    assert shared_out([(1, 0, 0, 1), (1, 0, 0, 1)], (100, 1, 1, 32), [2, 9]) == [2, 9]
 
 
 def test_smk_takes_off_only_what_the_newcomer_lacks() -> None:

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import convolution, kernel, launch, played, run_of, spans, stream, times
+from views import H200, view_of, within
+from views import kernel as seen
 
 from gpusim import InputError
-from gpusim.policies.quota import even_blocks
-from gpusim.policies.tools.mixes import Resources, fits
+from gpusim.model.occupancy import Footprint
+from gpusim.policies.quota import Even, even_blocks
+from gpusim.policies.tools.mixes import Resources, capacity, need, residents_of
 
 ROOM: Resources = (64, 100, 64, 32)  # registers, shared memory, warps, slots
 
@@ -27,7 +30,7 @@ ROOM: Resources = (64, 100, 64, 32)  # registers, shared memory, warps, slots
     ],
 )
 def test_equal_shares(needs: list[Resources], counts: list[int] | None) -> None:
-    assert even_blocks(ROOM, needs) == counts
+    assert even_blocks(ROOM, needs, within(ROOM, needs)) == counts
 
 
 NEEDS = st.tuples(st.integers(0, 70), st.integers(0, 110), st.integers(1, 70), st.just(1))
@@ -35,11 +38,22 @@ NEEDS = st.tuples(st.integers(0, 70), st.integers(0, 110), st.integers(1, 70), s
 
 @given(st.lists(NEEDS, min_size=1, max_size=6))
 def test_equal_shares_always_fit(needs: list[Resources]) -> None:
-    counts = even_blocks(ROOM, needs)
+    counts = even_blocks(ROOM, needs, within(ROOM, needs))
     if counts is None:
-        assert not fits(ROOM, needs, [1] * len(needs))
+        assert not within(ROOM, needs)([1] * len(needs))
     else:
-        assert min(counts) >= 1 and fits(ROOM, needs, counts)
+        assert min(counts) >= 1 and within(ROOM, needs)(counts)
+
+
+def test_blocks_fit_where_the_registers_of_each_scheduler_hold_them() -> None:
+    """Warps of 7680 registers, two on a scheduler, leave 1024 there, and 4096 of the SM: none holds a warp of 2048."""
+    big = Footprint(warps=8, registers=8 * 7680, shared_memory_bytes=1024)
+    small = Footprint(warps=1, registers=2048, shared_memory_bytes=1024)
+    view = view_of(seen(0, footprint=big, blocks_per_sm=1), seen(1, footprint=small, blocks_per_sm=32))
+    fit = residents_of(H200, view.kernels)
+    assert within(capacity(H200), [need(one) for one in view.kernels])([1, 1])
+    assert fit([1, 0]) and fit([0, 8]) and not fit([1, 1])
+    assert {grant.blocks_per_sm for grant in Even().partition(view).grants} == {None}  # the SMs are split
 
 
 # Replays on 4 SMs; a block of 256 threads takes a quarter of an SM's registers, one of 1024 all of them.

@@ -16,7 +16,7 @@ import gpusim
 from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.common.tables import number
-from gpusim.model.occupancy import occupancy
+from gpusim.model.occupancy import Footprint, occupancy
 from gpusim.studies.comparison import Comparison, band_text, compare
 from gpusim.studies.report import content as contents
 from gpusim.studies.report.content import FILE, Content, content_in, content_of, content_text
@@ -66,21 +66,21 @@ def test_residency_worked_out_by_hand() -> None:
 def test_why_no_more_blocks_fit() -> None:
     gpu = tiny(1)
     limits = gpu.limits
-    one = Hold((0, 0, 1, 1), 32, REASONS.index("block slots"))
+    one = Hold(Footprint(1, 0, 0), 32, REASONS.index("block slots"))
 
     def why(*of: tuple[Hold, int]) -> list[str]:
         found = why_no_more(tuple(enumerate(count for _, count in of)), [each for each, _ in of], gpu)
         return [REASONS[place] for place in found]
 
-    registers = Hold((limits.registers_per_sm // 3, 0, 1, 1), 3, REASONS.index("registers"))
-    shared = Hold((0, limits.shared_memory_per_sm_bytes // 2, 1, 1), 2, REASONS.index("shared memory"))
-    threads = Hold((0, 0, limits.max_warps_per_sm // 4, 1), 4, REASONS.index("threads"))
-    assert why((registers, 3)) == ["registers"]
+    registers = Hold(Footprint(4, limits.registers_per_sm // 4 // 128 * 128, 0), 4, REASONS.index("registers"))
+    shared = Hold(Footprint(1, 0, limits.shared_memory_per_sm_bytes // 2), 2, REASONS.index("shared memory"))
+    threads = Hold(Footprint(limits.max_warps_per_sm // 4, 0, 0), 4, REASONS.index("threads"))
+    assert why((registers, 4)) == ["registers"]
     assert why((shared, 2)) == ["shared memory"]
     assert why((threads, 4)) == ["threads"]
     assert why((one, limits.max_blocks_per_sm)) == ["block slots"]
     assert why((one, 3)) == [POLICY]
-    assert why((registers, 3), (one, 1)) == ["registers", POLICY]
+    assert why((registers, 4), (one, 1)) == ["registers", POLICY]
     assert why((threads, 3), (one, limits.max_warps_per_sm // 4)) == ["threads", "threads"]
 
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import tiny
-from views import H200, kernel, view_of
+from views import H200, kernel, view_of, within
 
 from gpusim.common.errors import InputError
 from gpusim.model.occupancy import Footprint
 from gpusim.policies import warped_slicer
 from gpusim.policies.interface import Grant, Partition
 from gpusim.policies.registry import policy_from
-from gpusim.policies.tools.mixes import Resources, fits
+from gpusim.policies.tools.mixes import Resources
 from gpusim.policies.warped_slicer import (
     Curve,
     WarpedSlicer,
@@ -55,7 +55,7 @@ def brute_force(progress: list[list[float]], needs: list[Resources], score) -> f
     found = [
         score([max(curve[:count]) / max(curve) for curve, count in zip(progress, counts, strict=True)])
         for counts in product(*(range(1, len(curve) + 1) for curve in progress))
-        if fits(ROOM, needs, counts)
+        if within(ROOM, needs)(counts)
     ]
     return max(found, default=None)
 
@@ -82,11 +82,11 @@ def test_water_filling_by_hand() -> None:
 def test_water_filling_is_max_min(case: tuple[list[list[float]], list[Resources]]) -> None:
     progress, needs = case
     curves = [kept_points(curve) for curve in progress]
-    counts = water_fill(curves, lambda tried: fits(ROOM, needs, tried))
+    counts = water_fill(curves, within(ROOM, needs))
     best = brute_force(progress, needs, min)
     assert (counts is None) == (best is None)
     if counts is not None:
-        assert fits(ROOM, needs, counts)
+        assert within(ROOM, needs)(counts)
         assert min(value(curves, counts)) == pytest.approx(best, rel=1e-12)
 
 
@@ -94,11 +94,11 @@ def test_water_filling_is_max_min(case: tuple[list[list[float]], list[Resources]
 def test_the_stp_objective_is_the_best_sum(case: tuple[list[list[float]], list[Resources]]) -> None:
     progress, needs = case
     curves = [kept_points(curve) for curve in progress]
-    counts = best_sum(curves, lambda tried: fits(ROOM, needs, tried))
+    counts = best_sum(curves, within(ROOM, needs))
     best = brute_force(progress, needs, sum)
     assert (counts is None) == (best is None)
     if counts is not None:
-        assert fits(ROOM, needs, counts)
+        assert within(ROOM, needs)(counts)
         assert sum(value(curves, counts)) == pytest.approx(best, rel=1e-12)
 
 
@@ -108,7 +108,7 @@ def test_neither_objective_beats_the_other_at_its_own(case: tuple[list[list[floa
     curves = [kept_points(curve) for curve in progress]
 
     def together(tried: Sequence[int]) -> bool:
-        return fits(ROOM, needs, tried)
+        return within(ROOM, needs)(tried)
 
     fair, fast = water_fill(curves, together), best_sum(curves, together)
     if fair is not None and fast is not None:

@@ -8,6 +8,7 @@ from gpusim import load_gpu
 from gpusim.hardware.gpu import GPU
 from gpusim.model.occupancy import Footprint
 from gpusim.policies.interface import KernelView, View
+from gpusim.policies.tools.mixes import Fits, Resources
 
 H200 = load_gpu("h200")
 
@@ -55,3 +56,15 @@ def view_of(
         blocks_done=lambda number: 0,
         progress=lambda number: done.get(number, [0.0] * gpu.sm_count),
     )
+
+
+def within(room: Resources, needs: Sequence[Resources]) -> Fits:
+    """Whether so many blocks of each kernel are within ``room`` by what they need, summed."""
+
+    def fit(counts: Sequence[int]) -> bool:
+        return all(
+            sum(count * each[r] for each, count in zip(needs, counts, strict=True)) <= most
+            for r, most in enumerate(room)
+        )
+
+    return fit

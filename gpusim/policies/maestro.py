@@ -15,7 +15,7 @@ from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.smk import drf
 from gpusim.policies.spatial import Split, even_counts, streams_now
 from gpusim.policies.tools.measure import Epochs, Kinds, kinds, steady
-from gpusim.policies.tools.mixes import capacity, fits, need, unshared, useful_blocks
+from gpusim.policies.tools.mixes import capacity, need, residents_of, unshared, useful_blocks
 from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import wrong
 
@@ -193,14 +193,15 @@ def _blocks(view: View, streams: Sequence[Sequence[KernelView]], moves: Sequence
     kernels = list(view.kernels)
     room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
     most = [useful_blocks(kernel, view.gpu.sm_count) for kernel in kernels]
-    counts = drf(needs, room, most)
+    fit = residents_of(view.gpu, kernels)
+    counts = drf(needs, room, most, fit)
     position = {kernel.id: n for n, kernel in enumerate(kernels)}
     heads = [position[of_stream[0].id] for of_stream in streams]
     for giver, taker in moves:
         gives, takes = heads[giver], heads[taker]
         counts[takes] += 1
         counts[gives] -= 1
-        while counts[gives] > 0 and not fits(room, needs, counts):
+        while counts[gives] > 0 and not fit(counts):
             counts[gives] -= 1
         if counts[takes] > most[takes]:
             return None

@@ -9,30 +9,32 @@ from dataclasses import dataclass, field
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
-from gpusim.policies.tools.mixes import Resources, capacity, fits, need, unshared
+from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, residents_of, unshared
 from gpusim.policies.tools.notes import fallbacks
 from gpusim.policies.tools.values import known_stream, plus_separated, whole_number, wrong
 
 
-def even_blocks(room: Resources, needs: Sequence[Resources]) -> list[int] | None:
+def even_blocks(room: Resources, needs: Sequence[Resources], fit: Fits) -> list[int] | None:
     """Blocks of each kernel on an SM by equal shares.
 
     Args:
         room: what an SM has.
         needs: what a block of each kernel holds.
+        fit: whether so many blocks of each can be resident.
 
     Returns:
         For each kernel the blocks that fit its 1/K of every resource. Where that is none for any of them but one
-        block of each fits together: one of each and what fits an equal share of the rest. None: not even that fits.
+        block of each fits together: one of each and what fits an equal share of the rest, or just one of each where
+        that many are not resident at once. None: not even one of each fits.
     """
-    counts = _within(room, needs, len(needs))
-    if all(counts):
-        return counts
-    if not fits(room, needs, [1] * len(needs)):
+    ones = [1] * len(needs)
+    if not fit(ones):
         return None
     taken = [sum(each[r] for each in needs) for r in range(len(room))]
     rest = (room[0] - taken[0], room[1] - taken[1], room[2] - taken[2], room[3] - taken[3])
-    return [1 + more for more in _within(rest, needs, len(needs))]
+    shares = _within(room, needs, len(needs))
+    with_rest = [1 + more for more in _within(rest, needs, len(needs))]
+    return next((counts for counts in (shares, with_rest) if all(counts) and fit(counts)), ones)
 
 
 def _within(room: Resources, needs: Sequence[Resources], shares: int) -> list[int]:
@@ -58,7 +60,8 @@ class Even(Policy):
         """Share every SM equally among the kernels; a stream that is alone gets everything."""
         if len(streams_now(view)) < 2:
             return unshared(view)
-        counts = even_blocks(capacity(view.gpu), [need(kernel) for kernel in view.kernels])
+        needs = [need(kernel) for kernel in view.kernels]
+        counts = even_blocks(capacity(view.gpu), needs, residents_of(view.gpu, view.kernels))
         if counts is None:
             self._fell_back["SMs split: one block of each kernel does not fit an SM together"] += 1
             return self._split.evenly(view)

@@ -14,7 +14,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.memory import MITIGATIONS, mitigated
-from gpusim.policies.tools.mixes import Resources, capacity, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, one_of, residents_of, unshared, useful_blocks
 from gpusim.policies.tools.notes import fallbacks
 
 BYTES_PER_REGISTER = 4
@@ -25,7 +25,7 @@ def dominant_share(needs: Resources, room: Resources, blocks: int) -> float:
     return max(blocks * used / total for used, total in zip(needs, room, strict=True))
 
 
-def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int]) -> list[int]:
+def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int], fit: Fits) -> list[int]:
     """Blocks of each kernel on an SM by dominant-resource fairness.
 
     One block at a time for the kernel whose dominant share is smallest; one whose next block does not fit gets no
@@ -35,13 +35,14 @@ def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int]) -> lis
         needs: what one block of each kernel holds.
         room: what the SM has.
         most: blocks of each kernel worth having on an SM.
+        fit: whether so many blocks of each can be resident.
     """
     counts = [0] * len(needs)
     growing = [i for i in range(len(needs)) if most[i] > 0]
     while growing:
         i = min(growing, key=lambda k: (dominant_share(needs[k], room, counts[k]), k))
         counts[i] += 1
-        if not fits(room, needs, counts):
+        if not fit(counts):
             counts[i] -= 1
             growing.remove(i)
         elif counts[i] == most[i]:
@@ -102,7 +103,8 @@ class SMK(Policy):
             return unshared(view)
         kernels = view.kernels
         room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
-        counts = drf(needs, room, [useful_blocks(kernel, view.gpu.sm_count) for kernel in kernels])
+        most = [useful_blocks(kernel, view.gpu.sm_count) for kernel in kernels]
+        counts = drf(needs, room, most, residents_of(view.gpu, kernels))
         grants = [
             Grant(kernel.id, count, queue=kernel.id, quota=warp_quota(view, kernel) if self.mode == "p+w" else None)
             for kernel, count in zip(kernels, counts, strict=True)
@@ -163,6 +165,7 @@ def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[
     """
     kernels = view.kernels
     room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
+    fit = residents_of(view.gpu, kernels)
     here = [view.residents(kernel.id) for kernel in kernels]
     waiting = [kernel.waiting if there else 0 for kernel, there in zip(kernels, arrived, strict=True)]
     found: list[Eviction] = []
@@ -172,7 +175,7 @@ def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[
         if not any(missing):
             continue
         waiting = [left - lack for left, lack in zip(waiting, missing, strict=True)]
-        keep = _kept(held, missing, counts, needs, room)
+        keep = _kept(held, missing, counts, needs, room, fit)
         found.extend(
             Eviction(kernel.id, sm, have - kept, context_us(kernel, view.gpu))
             for kernel, have, kept in zip(kernels, held, keep, strict=True)
@@ -182,10 +185,15 @@ def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[
 
 
 def _kept(
-    held: Sequence[int], missing: Sequence[int], counts: Sequence[int], needs: Sequence[Resources], room: Resources
+    held: Sequence[int],
+    missing: Sequence[int],
+    counts: Sequence[int],
+    needs: Sequence[Resources],
+    room: Resources,
+    fit: Fits,
 ) -> list[int]:
     keep = list(held)
-    while not fits(room, needs, [have + lack for have, lack in zip(keep, missing, strict=True)]):
+    while not fit([have + lack for have, lack in zip(keep, missing, strict=True)]):
         above = [i for i in range(len(keep)) if keep[i] > counts[i]]
         if not above:
             break

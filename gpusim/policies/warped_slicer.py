@@ -9,7 +9,7 @@ repeats that).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import fsum, prod, sqrt
@@ -18,12 +18,11 @@ from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.measure import Kind, kind
 from gpusim.policies.tools.memory import MITIGATIONS, mitigated
-from gpusim.policies.tools.mixes import capacity, fits, need, one_of, unshared, useful_blocks
+from gpusim.policies.tools.mixes import Fits, one_of, residents_of, unshared, useful_blocks
 from gpusim.policies.tools.notes import fallbacks
 from gpusim.policies.tools.values import wrong
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
-Fits = Callable[[Sequence[int]], bool]
 
 LEAST_OF_EVEN_SPLIT = 0.8  # of the progress that an even SM split leaves a kernel: below, SMs are split
 SATURATED_DRAM = sqrt(0.5)  # share of the bandwidth served at the load at which demand is supply, at exponent 2
@@ -222,9 +221,8 @@ class WarpedSlicer(Policy):
         if not all(curves):
             self._fell_back["SMs split: no SM came to sample one of the kernels"] += 1
             return None
-        room, needs = capacity(view.gpu), [need(kernel) for kernel in view.kernels]
         solve = water_fill if self.objective == "maxmin" else best_sum
-        counts = solve(curves, lambda tried: fits(room, needs, tried))
+        counts = solve(curves, residents_of(view.gpu, view.kernels))
         if counts is None:
             self._fell_back["SMs split: the kernels do not fit an SM together"] += 1
             return None

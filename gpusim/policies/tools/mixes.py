@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gpusim.common.errors import expected_one_of
 from gpusim.hardware.gpu import GPU
+from gpusim.model.occupancy import fits
 from gpusim.policies.interface import Grant, KernelView, Partition, View
 from gpusim.policies.tools.values import wrong
 
 Resources = tuple[int, int, int, int]  # registers, shared memory bytes, warps, block slots
+Fits = Callable[[Sequence[int]], bool]  # whether so many blocks of each kernel fit on an SM together
 
 
 def capacity(gpu: GPU) -> Resources:
@@ -22,11 +24,18 @@ def need(kernel: KernelView) -> Resources:
     return kernel.footprint.need
 
 
-def fits(room: Resources, needs: Sequence[Resources], counts: Sequence[int]) -> bool:
-    """Whether ``counts`` blocks of each kernel are within ``room`` together."""
-    return all(
-        sum(count * each[r] for each, count in zip(needs, counts, strict=True)) <= room[r] for r in range(len(room))
-    )
+def residents_of(gpu: GPU, kernels: Sequence[KernelView]) -> Fits:
+    """Whether so many blocks of each of some kernels can be resident on one SM, at its largest carve-out."""
+    footprints = [kernel.footprint for kernel in kernels]
+    known: dict[tuple[int, ...], bool] = {}
+
+    def fit(counts: Sequence[int]) -> bool:
+        key = tuple(counts)
+        if key not in known:
+            known[key] = fits(gpu, zip(footprints, key, strict=True))
+        return known[key]
+
+    return fit
 
 
 def useful_blocks(kernel: KernelView, sms: int) -> int:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from gpusim.calibrate.launchable import launch_footprint, launch_occupancy
 from gpusim.hardware.gpu import GPU
+from gpusim.model.occupancy import Footprint, exceeded
 from gpusim.trace.kernels import KernelLaunch
 
-FULL = ("registers", "shared memory", "threads", "block slots")  # in the order in which the SMs look at them
+FULL = ("registers", "shared memory", "threads", "block slots")
 POLICY = "the policy, or the carve-out that the SM is set to"
 REASONS = (*FULL, POLICY)
 LIMITERS = {"registers": 0, "shared_memory": 1, "warps": 2, "blocks": 3}  # as `Occupancy` calls them
@@ -25,12 +26,12 @@ class Hold(NamedTuple):
     """What one resident block of a kernel holds, and how many there may be.
 
     Attributes:
-        need: registers, shared memory bytes, warps and block slots of one block.
+        footprint: what one block holds.
         blocks_per_sm: most resident blocks of this kernel alone.
         limiter: which of `FULL` that is for.
     """
 
-    need: tuple[int, int, int, int]
+    footprint: Footprint
     blocks_per_sm: int
     limiter: int
 
@@ -38,7 +39,7 @@ class Hold(NamedTuple):
 def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
     """Resources that a resident block of a launch holds on a GPU."""
     fit = launch_occupancy(launch, gpu)
-    return Hold(launch_footprint(launch, gpu).need, fit.blocks_per_sm, LIMITERS[fit.limiter])
+    return Hold(launch_footprint(launch, gpu), fit.blocks_per_sm, LIMITERS[fit.limiter])
 
 
 def why_no_more(mix: Mix, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
@@ -49,13 +50,13 @@ def why_no_more(mix: Mix, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
         holds: of each kernel by its row.
         gpu: the GPU.
     """
-    most = gpu.limits.capacity
-    used = [sum(blocks * holds[run].need[i] for run, blocks in mix) for i in range(len(FULL))]
-    return tuple(_reason(holds[run], blocks, used, most) for run, blocks in mix)
+    return tuple(_reason([(holds[other], count) for other, count in mix], at, gpu) for at in range(len(mix)))
 
 
-def _reason(of: Hold, blocks: int, used: Sequence[int], most: Sequence[int]) -> int:
-    for i in range(len(FULL)):
-        if used[i] + of.need[i] > most[i]:
-            return i
+def _reason(residents: Sequence[tuple[Hold, int]], at: int, gpu: GPU) -> int:
+    of, blocks = residents[at]
+    one_more = [(hold.footprint, count + (n == at)) for n, (hold, count) in enumerate(residents)]
+    exceeds = exceeded(gpu, one_more)
+    if exceeds is not None:
+        return LIMITERS[exceeds]
     return of.limiter if blocks >= of.blocks_per_sm else REASONS.index(POLICY)
