@@ -670,7 +670,7 @@ def test_policies_at_one_place_are_rings_about_one_another() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("no/p.png", "p.png: --plot: cannot be drawn to; expected a file in a folder that is there"),
+        ("no/p.png", "p.png: cannot be written (No such file or directory); expected a file in a folder that may be"),
         ("p.gif", "p.gif: picture: cannot be drawn to; expected a file that ends in .png, .svg, .pdf"),
     ],
 )

@@ -63,6 +63,7 @@ then what was measured stands beside what is predicted.
 
 def run(args: argparse.Namespace) -> int:
     """Draws."""
+    from gpusim.common.files import require_folder_of
     from gpusim.common.tables import print_line
     from gpusim.results.plots import picture_format, save_figure
 
@@ -73,8 +74,7 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, option) and not used:
             raise InputError(None, f"--{option}", f"is of no use for {args.kind}", "only what changes the picture")
     picture_format(args.out)
-    if not args.out.absolute().parent.is_dir():
-        raise InputError(args.out, "--out", "cannot be drawn to", "a file in a folder that is there")
+    require_folder_of(args.out)
     save_figure(kind.draw(args), args.out)
     print_line(f"{args.out}: {kind.summary}")
     return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import json_flag, whole
-from gpusim.common.errors import InputError, one_line
+from gpusim.common.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,14 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Computes what is missing, prints a summary and, when asked, draws."""
+    from gpusim.common.files import require_folder_of
     from gpusim.results.plots import picture_format
     from gpusim.sweep.experiment import load_experiment
     from gpusim.sweep.run import sweep
 
     if args.plot is not None:
         picture_format(args.plot)
-        if not args.plot.absolute().parent.is_dir():
-            raise InputError(args.plot, "--plot", "cannot be drawn to", "a file in a folder that is there")
+        require_folder_of(args.plot)
     experiment = load_experiment(args.experiment, args.code_from)
     for code in experiment.code:
         _tell(f"runs the policies in {one_line(str(code))}")

@@ -30,6 +30,7 @@ from gpusim.common.tables import (
 from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
+from gpusim.policies.tools.notes import counted
 from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.gains import PARTS, gain_us, sm_time
 from gpusim.results.metrics import (
@@ -230,8 +231,8 @@ def print_comparison(comparison: Comparison) -> None:
     best = comparison.entries[0].result
     print_line(
         f"{trace.name} on {gpu.name} ({gpu.title}): "
-        f"{_count(len(trace.streams), 'stream')}, {_count(len(best.operation_runs), 'operation')}, "
-        f"{_count(len(best.kernel_runs), 'kernel')}"
+        f"{counted(len(trace.streams), 'stream')}, {counted(len(best.operation_runs), 'operation')}, "
+        f"{counted(len(best.kernel_runs), 'kernel')}"
     )
     for note in notes_told(comparison):
         print_line(f"note: {note}")
@@ -362,10 +363,6 @@ def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
 def _print_left_out(count: int, what: str) -> None:
     if count > 0:
         print(f"… and {count} more {what}: all of them, for every policy, with --out DIR")
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 # ---- in a folder
