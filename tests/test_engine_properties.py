@@ -101,14 +101,13 @@ def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int
     """Where memory binds, more SMs run its last wave at fewer blocks an SM, and a tail may fall otherwise.
 
     Of kernels that last as long as a launch, on twice the SMs ten times as long: the ramp counts as work that memory
-    slows, the more so the more blocks begin at once, and shorter kernels are little else. By a seventh at most: a case
-    of a little more than a tenth was found.
+    slows, the more so the more blocks begin at once, and shorter kernels are little else.
     """
     least = H200.model.launch_latency_us
     assume(launch.duration_us >= least * (10.0 if sms == 264 else 1.0))
     model = anchored(launch, H200)
     more = transferred(model, launch, H200, faster(H200, sm_count=sms), "")
-    assert more.solo_us <= model.solo_us * 1.15
+    assert more.solo_us <= model.solo_us * 1.1
 
 
 @settings(max_examples=200)
