@@ -1,24 +1,21 @@
 """Plans of `gpusim select` on a real GPU: `python experiments/hardware_check/run.py [--out DIR]`.
 
 The plans of `plans.txt` (made by `plans.py` here) were run on an H200 as planned, through streams and green contexts:
-`measured.csv`. This predicts every one of them with the model as it is, takes for each module the plan that it predicts
-best, and compares its gain over serial with the measured one, and its measured time with that of the best of all.
-It writes README.md, result.csv and gains.png beside itself (or to DIR).
+`measured.csv.gz`. This predicts every one of them with the model as it is, takes for each module the plan that it
+predicts best, and compares its gain over serial with the measured one, and its measured time with that of the best of
+all. It writes README.md, result.csv and gains.png beside itself (or to DIR).
 
-    python experiments/hardware_check/run.py --measure   # on a machine with an NVIDIA GPU, nvcc and cuDNN: measured.csv
+    python experiments/hardware_check/run.py --measure   # measured.csv.gz: needs an NVIDIA GPU, nvcc and cuDNN
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import fsum
 from pathlib import Path
-from statistics import median
 
 from matplotlib.axes import Axes
 from plans import HERE, TRACES, Tried, read
@@ -27,18 +24,17 @@ import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
-from gpusim.common.files import atomic_write, write_text
+from gpusim.common.files import write_text
 from gpusim.common.rows import from_csv, to_csv
-from gpusim.common.spreadsheet import csv_text
 from gpusim.policies.registry import policy_from
-from gpusim.record.program import Program
+from gpusim.record.plans import makespans_us, measure
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.studies.rules import makespan_us
 from gpusim.studies.validate import released_together_us
 
 SERIAL = "serial-fastest"
-MEASURED = HERE / "measured.csv"
-RUNS = 5  # of the program: where a race has two outcomes, one run has either for all its repeats
+MEASURED = HERE / "measured.csv.gz"
+RUNS = 5  # of the program
 GAIN_POINTS = 3.0  # asked for: measured gain within so many points of the predicted one, on the mean
 REGRET_PERCENT = 2.0
 
@@ -52,7 +48,9 @@ class Row:
         plan: name of the plan.
         sharing: streams, or SMs of each stream.
         streams: how many.
-        predicted_us, measured_us: makespan.
+        predicted_us: makespan, the mean over orders in which streams start.
+        measured_us: the mean over turns of CUDA's streams.
+        first_us, least_us, most_us: measured in the first turn, and in the shortest and the longest.
         predicted_gain, measured_gain: of serial with the fastest algorithms over it, as predicted and as measured.
         select_gain: the same as `gpusim select` gives it, whose replays know no flag: all streams start at once.
     """
@@ -63,6 +61,9 @@ class Row:
     streams: int
     predicted_us: float
     measured_us: float
+    first_us: float
+    least_us: float
+    most_us: float
     predicted_gain: float
     measured_gain: float
     select_gain: float
@@ -91,35 +92,6 @@ class Chosen:
     def error_points(self) -> float:
         """Measured gain less predicted gain, in points of percent."""
         return 100.0 * (self.row.measured_gain - self.row.predicted_gain)
-
-
-# ---- measuring -------------------------------------------------------------------------------------------------------
-
-
-def measure() -> None:
-    """Run all plans on this machine's GPU, `RUNS` times."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = Program(Path(folder))
-        runs = [list(program.printed("plans", HERE / "calls.txt", HERE / "plans.txt")) for _ in range(RUNS)]
-    with atomic_write(MEASURED) as file:
-        file.writelines(medians(runs))
-
-
-def medians(runs: Iterable[Iterable[str]]) -> Iterable[str]:
-    """Lines of a table that the program printed again and again, with the median of each time."""
-    titles, *lines = zip(*map(csv.reader, runs), strict=True)
-    return csv_text(titles[0], ([_median(*cells) for cells in zip(titles[0], *rows, strict=True)] for rows in lines))
-
-
-def _median(title: str, *cells: str) -> str:
-    """The median of a column of times; of another, which is the same in all runs, the first."""
-    return f"{median(map(float, cells)):.6f}" if title.startswith("ms_") else cells[0]
-
-
-def measurements() -> dict[tuple[str, str], float]:
-    """Measured makespan, us, by module and plan."""
-    with MEASURED.open(newline="") as file:
-        return {(row["name"], row["plan"]): float(row["ms_makespan"]) * 1e3 for row in csv.DictReader(file)}
 
 
 # ---- predicting ------------------------------------------------------------------------------------------------------
@@ -154,7 +126,7 @@ def sharing_of(plan: Plan) -> str:
 
 def all_rows() -> list[Row]:
     """Every plan that was measured."""
-    measured = measurements()
+    measured = makespans_us(MEASURED)
     tried = [one for one in read(HERE / "plans.txt") if (one.module, one.name) in measured]
     predicted = {(one.module, one.name): predicted_us(one) for one in tried}
     selected = {(one.module, one.name): select_us(one) for one in tried}
@@ -165,13 +137,22 @@ def all_rows() -> list[Row]:
             sharing_of(one.plan),
             len(one.plan.lanes),
             predicted[one.module, one.name],
-            measured[one.module, one.name],
+            mean(measured[one.module, one.name]),
+            measured[one.module, one.name][0],
+            min(measured[one.module, one.name]),
+            max(measured[one.module, one.name]),
             predicted[one.module, SERIAL] / predicted[one.module, one.name],
-            measured[one.module, SERIAL] / measured[one.module, one.name],
+            mean(measured[one.module, SERIAL]) / mean(measured[one.module, one.name]),
             selected[one.module, SERIAL] / selected[one.module, one.name],
         )
         for one in tried
     ]
+
+
+def in_the_first_turn(rows: Sequence[Row]) -> list[Row]:
+    """As if each plan had run with one assignment of CUDA's streams only."""
+    serial_us = {row.module: row.first_us for row in rows if row.plan == SERIAL}
+    return [replace(row, measured_us=row.first_us, measured_gain=serial_us[row.module] / row.first_us) for row in rows]
 
 
 def chosen(rows: Iterable[Row]) -> list[Chosen]:
@@ -223,6 +204,9 @@ def readme(rows: Sequence[Row]) -> str:
     bias = mean([one.error_points for one in found])
     regret = mean([one.regret_percent for one in found])
     error = mean([100.0 * abs(row.predicted_us / row.measured_us - 1.0) for row in rows])
+    first = chosen(in_the_first_turn(rows))
+    first_bias, first_regret = mean([one.error_points for one in first]), mean([one.regret_percent for one in first])
+    spread = mean([100.0 * (row.most_us / row.least_us - 1.0) for row in rows if row.most_us > row.least_us])
     met = "met" if abs(bias) <= GAIN_POINTS else "missed"
     met_regret = "met" if regret < REGRET_PERCENT else "missed"
     return f"""\
@@ -232,16 +216,15 @@ Generated by `python experiments/hardware_check/run.py`; do not edit. Every plan
 
 `plans.py` searches {len(found) // 2} inception modules of GoogLeNet, at batch 128 and 16, for an algorithm of each
 convolution, streams, order and SM split. The baselines, the best plans and some of the others were run on an H200 as
-planned, on CUDA streams, with green contexts where a stream has SMs of its own (`measured.csv`; of {RUNS} runs of the
-program, ten of each plan, the median of medians; all streams released by one flag; the makespan is of runs without time
-stamps between steps, which hold up all streams). Here each is predicted with the model as it is, run as it was
-measured: behind the flag, from which streams start one after the other, in any order. Of the plans measured, the one
+planned, on CUDA streams, with green contexts where a stream has SMs of its own (`measured.csv.gz`; of {RUNS} runs of
+the program, ten of each plan, the median of medians; all streams released by one flag; the makespan is of runs without
+time stamps between steps, which hold up all streams). In which order a flag lets streams start depends on which of
+CUDA's streams has which work, and mostly stays the same from run to run. A plan has no say in it, so the streams of a
+plan take turns on those of CUDA, and its makespan is the mean of the turns. Here each plan is predicted with the model
+as it is, run as it was measured: behind the flag, the mean over orders of the start. Of the plans measured, the one
 predicted best is what a user of the model would run: its gain is over one stream with the fastest algorithms, its
 regret what it takes more than the best of all plans measured. The last column is its gain as `gpusim select` prints it,
 which replays a program whose streams start at once.
-
-**Not of today's search**: these plans were found before it came to search plain streams first, then SM splits. For
-some modules it now finds others, which were not measured yet: `plans.py` writes them, `run.py --measure` runs them.
 
 | module | plans | predicted best | predicted gain | measured gain | difference, points | regret | `gpusim select` |
 |---|---|---|---|---|---|---|---|
@@ -249,8 +232,12 @@ some modules it now finds others, which were not measured yet: `plans.py` writes
 | mean | | | {predicted:.3f}x | {gained:.3f}x | {bias:+.1f} (of sizes: {points:.1f}) | {regret:.1f} % | {told:.3f}x |
 
 Asked for were a measured gain within {GAIN_POINTS:g} points of the predicted one on the mean ({met}: {bias:+.1f}) and a
-regret under {REGRET_PERCENT:g} % ({met_regret}: {regret:.1f} %). `gpusim select` promises {promised:.1f} points
-more than was measured; what it is off by more than the prediction of the run as measured is due to the flag.
+regret under {REGRET_PERCENT:g} % ({met_regret}: {regret:.1f} %). `gpusim select` promises {promised:.1f} points more
+than was measured; what it is off by more than the prediction of the run as measured is due to the flag.
+
+Of a plan in plain streams the longest turn takes {spread:.1f} % more than the shortest on the mean. With each plan
+measured in its first turn alone the difference would be {first_bias:+.1f} points and the regret {first_regret:.1f} %:
+the best of many plans is then one that met a good order.
 
 Over all {len(rows)} plans the predicted makespan is off by {error:.1f} % on the mean. The search prefers plans for
 which the model is too hopeful, so these errors are larger than those of co-runs that nobody chose
@@ -291,10 +278,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, or predict and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    parser.add_argument("--measure", action="store_true", help="run the plans on this machine's GPU: measured.csv")
+    parser.add_argument("--measure", action="store_true", help="run the plans on this machine's GPU: measured.csv.gz")
     options = parser.parse_args(arguments)
     if options.measure:
-        measure()
+        measure(MEASURED, HERE / "calls.txt", HERE / "plans.txt", RUNS)
         return
     options.out.mkdir(parents=True, exist_ok=True)
     write_text(options.out / "result.csv", to_csv(Row, all_rows()))

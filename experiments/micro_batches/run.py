@@ -3,11 +3,11 @@
 Recorded (record.py, data/): every algorithm of each convolution at batch 128 and at micro-batches of 8 to 64, and whole
 batches done in micro-batches. Here the recorded parts are added up and compared with those, the best divisions of each
 convolution within a workspace limit are worked out, and the plans of plans.txt, which `gpusim select` made with and
-without them and an H200 ran (measured.csv), are predicted by the model as it is. It writes README.md, the tables and
+without them and an H200 ran (measured.csv.gz), are predicted by the model as it is. It writes README.md, the tables and
 makespans.png beside itself (or to DIR).
 
     python experiments/micro_batches/run.py --plans     # search again: plans.txt and calls.txt
-    python experiments/micro_batches/run.py --measure   # on a machine with an NVIDIA GPU, nvcc and cuDNN: measured.csv
+    python experiments/micro_batches/run.py --measure   # measured.csv.gz: needs an NVIDIA GPU, nvcc and cuDNN
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import fsum
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.micro_batches import Divided, Division, Part, front, in_a_row
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
 from gpusim.choose.search import select, work_of
-from gpusim.common.files import atomic_write, write_text
+from gpusim.common.files import write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.record.calls import call_in
-from gpusim.record.program import Program
+from gpusim.record.plans import makespans_us, measure
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.studies.validate import released_together_us
 from gpusim.trace.format import Trace
@@ -41,6 +40,8 @@ from gpusim.trace.operations import Convolution
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
 TRACES = HERE.parent.parent / "traces"
+MEASURED = HERE / "measured.csv.gz"
+RUNS = 3  # of the program that measures
 MODULES = ("inception_3a", "inception_4a")
 MIB = 2**20
 LIMITS_MIB = (0, 8, 64, 512)
@@ -279,7 +280,7 @@ def _part(convolution: Convolution, batch: int, algorithm: str) -> Part:
 
 def planned() -> list[Planned]:
     """Every plan of plans.txt, predicted and measured."""
-    measured = {(row["name"], row["plan"]): 1000.0 * float(row["ms_makespan"]) for row in _rows(HERE / "measured.csv")}
+    measured = makespans_us(MEASURED)
     kernels: dict[str, Kernels] = {}
     found = []
     for module, name, work, plan in read_plans():
@@ -287,17 +288,9 @@ def planned() -> list[Planned]:
         predicted_us = released_together_us(planned_trace(work, plan), GPU, known)
         limit, way = name.split("-", 1)
         algorithms = " ".join(f"{id}={algorithm}" for id, algorithm in plan.algorithms.items())
-        size, us = memory_bytes(work, plan), measured[module, name]
+        size, us = memory_bytes(work, plan), fmean(measured[module, name])
         found.append(Planned(module, int(limit), way, size, predicted_us, us, algorithms))
     return found
-
-
-def measure() -> None:
-    """Run the plans on this machine's GPU."""
-    with tempfile.TemporaryDirectory() as folder:
-        lines = list(Program(Path(folder)).printed("plans", HERE / "calls.txt", HERE / "plans.txt"))
-    with atomic_write(HERE / "measured.csv") as file:
-        file.writelines(lines)
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
@@ -334,7 +327,8 @@ more each time; that is in what was measured and not in the sum."""
 PLANS = """\
 Plans in plain streams within a limit of all workspaces that may be live at once: in one stream with the fastest
 algorithms, which divided is what µ-cuDNN would run with that limit, and the plan of `gpusim select`. All were run on an
-H200 (`plans.txt`, `measured.csv`; median of ten runs; every part has tensors and a workspace of its own there) and
+H200 (`plans.txt`, `measured.csv.gz`: see [hardware_check](../hardware_check/README.md); every part has tensors and a
+workspace of its own there) and
 are predicted here by the model as it is. At 0 MiB nothing is divided: both plans in streams are the same, and their
 measured times differ by chance."""
 
@@ -487,10 +481,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
     parser.add_argument("--plans", action="store_true", help="search again, and write plans.txt and calls.txt")
-    parser.add_argument("--measure", action="store_true", help="run the plans on this machine's GPU: measured.csv")
+    parser.add_argument("--measure", action="store_true", help="run the plans on this machine's GPU: measured.csv.gz")
     options = parser.parse_args(arguments)
     if options.measure:
-        measure()
+        measure(MEASURED, HERE / "calls.txt", HERE / "plans.txt", RUNS)
     elif options.plans:
         write_plans(options.out)
     else:

@@ -6,9 +6,11 @@
 //   pairs       a na b nb                       a,na,b,nb,mode,sms_a,sms_b,ms_a,ms_b,ms_makespan
 //   quota       a smem_a kA b smem_b kB         a,kA,b,kB,ms_release,ms_a,ms_b
 //   modules     module selection op … , op …    module,selection,branch,ops,mode,ms_end,ms_makespan
-//   plans       name plan sms step …            name,plan,step,op,stream,sms,ms_end,ms_makespan
+//   plans       name plan sms step …            name,plan,turn,step,op,stream,sms,ms_end,ms_makespan
 // A step of a plan is `stream op after`: number of its stream, call, and numbers of the steps (0, 1, …) on other streams
-// that it waits for, as 0,2 or - for none. sms is `all`, or SMs of each stream as 64+68.
+// that it waits for, as 0,2 or - for none. sms is `all`, or SMs of each stream as 64+68. Streams that one flag releases
+// start in an order that depends on which of CUDA's streams has which work, and stays the same: where no stream has SMs
+// of its own, all take turns, and in turn n stream i of the plan is the (i + n)th.
 #pragma once
 #include <functional>
 
@@ -312,10 +314,14 @@ class Outcomes {
         if (!sizes.empty() && !parts) parts = std::make_unique<Parts>(sizes);
         std::vector<cudaStream_t> streams;
         for (size_t i = 0; i < count; ++i) streams.push_back(parts ? parts->stream(i) : stream(int(i)));
-        const auto ends = planned(steps, streams, 12);
-        for (size_t i = 0; i < steps.size(); ++i)
-            printf("%s,%s,%zu,%s,%zu,%u,%.6f,%.6f\n", name.c_str(), plan.c_str(), i, steps[i].work->call.op.c_str(),
-                   steps[i].stream, parts ? parts->sms(steps[i].stream) : unsigned(sm_count()), ends[i], ends.back());
+        for (size_t turn = 0; turn < (parts ? 1 : count); ++turn) {
+            const auto ends = planned(steps, streams, 12);
+            for (size_t i = 0; i < steps.size(); ++i)
+                printf("%s,%s,%zu,%zu,%s,%zu,%u,%.6f,%.6f\n", name.c_str(), plan.c_str(), turn, i,
+                       steps[i].work->call.op.c_str(), steps[i].stream,
+                       parts ? parts->sms(steps[i].stream) : unsigned(sm_count()), ends[i], ends.back());
+            std::rotate(streams.begin(), streams.begin() + 1, streams.end());
+        }
     }
 
   private:
@@ -480,7 +486,7 @@ inline int measure_outcomes(const std::string& experiment, const std::vector<Cal
         {"pairs", {"a,na,b,nb,mode,sms_a,sms_b,ms_a,ms_b,ms_makespan", &Outcomes::pairs}},
         {"quota", {"a,kA,b,kB,ms_release,ms_a,ms_b", &Outcomes::quota}},
         {"modules", {"module,selection,branch,ops,mode,ms_end,ms_makespan", &Outcomes::modules}},
-        {"plans", {"name,plan,step,op,stream,sms,ms_end,ms_makespan", &Outcomes::plans}}};
+        {"plans", {"name,plan,turn,step,op,stream,sms,ms_end,ms_makespan", &Outcomes::plans}}};
     const auto chosen = experiments.find(experiment);
     std::ifstream file(conditions);
     if (chosen == experiments.end() || !file) return EXIT_FAILED;
