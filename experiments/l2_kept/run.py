@@ -1,0 +1,200 @@
+"""What L2 keeps of a call's tensors while others run, measured: `python experiments/l2_kept/run.py [--out DIR]`.
+
+Convolutions of batch 16 ran on an H200 right after themselves, after a kernel that read or wrote some MiB of other
+memory, and after one that touched far more than L2 holds (`measured.csv.gz`). How much of what they take longer in the
+end they already take longer then is what L2 has lost. The model has a constant for it (`l2_kept_share`, docs/model.md).
+It writes README.md, result.csv and lost.png beside itself (or to DIR).
+
+    python experiments/l2_kept/run.py --measure   # measured.csv.gz: needs an NVIDIA GPU, nvcc and cuDNN
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from statistics import fmean
+
+import gpusim
+from gpusim.common.files import atomic_write, read_table, write_text, zipped
+from gpusim.common.markdown import page, table, wrapped
+from gpusim.common.rows import from_csv, to_csv
+from gpusim.engine.context import in_context
+from gpusim.hardware.gpu import GPU
+from gpusim.record.plans import medians
+from gpusim.record.toolchain import build, run
+from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream
+
+HERE = Path(__file__).resolve().parent
+TRACES = HERE.parent.parent / "traces"
+MEASURED, CALLS = HERE / "measured.csv.gz", HERE / "calls.txt"
+RUNS = 5  # of the program
+LEAST_CAPABILITY = 7.0  # for the waits at a gate
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What calls have lost after others, of what they lose in the end.
+
+    Attributes:
+        others: read or written.
+        mib: how much others touched.
+        measured_share: of the time that all calls together take longer after the most, what they take longer now.
+        predicted_share: the same by the model, each call weighted by what it takes longer in the end.
+    """
+
+    others: str
+    mib: int
+    measured_share: float
+    predicted_share: float
+
+
+# ---- measured --------------------------------------------------------------------------------------------------------
+
+
+def measure() -> None:
+    """Run all calls on this machine's GPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "l2_kept"
+        build(HERE / "l2_kept.cu", program, LEAST_CAPABILITY, "cudnn", "cuda")
+        printed = [run([str(program), str(CALLS)], "the program of calls after others") for _ in range(RUNS)]
+    with atomic_write(MEASURED, "wb") as file:
+        file.write(zipped("".join(medians(text.splitlines() for text in printed)).encode()))
+
+
+def times_us() -> dict[str, dict[str, dict[int, float]]]:
+    """Measured times by what others did, call and MiB."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for row in csv.DictReader(read_table(MEASURED).splitlines()):
+        found.setdefault(row["others"], {}).setdefault(row["op"], {})[int(row["mib"])] = float(row["ms_call"]) * 1e3
+    return found
+
+
+# ---- predicted -------------------------------------------------------------------------------------------------------
+
+
+def algorithms() -> dict[str, tuple[Convolution, ConvolutionAlgorithm]]:
+    """The convolution and the recorded algorithm of every call."""
+    convolutions = {
+        (trace, op.id): op
+        for trace in {line.split("/")[0] for line in CALLS.read_text().splitlines()}
+        for op in gpusim.load_trace(TRACES / f"{trace}.json.gz").operations()
+        if isinstance(op, Convolution)
+    }
+    found = {}
+    for line in CALLS.read_text().splitlines():
+        name = line.split()[0]
+        module, id, _, algorithm = name.split("/", 3)
+        op = convolutions[module, id]
+        found[name] = op, next(one for one in (op.selected, *op.alternatives) if one.algorithm == algorithm)
+    return found
+
+
+def predicted_share(convolution: Convolution, algorithm: ConvolutionAlgorithm, other_bytes: int, gpu: GPU) -> float:
+    """Share of what a call takes longer cold that the model adds where another touches so many bytes; 0 if nothing."""
+    if algorithm.warm_us is None or algorithm.cold_us is None or algorithm.cold_us <= algorithm.warm_us:
+        return 0.0
+    touching = {"touched_bytes": other_bytes, "workspace_bytes": 0, "cold_us": algorithm.warm_us}
+    own = convolution.model_copy(update={"selected": algorithm, "alternatives": (), "depends_on": ()})
+    other = own.model_copy(update={"id": "other", "selected": algorithm.model_copy(update=touching)})
+    stream = Stream(name="all", operations=(own, other))
+    found = next(in_context(Trace(version=1, name="two", device=gpu.name, streams=(stream,)), gpu).operations())
+    assert isinstance(found, Convolution)
+    longer_us = fsum(kernel.duration_us for kernel in found.selected.kernels)
+    longer_us -= fsum(kernel.duration_us for kernel in algorithm.kernels) + gpu.model.switch_us
+    return longer_us / (algorithm.cold_us - algorithm.warm_us)
+
+
+def lost(times: Mapping[str, Mapping[str, Mapping[int, float]]], gpu: GPU) -> Iterable[Lost]:
+    """What is lost after each size, over all calls."""
+    known = algorithms()
+    for others, calls in times.items():
+        sizes = sorted(next(iter(calls.values())))
+        most = {op: us[sizes[-1]] - us[0] for op, us in calls.items()}
+        for mib in sizes:
+            measured = fsum(us[mib] - us[0] for us in calls.values())
+            predicted = fsum(most[op] * predicted_share(*known[op], mib * MIB, gpu) for op in calls)
+            yield Lost(others, mib, measured / fsum(most.values()), predicted / fsum(most.values()))
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def readme(rows: Sequence[Lost]) -> str:
+    """The page."""
+    by = {(row.others, row.mib): row for row in rows}
+    sizes = sorted({row.mib for row in rows})
+    cells = [
+        (
+            f"{mib}",
+            *(f"{100.0 * by[others, mib].measured_share:.0f} %" for others in ("read", "written")),
+            f"{100.0 * by['read', mib].predicted_share:.0f} %",
+        )
+        for mib in sizes
+        if mib
+    ]
+    off = fmean(abs(row.measured_share - row.predicted_share) for row in rows if row.mib)
+    calls = len(CALLS.read_text().splitlines())
+    return page(
+        [
+            "# What L2 keeps while others run",
+            "Generated by `python experiments/l2_kept/run.py`; do not edit. All rows: `result.csv`.",
+            wrapped(
+                f"{calls} convolutions of inception modules at batch 16 ran on an H200 three times in a row; before "
+                "the third a kernel read, or wrote, some MiB of memory that nothing else had touched. With none of it "
+                "the call finds in L2 what it has left there; after the most it finds nothing. The share is what all "
+                "calls take longer together, of what they take longer after the most (`measured.csv.gz`, the median "
+                f"of nine in each of {RUNS} runs of the program). The model knows of a call how long it takes warm and "
+                "cold, and of L2 one constant, which was fitted to serial runs of modules and not to this."
+            ),
+            table(("MiB of others", "lost where they read", "lost where they write", "as predicted"), cells),
+            wrapped(
+                "L2 holds 60 MiB, but keeps about half as many that others read in between. Predicted shares are off "
+                f"by {100.0 * off:.0f} points on the mean. What is lost to a few MiB is of calls that fill L2 by "
+                "themselves, or nearly."
+            ),
+            "![Lost, measured and predicted](lost.png)",
+        ]
+    )
+
+
+def draw(rows: Sequence[Lost], path: Path) -> None:
+    """Shares over MiB of others."""
+    with new_figure(6.4, 4.0) as figure:
+        axes = figure.subplots()
+        for others, colour, marker in (("read", COLOURS[0], "o"), ("written", COLOURS[1], "^")):
+            mine = [row for row in rows if row.others == others and row.mib <= 80]
+            mib = [row.mib for row in mine]
+            axes.plot(mib, [100.0 * row.measured_share for row in mine], marker, color=colour, label=f"others {others}")
+        axes.plot(mib, [100.0 * row.predicted_share for row in mine], color="#888888", label="predicted")
+        axes.set_xlabel("MiB that others touched in between")
+        axes.set_ylabel("lost, % of what a cold L2 costs")
+        axes.legend(frameon=False)
+        save_figure(figure, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, or predict and write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
+    parser.add_argument("--measure", action="store_true", help="run the calls on this machine's GPU: measured.csv.gz")
+    options = parser.parse_args(arguments)
+    if options.measure:
+        measure()
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_text(options.out / "result.csv", to_csv(Lost, lost(times_us(), gpusim.load_gpu("h200"))))
+    rows = from_csv(Lost, options.out / "result.csv")  # to the digits that readers of the table have
+    write_text(options.out / "README.md", readme(rows))
+    draw(rows, options.out / "lost.png")
+
+
+if __name__ == "__main__":
+    main()

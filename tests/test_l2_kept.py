@@ -1,0 +1,47 @@
+"""What L2 keeps: the page is what the table says, a prediction is what the model gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from scripts import script
+
+from gpusim import load_gpu
+from gpusim.common.rows import from_csv
+
+STUDY = Path(__file__).resolve().parent.parent / "experiments" / "l2_kept"
+MOST_POINTS = 5.0  # that predicted shares may be off on the mean
+
+
+@pytest.fixture(scope="module")
+def study() -> ModuleType:
+    return script(STUDY / "run.py", "l2_kept")
+
+
+def test_the_page_is_what_the_table_says(study: ModuleType) -> None:
+    assert study.readme(from_csv(study.Lost, STUDY / "result.csv")) == (STUDY / "README.md").read_text()
+
+
+def test_predictions_are_what_the_model_gives_now(study: ModuleType) -> None:
+    known = from_csv(study.Lost, STUDY / "result.csv")
+    for row, found in zip(known, study.lost(study.times_us(), load_gpu("h200")), strict=True):
+        assert (row.others, row.mib) == (found.others, found.mib)
+        assert row.measured_share == pytest.approx(found.measured_share, abs=1e-5)
+        assert row.predicted_share == pytest.approx(found.predicted_share, abs=1e-5)
+
+
+def test_what_is_lost_is_predicted(study: ModuleType) -> None:
+    rows = from_csv(study.Lost, STUDY / "result.csv")
+    points = [100.0 * abs(row.measured_share - row.predicted_share) for row in rows]
+    assert sum(points) / len(points) < MOST_POINTS
+
+
+def test_half_is_lost_where_half_as_much_again_is_touched_as_l2_keeps(study: ModuleType) -> None:
+    gpu = load_gpu("h200")
+    kept = gpu.model.l2_kept_share * gpu.l2_bytes
+    convolution, algorithm = study.algorithms()["inception_3b_b16/3b.1x1/fwd/IMPLICIT_PRECOMP_GEMM/TF32"]
+    own = algorithm.touched_bytes - algorithm.workspace_bytes
+    shares = [study.predicted_share(convolution, algorithm, int(n * kept - own), gpu) for n in (1.0, 1.5, 2.0, 3.0)]
+    assert shares == pytest.approx([0.0, 0.5, 1.0, 1.0], abs=1e-6)
