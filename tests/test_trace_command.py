@@ -104,6 +104,16 @@ def test_check_says_of_each_whether_it_is_sound(tmp_path: Path, capsys: pytest.C
     assert main(["trace", "check", str(INCEPTION)]) == 0
 
 
+def test_check_says_where_the_gpu_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(
+        (REPOSITORY / "traces" / "spaa20_table1.json").read_text().replace('"device": "k40c"', '"device": "gtx1"')
+    )
+    assert main(["trace", "check", str(path)]) == 0
+    unknown = "gtx1 does not ship: whether its SMs hold a block was not checked"
+    assert capsys.readouterr().out == f"{path}: sound, 2 streams, 2 operations, 2 kernels; {unknown}\n"
+
+
 def test_check_finds_kernels_that_cannot_have_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = trace_of(a={"a1": ()})
     path = tmp_path / "a.json"

@@ -46,7 +46,8 @@ def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, A
         return json.loads(text, object_pairs_hook=hook)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
-        raise InputError(source, place, f"is not JSON ({error.msg})", "a trace in JSON") from None
+        expected = "a trace in JSON, which `gpusim import` makes of a profile"
+        raise InputError(source, place, f"is not JSON ({error.msg})", expected) from None
     except InputError:
         raise
     except RecursionError:
