@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from tiny import kernel, launch, played, stream, times, tiny
@@ -16,6 +17,7 @@ from gpusim import load_gpu
 from gpusim.calibrate.fit import anchored
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import MemoryLoad, memory_slowdown
+from gpusim.model.front_end import turn_wait_us
 from gpusim.trace.kernels import Mix
 from gpusim.trace.operations import Kernel
 
@@ -90,11 +92,18 @@ def test_the_share_is_what_was_measured() -> None:
     assert share == pytest.approx(sorted(lowest)[len(lowest) // 2] / 1980.0, rel=0.005)
 
 
-def test_turns_of_streams_are_the_mean_of_those_of_own_kernels_and_of_cudnn_calls() -> None:
-    """Of cuDNN by least squares through the gap alone, each gap of a row counted."""
+def test_turns_of_streams_are_those_of_cudnn_calls_and_of_own_kernels_half_as_long() -> None:
+    """Of cuDNN by least squares through the gap alone, each gap of a row counted; own streams were made in a row."""
     gaps = [(int(r["streams_beside"]), int(r["gaps"]), float(r["gap_us_mean"])) for r in rows("stream_gaps")]
     alone = [(count, gap) for beside, count, gap in gaps if beside == 0]
     least = sum(count * gap for count, gap in alone) / sum(count for count, _ in alone)
     slope = sum(c * b * (g - least) for b, c, g in gaps) / sum(c * b * b for b, c, _ in gaps)
+    turn_us = load_gpu("h200").model.stream_turn_us
+    assert turn_us == pytest.approx(slope, abs=0.05)
     own = json.loads((MICROBENCH / "constants.json").read_text())["constants"]["stream_turn_us"]["value"]
-    assert load_gpu("h200").model.stream_turn_us == pytest.approx((own + slope) / 2.0, abs=0.05)
+    assert 0.5 * turn_us == pytest.approx(own, abs=0.05)
+    gap_us = [
+        fmean(float(r["gap_ns_mean"]) / 1e3 for r in rows("turns") if int(r["streams"]) == n) for n in range(1, 6)
+    ]
+    for others, found in enumerate(gap_us):
+        assert turn_wait_us(others, turn_us, own_sms=True) == pytest.approx(found - gap_us[0], abs=0.15)

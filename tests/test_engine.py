@@ -117,6 +117,14 @@ def test_a_device_tells_eight_streams_apart() -> None:
     assert [turn_wait_us(others, 0.5) for others in (0, 1, 3, 7, 8, 100)] == [0.0, 0.5, 1.5, 3.5, 3.5, 3.5]
 
 
+def test_in_green_contexts_half_of_several_other_streams_take_turns() -> None:
+    found = [turn_wait_us(others, 1.0, own_sms=True) for others in (0, 1, 2, 3, 7, 100)]
+    assert found == [0.0, 0.0, 1.0, 1.5, 3.5, 3.5]
+    operations = [stream(name, kernel(name, 1, 11.0)) for name in ("a", "b")]
+    result = played("green-context:sms=8+8", *operations, gpu=tiny(16, stream_turn_us=0.5))
+    assert times(result) == {"a": (0.0, 11.0), "b": (0.0, 11.0)}
+
+
 def test_left_over_lets_the_next_kernel_in_once_the_first_has_placed_its_last_block() -> None:
     """A places 4 blocks at 1 and 2 at 11, when B gets the other two SMs; then B has all: 4 at 21, 2 at 31."""
     result = played("leftover", stream("a", kernel("a", 6, 21.0)), stream("b", kernel("b", 8, 21.0)))

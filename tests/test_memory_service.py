@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import fsum
+from math import fsum, sqrt
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tiny import launch, tiny
 
 from gpusim import load_gpu, load_trace, replay
 from gpusim.calibrate.fit import anchored
@@ -18,7 +19,7 @@ from gpusim.hardware.what_if import what_if
 from gpusim.results.result import Result
 from gpusim.results.runs import USES
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch, Mix
+from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 from gpusim.trace.operations import Kernel, Stream
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
@@ -32,6 +33,22 @@ GPUS = {
 }
 POLICIES = ["serial", "leftover", "even", "inter-sm", "smk"]
 TOLERANCE = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("stalls", "working_us"),
+    [(None, 9.0), (WarpStalls(no_instruction=0.2, long_scoreboard=0.8), 7.0)],
+    ids=["launch", "launch and instructions"],
+)
+def test_memory_is_busy_while_blocks_work(stalls: WarpStalls | None, working_us: float) -> None:
+    """Of 10 us the launch takes 1, in which no block runs, and a fifth is waited for instructions.
+
+    DRAM was busy for 0.45 of the rest, so without queues 0.45 / sqrt(1 - 0.45^2) of it would be asked for.
+    """
+    gpu = tiny(4)
+    moved = 0.45 * working_us * gpu.model.dram_sustained_gb_per_s * 1e3 / 4
+    one = launch(4, 10.0).model_copy(update={"mix": Mix(dram_read_bytes=moved, stalls=stalls)})
+    assert anchored(one, gpu).own_load.dram == pytest.approx(0.45 / sqrt(1.0 - 0.45**2))
 
 
 @st.composite

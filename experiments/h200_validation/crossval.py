@@ -21,7 +21,7 @@ CONSTANTS: Mapping[str, tuple[float, ...]] = {
     "sustained_issue_share": (0.85, 0.9, 0.95),
     "waiting_turn_share": (0.0, 0.25, 0.5, 0.75, 1.0),
     "dram_sustained_gb_per_s": (4000.0, 4300.0, 4600.0),
-    "l2_sustained_share": (0.75, 0.85, 0.97),
+    "l2_sustained_share": (0.75, 0.88, 0.97),
     "l2_atomic_gb_per_s": (2000.0, 3000.0, 9000.0),
     "block_jitter": (0.01, 0.02, 0.03),
 }

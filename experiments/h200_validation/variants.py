@@ -279,7 +279,7 @@ def _enqueue_order() -> None:
         if condition.experiment == "streams_b_first":
             order.reverse()
         overhead = self._gpu.model.event_overhead_us
-        in_order = validate._InOrder(tuple(order), validate.MARKS * overhead, condition.sms)
+        in_order = validate._InOrder(tuple(order), validate.RELEASE_MARKS * overhead, condition.sms)
         return self._makespan(condition, in_order) + overhead
 
     _put(Predictor, "_released_together", released)

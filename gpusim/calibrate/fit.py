@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import fsum
 
 from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
 from gpusim.engine.sm_array import AloneTimes, alone_on
@@ -51,12 +52,8 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         InputError: no SM of the GPU holds one of its blocks.
     """
     model = _shape(launch, gpu, place)
-    recorded, constants = launch.duration_us, gpu.model
-    loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
-    most_us = LATENCY_SHARE * (recorded - loading)
-    first_us = _first_blocks_us(launch, model, gpu)
-    short = min(1.0, most_us / max(constants.launch_latency_us + first_us, 1e-9))
-    latency, ramp_us = loading + short * constants.launch_latency_us, short * first_us
+    recorded = launch.duration_us
+    latency, ramp_us = _before_work_us(launch, model.blocks_per_sm, gpu)
     alone = alone_on(gpu)
     best, makespan = _fitted(model, launch.mix, alone)
     if ramp_us > 0.0:
@@ -77,13 +74,19 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     )
 
 
-def _first_blocks_us(launch: KernelLaunch, model: KernelModel, gpu: GPU) -> float:
-    """What the first blocks of a launch take longer than later ones.
+def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple[float, float]:
+    """How late the first blocks of a launch come, and what they take longer than later ones.
 
-    What a block waited for instructions and constants, which caches hold afterwards [D].
+    Late by the launch and by what the trace says of instructions; longer by what a block waited for instructions and
+    constants, which caches hold afterwards [D]. Both are no more than most of the recorded time.
     """
-    lives = max(1.0, waves(launch.blocks, model.blocks_per_sm, gpu.sm_count))  # of a block, in the recorded time
-    return fetch_stall_share(launch.mix) * launch.duration_us / lives
+    recorded = launch.duration_us
+    loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
+    lives = max(1.0, waves(launch.blocks, blocks_per_sm, gpu.sm_count))  # of a block, in the recorded time
+    first_us = fetch_stall_share(launch.mix) * recorded / lives
+    most_us = LATENCY_SHARE * (recorded - loading)
+    short = min(1.0, most_us / max(gpu.model.launch_latency_us + first_us, 1e-9))
+    return loading + short * gpu.model.launch_latency_us, short * first_us
 
 
 def work_blocks(model: KernelModel) -> float:
@@ -180,7 +183,8 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         gpu.model,
         one_wave=waves(launch.blocks, fit.blocks_per_sm, gpu.sm_count) <= 1.0,
     )
-    load, free = _memory(launch, kernel, residents, gpu)
+    working_us = launch.duration_us - fsum(_before_work_us(launch, fit.blocks_per_sm, gpu))
+    load, free = _memory(launch, kernel, residents, working_us, gpu)
     set_to, least = carveouts(launch, foot, fit.blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
@@ -217,11 +221,15 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
     return max(1.0, min(most, warps / foot.warps)) if warps else most
 
 
-def _memory(launch: KernelLaunch, kernel: WarpDemand, residents: float, gpu: GPU) -> tuple[MemoryLoad, float]:
-    """Load of one block, and the share of its time left when L2 and DRAM are free."""
-    duration = launch.duration_us
-    dram = _dram_bytes(launch) * launch.blocks / duration / 1e3 / gpu.model.dram_sustained_gb_per_s
-    l2 = _l2_us(launch.mix, gpu) * launch.blocks / (duration * _active_share(launch.mix))
+def _memory(
+    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, gpu: GPU
+) -> tuple[MemoryLoad, float]:
+    """Load of one block, and the share of its time left when L2 and DRAM are free.
+
+    They were busy while blocks worked: not before the first came, nor while these waited for instructions [D].
+    """
+    dram = _dram_bytes(launch) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
+    l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
     turns = min(1.0, competing * max(kernel.demands)) if kernel.counted else 0.0
     dram, l2, free = loads_beside(dram, l2, max(turns, 1.0 - queued_share(launch.mix)))

@@ -286,7 +286,7 @@ class Device:
         if not self._policy.single_stream:
             waiting = ((stream, "main") for stream in self.waiting_streams if self._gpu_of[stream] == gpu)
             beside += sum(lane != own and lane not in under_way for lane in waiting)
-        return turn_wait_us(beside, self._gpu.model.stream_turn_us)
+        return turn_wait_us(beside, self._gpu.model.stream_turn_us, self._shows_sms)
 
     def _count_under_way(self, launch: Launch, change: int) -> None:
         under_way, lane = self._under_way[self._gpu_of[launch.stream_index]], _lane(launch)

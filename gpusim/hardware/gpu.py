@@ -84,7 +84,7 @@ class ModelConstants(Strict):
         0.0,
         "us",
         "what the start of a kernel is later, on the mean, for each other stream that has a kernel under way or waits "
-        "for another; a GPU file that does not give it has none",
+        "for another; in green contexts half of it, where there are several; a GPU file that does not give it has none",
     )
     tensor_clock_share: Annotated[float, Field(gt=0, le=1)] = _constant(
         1.0,

@@ -24,6 +24,7 @@ from gpusim.common.progress import tracked
 from gpusim.engine.replay import stream_ends
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import SEQUENCE, Dataset, Op, Recordings, Row, back_to_back_us, time_in
+from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.hardware import Leftover, Serial
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
@@ -36,7 +37,8 @@ from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Convoluti
 
 CURVE_CALLS = 3  # behind a row of sm_curve.csv
 SCALED = ("sm_curve", "streams", "green")  # what scaling points are shown to buy
-MARKS = 2  # before a branch's first kernel: a wait for the flag, an event; each as long as `event_overhead_us` [D]
+MARKS = 2  # between branches that run one after the other: two events, each as long as `event_overhead_us` [D]
+RELEASE_MARKS = 3  # from the release of a stream behind a flag to that of the next, each as long [D]
 QUOTA_LEAD_US = 20.0  # b waits this long before the reservation ends (recording/ground_truth.cu)
 NO_SHAPE = ConvolutionShape(  # a replay does not look at it
     batch=1,
@@ -247,10 +249,11 @@ def released_together_us(trace: Trace, gpu: GPU, kernels: Kernels, sms: tuple[in
         sms: how many SMs each stream has of its own (a green context); empty: plain streams.
     """
     count, overhead = len(trace.streams), gpu.model.event_overhead_us
+    apart_us = RELEASE_MARKS * overhead
     orders = [tuple((i + shift) % count for i in range(count)) for shift in range(count)]
     if count > 2:
         orders += [tuple(reversed(order)) for order in orders]
-    total_us = fsum(makespan_us(trace, gpu, _InOrder(order, MARKS * overhead, sms), kernels) for order in orders)
+    total_us = fsum(makespan_us(trace, gpu, _InOrder(order, apart_us, sms), kernels) for order in orders)
     return total_us / len(orders) + overhead
 
 
@@ -431,18 +434,16 @@ class _InOrder(Policy):
     def _due_us(self, kernel: KernelView, view: View) -> float:
         """From when a kernel may start: no stream's second kernel does before the last stream has been released.
 
-        Each further stream takes two turns, too, but in green contexts. The device itself makes a kernel late by a turn
-        for each stream that runs its first one or waits for others.
+        The device itself makes a kernel late by the turns of streams that run their first ones or wait for others.
         """
-        turn_us = view.gpu.model.stream_turn_us
-        release_us = self.apart_us if self.sms else self.apart_us + 2.0 * turn_us
         if self.firsts.setdefault(kernel.stream_index, kernel.id) != kernel.id:
-            return (len(self.order) - 1) * release_us
+            return (len(self.order) - 1) * self.apart_us
         before = self.order[: self.order.index(kernel.stream_index)]
         ready = {other.stream_index for other in view.kernels}
         first = {other.stream_index for other in view.kernels if self.firsts.get(other.stream_index) == other.id}
         counted = first | (view.unready().keys() - ready)
-        return len(before) * release_us - sum(stream in counted for stream in before) * turn_us
+        turns = sum(stream in counted for stream in before)
+        return len(before) * self.apart_us - turn_wait_us(turns, view.gpu.model.stream_turn_us, bool(self.sms))
 
 
 @dataclass
