@@ -27,6 +27,7 @@ from gpusim.studies.scores import Scored
 from gpusim.studies.validate import Case, Condition, Predictor, measurements
 from gpusim.sweep.resume import resumed
 from gpusim.sweep.workers import local
+from gpusim.trace.kernels import KernelLaunch
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -133,12 +134,17 @@ def _even_schedulers() -> None:
 
 
 def _no_ramp() -> None:
-    _put(fit, "_first_blocks_us", lambda launch, model, gpu: 0.0)
+    _put(fit, "fetch_stall_share", lambda mix: 0.0)
 
 
 def _longer_ramps() -> None:
-    known = fit._first_blocks_us
-    _put(fit, "_first_blocks_us", lambda *of: known(*of) + 1.0)
+    known = fit._before_work_us
+
+    def before_work_us(launch: KernelLaunch, *rest: Any) -> tuple[float, float]:
+        latency_us, ramp_us = known(launch, *rest)
+        return latency_us, max(ramp_us, min(ramp_us + 1.0, fit.LATENCY_SHARE * launch.duration_us - latency_us))
+
+    _put(fit, "_before_work_us", before_work_us)
 
 
 def _ramps_take_turns() -> None:
