@@ -129,6 +129,22 @@ def test_another_order_of_streams_leaves_them_their_sms(
         assert one.predicted_ms == pytest.approx(mean.predicted_ms, abs=apart_ms)
 
 
+def test_variants_patch_what_there_is(study: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an ablation ends at the first of them, after minutes."""
+    variants = study["variants"]
+    patched: list[str] = []
+
+    def put(owner: object, name: str, _: object) -> None:
+        assert hasattr(owner, name), name
+        patched.append(name)
+
+    monkeypatch.setattr(variants, "_put", put)
+    for variant in variants.VARIANTS.values():
+        if variant.patch is not None:
+            variant.patch()
+    assert len(patched) > 20
+
+
 def test_a_task_is_known_by_all_that_can_change_it(study: dict[str, ModuleType], few: tuple[Condition, ...]) -> None:
     variants = study["variants"]
     tasks = [
