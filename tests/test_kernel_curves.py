@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 
 import pytest
@@ -11,7 +12,7 @@ from tiny import launch
 
 from gpusim import load_gpu
 from gpusim.common.rows import from_csv
-from gpusim.io.dataset import Op
+from gpusim.io.dataset import Op, Recordings
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "kernel_curves"
 
@@ -68,3 +69,18 @@ def test_a_timeline_tells_each_kernel_on_each_number_of_sms(study: ModuleType) -
 def test_kernels_of_one_template_are_a_family(study: ModuleType) -> None:
     assert study.family("void cutlass::Kernel2<cutlass_80_simt_sgemm>(T1::Params)") == "Kernel2"
     assert study.family("sm90_xmma_fprop_nhwc_tilesize64x64x32_execute_kernel__5x") == "sm90_xmma_fprop_nhwc"
+
+
+def test_the_gap_is_what_calls_of_one_kernel_take_more_back_to_back(study: ModuleType) -> None:
+    """Of calls under 50 us, where clocks that differ by parts of a thousand do not matter."""
+    gpu = load_gpu("h200")
+    recordings = {dataset: Recordings(path, gpu) for dataset, path in study.DATASETS.items()}
+    gaps_us = [
+        1e3 * recorded.ms - point.us
+        for point in from_csv(study.Point, study.MEASURED)
+        if point.sms == gpu.sm_count and point.us < 50.0
+        for recorded in [recordings[point.dataset].op(point.op)]
+        if len(recorded.kernels) == 1
+    ]
+    assert len(gaps_us) > 50
+    assert median(gaps_us) == pytest.approx(study.GAP_US, abs=0.1)
