@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from gpusim.common.errors import InputError, from_pydantic, quote
-from gpusim.common.files import atomic_write, read_bytes, read_text, require_new_folder, whole_folder
+from gpusim.common.files import (
+    atomic_write,
+    read_bytes,
+    read_table,
+    read_text,
+    require_new_folder,
+    whole_folder,
+    write_table,
+)
 
 
 def test_error_reads_file_place_problem_expected() -> None:
@@ -159,3 +167,11 @@ def test_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["empty"]
     with pytest.raises(InputError, match="cannot be written"), whole_folder(tmp_path / "empty" / "a.txt" / "b"):
         pass
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz"])
+def test_a_table_that_was_written_is_read(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write_table(path, "µ,b\n1,2\n")
+    assert read_table(path) == "µ,b\n1,2\n"
+    assert (path.read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")

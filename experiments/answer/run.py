@@ -29,7 +29,7 @@ from gpusim.common.rows import from_csv
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import exceeded
-from gpusim.results.error_band import measured_errors
+from gpusim.results.error_band import measured_errors, span
 from gpusim.results.metrics import geometric_mean
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
@@ -319,7 +319,7 @@ def bars() -> str:
     cells = []
     for kind, words in KINDS.items():
         for source, (least, most) in measured_errors(kind).items():
-            cells.append([words, source, " to ".join(dict.fromkeys((f"±{least:.1f}", f"±{most:.1f}"))) + " %"])
+            cells.append([words, source, f"{span(least, most, '±')} %"])
     if not cells:
         return "This version of the model was not scored yet."
     return table(["sharing", "GPU", "error, from the longest calls to the shortest"], cells)

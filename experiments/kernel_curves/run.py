@@ -29,7 +29,7 @@ from matplotlib.axes import Axes
 import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.scaling import confined_us
-from gpusim.common.files import atomic_write, write_text, zipped
+from gpusim.common.files import write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.progress import tracked
 from gpusim.common.rows import from_csv, to_csv
@@ -150,8 +150,7 @@ def measure(gpu: GPU) -> None:
                 pass
             lines = (folder / "timeline").read_text().splitlines()
             points += points_of(dataset, [recordings.op(one) for one in names], lines)
-    with atomic_write(MEASURED, "wb") as file:
-        file.write(zipped(to_csv(Point, points).encode()))
+    write_table(MEASURED, to_csv(Point, points))
 
 
 def built_library(folder: Path) -> Path:

@@ -11,7 +11,6 @@ It writes README.md, result.csv and lost.png beside itself (or to DIR).
 from __future__ import annotations
 
 import argparse
-import csv
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ from pathlib import Path
 from statistics import fmean
 
 import gpusim
-from gpusim.common.files import atomic_write, read_table, write_text, zipped
+from gpusim.common.files import write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
+from gpusim.common.spreadsheet import table_rows
 from gpusim.engine.context import in_context
 from gpusim.hardware.gpu import GPU
 from gpusim.record.plans import medians
@@ -65,15 +65,15 @@ def measure() -> None:
         program = Path(folder) / "l2_kept"
         build(HERE / "l2_kept.cu", program, LEAST_CAPABILITY, "cudnn", "cuda")
         printed = [run([str(program), str(CALLS)], "the program of calls after others") for _ in range(RUNS)]
-    with atomic_write(MEASURED, "wb") as file:
-        file.write(zipped("".join(medians(text.splitlines() for text in printed)).encode()))
+    write_table(MEASURED, "".join(medians(text.splitlines() for text in printed)))
 
 
 def times_us() -> dict[str, dict[str, dict[int, float]]]:
     """Measured times by what others did, call and MiB."""
     found: dict[str, dict[str, dict[int, float]]] = {}
-    for row in csv.DictReader(read_table(MEASURED).splitlines()):
-        found.setdefault(row["others"], {}).setdefault(row["op"], {})[int(row["mib"])] = float(row["ms_call"]) * 1e3
+    with table_rows(MEASURED) as rows:
+        for row in rows:
+            found.setdefault(row["others"], {}).setdefault(row["op"], {})[int(row["mib"])] = float(row["ms_call"]) * 1e3
     return found
 
 
@@ -82,15 +82,15 @@ def times_us() -> dict[str, dict[str, dict[int, float]]]:
 
 def algorithms() -> dict[str, tuple[Convolution, ConvolutionAlgorithm]]:
     """The convolution and the recorded algorithm of every call."""
+    names = [line.split()[0] for line in CALLS.read_text().splitlines()]
     convolutions = {
-        (trace, op.id): op
-        for trace in {line.split("/")[0] for line in CALLS.read_text().splitlines()}
-        for op in gpusim.load_trace(TRACES / f"{trace}.json.gz").operations()
+        (module, op.id): op
+        for module in dict.fromkeys(name.split("/")[0] for name in names)
+        for op in gpusim.load_trace(TRACES / f"{module}.json.gz").operations()
         if isinstance(op, Convolution)
     }
     found = {}
-    for line in CALLS.read_text().splitlines():
-        name = line.split()[0]
+    for name in names:
         module, id, _, algorithm = name.split("/", 3)
         op = convolutions[module, id]
         found[name] = op, next(one for one in (op.selected, *op.alternatives) if one.algorithm == algorithm)

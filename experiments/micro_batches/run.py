@@ -328,9 +328,8 @@ PLANS = """\
 Plans in plain streams within a limit of all workspaces that may be live at once: in one stream with the fastest
 algorithms, which divided is what µ-cuDNN would run with that limit, and the plan of `gpusim select`. All were run on an
 H200 (`plans.txt`, `measured.csv.gz`: see [hardware_check](../hardware_check/README.md); every part has tensors and a
-workspace of its own there) and
-are predicted here by the model as it is. At 0 MiB nothing is divided: both plans in streams are the same, and their
-measured times differ by chance."""
+workspace of its own there) and are predicted here by the model as it is. At 0 MiB nothing is divided: both plans in
+streams are the same, and their measured times differ by chance."""
 
 
 def chain_table(found: Sequence[Chain]) -> str:

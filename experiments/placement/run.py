@@ -48,7 +48,7 @@ from waiting import (
 
 import gpusim
 from gpusim.calibrate.kernels import Kernels
-from gpusim.common.files import atomic_write, write_text, zipped
+from gpusim.common.files import write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.io.dataset import Dataset
@@ -167,8 +167,7 @@ def measure() -> None:
         program = Path(folder) / "placement"
         build(HERE / "placement.cu", program, LEAST_CAPABILITY, "cuda")
         log = run([str(program), str(CASES)], "the program of kernels that only wait")
-    with atomic_write(MEASURED, "wb") as file:
-        file.write(zipped(log.encode()))
+    write_table(MEASURED, log)
 
 
 # ---- predicting ------------------------------------------------------------------------------------------------------

@@ -98,20 +98,15 @@ def _print_whole(content: dict[str, Any], policy: type[Policy]) -> None:
 
 
 def _validation(experiments: dict[str, dict[str, tuple[float, float]]]) -> list[str]:
-    from gpusim.results.error_band import SHARING, STALE
+    from gpusim.results.error_band import SHARING, STALE, span
 
     if not experiments:
         return ["never validated: no experiment shared a GPU as it does"]
     lines = []
     for experiment, errors in experiments.items():
-        found = [f"\N{PLUS-MINUS SIGN}{_span(low, high)} % on {gpu}" for gpu, (low, high) in errors.items()]
+        found = [f"\N{PLUS-MINUS SIGN}{span(low, high)} % on {gpu}" for gpu, (low, high) in errors.items()]
         lines.append(f"validated as {experiment} ({SHARING[experiment]}): {', '.join(found) or STALE}")
     return lines
-
-
-def _span(low: float, high: float) -> str:
-    """From the one to the other, or one number where both are printed alike."""
-    return " to ".join(dict.fromkeys((f"{low:.1f}", f"{high:.1f}")))
 
 
 def _print_parameters(policy: type[Policy]) -> None:

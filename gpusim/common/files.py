@@ -245,6 +245,17 @@ def write_text(path: str | Path, text: str) -> None:
         file.write(text)
 
 
+def write_table(path: str | Path, text: str) -> None:
+    """Writes a UTF-8 file whole, gzip where its name ends in .gz: what `read_table` reads.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    data = text.encode()
+    with atomic_write(path, "wb") as file:
+        file.write(zipped(data) if str(path).endswith(".gz") else data)
+
+
 def zipped(data: bytes) -> bytes:
     """Gzip with no file name and no time in it, so that the same data gives the same bytes."""
     buffer = io.BytesIO()

@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpusim.common.errors import InputError
+from gpusim.common.files import read_table
 
 FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
 
@@ -26,6 +31,20 @@ def csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterab
     """The lines of a CSV file."""
     yield csv_line(columns)
     yield from map(csv_line, rows)
+
+
+@contextmanager
+def table_rows(path: str | Path, absent: str | None = None) -> Iterator[csv.DictReader[str]]:
+    """The rows of a CSV file by column, for as long as the block lasts; ``absent`` is what a short row has.
+
+    Raises:
+        InputError: the file cannot be read (`read_table`), or the block comes to what is no row.
+    """
+    reader = csv.DictReader(io.StringIO(read_table(path), newline=""), restval=absent)
+    try:
+        yield reader
+    except csv.Error as error:
+        raise InputError(path, f"line {reader.line_num}", f"is no row ({error})", "a table in CSV") from None
 
 
 def original(cell: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import read_table
+from gpusim.common.spreadsheet import table_rows
 from gpusim.networks.network import Network
 from gpusim.parallel.divide import CHANNEL, FILTER, ROWS, WHOLE
 from gpusim.trace.format import Trace
@@ -189,14 +187,11 @@ def _prefixes(name: str) -> Iterable[str]:
 
 
 def _rows(path: str | Path, network: str) -> list[tuple[str, str, int, int, float, float]]:
-    reader = csv.DictReader(io.StringIO(read_table(path), newline=""))
-    try:
+    with table_rows(path) as reader:
         missing = set(COLUMNS) - set(reader.fieldnames or ())
         if missing:
             raise InputError(path, "line 1", f"has no column {quote(min(missing))}", f"columns {','.join(COLUMNS)}")
         return [_row(path, reader.line_num, row) for row in reader if row["network"] == network]
-    except csv.Error as error:
-        raise InputError(path, f"line {reader.line_num}", f"is no row ({error})", "a table in CSV") from None
 
 
 def _row(path: str | Path, line: int, row: Mapping[str, str]) -> tuple[str, str, int, int, float, float]:

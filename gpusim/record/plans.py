@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
-from gpusim.common.files import atomic_write, read_table, zipped
-from gpusim.common.spreadsheet import csv_text
+from gpusim.common.files import write_table
+from gpusim.common.spreadsheet import csv_text, table_rows
 from gpusim.record.program import Program
 
 
@@ -28,8 +28,7 @@ def measure(path: Path, calls: Path, plans: Path, runs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = Program(Path(folder))
         printed = [list(program.printed("plans", calls, plans)) for _ in range(runs)]
-    with atomic_write(path, "wb") as file:
-        file.write(zipped("".join(medians(printed)).encode()))
+    write_table(path, "".join(medians(printed)))
 
 
 def medians(runs: Iterable[Iterable[str]]) -> Iterable[str]:
@@ -50,6 +49,7 @@ def makespans_us(path: Path) -> dict[tuple[str, str], list[float]]:
         InputError: the table cannot be read.
     """
     turns: dict[tuple[str, str], dict[str, float]] = {}
-    for row in csv.DictReader(read_table(path).splitlines()):
-        turns.setdefault((row["name"], row["plan"]), {})[row["turn"]] = float(row["ms_makespan"]) * 1e3
+    with table_rows(path) as rows:
+        for row in rows:
+            turns.setdefault((row["name"], row["plan"]), {})[row["turn"]] = float(row["ms_makespan"]) * 1e3
     return {key: list(found.values()) for key, found in turns.items()}

@@ -170,6 +170,11 @@ def measured_errors(experiment: str) -> dict[str, tuple[float, float]]:
     return found
 
 
+def span(least: float, most: float, sign: str = "") -> str:
+    """From the one error to the other, with one digit, or once where both are printed alike."""
+    return " to ".join(dict.fromkeys((f"{sign}{least:.1f}", f"{sign}{most:.1f}")))
+
+
 def was_measured(recorded_on: GPU, gpu: GPU) -> bool:
     """Whether co-runs on a GPU were predicted from recordings of another, and scored."""
     return all(map(_ships, (recorded_on, gpu))) and recorded_on.name in _validated().get(gpu.name, {})

@@ -7,15 +7,13 @@ prediction uses the counters at the most blocks of each kernel, as recordings ar
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from math import fsum
 from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import read_table
+from gpusim.common.spreadsheet import table_rows
 from gpusim.hardware.gpu import GPU
 from gpusim.io.dataset import Row, count_in, number_in
 from gpusim.model.contention import WarpDemand, mix_times, warp_demand
@@ -114,11 +112,8 @@ def _warps(folder: Path) -> dict[str, int]:
 def _rows(path: Path, columns: tuple[str, ...]) -> list[Row]:
     if not path.is_file():
         raise InputError(path, "file", "is missing", "a folder as experiments/h200_microbench")
-    reader = csv.DictReader(io.StringIO(read_table(path), newline=""), restval="")
-    try:
+    with table_rows(path, absent="") as reader:
         missing = [column for column in columns if column not in (reader.fieldnames or ())]
         if missing:
             raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
         return list(reader)
-    except csv.Error as error:
-        raise InputError(path, f"line {reader.line_num}", f"is no row ({error})", "a table in CSV") from None

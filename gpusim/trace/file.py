@@ -196,7 +196,7 @@ _PATTERNS = {
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[str, type[Strict]]:
-    """Pydantic's location as `streams[0].operations[3].kernel.grid`, and the model that has its last name.
+    """Pydantic's location as `streams[0].operations[3].kernel.grid`, and the model whose field its last name is.
 
     Pydantic puts the tag of a union (kernel, copy, poisson, …) into the location; the file has no such level.
     """

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from gpusim.common.files import atomic_write, zipped
+from gpusim.common.files import write_table
 from gpusim.trace.checks import check_collectives, check_dependencies, check_launches, check_names
 from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
 from gpusim.trace.kernels import KernelLaunch
@@ -73,12 +73,10 @@ class Trace(Strict):
         """
         content = self.model_dump(mode="json", exclude_none=True)
         if os.fspath(path).endswith(".gz"):
-            text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
-            data = zipped(text.encode())
+            text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         else:
-            data = (layout(content) + "\n").encode()
-        with atomic_write(Path(path), "wb") as file:
-            file.write(data)
+            text = layout(content)
+        write_table(Path(path), f"{text}\n")
 
     @field_validator("name", "device")
     @classmethod

@@ -295,7 +295,7 @@ def _trainings(
 
 
 def _widths(strategy: str, ranks: int) -> list[int]:
-    """How many ranks divide a layer: all of them, or for a hybrid each number with which there are two groups."""
+    """Over how many ranks a layer may be divided: over all, or in a hybrid over those that leave equal groups."""
     if strategy == "data":
         return [1]
     return [n for n in range(2, ranks) if ranks % n == 0] if strategy.startswith("data+") else [ranks] * (ranks > 1)
