@@ -380,6 +380,23 @@ def test_latency_is_what_the_stalls_leave() -> None:
     assert mix_times([(kernel, 2)]) == [pytest.approx(1.0)]
 
 
+def test_where_another_resource_binds_long_scoreboard_is_latency() -> None:
+    """Issue slots that are busy for 0.44 of the time, of 0.8 that they can be, bind before an L1 path busy for half."""
+    kernel = recorded(STALLED.model_copy(update={"issue_cycles": 440.0}), warps=4)
+    assert kernel.latency == pytest.approx(1.0 - (4.0 + 0.5 * 0.5 * (4.0 + 2.0)) / 16.0)
+
+
+@pytest.mark.parametrize(
+    ("read_bytes", "hidden"), [(200.0, 0.0), (250.0, 0.0), (500.0, 0.6 * 5.0 - 1.5), (2000.0, 3.0)]
+)
+def test_waits_for_dram_that_turns_hid_are_latency(read_bytes: float, hidden: float) -> None:
+    """A warp reads 1/100 of the bytes in an instruction and waits 0.6 cycles for each; 1.5 of those were seen."""
+    stalls = WarpStalls(selected=1.0, math_pipe_throttle=3.0, wait=4.5, long_scoreboard=1.5)
+    read = {"dram_read_bytes": read_bytes, "warp_instructions": 100.0}
+    mix = Mix(fma_cycles=600.0, issue_cycles=100.0, active_cycles_avg=10_000.0, stalls=stalls, **read)
+    assert recorded(mix, warps=4).latency == pytest.approx((7.0 + hidden) / 10.0)
+
+
 def test_latency_and_turns_add_so_that_the_recorded_time_comes_out() -> None:
     """Of the squared time 0.64 is latency, 3 x 0.3^2 = 0.27 turns; what is missing, 0.09, is 2 x 0.5 x 0.3 share."""
     stalls = WarpStalls(selected=4.0, wait=12.0, math_pipe_throttle=4.0)

@@ -24,8 +24,9 @@ from gpusim.hardware.gpu import load_gpu
 from gpusim.io.dataset import OUTCOMES, Dataset
 from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios, summaries, write_rows
 from gpusim.studies.sharing import score_sharing
-from gpusim.studies.validate import Case, _InOrder, conditions, measurements, released_together_us, score
-from gpusim.trace.operations import Stream
+from gpusim.studies.validate import Case, _InOrder, _Reserved, conditions, measurements, released_together_us, score
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel, Stream
 
 ELSEWHERE = {"solo", "sharing"}  # experiments of two GPUs, and of microbenchmarks
 GENEROUS_PERCENT = {  # the sample's rows are few: a guard against breakage, not the accuracy of the model
@@ -67,6 +68,19 @@ def test_streams_behind_a_flag_start_one_mark_after_the_other() -> None:
     assert released_together_us(two, gpu, Kernels(gpu, gpu)) == pytest.approx((24.0 + 21.0) / 2 + 1.0)
     one = trace(stream("a", kernel("a", 1, 11.0)))
     assert released_together_us(one, gpu, Kernels(gpu, gpu)) == pytest.approx(12.0)
+
+
+@pytest.mark.parametrize(("registers", "allowed", "resident"), [(128, 8, 7), (128, 3, 3), (120, 8, 8), (255, 4, 3)])
+def test_a_warp_that_holds_a_reservation_has_registers(registers: int, allowed: int, resident: int) -> None:
+    """Blocks of 2 warps on 4 schedulers with 16,384 registers each, of one of which the sleeping warp has 512."""
+    gpu = tiny(1)
+    launch = KernelLaunch(
+        name="k", grid=(64, 1, 1), block=(64, 1, 1), registers_per_thread=registers, duration_us=100.0
+    )
+    one = trace(stream("a", Kernel(id="a", kind="kernel", depends_on=(), kernel=launch)))
+    held = replay(one, gpu, _Reserved(allowed), residents=True).residents
+    assert held is not None
+    assert max(blocks for _, mix in held[0] for _, blocks in mix) == resident
 
 
 def begun(order: tuple[int, ...], sms: tuple[int, ...], *streams: Stream) -> dict[str, float]:

@@ -25,12 +25,14 @@ from gpusim.hardware.gpu import ModelConstants
 from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
 
 SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
+L1_PATH = SHARED.index("l1_cycles")
 UNKNOWN = "unknown"  # what binds a kernel whose demands were not counted
 FEWEST_TURNS = 1.3  # warps that compete on a scheduler, above which the recorded time tells how their turns add
 UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways [D]
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
 MOST_PREFERRED = 0.2  # how much less than theirs a warp counts beside warps that are older, at most [D]
 QUEUED_SHARE = 0.7  # of waits at the long scoreboard that queues of L2 and DRAM can have been, at most [D]
+DRAM_WAIT_CYCLES = 0.6  # that a warp alone on its scheduler waits for each byte it reads from DRAM, at least [D]
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU and LRN of experiments/h200_validation)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
@@ -122,7 +124,8 @@ def warp_demand(
     competing = competing_warps(resident_blocks, per_scheduler, one_wave)
     total = _stall_total(mix)
     if mix is not None and total > 0.0:
-        latency = max(service_demand, _latency_share(mix, total, competing, busy, constants))
+        path_busy = busy[L1_PATH] if demands[L1_PATH] == max(demands) else 0.0
+        latency = max(service_demand, _latency_share(mix, total, competing, path_busy, constants))
         if competing > FEWEST_TURNS:
             service_demand, serial_share = _turns(latency, service_demand, competing)
         else:
@@ -469,16 +472,23 @@ def _stall_total(mix: Mix | None) -> float:
     return fsum(getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields)
 
 
-def _latency_share(mix: Mix, total: float, competing: float, busy: Sequence[float], constants: ModelConstants) -> float:
+def _latency_share(mix: Mix, total: float, competing: float, path_busy: float, constants: ModelConstants) -> float:
     """Share of an instruction's time that is latency, by the stall reasons.
 
-    Not selected, dispatch and the throttles are waiting for service. Barriers, short and long scoreboard are partly:
-    their latencies lengthen as others compete, the more so for long scoreboard the busier the memory path is.
+    Not selected, dispatch and the throttles are waiting for service. Barriers and short scoreboard are mostly; long
+    scoreboard is where the L1 path binds, the more so the busier it is. Of what warps wait for DRAM a recording shows
+    only what their turns did not hide.
+
+    Args:
+        mix: the recorded counters.
+        total: stall reasons per issued instruction, summed.
+        competing: warps that take turns.
+        path_busy: how busy the L1 path was where it is what binds; else 0.
+        constants: of the recording GPU.
     """
     stalls = mix.stalls
     if stalls is None:
         return 1.0
-    memory_path = busy[SHARED.index("l1_cycles")]
     others = 1.0 - 1.0 / competing
     turns = (
         _of(stalls.not_selected)
@@ -489,10 +499,19 @@ def _latency_share(mix: Mix, total: float, competing: float, busy: Sequence[floa
         + others
         * (
             constants.waiting_turn_share * (_of(stalls.barrier) + _of(stalls.short_scoreboard))
-            + memory_path * memory_path * _of(stalls.long_scoreboard)
+            + path_busy * path_busy * _of(stalls.long_scoreboard)
         )
     )
+    turns = max(0.0, turns - _hidden_cycles(mix, stalls))
     return min(1.0, max(1.0, total - turns) / total)
+
+
+def _hidden_cycles(mix: Mix, stalls: WarpStalls) -> float:
+    """Cycles per instruction that a warp waited for DRAM while it waited for its turn anyway; 0 where none tell."""
+    if not mix.warp_instructions:
+        return 0.0
+    waits = DRAM_WAIT_CYCLES * _of(mix.dram_read_bytes) / mix.warp_instructions
+    return max(0.0, waits - _of(stalls.long_scoreboard))
 
 
 def _of(value: float | None) -> float:

@@ -114,7 +114,7 @@ class Leftover(Policy):
         return self._line
 
     def _reachable(self, view: View) -> list[KernelView]:
-        """The kernels in whose way no kernel of their channel stands that is not ready."""
+        """The kernels that are not behind one of their channel that is not ready."""
         heads: dict[int, list[tuple[tuple[float, int], int]]] = {}
         for stream, queued in view.unready().items():
             heads.setdefault(stream % self.channels, []).append((queued, stream))

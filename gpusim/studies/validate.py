@@ -26,6 +26,7 @@ from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.dataset import SEQUENCE, Dataset, Op, Recordings, Row, back_to_back_us, time_in
 from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel
+from gpusim.model.occupancy import footprint, register_blocks
 from gpusim.policies.hardware import Leftover, Serial
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import confined
@@ -39,6 +40,7 @@ CURVE_CALLS = 3  # behind a row of sm_curve.csv
 SCALED = ("sm_curve", "streams", "green")  # what scaling points are shown to buy
 MARKS = 2  # between branches that run one after the other: two events, each as long as `event_overhead_us` [D]
 RELEASE_MARKS = 3  # from the release of a stream behind a flag to that of the next, each as long [D]
+SLEEPER_REGISTERS = 10  # per thread of the warp that holds a reservation (recording/ground_truth.cu, by its compiler)
 QUOTA_LEAD_US = 20.0  # b waits this long before the reservation ends (recording/ground_truth.cu)
 NO_SHAPE = ConvolutionShape(  # a replay does not look at it
     batch=1,
@@ -448,14 +450,18 @@ class _InOrder(Policy):
 
 @dataclass
 class _Reserved(Policy):
-    """At most so many blocks of any kernel on an SM, and the largest carve-out: a reservation of shared memory."""
+    """At most so many blocks of any kernel on an SM: a warp sleeps there that holds shared memory, and registers."""
 
     blocks: int = 1
     name = "validate-reserved"
     summary = "a reservation on every SM"
 
     def partition(self, view: View) -> Partition:
-        return Partition(tuple(Grant(kernel.id, blocks_per_sm=self.blocks) for kernel in view.kernels))
+        return Partition(tuple(Grant(kernel.id, blocks_per_sm=self._most(view.gpu, kernel)) for kernel in view.kernels))
+
+    def _most(self, gpu: GPU, kernel: KernelView) -> int:
+        sleeper = footprint(gpu, gpu.limits.warp_size, SLEEPER_REGISTERS, 0)
+        return min(self.blocks, max(1, register_blocks(gpu.limits, [(sleeper, 1)], kernel.footprint)))
 
 
 @dataclass
