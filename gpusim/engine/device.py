@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
@@ -96,12 +96,12 @@ class Device:
         )
         self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
-        self._under_way: list[Counter[tuple[int, str]]] = [Counter() for _ in range(gpus)]  # let start, by their stream
+        self._under_way = [defaultdict[tuple[int, str], int](int) for _ in range(gpus)]  # let start, by their stream
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
-        self._placing: dict[int, Grant] = {}  # what each kernel's caps were set from
+        self._held: dict[int, Grant] = {}  # what the SMs hold launches to, by slot, in the order of placing blocks
         self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
         self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._known_sms: dict[bytes, array[int]] = {}  # lists of the SMs that launches ran on
@@ -230,7 +230,7 @@ class Device:
         del self._launches[launch.id]
         launch.view = None
         self._grants.pop(launch.id, None)
-        self._placing.pop(launch.id, None)
+        self._held.pop(slot, None)
         self._count_under_way(launch, -1)
         heappush(self._free_slots, slot)
         if self._late:
@@ -276,6 +276,8 @@ class Device:
             self._wake_us = at = partition.wake_us
             self._after(max(0.0, at - self._env.now), lambda _: self._wake(at))
         if self._slots:
+            if self._rates.limits or list(self._granted().items()) != list(self._held.items()):
+                self._hold()
             self._place()
 
     def _turn_wait_us(self, launch: Launch) -> float:
@@ -341,6 +343,7 @@ class Device:
         if self._sms.mix_count() > MOST_MIXES:
             self._forget_mixes()
         submit(self._sms, slot, launch.model)
+        self._hold()
         self._place()
 
     # ---- a launch that has the SMs to itself -------------------------------------------------------------------------
@@ -403,27 +406,33 @@ class Device:
                     return slot
         return heappop(self._free_slots)
 
-    def _place(self) -> None:
-        """Tell the SMs who may place blocks where, and let them."""
-        self._bottlenecks.book()
-        order = {
-            slot: grant for grant in self._grants.values() if (slot := self._launches[grant.kernel].slot) is not None
-        }
-        self._limit(order)
-        queues = [grant.queue for grant in order.values()]
+    def _hold(self) -> None:
+        """Hold the launches on the SMs to what they are granted, and let them place blocks in that order."""
+        before, self._held = self._held, self._granted()
+        self._limit(self._held)
+        queues = [grant.queue for grant in self._held.values()]
         if len(set(queues)) > 1:
             self.limits.add("queues")
-        for slot, grant in order.items():
-            known = self._placing.get(grant.kernel)
+        for slot, grant in self._held.items():
+            known = before.get(slot)
             if known is not grant and known != grant:
                 self._cap(slot, grant)
-        self._sms.set_dispatch_order(list(order), queues)
+        self._sms.set_dispatch_order(list(self._held), queues)
+
+    def _granted(self) -> dict[int, Grant]:
+        """What the launches on the SMs are granted, by slot, in the order in which they place blocks."""
+        return {
+            slot: grant for grant in self._grants.values() if (slot := self._launches[grant.kernel].slot) is not None
+        }
+
+    def _place(self) -> None:
+        """Let the launches on the SMs place blocks."""
+        self._bottlenecks.book()
         self._sms.dispatch()
         self._looked = False
 
     def _cap(self, slot: int, grant: Grant) -> None:
         """Hold a launch on the SMs to what it is granted."""
-        self._placing[grant.kernel] = grant
         model = self._slots[slot].model
         caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
         self.limits |= limits_met(grant, caps, model.blocks_per_sm)
