@@ -115,7 +115,6 @@ class Device:
         self._looked = True  # the bottlenecks have been looked at since blocks were placed
         self._wake_us = NEVER
         self._bottlenecks = Bottlenecks(self._sms, mixes, self._model)
-        self.finished: list[Launch] = []
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
         sliced = domains is not None and len(domains) > gpus
         self.limits = {"memory slices"} if sliced else set[str]()  # of `gpusim.results.runs.LIMITS`, met so far
@@ -235,7 +234,6 @@ class Device:
         heappush(self._free_slots, slot)
         if self._late:
             self._arrive(self._late.popleft())
-        self.finished.append(launch)
         launch.done.succeed()
         self._deciding = True
 

@@ -19,7 +19,7 @@ class Launch:
         id: in order of becoming ready.
         model: what is replayed.
         stream, stream_index, priority: of its operation.
-        operation: its id.
+        operation, request, index: as in `gpusim.results.runs.KernelRun`.
         queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
         done: succeeds at its end.
         ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.runs.KernelRun`; the middle two at its end.
@@ -50,6 +50,8 @@ class Launch:
     spans_shared: bool = False
     pass_number: int = 0
     operation: str = ""
+    request: int = 0
+    index: int = 0
     view: KernelView | None = None
 
     @property

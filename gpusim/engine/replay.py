@@ -123,16 +123,6 @@ def work_out(trace: Trace, kernels: KernelSource) -> None:
 
 
 @dataclass(slots=True)
-class _Pending:
-    """A kernel launch handed to the device, with where it stands in the trace."""
-
-    launch: Launch
-    operation: str
-    request: int
-    index: int
-
-
-@dataclass(slots=True)
 class _Timed:
     """A copy or work on the host from when it began, with where it stands in the trace."""
 
@@ -189,7 +179,7 @@ class _Replay:
         self.limit_us = limit_us
         self.unended = {stream.name for stream in trace.streams}
         self.all_ended = self.env.event()
-        self.pending: list[_Pending] = []
+        self.launches: list[Launch] = []  # handed to the device, in that order
         self.timed: list[_Timed] = []
         self.operations: list[OperationRun] = []
         self.requests: list[RequestRun] = []
@@ -313,25 +303,26 @@ class _Replay:
         pass_number = 0 if self.limit_us is None else request
         handed = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number, operation)
         self.passes[index].launches.append(handed)
-        self.pending.append(_Pending(handed, operation, request, at))
+        handed.request, handed.index = request, at
+        self.launches.append(handed)
         return handed
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
     def result(self, solo: Mapping[str, float], policy: str, notes: tuple[str, ...]) -> Result:
-        rows = sorted((p for p in self.pending if p.launch.end_us >= 0.0), key=lambda p: p.launch.id)
-        run_of = {p.launch.id: i for i, p in enumerate(rows)}
+        ended = [launch for launch in self.launches if launch.end_us >= 0.0]
+        run_of = {launch.id: i for i, launch in enumerate(ended)}
         passes = None if self.limit_us is None else self._passes()
         return Result(
             trace=self.trace.name,
             gpu=self.gpu.name,
             policy=policy,
             makespan_us=max((op.end_us for op in self.operations), default=0.0) if passes is None else self.env.now,
-            kernel_runs=tuple(_kernel_run(p) for p in rows),
+            kernel_runs=tuple([_kernel_run(launch) for launch in ended]),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
             stream_runs=self._stream_runs(solo),
-            placements=_placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
+            placements=_placements(ended),
             usage=replace(self.device.usage(), unknown=self._unknown_uses()),
             notes=notes,
             limits=frozenset(self.device.limits),
@@ -348,10 +339,9 @@ class _Replay:
         """How often each stream has run by now; see `gpusim.results.runs.Replayed.passes`."""
         whole = Counter(request.stream for request in self.requests)
         done = dict.fromkeys((stream.name for stream in self.trace.streams), 0.0)
-        for pending in self.pending:
-            stream = pending.launch.stream
-            if pending.request == whole[stream]:
-                done[stream] += pending.launch.model.solo_us * self.device.work_done(pending.launch)
+        for launch in self.launches:
+            if launch.request == whole[launch.stream]:
+                done[launch.stream] += launch.model.solo_us * self.device.work_done(launch)
         for timed in self.timed:
             if timed.request == whole[timed.stream]:
                 done[timed.stream] += min(timed.duration_us, self.env.now - timed.start_us)
@@ -377,8 +367,8 @@ class _Replay:
                 requests[request.stream].append(request)
         for timed in self.timed:
             starts[timed.stream].append(timed.start_us)
-        for pending in self.pending:
-            starts[pending.launch.stream].append(pending.launch.start_us)
+        for launch in self.launches:
+            starts[launch.stream].append(launch.start_us)
         return tuple(
             StreamRun(
                 stream.name,
@@ -392,24 +382,23 @@ class _Replay:
         )
 
 
-def _placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:
-    """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
+def _placements(ended: Sequence[Launch]) -> Placements:
+    """Where the blocks of launches ran that have ended, in the order of their rows."""
     return Placements(
-        ((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None),
-        {run_of[launch.id]: launch.start_us for launch in finished if launch.spans_shared},
+        ((run, launch.spans) for run, launch in enumerate(ended) if launch.spans is not None),
+        {run: launch.start_us for run, launch in enumerate(ended) if launch.spans_shared},
     )
 
 
-def _kernel_run(pending: _Pending) -> KernelRun:
-    launch = pending.launch
+def _kernel_run(launch: Launch) -> KernelRun:
     model = launch.model
     waited = launch.start_us - launch.ready_us - model.latency_us
     return KernelRun(
         stream=launch.stream,
-        operation=pending.operation,
-        request=pending.request,
+        operation=launch.operation,
+        request=launch.request,
         kernel=model.name,
-        index=pending.index,
+        index=launch.index,
         blocks=model.blocks,
         ready_us=launch.ready_us,
         start_us=launch.start_us,
