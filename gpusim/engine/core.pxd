@@ -132,7 +132,7 @@ cdef class SMArray:
     @cython.locals(found=cython.longlong, gpc=cython.longlong, left=cython.longlong, sm=cython.longlong,
                    i=cython.longlong)
     cdef place_clusters(self, long long slot)
-    @cython.locals(left=cython.longlong, i=cython.longlong)
+    @cython.locals(left=cython.longlong, end=cython.longlong, i=cython.longlong)
     cdef bint fits_cluster(self, long long slot, long long gpc) except -1
     cdef start_anew(self, long long slot, long long sm)
     @cython.locals(sm=cython.longlong, d=cython.longlong)

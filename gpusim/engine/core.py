@@ -1128,7 +1128,10 @@ class SMArray:
         left = self.together[slot] if self.together[slot] < self.waiting[slot] else self.waiting[slot]
         if left == 0:
             return False
-        for i in range(self.gpc_begin[gpc], self.gpc_begin[gpc + 1]):
+        end = self.gpc_begin[gpc + 1]
+        for i in range(self.gpc_begin[gpc], end):
+            if left > end - i:  # too few SMs are left
+                return False
             if self.fits(slot, self.gpc_order[i]):
                 left -= 1
                 if left == 0:

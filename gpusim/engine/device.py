@@ -260,7 +260,7 @@ class Device:
         for grant in partition.grants:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
-                launch.admitted, launch.view = True, None
+                launch.admitted = True
                 self._after(launch.model.latency_us + self._turn_wait_us(launch), partial(self._arrive, launch))
                 self._count_under_way(launch, 1)
         if partition.evictions:
@@ -283,7 +283,7 @@ class Device:
         gpu, own = self._gpu_of[launch.stream_index], _lane(launch)
         under_way = self._under_way[gpu]
         beside = len(under_way) - (own in under_way)
-        if not self._policy.single_stream:
+        if self.waiting_streams and not self._policy.single_stream:
             waiting = ((stream, "main") for stream in self.waiting_streams if self._gpu_of[stream] == gpu)
             beside += sum(lane != own and lane not in under_way for lane in waiting)
         return turn_wait_us(beside, self._gpu.model.stream_turn_us, self._shows_sms)
@@ -413,7 +413,7 @@ class Device:
             self.limits.add("queues")
         for slot, grant in self._held.items():
             known = before.get(slot)
-            if known is not grant and known != grant:
+            if known is None or (known is not grant and known != grant):
                 self._cap(slot, grant)
         self._sms.set_dispatch_order(list(self._held), queues)
 
@@ -469,13 +469,11 @@ class Device:
 
     def _kernel_view(self, launch: Launch) -> KernelView:
         model, slot, view = launch.model, launch.slot, launch.view
-        if slot is None and view is not None:
-            return view
         waiting = model.blocks if slot is None else self._sms.waiting_blocks(slot)
         resident = 0 if slot is None else self._sms.resident_blocks(slot)
         if view is not None:
-            if view.waiting != waiting or view.resident != resident:
-                launch.view = view = view._replace(waiting=waiting, resident=resident)
+            if view.waiting != waiting or view.resident != resident or view.started != launch.admitted:
+                launch.view = view = view.later(waiting, resident, launch.admitted)
             return view
         if id(model) not in self._known_views:
             self._known_views[id(model)] = _fixed_view(model)

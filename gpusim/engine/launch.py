@@ -29,7 +29,7 @@ class Launch:
         spans: where its blocks ran; at its end, where that is kept.
         spans_shared: the times of these are from its start, not that of the replay.
         pass_number: as in `gpusim.policies.interface.KernelView`.
-        view: what policies saw of it last, where its blocks alone can have changed since.
+        view: what policies saw of it last.
     """
 
     id: int

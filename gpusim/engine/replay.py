@@ -176,6 +176,9 @@ class _Replay:
         self.meetings: dict[str, simpy.Event] = {}
         awaited = {other for op in trace.operations() for other in op.depends_on}
         self.ended = {operation: self.env.event() for operation in awaited}
+        self.branching = {  # operations that launch kernels on streams that a library opens itself
+            op.id for op in trace.operations() if any(launch.stream != "main" for launch in op.launches())
+        }
         self.limit_us = limit_us
         self.unended = {stream.name for stream in trace.streams}
         self.all_ended = self.env.event()
@@ -228,8 +231,7 @@ class _Replay:
         self.busy = tuple(name for name in self.busy if name != stream.name)
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
-        waits = [self.ended[name] for name in op.depends_on if not self.ended[name].triggered]
-        if waits:
+        if waits := [self.ended[name] for name in op.depends_on if not self.ended[name].triggered]:
             self.device.waiting_streams.add(index)
             yield self.env.all_of(waits)
             self.device.waiting_streams.discard(index)
@@ -268,7 +270,7 @@ class _Replay:
     def _launches(
         self, index: int, stream: Stream, operation: str, launches: Sequence[KernelLaunch], request: int
     ) -> simpy.events.ProcessGenerator:
-        if all(launch.stream == "main" for launch in launches):
+        if operation not in self.branching:
             for at, launch in enumerate(launches):
                 yield self._launch(index, stream, operation, launch, request, at).done
             return
