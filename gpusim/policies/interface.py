@@ -80,7 +80,7 @@ class KernelView(NamedTuple):
 
     def later(self, waiting: int, resident: int, started: bool) -> KernelView:
         """The same launch as it is later: what a launch is does not change, how far it is does."""
-        return self._make((*self[:7], waiting, resident, started, *self[10:]))
+        return KernelView._make((*self[:7], waiting, resident, started, *self[10:]))
 
 
 @dataclass(frozen=True, slots=True)
