@@ -118,8 +118,7 @@ class SoloRate(Protocol):
         """Progress of an SM, blocks/us."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """The device as a policy sees it.
 
     Attributes:
