@@ -58,7 +58,7 @@ cdef class SMArray:
     cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
                  double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, double ramp=*,
                  bint on_tensor_cores=*, double own_hits=*, long long pieces=*, long long cluster=*)
-    @cython.locals(sm=cython.longlong)
+    @cython.locals(sm=cython.longlong, gpc=cython.longlong, usable=cython.longlong, i=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)
     cpdef set_dispatch_order(self, list slots, list queues)

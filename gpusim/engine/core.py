@@ -476,11 +476,12 @@ class SMArray:
         for sm in range(self.sms):
             self.cap[slot * self.sms + sm] = caps[sm]
         self.together[slot] = 1
-        if self.cluster[slot] > 1:
-            usable = [0] * self.gpc_count
-            for sm in range(self.sms):
-                usable[self.gpc[sm]] += caps[sm] > 0
-            if max(usable) >= self.cluster[slot]:
+        for gpc in range(self.gpc_count if self.cluster[slot] > 1 else 0):
+            usable = 0
+            for i in range(self.gpc_begin[gpc], self.gpc_begin[gpc + 1]):
+                if self.cap[slot * self.sms + self.gpc_order[i]] > 0:
+                    usable += 1
+            if usable >= self.cluster[slot]:
                 self.together[slot] = self.cluster[slot]
 
     def set_tenant(self, slot: int, tenant: int) -> None:

@@ -131,9 +131,9 @@ class Device:
     ) -> Launch:
         """Hand a kernel to the device, now that all it waits for has ended; its ``done`` event tells its end."""
         launch = Launch(
-            self._next_id, model, stream, stream_index, priority, queued, self._env.event(), ready_us=self._env.now
+            self._next_id, model, stream, stream_index, priority, queued, self._env.event(), self._env.now, operation
         )
-        launch.pass_number, launch.operation = pass_number, operation
+        launch.pass_number = pass_number
         self._next_id += 1
         self._launches[launch.id] = launch
         self._deciding = True

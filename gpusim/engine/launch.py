@@ -40,6 +40,7 @@ class Launch:
     queued: tuple[float, int]
     done: simpy.Event
     ready_us: float
+    operation: str
     start_us: float = -1.0
     dispatched_us: float = -1.0
     end_us: float = -1.0
@@ -49,7 +50,6 @@ class Launch:
     spans: Spans | None = None
     spans_shared: bool = False
     pass_number: int = 0
-    operation: str = ""
     request: int = 0
     index: int = 0
     view: KernelView | None = None

@@ -236,8 +236,12 @@ class _Replay:
             yield self.env.all_of(waits)
             self.device.waiting_streams.discard(index)
         start = self.env.now
-        if launches := op.launches():
-            yield from self._launches(index, stream, op.id, launches, request)
+        launches = op.launches()
+        if op.id in self.branching:
+            yield from self._branches(index, stream, op.id, launches, request)
+        elif launches:
+            for at, launch in enumerate(launches):
+                yield self._launch(index, stream, op.id, launch, request, at).done
         else:
             yield from self._occupied(index, stream, op.occupies(self.gpu), request)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
@@ -267,13 +271,9 @@ class _Replay:
         """A resource, such as a copy engine, of which one operation at a time makes use."""
         return self.resources.setdefault(name, simpy.Resource(self.env, 1))
 
-    def _launches(
+    def _branches(
         self, index: int, stream: Stream, operation: str, launches: Sequence[KernelLaunch], request: int
     ) -> simpy.events.ProcessGenerator:
-        if operation not in self.branching:
-            for at, launch in enumerate(launches):
-                yield self._launch(index, stream, operation, launch, request, at).done
-            return
         waits = launch_waits(launches)
         ends = [self.env.event() for _ in launches]
         for at, launch in enumerate(launches):
