@@ -31,7 +31,11 @@ class Bottlenecks:
 
     def look(self, slots: Iterable[int]) -> None:
         """Begin an interval: find what bounds the launches in these slots, all that the SMs know."""
-        self._bound_by = {slot: self._binding(slot) for slot in slots}
+        self._bound_by = {}
+        for slot in slots:
+            mix, by_dram, by_l2 = self._sms.met_by(slot)
+            time = self._times.get((slot, mix)) or self._work_out(slot, mix)
+            self._bound_by[slot] = binding_at(time, by_dram, by_l2)
 
     def book(self) -> None:
         """Book the time since the last booking to what bound each launch when the interval began."""
@@ -51,16 +55,11 @@ class Bottlenecks:
         """A slot has another kernel, or there are too many."""
         self._times.clear()
 
-    def _binding(self, slot: int) -> str:
-        mix, by_dram, by_l2 = self._sms.met_by(slot)
-        time = self._times.get((slot, mix))
-        if time is None:
-            time = self._times[slot, mix] = self._time_in(slot, mix)
-        return binding_at(time, by_dram, by_l2)
-
-    def _time_in(self, slot: int, mix: Mix) -> TimeOnSM:
+    def _work_out(self, slot: int, mix: Mix) -> TimeOnSM:
         """What the time of the launch in a slot is made of in a mix; of one that no SM holds, alone."""
         model = self._model(slot)
-        mix = mix or ((slot, model.most_resident),)
-        times = self._mixes.times([(self._model(other), count) for other, count in mix])
-        return time_on_sm(model.demand, times[[other for other, _ in mix].index(slot)])
+        met = mix or ((slot, model.most_resident),)
+        times = self._mixes.times([(self._model(other), count) for other, count in met])
+        own = times[[other for other, _ in met].index(slot)]
+        self._times[slot, mix] = found = time_on_sm(model.demand, own)
+        return found

@@ -82,6 +82,7 @@ class Device:
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._domain_of_sm = domain_of_sm(domains, gpu)
         self._launches: dict[int, Launch] = {}  # ready or running, by id
+        self._ends: dict[int, simpy.Event] = {}  # of these
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
         self._mixes = mixes = KnownMixes()
         self._rates = rates = Rates(mixes, self._model, self._slots, gpu.sm_count, self._domain_share)
@@ -128,16 +129,15 @@ class Device:
         queued: tuple[float, int] = (0.0, 0),
         pass_number: int = 0,
         operation: str = "",
-    ) -> Launch:
-        """Hand a kernel to the device, now that all it waits for has ended; its ``done`` event tells its end."""
-        launch = Launch(
-            self._next_id, model, stream, stream_index, priority, queued, self._env.event(), self._env.now, operation
-        )
+    ) -> tuple[Launch, simpy.Event]:
+        """Hand a kernel to the device, now that all it waits for has ended; the event tells its end."""
+        launch = Launch(self._next_id, model, stream, stream_index, priority, queued, self._env.now, operation)
         launch.pass_number = pass_number
         self._next_id += 1
         self._launches[launch.id] = launch
+        self._ends[launch.id] = end = self._env.event()
         self._deciding = True
-        return launch
+        return launch, end
 
     def usage(self) -> Usage:
         """Use of every SM so far."""
@@ -234,7 +234,7 @@ class Device:
         heappush(self._free_slots, slot)
         if self._late:
             self._arrive(self._late.popleft())
-        launch.done.succeed()
+        self._ends.pop(launch.id).succeed()
         self._deciding = True
 
     def _spans(self, slot: int) -> Spans:

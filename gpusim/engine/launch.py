@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import simpy
-
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.interface import KernelView
 from gpusim.results.runs import Spans
@@ -21,7 +19,6 @@ class Launch:
         stream, stream_index, priority: of its operation.
         operation, request, index: as in `gpusim.results.runs.KernelRun`.
         queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
-        done: succeeds at its end.
         ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.runs.KernelRun`; the middle two at its end.
         slot: where the SMs know it; None before its launch latency has passed.
         admitted: the policy has let it start.
@@ -38,7 +35,6 @@ class Launch:
     stream_index: int
     priority: int
     queued: tuple[float, int]
-    done: simpy.Event
     ready_us: float
     operation: str
     start_us: float = -1.0

@@ -241,7 +241,7 @@ class _Replay:
             yield from self._branches(index, stream, op.id, launches, request)
         elif launches:
             for at, launch in enumerate(launches):
-                yield self._launch(index, stream, op.id, launch, request, at).done
+                yield self._launch(index, stream, op.id, launch, request, at)
         else:
             yield from self._occupied(index, stream, op.occupies(self.gpu), request)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
@@ -294,20 +294,21 @@ class _Replay:
     ) -> simpy.events.ProcessGenerator:
         if waits:
             yield self.env.all_of(waits)
-        yield self._launch(index, stream, operation, launch, request, at).done
+        yield self._launch(index, stream, operation, launch, request, at)
         end.succeed()
 
     def _launch(
         self, index: int, stream: Stream, operation: str, launch: KernelLaunch, request: int, at: int
-    ) -> Launch:
+    ) -> simpy.Event:
+        """Hand a launch to the device; the event tells its end."""
         model = self.kernels.model(launch, operation)
         queued = self.queues[index].hand_over(operation, at, internal=model.stream != "main")
         pass_number = 0 if self.limit_us is None else request
-        handed = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number, operation)
+        handed, end = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number, operation)
         self.passes[index].launches.append(handed)
         handed.request, handed.index = request, at
         self.launches.append(handed)
-        return handed
+        return end
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
