@@ -314,6 +314,27 @@ def test_a_policy_is_asked_again_when_it_wants() -> None:
     assert spans(result, "k") == [(0, 3, 1.0, 31.0), (1, 2, 15.0, 35.0), (2, 2, 15.0, 35.0), (3, 1, 15.0, 25.0)]
 
 
+@dataclass
+class Withdrawing(Policy):
+    """Lets all place blocks in order of arrival, but from 11.5 us on no new kernel beside another."""
+
+    name = "withdrawing"
+    summary = "for tests"
+
+    def partition(self, view: View) -> Partition:
+        late = view.now_us >= 11.5
+        kernels = [k for k in view.kernels if not late or k.resident] or view.kernels
+        return Partition(tuple(Grant(k.id) for k in kernels), wake_us=None if late else 11.5)
+
+
+def test_a_launch_whose_grant_was_withdrawn_before_it_arrived_holds_up_nobody() -> None:
+    """At 12 c takes the slot that a left at 11, and with it nobody's place before b."""
+    result = played(
+        Withdrawing(), stream("s", kernel("a", 4, 11.0), kernel("c", 4, 11.0)), stream("t", kernel("b", 12, 31.0))
+    )
+    assert times(result) == {"a": (0.0, 11.0), "b": (0.0, 41.0), "c": (11.0, 51.0)}
+
+
 def test_registers_of_nobody_are_used_when_nothing_runs() -> None:
     result = played("leftover", stream("a", host("h", 10.0), kernel("k", 8, 21.0)))
     shares = result.usage.shares

@@ -48,8 +48,8 @@ class Bottlenecks:
     def ended(self, slot: int) -> str:
         """The resource that bound the launch in a slot most of its time; its book is closed."""
         self._bound_by.pop(slot, None)
-        times = self._times_us.pop(slot, defaultdict(float))
-        return max(sorted(times), key=lambda resource: times[resource], default="latency")
+        times: dict[str, float] = self._times_us.pop(slot, defaultdict(float))
+        return max(sorted(times), key=times.__getitem__, default="latency")
 
     def forget_mixes(self) -> None:
         """A slot has another kernel, or there are too many."""
