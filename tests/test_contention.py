@@ -41,6 +41,7 @@ from gpusim.model.contention import (
     mix_times,
     queued_share,
     time_at,
+    time_on_sm,
     warp_demand,
 )
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
@@ -583,4 +584,5 @@ def test_the_largest_part_of_a_time_binds(time: float, dram: float, l2: float, b
     """0.5^2 - 0.3^2 = 0.16 of the squared time is latency; loads are given to the power of 2 and 8."""
     kernel = WarpDemand(1.0, 0.5, 0.3, (0.0, 0.0, 0.3, 0.0, 0.0, 0.0), 2)
     load = MemoryLoad(dram**0.5, l2**0.125)
-    assert binding_at(kernel, time, memory_slowdown(load.dram, 0.0, load), memory_slowdown(0.0, load.l2, load)) == bound
+    by_dram, by_l2 = memory_slowdown(load.dram, 0.0, load), memory_slowdown(0.0, load.l2, load)
+    assert binding_at(time_on_sm(kernel, time), by_dram, by_l2) == bound

@@ -314,6 +314,29 @@ def test_a_policy_is_asked_again_when_it_wants() -> None:
     assert spans(result, "k") == [(0, 3, 1.0, 31.0), (1, 2, 15.0, 35.0), (2, 2, 15.0, 35.0), (3, 1, 15.0, 25.0)]
 
 
+@dataclass
+class Withdrawing(Policy):
+    """Stream s places blocks before the others, but from 11.5 us on only while they have none on the SMs."""
+
+    name = "withdrawing"
+    summary = "for tests"
+
+    def partition(self, view: View) -> Partition:
+        late = view.now_us >= 11.5
+        full = any(kernel.resident for kernel in view.kernels)
+        may = [k for k in view.kernels if not (late and full and k.stream == "s")]
+        return Partition(
+            tuple(Grant(k.id) for k in sorted(may, key=lambda k: k.stream)), wake_us=None if late else 11.5
+        )
+
+
+def test_a_launch_whose_grant_was_withdrawn_before_it_arrived_holds_up_nobody() -> None:
+    """At 12 c takes the slot that a left at 11, but not its place before d, which begins when b ends."""
+    first = stream("s", kernel("a", 4, 11.0), kernel("c", 4, 11.0))
+    result = played(Withdrawing(), first, stream("t", kernel("b", 8, 21.0)), stream("u", kernel("d", 4, 11.0)))
+    assert {op: run_of(result, op).start_us for op in "abcd"} == {"a": 1.0, "b": 11.0, "c": 41.0, "d": 31.0}
+
+
 def test_registers_of_nobody_are_used_when_nothing_runs() -> None:
     result = played("leftover", stream("a", host("h", 10.0), kernel("k", 8, 21.0)))
     shares = result.usage.shares

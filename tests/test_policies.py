@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import traces
+from views import kernel
 
 from gpusim import load_gpu, load_trace, replay
 from gpusim.calibrate.kernels import Kernels
@@ -99,3 +100,9 @@ def test_every_policy_explains_itself(name: str) -> None:
     assert set(known) == {f.name for f in fields(policy) if f.init}
     assert all(parameter.description for parameter in known.values())
     assert type(policy_from(name)) is policy
+
+
+def test_a_launch_is_the_same_later_but_for_how_far_it_is() -> None:
+    before = kernel(3, queued=(2.0, 1), operation="conv")
+    assert before.later(5, 7, True) == before._replace(waiting=5, resident=7, started=True)
+    assert before.later(5, 7, False) == before._replace(waiting=5, resident=7, started=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from gpusim.engine.core import Mix, SMArray
 from gpusim.engine.rates import KnownMixes
-from gpusim.model.contention import binding_at
+from gpusim.model.contention import TimeOnSM, binding_at, time_on_sm
 from gpusim.model.kernel import KernelModel
 
 
@@ -24,14 +24,18 @@ class Bottlenecks:
         self._sms = sms
         self._mixes = mixes
         self._model = model
-        self._time_in: dict[Mix, dict[int, float]] = {}  # time per instruction of each slot of a mix
+        self._times: dict[tuple[int, Mix], TimeOnSM] = {}  # of each slot in each mix
         self._booked_us = 0.0
         self._bound_by: dict[int, str] = {}  # since then
         self._times_us: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def look(self, slots: Iterable[int]) -> None:
         """Begin an interval: find what bounds the launches in these slots, all that the SMs know."""
-        self._bound_by = {slot: self._binding(slot) for slot in slots}
+        self._bound_by = {}
+        for slot in slots:
+            mix, by_dram, by_l2 = self._sms.met_by(slot)
+            time = self._times.get((slot, mix)) or self._work_out(slot, mix)
+            self._bound_by[slot] = binding_at(time, by_dram, by_l2)
 
     def book(self) -> None:
         """Book the time since the last booking to what bound each launch when the interval began."""
@@ -44,18 +48,18 @@ class Bottlenecks:
     def ended(self, slot: int) -> str:
         """The resource that bound the launch in a slot most of its time; its book is closed."""
         self._bound_by.pop(slot, None)
-        times = self._times_us.pop(slot, defaultdict(float))
-        return max(sorted(times), key=lambda resource: times[resource], default="latency")
+        times: dict[str, float] = self._times_us.pop(slot, defaultdict(float))
+        return max(sorted(times), key=times.__getitem__, default="latency")
 
     def forget_mixes(self) -> None:
         """A slot has another kernel, or there are too many."""
-        self._time_in.clear()
+        self._times.clear()
 
-    def _binding(self, slot: int) -> str:
+    def _work_out(self, slot: int, mix: Mix) -> TimeOnSM:
+        """What the time of the launch in a slot is made of in a mix; of one that no SM holds, alone."""
         model = self._model(slot)
-        mix, by_dram, by_l2 = self._sms.met_by(slot)
-        mix = mix or ((slot, model.most_resident),)
-        if mix not in self._time_in:
-            times = self._mixes.times([(self._model(other), count) for other, count in mix])
-            self._time_in[mix] = {other: time for (other, _), time in zip(mix, times, strict=True)}
-        return binding_at(model.demand, self._time_in[mix][slot], by_dram, by_l2)
+        met = mix or ((slot, model.most_resident),)
+        times = self._mixes.times([(self._model(other), count) for other, count in met])
+        own = times[[other for other, _ in met].index(slot)]
+        self._times[slot, mix] = found = time_on_sm(model.demand, own)
+        return found

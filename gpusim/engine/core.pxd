@@ -23,8 +23,8 @@ cdef class SMArray:
     cdef object resolve, most_beside, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
-    cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, gpc, domain, count, used, mix, rated
-    cdef long long[::1] room, dirty, owner, need, first_valid, active, first_sm
+    cdef long long[::1] limit, carveout, wanted_carveout, least_carveout, sm_order, domain, count, used, mix, rated
+    cdef long long[::1] gpc, gpc_order, gpc_begin, room, dirty, owner, need, first_valid, active, first_sm
     cdef long long[::1] waiting, resident, unfinished, seed, tenant, evicted, cluster, together, pieces, next_piece, all_pieces
     cdef long long[::1] cap, here, ran, pieces_ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, first_part, last_part, part_slot, part_rates
@@ -58,7 +58,7 @@ cdef class SMArray:
     cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
                  double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, double ramp=*,
                  bint on_tensor_cores=*, double own_hits=*, long long pieces=*, long long cluster=*)
-    @cython.locals(sm=cython.longlong)
+    @cython.locals(sm=cython.longlong, gpc=cython.longlong, usable=cython.longlong, i=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)
     cpdef set_dispatch_order(self, list slots, list queues)
@@ -121,6 +121,8 @@ cdef class SMArray:
     @cython.locals(before=cython.longlong, base=cython.longlong, j=cython.longlong, slot=cython.longlong,
                    i=cython.longlong, clocks=cython.longlong)
     cdef complete(self, long long sm)
+    @cython.locals(i=cython.longlong, slot=cython.longlong)
+    cdef refill(self, long long sm)
     @cython.locals(kept=cython.longlong, i=cython.longlong)
     cdef void retire(self, long long slot) noexcept
     @cython.locals(i=cython.longlong, h=cython.longlong, first=cython.bint)
@@ -130,7 +132,7 @@ cdef class SMArray:
     @cython.locals(found=cython.longlong, gpc=cython.longlong, left=cython.longlong, sm=cython.longlong,
                    i=cython.longlong)
     cdef place_clusters(self, long long slot)
-    @cython.locals(left=cython.longlong, sm=cython.longlong)
+    @cython.locals(left=cython.longlong, end=cython.longlong, i=cython.longlong)
     cdef bint fits_cluster(self, long long slot, long long gpc) except -1
     cdef start_anew(self, long long slot, long long sm)
     @cython.locals(sm=cython.longlong, d=cython.longlong)

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 RESOURCES = 4  # registers, shared memory, warps, block slots: in this order wherever four numbers stand together
@@ -157,6 +158,9 @@ class SMArray:
         self.domain = array("q", domains)
         self.gpc = array("q", gpcs or [0] * sms)
         self.gpc_count = max(self.gpc) + 1
+        sms_of_gpc = [[sm for sm in order if self.gpc[sm] == gpc] for gpc in range(self.gpc_count)]
+        self.gpc_order = array("q", chain.from_iterable(sms_of_gpc))  # the SMs as in ``order``, GPC by GPC
+        self.gpc_begin = array("q", accumulate(map(len, sms_of_gpc), initial=0))  # where each GPC's begin, and the end
         self.domain_count = domain_count = len(capacity)
         self.capacity = array("d", capacity)
         # one entry an SM
@@ -472,11 +476,12 @@ class SMArray:
         for sm in range(self.sms):
             self.cap[slot * self.sms + sm] = caps[sm]
         self.together[slot] = 1
-        if self.cluster[slot] > 1:
-            usable = [0] * self.gpc_count
-            for sm in range(self.sms):
-                usable[self.gpc[sm]] += caps[sm] > 0
-            if max(usable) >= self.cluster[slot]:
+        for gpc in range(self.gpc_count if self.cluster[slot] > 1 else 0):
+            usable = 0
+            for i in range(self.gpc_begin[gpc], self.gpc_begin[gpc + 1]):
+                if self.cap[slot * self.sms + self.gpc_order[i]] > 0:
+                    usable += 1
+            if usable >= self.cluster[slot]:
                 self.together[slot] = self.cluster[slot]
 
     def set_tenant(self, slot: int, tenant: int) -> None:
@@ -1017,7 +1022,7 @@ class SMArray:
         self.tensor_blocks[self.domain[sm]] -= self.on_tensor_cores[slot]
 
     def complete(self, sm: int) -> None:
-        """End the blocks of an SM that are due, and refill it."""
+        """End the blocks of an SM that are due, and refill it if any left it."""
         self.charge(sm)
         before = self.mix[sm]
         clocks = self.domain[sm] * self.slots
@@ -1039,6 +1044,17 @@ class SMArray:
                         self.done.append(slot)
                         self.retire(slot)
             j -= 1
+        if self.mix[sm] != before:
+            self.refill(sm)
+        self.project(sm)
+        if self.mix[sm] == before:
+            self.stable += 1
+        else:
+            self.stable = 0
+            self.watch(self.domain[sm])
+
+    def refill(self, sm: int) -> None:
+        """Have the launches that may place blocks fill the room that some left on an SM."""
         for i in range(self.open_count):
             slot = self.open[i]
             if self.together[slot] > 1:
@@ -1048,12 +1064,6 @@ class SMArray:
                 continue
             while self.waiting[slot] > 0 and self.fits(slot, sm):
                 self.start(slot, sm)
-        self.project(sm)
-        if self.mix[sm] == before:
-            self.stable += 1
-        else:
-            self.stable = 0
-            self.watch(self.domain[sm])
 
     def retire(self, slot: int) -> None:
         """Take a slot whose launch has ended out of those that are active."""
@@ -1104,10 +1114,12 @@ class SMArray:
         while found > 0:
             found = 0
             for gpc in range(self.gpc_count):
-                left = self.together[slot] if self.fits_cluster(slot, gpc) else 0
-                for i in range(self.sms if left > 0 else 0):
-                    sm = self.sm_order[i]
-                    if left > 0 and self.waiting[slot] > 0 and self.gpc[sm] == gpc and self.fits(slot, sm):
+                if not self.fits_cluster(slot, gpc):
+                    continue
+                left = self.together[slot]
+                for i in range(self.gpc_begin[gpc], self.gpc_begin[gpc + 1]):
+                    sm = self.gpc_order[i]
+                    if left > 0 and self.waiting[slot] > 0 and self.fits(slot, sm):
                         self.start_anew(slot, sm)
                         left -= 1
                         found = 1
@@ -1117,8 +1129,11 @@ class SMArray:
         left = self.together[slot] if self.together[slot] < self.waiting[slot] else self.waiting[slot]
         if left == 0:
             return False
-        for sm in range(self.sms):
-            if self.gpc[sm] == gpc and self.fits(slot, sm):
+        end = self.gpc_begin[gpc + 1]
+        for i in range(self.gpc_begin[gpc], end):
+            if left > end - i:  # too few SMs are left
+                return False
+            if self.fits(slot, self.gpc_order[i]):
                 left -= 1
                 if left == 0:
                     return True

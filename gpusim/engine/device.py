@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
@@ -82,6 +82,7 @@ class Device:
         self._slot_count = min(MOST_SLOTS, gpu.limits.max_resident_grids)
         self._domain_of_sm = domain_of_sm(domains, gpu)
         self._launches: dict[int, Launch] = {}  # ready or running, by id
+        self._ends: dict[int, simpy.Event] = {}  # of these
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
         self._mixes = mixes = KnownMixes()
         self._rates = rates = Rates(mixes, self._model, self._slots, gpu.sm_count, self._domain_share)
@@ -96,12 +97,12 @@ class Device:
         )
         self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
-        self._under_way: list[Counter[tuple[int, str]]] = [Counter() for _ in range(gpus)]  # let start, by their stream
+        self._under_way = [defaultdict[tuple[int, str], int](int) for _ in range(gpus)]  # let start, by their stream
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
-        self._placing: dict[int, Grant] = {}  # what each kernel's caps were set from
+        self._held: dict[int, Grant] = {}  # what the SMs hold launches to, by slot, in the order of placing blocks
         self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
         self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._known_sms: dict[bytes, array[int]] = {}  # lists of the SMs that launches ran on
@@ -115,7 +116,6 @@ class Device:
         self._looked = True  # the bottlenecks have been looked at since blocks were placed
         self._wake_us = NEVER
         self._bottlenecks = Bottlenecks(self._sms, mixes, self._model)
-        self.finished: list[Launch] = []
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
         sliced = domains is not None and len(domains) > gpus
         self.limits = {"memory slices"} if sliced else set[str]()  # of `gpusim.results.runs.LIMITS`, met so far
@@ -129,16 +129,15 @@ class Device:
         queued: tuple[float, int] = (0.0, 0),
         pass_number: int = 0,
         operation: str = "",
-    ) -> Launch:
-        """Hand a kernel to the device, now that all it waits for has ended; its ``done`` event tells its end."""
-        launch = Launch(
-            self._next_id, model, stream, stream_index, priority, queued, self._env.event(), ready_us=self._env.now
-        )
-        launch.pass_number, launch.operation = pass_number, operation
+    ) -> tuple[Launch, simpy.Event]:
+        """Hand a kernel to the device, now that all it waits for has ended; the event tells its end."""
+        launch = Launch(self._next_id, model, stream, stream_index, priority, queued, self._env.now, operation)
+        launch.pass_number = pass_number
         self._next_id += 1
         self._launches[launch.id] = launch
+        self._ends[launch.id] = end = self._env.event()
         self._deciding = True
-        return launch
+        return launch, end
 
     def usage(self) -> Usage:
         """Use of every SM so far."""
@@ -230,13 +229,12 @@ class Device:
         del self._launches[launch.id]
         launch.view = None
         self._grants.pop(launch.id, None)
-        self._placing.pop(launch.id, None)
+        self._held.pop(slot, None)
         self._count_under_way(launch, -1)
         heappush(self._free_slots, slot)
         if self._late:
             self._arrive(self._late.popleft())
-        self.finished.append(launch)
-        launch.done.succeed()
+        self._ends.pop(launch.id).succeed()
         self._deciding = True
 
     def _spans(self, slot: int) -> Spans:
@@ -262,7 +260,7 @@ class Device:
         for grant in partition.grants:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
-                launch.admitted, launch.view = True, None
+                launch.admitted = True
                 self._after(launch.model.latency_us + self._turn_wait_us(launch), partial(self._arrive, launch))
                 self._count_under_way(launch, 1)
         if partition.evictions:
@@ -276,6 +274,8 @@ class Device:
             self._wake_us = at = partition.wake_us
             self._after(max(0.0, at - self._env.now), lambda _: self._wake(at))
         if self._slots:
+            if self._rates.limits or list(self._granted().items()) != list(self._held.items()):
+                self._hold()
             self._place()
 
     def _turn_wait_us(self, launch: Launch) -> float:
@@ -283,7 +283,7 @@ class Device:
         gpu, own = self._gpu_of[launch.stream_index], _lane(launch)
         under_way = self._under_way[gpu]
         beside = len(under_way) - (own in under_way)
-        if not self._policy.single_stream:
+        if self.waiting_streams and not self._policy.single_stream:
             waiting = ((stream, "main") for stream in self.waiting_streams if self._gpu_of[stream] == gpu)
             beside += sum(lane != own and lane not in under_way for lane in waiting)
         return turn_wait_us(beside, self._gpu.model.stream_turn_us, self._shows_sms)
@@ -341,6 +341,7 @@ class Device:
         if self._sms.mix_count() > MOST_MIXES:
             self._forget_mixes()
         submit(self._sms, slot, launch.model)
+        self._hold()
         self._place()
 
     # ---- a launch that has the SMs to itself -------------------------------------------------------------------------
@@ -403,27 +404,33 @@ class Device:
                     return slot
         return heappop(self._free_slots)
 
-    def _place(self) -> None:
-        """Tell the SMs who may place blocks where, and let them."""
-        self._bottlenecks.book()
-        order = {
-            slot: grant for grant in self._grants.values() if (slot := self._launches[grant.kernel].slot) is not None
-        }
-        self._limit(order)
-        queues = [grant.queue for grant in order.values()]
+    def _hold(self) -> None:
+        """Hold the launches on the SMs to what they are granted, and let them place blocks in that order."""
+        before, self._held = self._held, self._granted()
+        self._limit(self._held)
+        queues = [grant.queue for grant in self._held.values()]
         if len(set(queues)) > 1:
             self.limits.add("queues")
-        for slot, grant in order.items():
-            known = self._placing.get(grant.kernel)
-            if known is not grant and known != grant:
+        for slot, grant in self._held.items():
+            known = before.get(slot)
+            if known is None or (known is not grant and known != grant):
                 self._cap(slot, grant)
-        self._sms.set_dispatch_order(list(order), queues)
+        self._sms.set_dispatch_order(list(self._held), queues)
+
+    def _granted(self) -> dict[int, Grant]:
+        """What the launches on the SMs are granted, by slot, in the order in which they place blocks."""
+        return {
+            slot: grant for grant in self._grants.values() if (slot := self._launches[grant.kernel].slot) is not None
+        }
+
+    def _place(self) -> None:
+        """Let the launches on the SMs place blocks."""
+        self._bottlenecks.book()
         self._sms.dispatch()
         self._looked = False
 
     def _cap(self, slot: int, grant: Grant) -> None:
         """Hold a launch on the SMs to what it is granted."""
-        self._placing[grant.kernel] = grant
         model = self._slots[slot].model
         caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
         self.limits |= limits_met(grant, caps, model.blocks_per_sm)
@@ -462,13 +469,11 @@ class Device:
 
     def _kernel_view(self, launch: Launch) -> KernelView:
         model, slot, view = launch.model, launch.slot, launch.view
-        if slot is None and view is not None:
-            return view
         waiting = model.blocks if slot is None else self._sms.waiting_blocks(slot)
         resident = 0 if slot is None else self._sms.resident_blocks(slot)
         if view is not None:
-            if view.waiting != waiting or view.resident != resident:
-                launch.view = view = view._replace(waiting=waiting, resident=resident)
+            if view.waiting != waiting or view.resident != resident or view.started != launch.admitted:
+                launch.view = view = view.later(waiting, resident, launch.admitted)
             return view
         if id(model) not in self._known_views:
             self._known_views[id(model)] = _fixed_view(model)

@@ -27,12 +27,14 @@ def limits_of(grant: Grant) -> Limits:
 
 def limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
     """Which of `gpusim.results.runs.LIMITS` a grant holds its kernel to; one that may place nothing only waits."""
+    found = {"shares"} if limits_of(grant) != NO_LIMITS else set[str]()
+    if grant.blocks_per_sm is None and grant.sms is None and grant.per_sm is None:
+        return found
     different = set(caps)
     if different == {0}:
         return set()
-    found = {"SMs"} if 0 in different else set()
+    if 0 in different:
+        found.add("SMs")
     if any(0 < cap < blocks_per_sm for cap in different):
         found.add("blocks")
-    if limits_of(grant) != NO_LIMITS:
-        found.add("shares")
     return found

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import simpy
-
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.interface import KernelView
 from gpusim.results.runs import Spans
@@ -19,9 +17,8 @@ class Launch:
         id: in order of becoming ready.
         model: what is replayed.
         stream, stream_index, priority: of its operation.
-        operation: its id.
+        operation, request, index: as in `gpusim.results.runs.KernelRun`.
         queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
-        done: succeeds at its end.
         ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.runs.KernelRun`; the middle two at its end.
         slot: where the SMs know it; None before its launch latency has passed.
         admitted: the policy has let it start.
@@ -29,7 +26,7 @@ class Launch:
         spans: where its blocks ran; at its end, where that is kept.
         spans_shared: the times of these are from its start, not that of the replay.
         pass_number: as in `gpusim.policies.interface.KernelView`.
-        view: what policies saw of it last, where its blocks alone can have changed since.
+        view: what policies saw of it last.
     """
 
     id: int
@@ -38,8 +35,8 @@ class Launch:
     stream_index: int
     priority: int
     queued: tuple[float, int]
-    done: simpy.Event
     ready_us: float
+    operation: str
     start_us: float = -1.0
     dispatched_us: float = -1.0
     end_us: float = -1.0
@@ -49,7 +46,8 @@ class Launch:
     spans: Spans | None = None
     spans_shared: bool = False
     pass_number: int = 0
-    operation: str = ""
+    request: int = 0
+    index: int = 0
     view: KernelView | None = None
 
     @property

@@ -123,16 +123,6 @@ def work_out(trace: Trace, kernels: KernelSource) -> None:
 
 
 @dataclass(slots=True)
-class _Pending:
-    """A kernel launch handed to the device, with where it stands in the trace."""
-
-    launch: Launch
-    operation: str
-    request: int
-    index: int
-
-
-@dataclass(slots=True)
 class _Timed:
     """A copy or work on the host from when it began, with where it stands in the trace."""
 
@@ -186,10 +176,13 @@ class _Replay:
         self.meetings: dict[str, simpy.Event] = {}
         awaited = {other for op in trace.operations() for other in op.depends_on}
         self.ended = {operation: self.env.event() for operation in awaited}
+        self.branching = {  # operations that launch kernels on streams that a library opens itself
+            op.id for op in trace.operations() if any(launch.stream != "main" for launch in op.launches())
+        }
         self.limit_us = limit_us
         self.unended = {stream.name for stream in trace.streams}
         self.all_ended = self.env.event()
-        self.pending: list[_Pending] = []
+        self.launches: list[Launch] = []  # handed to the device, in that order
         self.timed: list[_Timed] = []
         self.operations: list[OperationRun] = []
         self.requests: list[RequestRun] = []
@@ -238,14 +231,17 @@ class _Replay:
         self.busy = tuple(name for name in self.busy if name != stream.name)
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
-        waits = [self.ended[name] for name in op.depends_on if not self.ended[name].triggered]
-        if waits:
+        if waits := [self.ended[name] for name in op.depends_on if not self.ended[name].triggered]:
             self.device.waiting_streams.add(index)
             yield self.env.all_of(waits)
             self.device.waiting_streams.discard(index)
         start = self.env.now
-        if launches := op.launches():
-            yield from self._launches(index, stream, op.id, launches, request)
+        launches = op.launches()
+        if op.id in self.branching:
+            yield from self._branches(index, stream, op.id, launches, request)
+        elif launches:
+            for at, launch in enumerate(launches):
+                yield self._launch(index, stream, op.id, launch, request, at)
         else:
             yield from self._occupied(index, stream, op.occupies(self.gpu), request)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
@@ -275,13 +271,9 @@ class _Replay:
         """A resource, such as a copy engine, of which one operation at a time makes use."""
         return self.resources.setdefault(name, simpy.Resource(self.env, 1))
 
-    def _launches(
+    def _branches(
         self, index: int, stream: Stream, operation: str, launches: Sequence[KernelLaunch], request: int
     ) -> simpy.events.ProcessGenerator:
-        if all(launch.stream == "main" for launch in launches):
-            for at, launch in enumerate(launches):
-                yield self._launch(index, stream, operation, launch, request, at).done
-            return
         waits = launch_waits(launches)
         ends = [self.env.event() for _ in launches]
         for at, launch in enumerate(launches):
@@ -302,36 +294,38 @@ class _Replay:
     ) -> simpy.events.ProcessGenerator:
         if waits:
             yield self.env.all_of(waits)
-        yield self._launch(index, stream, operation, launch, request, at).done
+        yield self._launch(index, stream, operation, launch, request, at)
         end.succeed()
 
     def _launch(
         self, index: int, stream: Stream, operation: str, launch: KernelLaunch, request: int, at: int
-    ) -> Launch:
+    ) -> simpy.Event:
+        """Hand a launch to the device; the event tells its end."""
         model = self.kernels.model(launch, operation)
         queued = self.queues[index].hand_over(operation, at, internal=model.stream != "main")
         pass_number = 0 if self.limit_us is None else request
-        handed = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number, operation)
+        handed, end = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number, operation)
         self.passes[index].launches.append(handed)
-        self.pending.append(_Pending(handed, operation, request, at))
-        return handed
+        handed.request, handed.index = request, at
+        self.launches.append(handed)
+        return end
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
     def result(self, solo: Mapping[str, float], policy: str, notes: tuple[str, ...]) -> Result:
-        rows = sorted((p for p in self.pending if p.launch.end_us >= 0.0), key=lambda p: p.launch.id)
-        run_of = {p.launch.id: i for i, p in enumerate(rows)}
+        ended = [launch for launch in self.launches if launch.end_us >= 0.0]
+        run_of = {launch.id: i for i, launch in enumerate(ended)}
         passes = None if self.limit_us is None else self._passes()
         return Result(
             trace=self.trace.name,
             gpu=self.gpu.name,
             policy=policy,
             makespan_us=max((op.end_us for op in self.operations), default=0.0) if passes is None else self.env.now,
-            kernel_runs=tuple(_kernel_run(p) for p in rows),
+            kernel_runs=tuple([_kernel_run(launch) for launch in ended]),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
             stream_runs=self._stream_runs(solo),
-            placements=_placements(sorted(self.device.finished, key=lambda launch: launch.id), run_of),
+            placements=_placements(ended),
             usage=replace(self.device.usage(), unknown=self._unknown_uses()),
             notes=notes,
             limits=frozenset(self.device.limits),
@@ -348,10 +342,9 @@ class _Replay:
         """How often each stream has run by now; see `gpusim.results.runs.Replayed.passes`."""
         whole = Counter(request.stream for request in self.requests)
         done = dict.fromkeys((stream.name for stream in self.trace.streams), 0.0)
-        for pending in self.pending:
-            stream = pending.launch.stream
-            if pending.request == whole[stream]:
-                done[stream] += pending.launch.model.solo_us * self.device.work_done(pending.launch)
+        for launch in self.launches:
+            if launch.request == whole[launch.stream]:
+                done[launch.stream] += launch.model.solo_us * self.device.work_done(launch)
         for timed in self.timed:
             if timed.request == whole[timed.stream]:
                 done[timed.stream] += min(timed.duration_us, self.env.now - timed.start_us)
@@ -377,8 +370,8 @@ class _Replay:
                 requests[request.stream].append(request)
         for timed in self.timed:
             starts[timed.stream].append(timed.start_us)
-        for pending in self.pending:
-            starts[pending.launch.stream].append(pending.launch.start_us)
+        for launch in self.launches:
+            starts[launch.stream].append(launch.start_us)
         return tuple(
             StreamRun(
                 stream.name,
@@ -392,24 +385,23 @@ class _Replay:
         )
 
 
-def _placements(finished: Sequence[Launch], run_of: Mapping[int, int]) -> Placements:
-    """Where the blocks of finished launches ran; ``run_of`` maps a launch id to its row."""
+def _placements(ended: Sequence[Launch]) -> Placements:
+    """Where the blocks of launches ran that have ended, in the order of their rows."""
     return Placements(
-        ((run_of[launch.id], launch.spans) for launch in finished if launch.spans is not None),
-        {run_of[launch.id]: launch.start_us for launch in finished if launch.spans_shared},
+        ((run, launch.spans) for run, launch in enumerate(ended) if launch.spans is not None),
+        {run: launch.start_us for run, launch in enumerate(ended) if launch.spans_shared},
     )
 
 
-def _kernel_run(pending: _Pending) -> KernelRun:
-    launch = pending.launch
+def _kernel_run(launch: Launch) -> KernelRun:
     model = launch.model
     waited = launch.start_us - launch.ready_us - model.latency_us
     return KernelRun(
         stream=launch.stream,
-        operation=pending.operation,
-        request=pending.request,
+        operation=launch.operation,
+        request=launch.request,
         kernel=model.name,
-        index=pending.index,
+        index=launch.index,
         blocks=model.blocks,
         ready_us=launch.ready_us,
         start_us=launch.start_us,

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil, fsum, sqrt
+from math import ceil, fsum, inf, sqrt
+from typing import NamedTuple
 
 from gpusim.hardware.gpu import ModelConstants
 from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
@@ -69,6 +70,20 @@ class WarpDemand:
     def resource(self) -> str:
         """Name of the resource that binds, such as ``fma``."""
         return SHARED[self.bound].removesuffix("_cycles")
+
+
+class TimeOnSM(NamedTuple):
+    """What a kernel's time in a mix is made of where memory lengthens nothing: squared, as the parts add.
+
+    Attributes:
+        whole: the time per instruction.
+        largest: the larger part of it: latency, or waiting for the resource that binds the kernel.
+        bound_by: name of that part; unknown, and larger than any, where the kernel's demands were not counted.
+    """
+
+    whole: float
+    largest: float
+    bound_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,20 +377,26 @@ def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float
         were not counted.
     """
     by_dram, by_l2 = memory_slowdown(dram, 0.0, own), memory_slowdown(0.0, l2, own)
-    return binding_at(residents[index][0], mix_times(residents)[index], by_dram, by_l2)
+    return binding_at(time_on_sm(residents[index][0], mix_times(residents)[index]), by_dram, by_l2)
 
 
-def binding_at(kernel: WarpDemand, time: float, by_dram: float, by_l2: float) -> str:
-    """`binding` of a kernel whose time per instruction in its mix (`mix_times`) is known, and its `memory_slowdown`.
-
-    The latter by DRAM and by L2, each as if the other were free.
-    """
+def time_on_sm(kernel: WarpDemand, time: float) -> TimeOnSM:
+    """The parts of a kernel's time per instruction in its mix (`mix_times`)."""
     if not kernel.counted:
-        return UNKNOWN
+        return TimeOnSM(time * time, inf, UNKNOWN)
     latency, own, squared = kernel.latency * kernel.latency, kernel.service_demand * kernel.service_demand, time * time
-    parts = (latency - own, squared - latency + own, squared * (by_dram**2 - 1.0), squared * (by_l2**2 - 1.0))
-    largest = parts.index(max(parts))
-    return kernel.resource if largest == 1 else ("latency", "", "dram", "l2")[largest]
+    by_itself, waiting = latency - own, squared - latency + own
+    if by_itself >= waiting:
+        return TimeOnSM(squared, by_itself, "latency")
+    return TimeOnSM(squared, waiting, kernel.resource)
+
+
+def binding_at(time: TimeOnSM, by_dram: float, by_l2: float) -> str:
+    """`binding` of a kernel by its time on the SM and its `memory_slowdown`, by DRAM and by L2 as if alone."""
+    dram, l2 = time.whole * (by_dram * by_dram - 1.0), time.whole * (by_l2 * by_l2 - 1.0)
+    if time.largest >= dram and time.largest >= l2:
+        return time.bound_by
+    return "dram" if dram >= l2 else "l2"
 
 
 @cache

@@ -174,14 +174,13 @@ class Border:
         for n, grant in enumerate(answer.grants):
             if not isinstance(grant, Grant):
                 self._refuse(f"grants[{n}] is {quote(grant)}", "a Grant")
-            again = type(grant.kernel) is int and before.get(grant.kernel) is grant
-            if not again:
-                self._check_kernel(f"grants[{n}]", grant.kernel, kernels)
-            if grant.kernel in grants:
-                self._refuse(f"grants[{n}] is a second one for kernel {grant.kernel}", "one a kernel")
-            if not again:
+            kernel = grant.kernel
+            if type(kernel) is not int or before.get(kernel) is not grant:
+                self._check_kernel(f"grants[{n}]", kernel, kernels)
                 self._check_grant(f"grants[{n}]", grant)
-            grants[grant.kernel] = grant
+            if kernel in grants:
+                self._refuse(f"grants[{n}] is a second one for kernel {kernel}", "one a kernel")
+            grants[kernel] = grant
         if not isinstance(answer.evictions, tuple):
             self._refuse(f"evictions is {quote(answer.evictions)}", "a tuple of Eviction")
         for n, eviction in enumerate(answer.evictions):

@@ -31,10 +31,10 @@ class KernelView(NamedTuple):
         blocks: thread blocks of the launch.
         waiting: blocks not yet placed.
         resident: blocks resident on all SMs.
+        started: whether any block was ever placed.
         footprint: what one resident block holds of an SM.
         blocks_per_sm: most resident blocks of this kernel alone on an SM (its occupancy).
         ready_us: when it became ready.
-        started: whether any block was ever placed.
         solo_us: what it takes alone on the whole GPU.
         bound_by: resource that binds it alone on the whole GPU; ``unknown`` where its counters cannot tell.
         dram_load: share of the sustained DRAM bandwidth that it asks for alone on the whole GPU.
@@ -60,10 +60,10 @@ class KernelView(NamedTuple):
     blocks: int
     waiting: int
     resident: int
+    started: bool
     footprint: Footprint
     blocks_per_sm: int
     ready_us: float
-    started: bool
     solo_us: float
     bound_by: str
     dram_load: float
@@ -77,6 +77,10 @@ class KernelView(NamedTuple):
     pass_number: int = 0
     l2_us: float = 0.0
     operation: str = ""
+
+    def later(self, waiting: int, resident: int, started: bool) -> KernelView:
+        """The same launch as it is later: what a launch is does not change, how far it is does."""
+        return KernelView._make((*self[:7], waiting, resident, started, *self[10:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,7 @@ class SoloRate(Protocol):
         """Progress of an SM, blocks/us."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """The device as a policy sees it.
 
     Attributes:

@@ -430,7 +430,7 @@ class _InOrder(Policy):
         begun = tuple(k for k, us in zip(ordered, due_us, strict=True) if k.started or us <= view.now_us)
         wake_us = min((us for us in due_us if us > view.now_us), default=None)
         if self.sms:
-            return replace(_in_green_contexts(replace(view, kernels=begun), self.sms), wake_us=wake_us)
+            return replace(_in_green_contexts(view._replace(kernels=begun), self.sms), wake_us=wake_us)
         return Partition(tuple(Grant(kernel.id) for kernel in begun), wake_us=wake_us)
 
     def _due_us(self, kernel: KernelView, view: View) -> float:
