@@ -388,14 +388,24 @@ def test_where_another_resource_binds_long_scoreboard_is_latency() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read_bytes", "hidden"), [(200.0, 0.0), (250.0, 0.0), (500.0, 0.6 * 5.0 - 1.5), (2000.0, 3.0)]
+    ("read_bytes", "shared_bytes_per_warp", "hidden"),
+    [
+        (280.0, 0.0, 0.0),  # 1.46 of the 1.5 cycles that were seen
+        (512.0, 0.0, 800.0 * 5.12 / 1536.0 - 1.5),
+        (512.0, 3072.0, 800.0 * 5.12 / 1536.0 - 1.5),  # half of it is what registers hold
+        (512.0, 4096.0, 800.0 * 5.12 / 2048.0 - 1.5),
+        (2000.0, 0.0, 3.0),  # all turns
+    ],
 )
-def test_waits_for_dram_that_turns_hid_are_latency(read_bytes: float, hidden: float) -> None:
-    """A warp reads 1/100 of the bytes in an instruction and waits 0.6 cycles for each; 1.5 of those were seen."""
+def test_waits_for_dram_that_turns_hid_are_latency(
+    read_bytes: float, shared_bytes_per_warp: float, hidden: float
+) -> None:
+    """Of 10 cycles of an instruction 3 are turns; a warp reads 1/100 of the bytes in it, so many of them at a time."""
     stalls = WarpStalls(selected=1.0, math_pipe_throttle=3.0, wait=4.5, long_scoreboard=1.5)
     read = {"dram_read_bytes": read_bytes, "warp_instructions": 100.0}
     mix = Mix(fma_cycles=600.0, issue_cycles=100.0, active_cycles_avg=10_000.0, stalls=stalls, **read)
-    assert recorded(mix, warps=4).latency == pytest.approx((7.0 + hidden) / 10.0)
+    kernel = warp_demand(mix, 4, 2, 10.0, 4, CONSTANTS, shared_bytes_per_warp=shared_bytes_per_warp)
+    assert kernel.latency == pytest.approx((7.0 + hidden) / 10.0)
 
 
 def test_latency_and_turns_add_so_that_the_recorded_time_comes_out() -> None:

@@ -182,6 +182,7 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         gpu.limits.sub_partitions,
         gpu.model,
         one_wave=waves(launch.blocks, fit.blocks_per_sm, gpu.sm_count) <= 1.0,
+        shared_bytes_per_warp=launch.shared_memory_per_block_bytes / foot.warps,
     )
     working_us = launch.duration_us - fsum(_before_work_us(launch, fit.blocks_per_sm, gpu))
     load, free = _memory(launch, kernel, residents, working_us, gpu)

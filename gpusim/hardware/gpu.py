@@ -112,7 +112,7 @@ class ModelConstants(Strict):
         "share of an SM's issue slots that co-resident warps can keep busy; its pipes and L1 data path they can fill",
     )
     waiting_turn_share: Share = _constant(
-        0.8,
+        0.75,
         "1",
         "share of barrier and short-scoreboard stalls (shared memory, special functions) that is waiting for other "
         "warps' turns and not latency, where many warps compete",

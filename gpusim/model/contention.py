@@ -33,7 +33,9 @@ UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways 
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
 MOST_PREFERRED = 0.2  # how much less than theirs a warp counts beside warps that are older, at most [D]
 QUEUED_SHARE = 0.7  # of waits at the long scoreboard that queues of L2 and DRAM can have been, at most [D]
-DRAM_WAIT_CYCLES = 0.6  # that a warp alone on its scheduler waits for each byte it reads from DRAM, at least [D]
+DRAM_LATENCY_CYCLES = 800.0  # idle 700, beside 4.2 TB/s of reads 935 ([V] experiments/h200_microbench, memory.csv)
+LEAST_IN_FLIGHT_BYTES = 1536.0  # that a warp reads ahead: 48 a thread, in registers [D]
+BUFFERS = 2  # that share a block's shared memory: one is read while the other is filled [D]
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU and LRN of experiments/h200_validation)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
@@ -109,6 +111,7 @@ def warp_demand(
     sub_partitions: int,
     constants: ModelConstants,
     one_wave: bool = False,
+    shared_bytes_per_warp: float = 0.0,
 ) -> WarpDemand:
     """What a kernel's warps demand of an SM, from its recorded counters.
 
@@ -120,6 +123,7 @@ def warp_demand(
         sub_partitions: warp schedulers of an SM.
         constants: of the recording GPU.
         one_wave: whether all its blocks were resident at once.
+        shared_bytes_per_warp: shared memory of one block over its warps.
 
     Returns:
         The busiest known resource gives the service demand. With stall reasons in ``mix``: latency is what the stalls
@@ -140,7 +144,8 @@ def warp_demand(
     total = _stall_total(mix)
     if mix is not None and total > 0.0:
         path_busy = busy[L1_PATH] if demands[L1_PATH] == max(demands) else 0.0
-        latency = max(service_demand, _latency_share(mix, total, competing, path_busy, constants))
+        hidden = _hidden_cycles(mix, shared_bytes_per_warp)
+        latency = max(service_demand, _latency_share(mix, total, competing, path_busy, hidden, constants))
         if competing > FEWEST_TURNS:
             service_demand, serial_share = _turns(latency, service_demand, competing)
         else:
@@ -493,18 +498,20 @@ def _stall_total(mix: Mix | None) -> float:
     return fsum(getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields)
 
 
-def _latency_share(mix: Mix, total: float, competing: float, path_busy: float, constants: ModelConstants) -> float:
+def _latency_share(
+    mix: Mix, total: float, competing: float, path_busy: float, hidden: float, constants: ModelConstants
+) -> float:
     """Share of an instruction's time that is latency, by the stall reasons.
 
     Not selected, dispatch and the throttles are waiting for service. Barriers and short scoreboard are mostly; long
-    scoreboard is where the L1 path binds, the more so the busier it is. Of what warps wait for DRAM a recording shows
-    only what their turns did not hide.
+    scoreboard is where the L1 path binds, the more so the busier it is.
 
     Args:
         mix: the recorded counters.
         total: stall reasons per issued instruction, summed.
         competing: warps that take turns.
         path_busy: how busy the L1 path was where it is what binds; else 0.
+        hidden: cycles of what counts as waiting for service in which a warp alone would wait for memory.
         constants: of the recording GPU.
     """
     stalls = mix.stalls
@@ -523,16 +530,20 @@ def _latency_share(mix: Mix, total: float, competing: float, path_busy: float, c
             + path_busy * path_busy * _of(stalls.long_scoreboard)
         )
     )
-    turns = max(0.0, turns - _hidden_cycles(mix, stalls))
-    return min(1.0, max(1.0, total - turns) / total)
+    return min(1.0, max(1.0, total - max(0.0, turns - hidden)) / total)
 
 
-def _hidden_cycles(mix: Mix, stalls: WarpStalls) -> float:
-    """Cycles per instruction that a warp waited for DRAM while it waited for its turn anyway; 0 where none tell."""
-    if not mix.warp_instructions:
+def _hidden_cycles(mix: Mix, shared_bytes_per_warp: float) -> float:
+    """Cycles of an instruction that a warp alone would wait for DRAM and in the recording waited for turns meanwhile.
+
+    A warp waits once for what it reads ahead [D]: in half of its share of the shared memory, or in registers. What
+    the recording shows of it, the long scoreboard, is not hidden. 0 where counters do not tell.
+    """
+    if mix.stalls is None or not mix.warp_instructions:
         return 0.0
-    waits = DRAM_WAIT_CYCLES * _of(mix.dram_read_bytes) / mix.warp_instructions
-    return max(0.0, waits - _of(stalls.long_scoreboard))
+    in_flight = max(LEAST_IN_FLIGHT_BYTES, shared_bytes_per_warp / BUFFERS)
+    waits = DRAM_LATENCY_CYCLES * _of(mix.dram_read_bytes) / in_flight / mix.warp_instructions
+    return max(0.0, waits - _of(mix.stalls.long_scoreboard))
 
 
 def _of(value: float | None) -> float:
