@@ -99,6 +99,20 @@ def _queues_of_any_length() -> None:
     _put(fit, "queued_share", lambda mix: 1.0)
 
 
+def _no_hidden_waits() -> None:
+    _put(contention, "DRAM_LATENCY_CYCLES", 0.0)
+
+
+def _no_queue_for_the_l1_path() -> None:
+    """Long scoreboard is latency, whatever binds."""
+    known = contention._latency_share
+
+    def latency_share(mix: Any, total: float, competing: float, path_busy: float, *rest: Any) -> float:
+        return known(mix, total, competing, 0.0, *rest)
+
+    _put(contention, "_latency_share", latency_share)
+
+
 def _one_seed() -> None:
     _put(fit, "JITTER_SEEDS", fit.JITTER_SEEDS[:1])
 
@@ -324,6 +338,8 @@ ABLATION = (
     Variant("blind-to-others", "blocks of other kernels on an SM cost nothing", patch=_blind_to_others),
     Variant("no-latency", "an SM's throughput does not depend on its residents", patch=_in_proportion),
     Variant("no-stall-reasons", "latency is what the busiest pipe leaves; stall reasons unread", patch=_without_stalls),
+    Variant("no-hidden-waits", "waits for DRAM that turns hid are no latency", patch=_no_hidden_waits),
+    Variant("no-l1-queue", "long scoreboard is never waiting for the L1 path", patch=_no_queue_for_the_l1_path),
     Variant("theoretical-residency", "recorded at occupancy, not sm__warps_active", patch=_theoretical_residency),
     Variant("no-hit-queue", "hits in L2 take as long however full it is", patch=_no_hit_queue),
     Variant("any-queue", "stalls do not limit how long was waited for memory", patch=_queues_of_any_length),
