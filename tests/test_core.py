@@ -6,12 +6,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from cores import array_of, core_name, cores, ends, is_compiled, line, on_every_core, own_pace, plain_core, submit
+from cores import Mix, array_of, core_name, cores, ends, is_compiled, line, on_every_core, own_pace, plain_core, submit
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.engine import sm_array
-from gpusim.model.contention import MemoryLoad, memory_slowdown
+from gpusim.model.contention import SHARED, UNKNOWN, MemoryLoad, memory_slowdown
 from gpusim.results.runs import USES
 from gpusim.studies import bench
 
@@ -491,7 +491,7 @@ def test_of_blocks_that_end_at_once_that_on_the_first_sm_does_first(core: Module
     assert [ran for _, ran, _, _ in array.spans(0)] == [2] * (sms // 2) + [1] * (sms - sms // 2)
 
 
-def test_what_a_launch_meets_is_told_of_its_fullest_sm(core: ModuleType) -> None:
+def test_what_binds_a_launch_is_told_of_its_fullest_sm(core: ModuleType) -> None:
     array = array_of(
         core,
         3,
@@ -505,10 +505,44 @@ def test_what_a_launch_meets_is_told_of_its_fullest_sm(core: ModuleType) -> None
     submit(array, 1, 1, caps=[0, 0, 1], own_dram=9.0)
     submit(array, 2, 1, own_dram=9.0)
     line(array, 0, 1)
-    mix, by_dram, by_l2 = array.met_by(0)  # a load of 1/4 + 1/4 on what serves 1/2
-    assert (mix, by_dram, by_l2) == (((0, 2),), pytest.approx(2**0.5), 1.0)
-    mix, by_dram, by_l2 = array.met_by(2)  # nowhere: the memory of the first SM, 1/4 on what serves 1/2
-    assert (mix, by_dram, by_l2) == ((), pytest.approx(1.25**0.5), 1.0)
+    # DRAM takes 1 of the time of 0, a load of 1/4 + 1/4 on what serves 1/2; of that of 2, which no SM holds, the 1/4 on
+    # what serves as much of the first SM
+    made_of = {0: (1.0, 0.99, "fma"), 1: (1.0, 1.01, "fma"), 2: (1.0, 0.26, "lsu")}
+    asked = []
+
+    def time_on_sm(mix: Mix, slot: int) -> tuple[float, float, str]:
+        asked.append((mix, slot))
+        return made_of[slot]
+
+    array.look(time_on_sm)
+    assert asked == [(((0, 2),), 0), (((1, 1),), 1), ((), 2)]
+    array.look(time_on_sm)
+    assert len(asked) == 3
+    array.advance(0.5)
+    array.book()
+    assert [array.most_bound_by(slot) for slot in range(3)] == ["dram", "fma", "lsu"]
+
+
+def test_a_launch_is_bound_by_what_bound_it_longest_and_of_equals_by_the_first_by_name(core: ModuleType) -> None:
+    array = array_of(core, 2, rates=own_pace(0.1, 0.1))
+    submit(array, 0, 2)
+    submit(array, 1, 2)
+    line(array, 0, 1)
+    binds = iter(["fma", "lsu", "tensor", "lsu", "issue", "alu"])  # first of 0, then of 1
+    for time in (1.0, 2.0, 4.0):
+        array.forget_mixes()
+        array.look(lambda mix, slot: (1.0, 1.0, next(binds)))
+        array.advance(time)
+        array.book()
+    assert [array.most_bound_by(slot) for slot in (0, 1)] == ["issue", "alu"]
+    array.advance(5.0)
+    array.book()
+    assert array.most_bound_by(0) == "latency"  # its book was closed
+
+
+def test_the_core_knows_all_that_may_bind_a_launch(core: ModuleType) -> None:
+    names = {name.removesuffix("_cycles") for name in SHARED} | {"latency", "dram", "l2", UNKNOWN}
+    assert tuple(sorted(names)) == core.BINDING
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

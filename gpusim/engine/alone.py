@@ -6,13 +6,11 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import NEVER, Mix, MixRates
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
-from gpusim.engine.rates import KnownMixes
 from gpusim.engine.sm_array import sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares
+from gpusim.model.contention import TimeOnSM, age_shares, mix_times, time_on_sm
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.policies.interface import Grant
 from gpusim.results.runs import Spans
@@ -63,18 +61,22 @@ def alone_under(
         (rate,), dram, l2 = mix_rates([(model, count)])
         return [[rate * share for share in age_shares(count, model.age_preference)]], dram, l2
 
+    def time_in(mix: Mix, _: int) -> TimeOnSM:
+        ((_, count),) = mix
+        (time,) = mix_times([(model.demand, count)])
+        return time_on_sm(model.demand, time)
+
     caps = caps_of(grant, model.blocks_per_sm, gpu.sm_count)
     sms = sm_array(gpu, 1, resolve, lambda _: model.footprint, None, domains, domain_share, bins=2)
     submit(sms, 0, model)
     sms.set_caps(0, caps)
     sms.set_dispatch_order([0], [0])
     sms.dispatch()
-    bottlenecks = Bottlenecks(sms, KnownMixes(), lambda _: model)
-    bottlenecks.look([0])
+    sms.look(time_in)
     sms.advance(NEVER)
-    bottlenecks.book()
+    sms.book()
     limits = frozenset(limits_met(grant, caps, model.blocks_per_sm))
-    return Alone(sms.now, sms.dispatched(0), sms.span_columns(0), sms.uses(), bottlenecks.ended(0), limits)
+    return Alone(sms.now, sms.dispatched(0), sms.span_columns(0), sms.uses(), sms.most_bound_by(0), limits)
 
 
 class KnownRuns:

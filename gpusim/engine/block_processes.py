@@ -10,6 +10,7 @@ are to be anchored before, on the fast core.
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ import simpy
 from gpusim.engine import sm_array
 from gpusim.engine.compiled import plain_core
 from gpusim.engine.core import BINS
-from gpusim.model.contention import MemoryLoad, memory_slowdown
+from gpusim.model.contention import MemoryLoad, TimeOnSM, binding_at, memory_slowdown
 
 AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended
 FINISHED = 1e-9
@@ -82,6 +83,8 @@ class Launch:
     first_start: float = -1.0
     dispatched_at: float = -1.0
     spans: dict[int, tuple[int, float, float]] = field(default_factory=dict)
+    bound_by: str | None = None
+    bound_us: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 class SlowSMs:
@@ -105,7 +108,7 @@ class SlowSMs:
         gpcs: Sequence[int] = (),
     ) -> None:
         self.env = simpy.Environment()
-        self.origin = 0.0
+        self.origin = self.booked_at = 0.0
         self.bins = bins
         self.limits = limits
         self.order = order
@@ -202,7 +205,7 @@ class SlowSMs:
 
     def restart_clock(self, origin: float) -> None:
         self.env = simpy.Environment()
-        self.origin = origin
+        self.origin, self.booked_at = origin, 0.0
 
     def in_one_bin(self, start: float, end: float) -> bool:
         return True
@@ -260,12 +263,24 @@ class SlowSMs:
         here = self.residents_by_sm(slot)
         return here.index(max(here)) if max(here) > 0 else -1
 
-    def met_by(self, slot: int) -> tuple[Mix, float, float]:
-        sm = max(0, self.fullest_sm(slot))
-        mix = self.mix_of(sm) if self.launches[slot].resident else ()
-        domain, own = self.sms[sm].domain, self.launches[slot].own
-        dram, l2 = (load / self.capacity[domain] for load in self._load(domain))
-        return mix, memory_slowdown(dram, 0.0, own), memory_slowdown(0.0, l2, own)
+    def look(self, time_on_sm: Callable[[Mix, int], TimeOnSM]) -> None:
+        for slot, launch in self.launches.items():
+            if launch.ended < launch.blocks:
+                sm = self.sms[max(0, self.fullest_sm(slot))]
+                time = time_on_sm(self.mix_of(sm.number) if launch.resident else (), slot)
+                dram, l2 = (load / self.capacity[sm.domain] for load in self._load(sm.domain))
+                by_dram, by_l2 = memory_slowdown(dram, 0.0, launch.own), memory_slowdown(0.0, l2, launch.own)
+                launch.bound_by = binding_at(time, by_dram, by_l2)
+
+    def book(self) -> None:
+        passed, self.booked_at = self.now - self.booked_at, self.now
+        for launch in self.launches.values():
+            if launch.bound_by is not None and passed > 0.0:
+                launch.bound_us[launch.bound_by] += passed
+
+    def most_bound_by(self, slot: int) -> str:
+        times = self.launches[slot].bound_us
+        return max(sorted(times), key=times.__getitem__, default="latency")
 
     def work_left_by_sm(self, slot: int) -> list[float]:
         return [max((self._left(b) for b in sm.blocks if b.slot == slot), default=0.0) for sm in self.sms]

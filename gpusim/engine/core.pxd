@@ -4,6 +4,7 @@ from libc cimport math
 
 # numbers that core.py sets once (those that other modules read stay Python's, with a copy for C)
 cdef long long RESOURCES, USES, ISSUE_USE, DRAM_USE, L2_USE, FIRST_MIXES, SKIPPED_WAVES
+cdef long long BINDINGS, DRAM_BINDS, L2_BINDS
 cdef double FINISHED, SLACK, ROUNDING, _NEVER
 
 cdef long long below_prime(long long x) noexcept
@@ -19,7 +20,7 @@ cdef class SMArray:
     cdef long long stable, residents, rates_used, parts, active_count, next_clock
     cdef bint reopen, stale_rates, noting
     cdef public double now, origin
-    cdef double load_step, bin_width, bins_per_us, tensor_cycle
+    cdef double booked_at, load_step, bin_width, bins_per_us, tensor_cycle
     cdef object resolve, most_beside, slowdowns_of
     cdef list mixes, saved, done, noted, last_noted
     cdef dict mix_ids
@@ -28,10 +29,12 @@ cdef class SMArray:
     cdef long long[::1] waiting, resident, unfinished, seed, tenant, evicted, cluster, together, pieces, next_piece, all_pieces
     cdef long long[::1] cap, here, ran, pieces_ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, first_part, last_part, part_slot, part_rates
+    cdef long long[::1] bound_by, largest_is
     cdef double[::1] recorded_at, work, charged, rate, jitter, ramp, recorded, virtual, slowdown, progress
     cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, own_hits, first_start
     cdef double[::1] dispatched_at, throughput, carried, start_here, end_here, dram_load, l2_load, dram_seen, l2_seen
     cdef double[::1] capacity, mix_dram, mix_l2, part_progress, rates, history
+    cdef double[::1] bound_time, whole_time, largest_time
 
     @cython.locals(i=cython.longlong, sm=cython.longlong, j=cython.longlong)
     cpdef forget_mixes(self)
@@ -66,9 +69,6 @@ cdef class SMArray:
     cpdef residents_by_sm(self, long long slot)
     @cython.locals(sm=cython.longlong, fullest=cython.longlong, most=cython.longlong)
     cpdef long long fullest_sm(self, long long slot) noexcept
-    @cython.locals(sm=cython.longlong, d=cython.longlong, dram=cython.double, l2=cython.double,
-                   own_dram=cython.double, own_l2=cython.double, by_l2=cython.double)
-    cpdef met_by(self, long long slot)
     cpdef mix_of(self, long long sm)
     cpdef load_at(self, long long sm)
     @cython.locals(sm=cython.longlong, count=cython.longlong)
@@ -80,6 +80,17 @@ cdef class SMArray:
     cpdef uses(self)
     @cython.locals(total=cython.double, sm=cython.longlong, b=cython.longlong)
     cpdef double block_time(self)
+    @cython.locals(i=cython.longlong, slot=cython.longlong, sm=cython.longlong, known=cython.longlong)
+    cpdef look(self, time_on_sm)
+    @cython.locals(p=cython.longlong)
+    cdef long long time_in(self, long long slot, long long sm) noexcept
+    @cython.locals(own_dram=cython.double, own_l2=cython.double, by_dram=cython.double, by_l2=cython.double,
+                   dram=cython.double, l2=cython.double)
+    cdef long long binding_at(self, long long slot, long long known, long long domain) noexcept
+    @cython.locals(passed=cython.double, slot=cython.longlong)
+    cpdef void book(self) noexcept
+    @cython.locals(most=cython.double, i=cython.longlong)
+    cpdef most_bound_by(self, long long slot)
     @cython.locals(slot=cython.longlong, passed=cython.double)
     cdef double work_left(self, long long sm, long long j) noexcept
     @cython.locals(clocks=cython.longlong, base=cython.longlong, p=cython.longlong, k=cython.longlong,

@@ -40,6 +40,8 @@ SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by 
 FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
 SLACK = 1e-9  # relative, of what a memory domain can serve: rounding is no excess
 ROUNDING = 4e-16  # relative, of the clocks: late in a long replay a short block's end rounds to this
+BINDING = ("alu", "dram", "fma", "issue", "l1", "l2", "latency", "lsu", "tensor", "unknown")  # of equals the first
+BINDINGS, DRAM_BINDS, L2_BINDS = len(BINDING), BINDING.index("dram"), BINDING.index("l2")
 NEVER = 1e300
 BUILT_FROM = ""
 _NEVER = NEVER  # the same, which the build makes a number of C
@@ -49,6 +51,7 @@ MixRates = tuple[list[list[float]], float, float]  # rates by slot and rank, DRA
 Resolve = Callable[[Mix], MixRates]
 Slowdowns = Callable[[int, float, float, float], dict[int, float]]
 MostBeside = Callable[[Mix, int], int]
+TimeOnSM = Callable[[Mix, int], tuple[float, float, str]]  # gives a `gpusim.model.contention.TimeOnSM`
 
 
 def zeros(count: int) -> array[int]:
@@ -210,6 +213,9 @@ class SMArray:
         self.carried = reals(slots)
         self.evicted = zeros(slots)
         self.saved: list[list[float]] = [[] for _ in range(slots)]
+        self.bound_by = unknown(slots)  # what bounds its launch, a position in `BINDING`; -1: not looked at yet
+        self.bound_time = reals(slots * BINDINGS)  # how long each has bound it
+        self.booked_at = 0.0  # time is booked up to then
         # one entry a slot and SM
         self.cap = zeros(slots * sms)
         self.here = zeros(slots * sms)
@@ -271,6 +277,10 @@ class SMArray:
         self.part_progress = reals(FIRST_MIXES)  # their sum
         self.rates_used = 0
         self.rates = reals(FIRST_MIXES)
+        # what the time of each slot is made of as no SM holds it, then that of each part of a mix
+        self.whole_time = reals(slots + FIRST_MIXES)
+        self.largest_time = reals(slots + FIRST_MIXES)
+        self.largest_is = unknown(slots + FIRST_MIXES)  # a position in `BINDING`; -1: not worked out yet
         self.forget_mixes()
 
     # ---- mixes -------------------------------------------------------------------------------------------------
@@ -307,6 +317,7 @@ class SMArray:
         self.first_valid[slot] = len(self.mixes)
         for i in range(len(self.mixes)):
             self.most_of[i * self.slots + slot] = -1
+        self.largest_is[slot] = -1
 
     def mix_count(self) -> int:
         """Mixes in the tables, those that were dropped with their slot among them."""
@@ -335,11 +346,15 @@ class SMArray:
                 self.part_slot = joined(self.part_slot, zeros(self.parts))
                 self.part_rates = joined(self.part_rates, zeros(self.parts))
                 self.part_progress = joined(self.part_progress, reals(self.parts))
+                self.whole_time = joined(self.whole_time, reals(self.parts))
+                self.largest_time = joined(self.largest_time, reals(self.parts))
+                self.largest_is = joined(self.largest_is, unknown(self.parts))
             if self.rates_used + len(values) > len(self.rates):
                 self.rates = joined(self.rates, reals(len(self.rates) + len(values)))
             self.part_slot[self.parts] = slot
             self.part_rates[self.parts] = self.rates_used
             self.part_progress[self.parts] = 0.0
+            self.largest_is[self.slots + self.parts] = -1
             for value in values:
                 self.rates[self.rates_used] = value
                 self.part_progress[self.parts] += value
@@ -527,6 +542,7 @@ class SMArray:
         """Set the clock of SMs that hold nothing to 0, which is ``origin`` in the time of the caller."""
         self.origin = origin
         self.now = 0.0
+        self.booked_at = 0.0
         for sm in range(self.sms):
             self.recorded_at[sm] = 0.0
 
@@ -638,21 +654,6 @@ class SMArray:
                 fullest = sm
         return fullest
 
-    def met_by(self, slot: int) -> tuple[Mix, float, float]:
-        """What a launch meets: the mix on the SM that holds most of it, and its slowdowns by DRAM alone and L2 alone.
-
-        While no SM holds any of it the mix is empty, and the memory that of the first SM.
-        """
-        sm = self.fullest_sm(slot)
-        mix = self.mixes[self.mix[sm]] if sm >= 0 else ()
-        d = self.domain[sm if sm >= 0 else 0]
-        dram = self.dram_load[d] / self.capacity[d]
-        l2 = self.l2_load[d] / self.capacity[d]
-        own_dram = self.own_dram[slot]
-        own_l2 = self.own_l2[slot]
-        by_l2 = slowdown_at(0.0, l2, own_dram, own_l2, 1.0, self.own_hits[slot])
-        return mix, slowdown_at(dram, 0.0, own_dram, own_l2, 1.0), by_l2
-
     def work_left_by_sm(self, slot: int) -> list[float]:
         """Most work (blocks) that a resident of a launch has left, of its piece, on each SM; 0 where none is."""
         left = [0.0] * self.sms
@@ -756,6 +757,69 @@ class SMArray:
             for b in range(self.bins):
                 total += self.history[(b * self.sms + sm) * USES + 3]
         return total
+
+    # ---- what binds launches ---------------------------------------------------------------------------------------
+
+    def look(self, time_on_sm: TimeOnSM) -> None:
+        """Begin an interval: find what bounds each launch by the mix on the SM that holds most of it, and its memory.
+
+        While no SM holds any of it the mix is empty, and the memory that of the first SM.
+
+        Args:
+            time_on_sm: gives what the time of a slot's launch is made of in a mix, or alone where that is empty.
+        """
+        for i in range(self.active_count):
+            slot = self.active[i]
+            sm = self.fullest_sm(slot)
+            known = self.time_in(slot, sm)
+            if self.largest_is[known] < 0:
+                mix = self.mixes[self.rated[sm]] if sm >= 0 else ()
+                self.whole_time[known], self.largest_time[known], name = time_on_sm(mix, slot)
+                self.largest_is[known] = BINDING.index(name)
+            self.bound_by[slot] = self.binding_at(slot, known, self.domain[sm if sm >= 0 else 0])
+
+    def time_in(self, slot: int, sm: int) -> int:
+        """Where it stands what the time of a launch is made of on an SM, or on none (-1)."""
+        if sm >= 0:
+            for p in range(self.first_part[self.rated[sm]], self.last_part[self.rated[sm]]):
+                if self.part_slot[p] == slot:
+                    return self.slots + p
+        return slot
+
+    def binding_at(self, slot: int, known: int, domain: int) -> int:
+        """`gpusim.model.contention.binding_at` of a launch, by what its time is made of and the load of its domain."""
+        own_dram = self.own_dram[slot]
+        own_l2 = self.own_l2[slot]
+        by_dram = slowdown_at(self.dram_load[domain] / self.capacity[domain], 0.0, own_dram, own_l2, 1.0)
+        by_l2 = slowdown_at(
+            0.0, self.l2_load[domain] / self.capacity[domain], own_dram, own_l2, 1.0, self.own_hits[slot]
+        )
+        dram = self.whole_time[known] * (by_dram * by_dram - 1.0)
+        l2 = self.whole_time[known] * (by_l2 * by_l2 - 1.0)
+        if self.largest_time[known] >= dram and self.largest_time[known] >= l2:
+            return self.largest_is[known]
+        return DRAM_BINDS if dram >= l2 else L2_BINDS
+
+    def book(self) -> None:
+        """Book the time since the last booking to what bound each launch when the interval began."""
+        passed = self.now - self.booked_at
+        self.booked_at = self.now
+        if passed > 0.0:
+            for slot in range(self.slots):
+                if self.bound_by[slot] >= 0:
+                    self.bound_time[slot * BINDINGS + self.bound_by[slot]] += passed
+
+    def most_bound_by(self, slot: int) -> str:
+        """What bound a launch that has ended most of its time, latency if nothing was booked; its book is closed."""
+        most = 0.0
+        found = "latency"
+        for i in range(BINDINGS):
+            if self.bound_time[slot * BINDINGS + i] > most:
+                most = self.bound_time[slot * BINDINGS + i]
+                found = BINDING[i]
+            self.bound_time[slot * BINDINGS + i] = 0.0
+        self.bound_by[slot] = -1
+        return found
 
     # ---- one SM ---------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ import simpy
 
 from gpusim.common.errors import InputError
 from gpusim.engine.alone import Alone, KnownRuns
-from gpusim.engine.bottlenecks import Bottlenecks
 from gpusim.engine.core import BINS, NEVER
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
 from gpusim.engine.launch import Launch
@@ -113,9 +112,8 @@ class Device:
         self._decisions_allowed = DECISIONS
         self._blocks_ended = 0  # of launches that have ended
         self._ending = False  # a launch has ended on the SMs, and will as soon as the simulation has come as far
-        self._looked = True  # the bottlenecks have been looked at since blocks were placed
+        self._looked = True  # the SMs have looked at what binds launches since blocks were placed
         self._wake_us = NEVER
-        self._bottlenecks = Bottlenecks(self._sms, mixes, self._model)
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
         sliced = domains is not None and len(domains) > gpus
         self.limits = {"memory slices"} if sliced else set[str]()  # of `gpusim.results.runs.LIMITS`, met so far
@@ -182,7 +180,7 @@ class Device:
             return
         if not self._looked:
             self._looked = True
-            self._bottlenecks.look(self._slots)
+            self._sms.look(self._rates.time_on_sm)
         before = self._sms.now
         slot = self._sms.advance(horizon - self._sms.origin)
         if slot >= 0:
@@ -208,11 +206,11 @@ class Device:
 
     def _end(self, slot: int) -> None:
         self._ending = False
-        self._bottlenecks.book()
+        self._sms.book()
         if self.residents is not None:
             self.residents.take({slot: launch.id for slot, launch in self._slots.items()})
         launch = self._slots.pop(slot)
-        launch.bound_by = self._bottlenecks.ended(slot)
+        launch.bound_by = self._sms.most_bound_by(slot)
         launch.start_us = self._sms.started_at(slot)
         launch.dispatched_us = self._sms.dispatched(slot)
         launch.end_us = self._sms.origin + self._sms.now
@@ -324,7 +322,6 @@ class Device:
         last, self._last_model[slot] = self._last_model[slot], model
         if last is not None and last is not model:
             self._sms.forget_slot(slot)
-            self._bottlenecks.forget_mixes()
         self._first = slot, launch
         if self._slots or self.residents is not None:
             self._begin()
@@ -425,7 +422,7 @@ class Device:
 
     def _place(self) -> None:
         """Let the launches on the SMs place blocks."""
-        self._bottlenecks.book()
+        self._sms.book()
         self._sms.dispatch()
         self._looked = False
 
@@ -448,7 +445,6 @@ class Device:
     def _forget_mixes(self) -> None:
         self._rates.forget_mixes()
         self._sms.forget_mixes()
-        self._bottlenecks.forget_mixes()
 
     # ---- what policies see ------------------------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ def warp_demand(
     total = _stall_total(mix)
     if mix is not None and total > 0.0:
         path_busy = busy[L1_PATH] if demands[L1_PATH] == max(demands) else 0.0
-        hidden = _hidden_cycles(mix, shared_bytes_per_warp)
+        hidden = hidden_cycles(mix, shared_bytes_per_warp)
         latency = max(service_demand, _latency_share(mix, total, competing, path_busy, hidden, constants))
         if competing > FEWEST_TURNS:
             service_demand, serial_share = _turns(latency, service_demand, competing)
@@ -533,7 +533,7 @@ def _latency_share(
     return min(1.0, max(1.0, total - max(0.0, turns - hidden)) / total)
 
 
-def _hidden_cycles(mix: Mix, shared_bytes_per_warp: float) -> float:
+def hidden_cycles(mix: Mix, shared_bytes_per_warp: float) -> float:
     """Cycles of an instruction that a warp alone would wait for DRAM and in the recording waited for turns meanwhile.
 
     A warp waits once for what it reads ahead [D]: in half of its share of the shared memory, or in registers. What

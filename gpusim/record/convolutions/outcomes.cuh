@@ -3,6 +3,7 @@
 // CONDITIONS has one condition a line, its fields separated by spaces; each is answered by lines of CSV:
 //   sm_curve    op                              op,sms,ms
 //   residency   op block_smem_bytes most        op,blocks_per_sm,reserved_smem_bytes,ms
+//   counted     op block_smem_bytes room …      op,blocks_per_sm
 //   pairs       a na b nb                       a,na,b,nb,mode,sms_a,sms_b,ms_a,ms_b,ms_makespan
 //   quota       a smem_a kA b smem_b kB         a,kA,b,kB,ms_release,ms_a,ms_b
 //   modules     module selection op … , op …    module,selection,branch,ops,mode,ms_end,ms_makespan
@@ -12,6 +13,8 @@
 // start in an order that depends on which of CUDA's streams has which work, and stays the same: where no stream has SMs
 // of its own, all take turns, and in turn n stream i of the plan is the (i + n)th.
 #pragma once
+#include <cuda_profiler_api.h>
+
 #include <functional>
 
 #include "timing.cuh"
@@ -186,6 +189,27 @@ class Outcomes {
                 if (repeat) times.push_back(ms);
             }
             printf("%s,%d,%ld,%.6f\n", op.c_str(), blocks, bytes, median(times));
+        }
+    }
+
+    // One call with each room for so many blocks on an SM (-1: all), between cudaProfilerStart and Stop, for ncu.
+    void counted(std::istream& fields) {
+        const auto op = next(fields);
+        const long block_bytes = number(fields);
+        auto work = ready(op);
+        library(0).on(stream(0));
+        for (int blocks; fields >> blocks;) {
+            library(0).enqueue(*work);
+            CHECK(cudaDeviceSynchronize());
+            CHECK(cudaProfilerStart());
+            if (blocks >= 0) reservation_.take(reservation_.bytes_for(blocks, block_bytes));
+            library(0).enqueue(*work);
+            CHECK(cudaStreamSynchronize(stream(0)));
+            if (blocks >= 0) reservation_.release();
+            CHECK(cudaDeviceSynchronize());
+            CHECK(cudaProfilerStop());
+            require_all_ran();
+            printf("%s,%d\n", op.c_str(), blocks);
         }
     }
 
@@ -483,6 +507,7 @@ inline int measure_outcomes(const std::string& experiment, const std::vector<Cal
     static const std::map<std::string, std::pair<const char*, Measure>> experiments = {
         {"sm_curve", {"op,sms,ms", &Outcomes::sm_curve}},
         {"residency", {"op,blocks_per_sm,reserved_smem_bytes,ms", &Outcomes::residency}},
+        {"counted", {"op,blocks_per_sm", &Outcomes::counted}},
         {"pairs", {"a,na,b,nb,mode,sms_a,sms_b,ms_a,ms_b,ms_makespan", &Outcomes::pairs}},
         {"quota", {"a,kA,b,kB,ms_release,ms_a,ms_b", &Outcomes::quota}},
         {"modules", {"module,selection,branch,ops,mode,ms_end,ms_makespan", &Outcomes::modules}},
