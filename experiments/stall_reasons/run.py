@@ -11,7 +11,6 @@ was waiting for their turns; what stays is latency. The model reads both off one
 from __future__ import annotations
 
 import argparse
-import csv
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +22,11 @@ import gpusim
 from gpusim.common.files import MAX_BYTES, read_text, write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
-from gpusim.common.spreadsheet import table_rows
+from gpusim.common.spreadsheet import csv_text, table_rows
 from gpusim.io.dataset import Recordings
 from gpusim.io.ncu import STALL_COUNTER, STALLS
 from gpusim.model.contention import FEWEST_TURNS, hidden_cycles
+from gpusim.record.counters import counted_rows
 from gpusim.record.program import NCU, Program
 from gpusim.record.toolchain import require_ncu, run
 from gpusim.results.plots import COLOURS, new_figure, save_figure
@@ -70,15 +70,15 @@ def measure() -> None:
         program, log = Program(Path(folder)), Path(folder) / "ncu.csv"
         what = ("--replay-mode", "app-range", "--metrics", ",".join(METRICS.values()), "--log-file", str(log))
         printed = run([*NCU, *what, str(program.path), "counted", str(CALLS), str(CONDITIONS)], "Nsight Compute")
-        lines = read_text(log, MAX_BYTES).splitlines()
-    header = next(i for i, line in enumerate(lines) if line.startswith('"ID"'))
-    ranges = list(csv.DictReader(lines[header:]))[1:]  # below the names their units
-    named = [line for line in printed.splitlines() if line.count(",") == 1][-len(ranges) :]  # of the last pass
+        ranges = counted_rows(read_text(log, MAX_BYTES))
+    named = [line.split(",") for line in printed.splitlines() if line.count(",") == 1][
+        -len(ranges) :
+    ]  # of the last pass
     rows = [
-        ",".join([name, *(f"{float(row[metric].replace(',', '')):.6f}" for metric in METRICS.values())])
-        for name, row in zip(named, ranges, strict=True)
+        [op, int(blocks), *(f"{float(row[metric].replace(',', '')):.6f}" for metric in METRICS.values())]
+        for (op, blocks), row in zip(named, ranges, strict=True)
     ]
-    write_table(MEASURED, "".join(f"{line}\n" for line in [",".join(["op", "blocks_per_sm", *STALLS]), *rows]))
+    write_table(MEASURED, "".join(csv_text(["op", "blocks_per_sm", *STALLS], rows)))
 
 
 def counted() -> dict[str, dict[int, dict[str, float]]]:

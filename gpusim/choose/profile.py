@@ -73,7 +73,7 @@ def profile(models: Sequence[KernelModel], gpu: GPU) -> Profile:
 
 
 def complements(a: Profile, b: Profile) -> list[str]:
-    """Resources that one of two has most of, and of which the other leaves the most: room that sharing can fill.
+    """Resources that one of two kernels uses most of and the other leaves mostly free, so that the two complement.
 
     A resource counts where one takes more than half of it, the other no more than half, and both together no more than
     there is.

@@ -1,4 +1,8 @@
-"""The counters of Nsight Compute that a recording holds, under its own names."""
+"""The counters of Nsight Compute that a recording holds, under its own names, and the rows of its CSV."""
+
+from __future__ import annotations
+
+import csv
 
 COUNTERS = (
     "launch__grid_size",
@@ -48,3 +52,10 @@ COUNTERS = (
     "lts__t_sectors_op_read.sum",
     "lts__t_sectors_op_write.sum",
 )
+
+
+def counted_rows(log: str) -> list[dict[str, str]]:
+    """What Nsight Compute counted, a row a launch or range, from its CSV (raw page); none where it has no table."""
+    lines = log.splitlines()
+    header = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    return list(csv.DictReader(lines[header:]))[1:] if header is not None else []  # below the names stand their units

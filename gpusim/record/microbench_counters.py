@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 
 from gpusim.common.errors import InputError
 from gpusim.record.block_log import Launch, Table
+from gpusim.record.counters import counted_rows
 
 COUNTERS = {
     "gpu__time_duration.sum": "duration_ns",
@@ -89,9 +89,7 @@ def memory_counter_table(text: str, scalars: Table) -> Table:
 
 def _counted(text: str, counters: dict[str, str], launches: int) -> Table:
     """The counters of the last launches that Nsight saw."""
-    lines = text.splitlines()
-    header = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
-    rows = list(csv.DictReader(lines[header:]))[1:] if header is not None else []
+    rows = counted_rows(text)
     if len(rows) < launches:
         raise InputError(None, "Nsight Compute's CSV", f"has {len(rows)} launches", f"at least {launches}")
     return [

@@ -19,7 +19,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, is_file, make_folder, read_bytes, read_text, write_text, zipped
 from gpusim.networks.steps import Work
 from gpusim.record.calls import Call
-from gpusim.record.counters import COUNTERS
+from gpusim.record.counters import COUNTERS, counted_rows
 
 Row = Mapping[str, str]
 
@@ -189,12 +189,9 @@ def kernel_rows(log: str, streams: Mapping[str, str]) -> list[Row]:
     Raises:
         InputError: no launches, or one that is of no op.
     """
-    lines = log.splitlines()
-    header = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
-    launches = list(csv.DictReader(lines[header:]))[1:] if header is not None else []
     rows: list[Row] = []
     op, internal, index = "", dict[str, str](), 0
-    for launch in launches:
+    for launch in counted_rows(log):
         stream = launch["Stream"]
         if streams.get(stream, op) != op:
             op, internal, index = streams[stream], {}, 0
