@@ -393,6 +393,8 @@ def test_a_point_that_kills_every_worker_of_a_cluster_is_a_row(experiment: Path)
         process = started(path, "--cluster", address)
         _, told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
+    rows = read_rows(path.with_suffix(".csv"))
+    assert [row["error"] for row in rows] == [DIED] + [""] * POINTS
     assert f"1 of {POINTS + 1} points failed; the first, spaa20_table1 k40c policies.py:Deadly 0: {DIED}" in told
 
 

@@ -20,8 +20,8 @@ from concurrent.futures import (
     Executor,
     Future,
     ProcessPoolExecutor,
-    wait,
 )
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import Pipe, current_process, get_context
@@ -119,7 +119,7 @@ def _until_broken(
 
 
 def _some_done(running: Iterable[Future[R]], executor: Executor) -> set[Future[R]]:
-    while not (done := wait(running, LOOK_S, FIRST_COMPLETED).done):
+    while not (done := wait_for(running, LOOK_S, FIRST_COMPLETED).done):
         if isinstance(executor, _ClusterExecutor):
             executor.require_workers()
     return done
@@ -215,12 +215,15 @@ def _leave_when_closed(leash: Connection) -> None:
 
 
 class _ClusterExecutor(Executor):
-    """A dask client's executor with the whole interface of one, and one clear line where the scheduler is gone."""
+    """A dask client as an executor, with one clear line where the scheduler is gone.
+
+    dask has one of its own, which takes an answer for an error where the worker that holds it dies just then.
+    """
 
     def __init__(self, client: Any, address: str) -> None:
         self._client = client
         self._address = address
-        self._executor = client.get_executor(pure=False)
+        self._asked: dict[Future[Any], Any] = {}  # dask's future of each answer that is not there yet
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As of any executor.
@@ -231,8 +234,20 @@ class _ClusterExecutor(Executor):
         if self._client.status != "running":
             expected = "a scheduler that stays; what is done is kept, run it again to go on"
             raise InputError(None, "--cluster", f"{self._address} is gone", expected)
-        future: Future[Any] = self._executor.submit(function, *args, **kwargs)
-        return future
+        answer: Future[Any] = Future()
+        self._asked[answer] = asked = self._client.submit(partial(function, **kwargs), *args, pure=False)
+        asked.add_done_callback(partial(self._hand_on, answer))
+        return answer
+
+    def _hand_on(self, answer: Future[Any], asked: Any) -> None:
+        """Hands on what dask has, computed again where a worker died with it."""
+        try:
+            result = asked.result()
+        except BaseException as error:  # that of a future that was given up is no `Exception`
+            answer.set_exception(CancelledError() if asked.cancelled() else error)
+        else:
+            answer.set_result(result)
+        del self._asked[answer]
 
     def require_workers(self) -> None:
         """Wait for a worker.
@@ -247,8 +262,11 @@ class _ClusterExecutor(Executor):
             raise InputError(None, "--cluster", problem, f"one within {WORKERS_S} s") from None
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As of any executor; dask cancels what nobody waits for."""
-        self._executor.shutdown(wait)
+        """As of any executor; without waiting, tasks under way are given up."""
+        if wait:
+            wait_for(list(self._asked))
+        else:
+            self._client.cancel(list(self._asked.values()))
 
 
 @contextmanager
