@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tiny import fitted, shipped_traces
+from tiny import copy, fitted, launch, played, run_of, shipped_traces, stream, tiny
 
 from gpusim import load_gpu, load_trace
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Partition, View
 from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 from gpusim.trace.operations import Kernel, Stream
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
@@ -42,3 +42,39 @@ def test_a_kernel_alone_is_bound_by_what_policies_are_told(path: Path) -> None:
     policy = Told()
     result = replay(alone, gpu, policy, kernels=fitted(recorded.device))
     assert [run.bound_by for run in result.kernel_runs] == [policy.bound_by[i] for i in range(len(launches))]
+
+
+def on_fma(id: str, blocks: int, us: float, busy: float, waits: float) -> Kernel:
+    """One that keeps the FMA pipes busy, and of whose 11 stalls an instruction some wait for no other warp."""
+    cycles = us * tiny().boost_clock_mhz
+    nothing = ("alu_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles", "dram_read_bytes", "dram_write_bytes")
+    mix = Mix(
+        issue_cycles=0.05 * cycles * 4 / blocks,
+        fma_cycles=busy * cycles * 4 / blocks,
+        active_cycles_avg=cycles,
+        active_cycles_max=cycles,
+        achieved_warps_per_sm=16.0,
+        stalls=WarpStalls(selected=1.0, wait=waits, math_pipe_throttle=10.0 - waits),
+        **dict.fromkeys((*nothing, "l2_bytes", "l2_read_bytes", "l2_write_bytes", "l2_busy_us"), 0.0),
+    )
+    made = launch(blocks, us, threads=512).model_copy(update={"mix": mix, "registers_per_thread": 32})
+    return Kernel(id=id, kind="kernel", kernel=made)
+
+
+@pytest.mark.parametrize(
+    ("comes_us", "takes_us", "bound"),
+    [
+        (None, 0.0, "latency"),
+        (0.0, 20.0, "latency"),
+        (0.0, 40.0, "fma"),
+        (10.0, 100.0, "fma"),
+        (40.0, 100.0, "latency"),
+    ],
+)
+def test_what_binds_a_kernel_is_booked_by_the_mix_that_ran(comes_us: float | None, takes_us: float, bound: str) -> None:
+    """Alone it is latency, beside another one the FMA pipes: it counts which was longer."""
+    streams = [stream("a", on_fma("a", 4, 50.0, 0.3, 9.0))]
+    if comes_us is not None:
+        before = (copy("before", comes_us),) if comes_us else ()
+        streams.append(stream("b", *before, on_fma("b", 8, takes_us, 0.8, 1.0)))
+    assert run_of(played("leftover", *streams), "a").bound_by == bound

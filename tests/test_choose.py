@@ -150,6 +150,13 @@ def test_an_unknown_workspace_under_a_limit_is_refused() -> None:
         select(trace(stream("x", op)), GPU, memory_bytes=1000)
 
 
+def test_streams_of_several_priorities_are_refused() -> None:
+    first, urgent = stream("x", kernel("k", 1, 5.0)), stream("y", kernel("l", 1, 5.0))
+    made = trace(first, urgent.model_copy(update={"priority": 2}))
+    with pytest.raises(InputError, match=r"^streams\[1\]\.priority: is 2, that of the first 0; expected one priority"):
+        select(made, GPU)
+
+
 def test_streams_of_requests_are_refused() -> None:
     arrivals = {"kind": "loop", "count": 2}
     made = Trace.model_validate(

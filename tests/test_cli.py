@@ -590,9 +590,9 @@ def test_schema(what: str, capsys: Capture) -> None:
         (["replay", "no-such-file.json"], "no-such-file.json: cannot be read (No such file or directory)"),
         (["replay", TABLE_1, "--gpu", "h2000"], "--gpu: unknown GPU 'h2000'; expected one of"),
         (["replay", TABLE_1, "--gpu", "no/such.toml"], "no/such.toml: cannot be read"),
-        (["replay", TABLE_1, "--policy", "nonsense"], "--policy nonsense: no such policy; expected one of"),
-        (["replay", TABLE_1, "--policy", "leftover:fist=5x5"], "--policy leftover: has no parameter 'fist'"),
-        (["replay", TABLE_1, "--policy", "no_such_file.py:Mine"], "no_such_file.py: --policy: no such file"),
+        (["replay", TABLE_1, "--policy", "nonsense"], "policy nonsense: no such policy; expected one of"),
+        (["replay", TABLE_1, "--policy", "leftover:fist=5x5"], "policy leftover: has no parameter 'fist'"),
+        (["replay", TABLE_1, "--policy", "no_such_file.py:Mine"], "no_such_file.py: policy: no such file"),
         (["replay", TABLE_1, "--out", "gpusim"], "gpusim: exists and is not empty"),
         (["occupancy", "--gpu", "h200"], "gpusim occupancy: the following arguments are required: --threads"),
         (

@@ -788,6 +788,21 @@ def test_steady_updates_are_in_the_history_wherever_they_stop(core: ModuleType) 
     assert array.block_time() == pytest.approx(8 * 1000.0)
 
 
+def test_steady_updates_are_in_the_bins_of_their_time_though_the_slowdown_changed_after(core: ModuleType) -> None:
+    """Blocks of 8 us, each of 8 units; from 1001 to 1004 us the one that runs then is slowed to a quarter."""
+    array = array_of(core, 1, rates=own_pace(0.125))
+    submit(array, 0, 8_000, caps=1, issue=8.0)
+    line(array, 0)
+    assert ends(array, 600.0) == []
+    assert array.usage()[0] == 8.0  # 128 bins
+    assert ends(array, 1001.0) == []
+    slow_anew(array, 4.0)
+    assert ends(array, 1004.0) == []
+    width, history = array.usage()
+    assert width == 8.0
+    assert list(history[4 :: len(USES)])[:127] == pytest.approx([8.0] * 125 + [1.0 + 3.0 * 0.25, 0.0])
+
+
 @pytest.mark.parametrize("step", [7.0, 33.25, 1000.0])
 def test_looking_in_between_changes_nothing_that_matters(core: ModuleType, step: float) -> None:
     """A policy that wants to be woken, or a request that arrives, cuts steady updates short."""

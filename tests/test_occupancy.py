@@ -157,6 +157,16 @@ def test_registers_beside_another_kernel_as_measured() -> None:
     assert (len(rows), summed) == (2 * 49, 2 * 7)
 
 
+def test_warps_go_on_where_those_of_others_ended() -> None:
+    # A warp of either holds 8192 of the 16,384 registers of a sub-partition. The one that is there holds half of the
+    # first, so the next warps go to the second, third, fourth, first, second, third, fourth: then the first is full.
+    narrow = footprint(H200, 32, 255, 0)
+    assert register_blocks(H200.limits, [(narrow, 1)], narrow) == 7
+    # With three there the fourth, first, second, third, fourth: then the first is full.
+    assert register_blocks(H200.limits, [(narrow, 3)], narrow) == 5
+    assert register_blocks(H200.limits, [(narrow, 1), (narrow, 2)], narrow) == 5
+
+
 @pytest.mark.parametrize(
     ("block", "count", "resource"),
     [

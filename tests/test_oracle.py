@@ -155,12 +155,12 @@ def test_families() -> None:
 
 def test_a_single_replay_is_no_search() -> None:
     trace, gpu = by_hand(stream("a", kernel("a", 1, 11.0))), tiny()
-    with pytest.raises(InputError, match=r"^--policy oracle-inter-sm: is a search"):
+    with pytest.raises(InputError, match=r"^policy oracle-inter-sm: is a search"):
         rules.replay_rule(trace, gpu, "oracle-inter-sm")
     assert replay_any(trace, gpu, OracleInterSM()).makespan_us == 11.0
 
 
 @pytest.mark.parametrize("text", ["oracle-inter-sm:objective=x", "oracle-inter-sm:step=0", "oracle-intra-sm:replays=0"])
 def test_wrong_parameters_are_one_line(text: str) -> None:
-    with pytest.raises(InputError, match=r"^--policy oracle-.*; expected "):
+    with pytest.raises(InputError, match=r"^policy oracle-.*; expected "):
         played(text, stream("a", kernel("a", 1, 11.0)))

@@ -81,5 +81,5 @@ def test_a_request_queues_when_it_is_released() -> None:
 
 @pytest.mark.parametrize("text", ["leftover:channels=-1", "leftover:first=z", "leftover:channels=x"])
 def test_wrong_parameters_are_one_line(text: str) -> None:
-    with pytest.raises(InputError, match=r"^--policy leftover: .*; expected "):
+    with pytest.raises(InputError, match=r"^policy leftover: .*; expected "):
         played(text, stream("a", kernel("a", 1, 11.0)))

@@ -35,7 +35,7 @@ def test_sizes_of_green_contexts_by_compute_capability(gpu: str, expected: tuple
 
 @pytest.mark.parametrize("gpu", ["k40c", "k80"])
 def test_older_gpus_have_no_green_contexts(gpu: str) -> None:
-    with pytest.raises(InputError, match=r"^--policy green-context: .* expected 6.0 or later"):
+    with pytest.raises(InputError, match=r"^policy green-context: .* expected 6.0 or later"):
         green_sizes(load_gpu(gpu))
 
 
@@ -65,7 +65,7 @@ def test_green_contexts_are_rounded_up(sms: str, expected: list[int]) -> None:
 
 @pytest.mark.parametrize("sms", ["60+70", "68+64", "132+0", "64", "125+7", "64+x"])
 def test_green_contexts_that_cannot_be(sms: str) -> None:
-    with pytest.raises(InputError, match=r"^--policy green-context: .*; expected "):
+    with pytest.raises(InputError, match=r"^policy green-context: .*; expected "):
         sizes(GreenContext(sms=sms), "h200")
 
 
@@ -102,7 +102,7 @@ def test_mps_spreads_its_overlap(percents: list[int]) -> None:
 
 @pytest.mark.parametrize("percent", ["0", "101", "-5", "50+50+50", "", "a", "1e2", "nan", "1/0", "50%"])
 def test_percentages_that_cannot_be(percent: str) -> None:
-    with pytest.raises(InputError, match=r"^--policy mps: .*; expected "):
+    with pytest.raises(InputError, match=r"^policy mps: .*; expected "):
         sizes(Mps(percent=percent), "h200")
 
 
@@ -152,13 +152,13 @@ def test_which_instances_fit_beside_one_another(slices: str, fits: bool) -> None
 
 @pytest.mark.parametrize("gpu", ["k40c", "v100", "t4", "rtx4090", "l40s"])
 def test_gpus_without_mig_are_refused(gpu: str) -> None:
-    with pytest.raises(InputError, match=f"^--policy mig: {gpu} has no MIG profiles; expected "):
+    with pytest.raises(InputError, match=f"^policy mig: {gpu} has no MIG profiles; expected "):
         sizes(Mig(), gpu)
 
 
 @pytest.mark.parametrize("slices", ["8g", "7g+1g", "3g", "1g+1g+1g", "3g+"])
 def test_slices_that_cannot_be(slices: str) -> None:
-    with pytest.raises(InputError, match=r"^--policy mig: .*; expected "):
+    with pytest.raises(InputError, match=r"^policy mig: .*; expected "):
         sizes(Mig(slices=slices), "h200", 2 if slices != "3g" else 3)
 
 
@@ -202,7 +202,7 @@ def test_a_set_bit_disables_a_tpc() -> None:
 
 @pytest.mark.parametrize("masks", ["f" * 17, "0x", "xyz", "-1", "0+0+0"])
 def test_masks_that_cannot_be(masks: str) -> None:
-    with pytest.raises(InputError, match=r"^--policy tpc-mask: .*; expected "):
+    with pytest.raises(InputError, match=r"^policy tpc-mask: .*; expected "):
         sizes(TpcMask(masks=masks), "h200")
 
 

@@ -107,5 +107,5 @@ def test_stream_names_may_hold_dots_and_slashes() -> None:
     "blocks", ["a", "a:", "a:0", "a:-1", "a:x", ":3", "c:1", "a:1+a:2", "a:1++b:2", "a:1.5", "a:²"]
 )
 def test_quotas_that_cannot_be(blocks: str) -> None:
-    with pytest.raises(InputError, match=r"^--policy quota: .*; expected "):
+    with pytest.raises(InputError, match=r"^policy quota: .*; expected "):
         played(f"quota:blocks={blocks}", stream("a", kernel("a", 1, 11.0)), stream("b", kernel("b", 1, 11.0)))

@@ -280,7 +280,7 @@ def test_a_stream_keeps_its_sms_for_kernels_of_its_library() -> None:
 def test_a_wrong_split_is_one_line(text: str) -> None:
     with pytest.raises(InputError) as raised:
         played(text, stream("a", kernel("a", 1, 11.0)), stream("b", kernel("b", 1, 11.0)))
-    assert str(raised.value).startswith("--policy inter-sm: ") and "; expected " in str(raised.value)
+    assert str(raised.value).startswith("policy inter-sm: ") and "; expected " in str(raised.value)
 
 
 def test_a_fixed_split_needs_an_sm_for_every_stream() -> None:

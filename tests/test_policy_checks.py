@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import traceback
-from collections.abc import Callable
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf, nan, nextafter
 from pathlib import Path
@@ -246,6 +250,63 @@ class Anywhere(frozenset[int]):
 def test_numbers_of_a_class_of_ones_own_are_refused(change: Callable[[View], dict[str, Any]], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         run(Answering(lambda view: plain(view, **change(view))))
+
+
+class Empty(tuple[int, ...]):
+    """As many numbers as any GPU has SMs, none of which comes out."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+LYING = """
+from test_policy_checks import SMS, Answering, Empty, Grant, Partition, run
+from gpusim import InputError
+try:
+    run(Answering(lambda view: Partition(tuple(Grant(kernel.id, per_sm=Empty([1] * SMS)) for kernel in view.kernels))))
+except InputError as error:
+    print(error)
+"""
+
+
+def test_a_tuple_of_a_class_of_ones_own_is_refused() -> None:
+    """In a process of its own, which it would end: the compiled core takes as many numbers as it has SMs."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    ran = subprocess.run([sys.executable, "-c", LYING], capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("policy answering: grants[0].per_sm is ")
+
+
+@pytest.mark.parametrize("name", ["blocks_per_sm", "queue", "issue_share", "quota"])
+def test_spans_of_time_are_no_numbers(name: str) -> None:
+    grant = replace(Grant(0), **{name: np.timedelta64(1, "us")})
+    assert f"grants[0].{name} is " in refused(Answering(lambda view: Partition((grant,))))
+
+
+@pytest.mark.parametrize(
+    ("answer", "missing"),
+    [
+        (object.__new__(Partition), "Partition that has no grants"),
+        (Partition((object.__new__(Grant),)), "Grant that has"),
+    ],
+    ids=["partition", "grant"],
+)
+def test_an_object_that_was_never_filled_is_refused(answer: Partition, missing: str) -> None:
+    assert f"partition() gives a {missing}" in refused(Answering(lambda view: answer))
+
+
+@pytest.mark.parametrize("raised", [GeneratorExit, CancelledError])
+def test_whatever_a_policy_raises_is_one_line(raised: type[BaseException]) -> None:
+    def answer(view: View) -> Partition:
+        raise raised
+
+    assert f"partition raised {raised.__name__}" in refused(Answering(answer))
+
+
+def test_a_time_in_single_precision_does_not_set_the_clock() -> None:
+    """The time is what it says; what comes after is as exact as ever."""
+    result = run(Answering(lambda view: plain(view, wake_us=np.float32(view.now_us + 8.0))))
+    assert type(result.makespan_us) is float and result.makespan_us == run(Answering()).makespan_us
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -136,7 +136,7 @@ def test_a_file_of_ones_own_that_is_broken(text: str, says: str, tmp_path: Path)
 
 
 def test_a_parameter_given_twice() -> None:
-    with pytest.raises(InputError, match="--policy leftover: gives channels twice; expected each parameter once"):
+    with pytest.raises(InputError, match="policy leftover: gives channels twice; expected each parameter once"):
         policy_from("leftover:channels=8,channels=1")
 
 

@@ -10,7 +10,6 @@ all. It writes README.md, result.csv and gains.png beside itself (or to DIR).
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -24,6 +23,7 @@ import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
+from gpusim.commands.arguments import measuring_options
 from gpusim.common.files import write_text
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.policies.registry import policy_from
@@ -276,14 +276,10 @@ def _draw(rows: Sequence[Row], axes: Axes) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, or predict and write the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    parser.add_argument("--measure", action="store_true", help="run the plans on this machine's GPU: measured.csv.gz")
-    options = parser.parse_args(arguments)
+    options = measuring_options(__doc__, HERE, "run the plans on this machine's GPU: measured.csv.gz", arguments)
     if options.measure:
         measure(MEASURED, HERE / "calls.txt", HERE / "plans.txt", RUNS)
         return
-    options.out.mkdir(parents=True, exist_ok=True)
     write_text(options.out / "result.csv", to_csv(Row, all_rows()))
     rows = from_csv(Row, options.out / "result.csv")  # to the digits that readers of the table have
     write_text(options.out / "README.md", readme(rows))

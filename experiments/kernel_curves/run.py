@@ -12,7 +12,6 @@ errors.png beside itself (or to DIR).
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import tempfile
@@ -29,6 +28,7 @@ from matplotlib.axes import Axes
 import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.scaling import confined_us
+from gpusim.commands.arguments import measuring_options
 from gpusim.common.files import write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.progress import tracked
@@ -285,17 +285,11 @@ def _draw(rows: Sequence[Curve], axes: Axes) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, or predict and write the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    parser.add_argument(
-        "--measure", action="store_true", help="time the kernels on this machine's GPU: measured.csv.gz"
-    )
-    options = parser.parse_args(arguments)
+    options = measuring_options(__doc__, HERE, "time the kernels on this machine's GPU: measured.csv.gz", arguments)
     gpu = gpusim.load_gpu("h200")
     if options.measure:
         measure(gpu)
         return
-    options.out.mkdir(parents=True, exist_ok=True)
     write_text(options.out / "result.csv", to_csv(Curve, curves(from_csv(Point, MEASURED), gpu)))
     rows = from_csv(Curve, options.out / "result.csv")  # to the digits that readers of the table have
     write_text(options.out / "README.md", readme(rows))

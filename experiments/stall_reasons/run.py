@@ -10,7 +10,6 @@ was waiting for their turns; what stays is latency. The model reads both off one
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from statistics import fmean
 
 import gpusim
+from gpusim.commands.arguments import measuring_options
 from gpusim.common.files import MAX_BYTES, read_text, write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
@@ -179,14 +179,10 @@ def draw(rows: Sequence[Waits], path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, or write the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    parser.add_argument("--measure", action="store_true", help="profile the calls on this machine: measured.csv.gz")
-    options = parser.parse_args(arguments)
+    options = measuring_options(__doc__, HERE, "profile the calls on this machine: measured.csv.gz", arguments)
     if options.measure:
         measure()
         return
-    options.out.mkdir(parents=True, exist_ok=True)
     write_text(options.out / "result.csv", to_csv(Waits, waits(counted())))
     rows = from_csv(Waits, options.out / "result.csv")  # to the digits that readers of the table have
     write_text(options.out / "README.md", readme(rows))

@@ -139,10 +139,14 @@ def graph_of(trace: Trace) -> Graph:
     """The graph of a trace: an operation depends on its `depends_on` and on the one before it in its stream.
 
     Raises:
-        InputError: a stream of requests, which are no graph that runs once, or of a second GPU.
+        InputError: a stream of requests, which are no graph that runs once, of a second GPU, or of another priority
+            than the first.
     """
     before: dict[str, tuple[str, ...]] = {}
     for s, stream in enumerate(trace.streams):
+        if stream.priority != trace.streams[0].priority:
+            problem = f"is {stream.priority}, that of the first {trace.streams[0].priority}"
+            raise InputError(None, f"streams[{s}].priority", problem, "one priority: a plan makes streams of its own")
         if stream.arrivals is not None:
             raise InputError(None, f"streams[{s}].arrivals", "is given", "streams that run once")
         if stream.gpu:

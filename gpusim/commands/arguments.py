@@ -52,17 +52,44 @@ def study_options(documentation: str | None, folder: Path, arguments: Sequence[s
     """Reads the arguments of the script of a resumable study.
 
     Args:
-        documentation: of the script; what stands before its first colon describes it.
+        documentation: of the script; what stands before its first colon or line's end describes it.
         folder: the study's own.
         arguments: None: those of the process.
 
     Returns:
         ``out``, the folder to write to, which is made where it is missing, and ``jobs``, how many processes to use.
     """
-    parser = argparse.ArgumentParser(description=(documentation or "").split(":")[0])
-    parser.add_argument("--out", type=Path, default=folder, help="folder to write to")
+    parser = _study_parser(documentation, folder)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    options = parser.parse_args(arguments)
+    return _with_folder(parser.parse_args(arguments))
+
+
+def measuring_options(
+    documentation: str | None, folder: Path, measures: str, arguments: Sequence[str] | None
+) -> argparse.Namespace:
+    """Reads the arguments of the script of a study that has been measured and can be again.
+
+    Args:
+        documentation: as for `study_options`.
+        folder: the study's own.
+        measures: what measuring does and writes, for the help text.
+        arguments: None: those of the process.
+
+    Returns:
+        ``out``, as of `study_options`, and ``measure``, whether to measure instead of writing the study's page.
+    """
+    parser = _study_parser(documentation, folder)
+    parser.add_argument("--measure", action="store_true", help=measures)
+    return _with_folder(parser.parse_args(arguments))
+
+
+def _study_parser(documentation: str | None, folder: Path) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=re.split(r"[:\n]", documentation or "")[0])
+    parser.add_argument("--out", type=Path, default=folder, help="folder to write to")
+    return parser
+
+
+def _with_folder(options: argparse.Namespace) -> argparse.Namespace:
     options.out.mkdir(parents=True, exist_ok=True)
     return options
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from math import fsum, inf, isclose
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,6 +27,7 @@ LEAST_SHARE = 1e-9  # of anything: below, times leave the range in which a repla
 LONGEST_US = 1e15  # thirty years
 LEAST_QUOTA, MOST_QUOTA = 1e-100, 1e100  # only their ratios count
 NUMBERS = ("builtins", "fractions", "numpy")  # modules whose numbers a policy may answer with
+NO_NUMBER = "timedelta64"  # which numpy has among its integers
 LARGEST = 2**31 - 1  # number of a queue or of a tenant
 
 
@@ -53,9 +55,9 @@ def ask(policy: Policy, method: Callable[P, T], *args: P.args, **kwargs: P.kwarg
     """
     try:
         return method(*args, **kwargs)
-    except InputError:
+    except (InputError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         if shipped(type(policy)):
             raise
         raise InputError(None, named(policy), raised(method.__name__, error, type(policy))) from error
@@ -96,7 +98,7 @@ def _real(value: object) -> TypeGuard[float]:
 
 def _plain(value: object) -> bool:
     """Whether a number compares as what it is: one of a policy's own class need not."""
-    return type(value).__module__ in NUMBERS
+    return type(value).__module__ in NUMBERS and type(value).__name__ != NO_NUMBER
 
 
 class Border:
@@ -156,6 +158,8 @@ class Border:
     ) -> tuple[Partition, dict[int, Grant]]:
         """What ``Policy.partition`` returned, and its grants by kernel.
 
+        Its objects are of the very classes of the interface: one of a policy's own need not give twice what it gave.
+
         Args:
             answer: what it returned.
             kernels: ids of those that are ready or running.
@@ -166,13 +170,21 @@ class Border:
         Raises:
             InputError: something that this GPU, these kernels or the time cannot have.
         """
-        if not isinstance(answer, Partition):
+        try:
+            return self._checked(answer, kernels, now_us, before)
+        except AttributeError as error:
+            self._refuse(f"partition() gives a {type(error.obj).__name__} that has no {error.name}", "whole objects")
+
+    def _checked(
+        self, answer: object, kernels: Container[int], now_us: float, before: Mapping[int, Grant]
+    ) -> tuple[Partition, dict[int, Grant]]:
+        if type(answer) is not Partition:
             self._refuse(f"partition() gives {quote(answer)}", "a Partition")
-        if not isinstance(answer.grants, tuple):
+        if type(answer.grants) is not tuple:
             self._refuse(f"grants is {quote(answer.grants)}", "a tuple of Grant")
         grants: dict[int, Grant] = {}
         for n, grant in enumerate(answer.grants):
-            if not isinstance(grant, Grant):
+            if type(grant) is not Grant:
                 self._refuse(f"grants[{n}] is {quote(grant)}", "a Grant")
             kernel = grant.kernel
             if type(kernel) is not int or before.get(kernel) is not grant:
@@ -181,13 +193,16 @@ class Border:
             if kernel in grants:
                 self._refuse(f"grants[{n}] is a second one for kernel {kernel}", "one a kernel")
             grants[kernel] = grant
-        if not isinstance(answer.evictions, tuple):
+        if type(answer.evictions) is not tuple:
             self._refuse(f"evictions is {quote(answer.evictions)}", "a tuple of Eviction")
         for n, eviction in enumerate(answer.evictions):
             self._check_eviction(f"evictions[{n}]", eviction, kernels)
-        if answer.wake_us is not None and not (_real(answer.wake_us) and now_us < answer.wake_us <= LONGEST_US):
-            self._refuse(f"wake_us is {quote(answer.wake_us)} at {now_us:g} us", "a later time, us, or None")
-        return answer, grants
+        wake_us = answer.wake_us
+        if wake_us is None or (type(wake_us) is float and now_us < wake_us <= LONGEST_US):
+            return answer, grants
+        if not (_real(wake_us) and 0.0 <= wake_us <= LONGEST_US and now_us < float(wake_us)):
+            self._refuse(f"wake_us is {quote(wake_us)} at {now_us:g} us", "a later time, us, or None")
+        return replace(answer, wake_us=float(wake_us)), grants
 
     def _check_grant(self, place: str, grant: Grant) -> None:
         if grant.blocks_per_sm is not None and not _whole(grant.blocks_per_sm):
@@ -208,7 +223,7 @@ class Border:
             self._refuse(f"{place}.quota is {quote(grant.quota)}", "above 0 and finite, or None")
 
     def _check_eviction(self, place: str, eviction: object, kernels: Container[int]) -> None:
-        if not isinstance(eviction, Eviction):
+        if type(eviction) is not Eviction:
             self._refuse(f"{place} is {quote(eviction)}", "an Eviction")
         self._check_kernel(place, eviction.kernel, kernels)
         if not _whole(eviction.sm, self._sm_count - 1):
@@ -229,7 +244,7 @@ class Border:
             self._refuse(f"{place} is {quote(sms)}", f"a frozenset of SMs from 0 to {self._sm_count - 1}")
 
     def _check_per_sm(self, place: str, per_sm: object) -> None:
-        if not isinstance(per_sm, tuple):
+        if type(per_sm) is not tuple:
             self._refuse(f"{place} is {quote(per_sm)}", "a tuple of numbers of blocks, one an SM")
         if len(per_sm) != self._sm_count:
             self._refuse(f"{place} has {len(per_sm)} numbers", f"{self._sm_count}, one an SM")

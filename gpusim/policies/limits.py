@@ -276,7 +276,7 @@ def mig_profiles(gpu: GPU) -> dict[str, Profile]:
     """
     profiles = MIG_PROFILES.get((gpu.compute_capability, gpu.sm_count))
     if profiles is None:
-        raise InputError(None, "--policy mig", f"{gpu.name} has no MIG profiles", "an A100, H100 or H200")
+        raise InputError(None, "policy mig", f"{gpu.name} has no MIG profiles", "an A100, H100 or H200")
     return profiles
 
 

@@ -22,7 +22,6 @@ from gpusim.policies.checks import raised, shipped
 from gpusim.policies.interface import Parameter, Policy
 
 ENTRY_POINTS = "gpusim.policies"
-PLACE = "--policy"
 POLICY_CLASS = "a subclass of gpusim.policies.interface.Policy"
 
 
@@ -133,7 +132,7 @@ def policy_from(text: str) -> Policy:
     except (Exception, SystemExit) as error:
         if shipped(policy):
             raise
-        raise InputError(None, f"{PLACE} {name}", raised("making it", error, policy), "other parameters") from error
+        raise InputError(None, f"policy {name}", raised("making it", error, policy), "other parameters") from error
 
 
 def policy_class(name: str) -> type[Policy]:
@@ -172,7 +171,7 @@ def code_of(text: str) -> Code | None:
     file = module_file(where)
     if file is None:
         problem = f"cannot be imported: no module {quote(where)}"
-        raise InputError(None, f"{PLACE} {name}", problem, "a module with the policy's class")
+        raise InputError(None, f"policy {name}", problem, "a module with the policy's class")
     return Code(where, file.resolve(), offered=known is not None)
 
 
@@ -218,7 +217,7 @@ def _where(name: str) -> str:
     where, colon, _ = name.rpartition(":")
     if not colon:
         raise InputError(
-            None, f"{PLACE} {name}", "no such policy", expected_one_of(policies(), name, "or FILE.py:Class")
+            None, f"policy {name}", "no such policy", expected_one_of(policies(), name, "or FILE.py:Class")
         )
     return where
 
@@ -226,12 +225,12 @@ def _where(name: str) -> str:
 def _own(name: str) -> type[Policy]:
     where, item = _where(name), name.rpartition(":")[2]
     module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
-    return _policy_class(getattr(module, item, item), f"{PLACE} {name}")
+    return _policy_class(getattr(module, item, item), f"policy {name}")
 
 
 def _required_file(path: Path) -> Path:
     if not is_file(path):
-        raise InputError(path, PLACE, "no such file", "a Python file with the policy's class")
+        raise InputError(path, "policy", "no such file", "a Python file with the policy's class")
     return path
 
 
@@ -244,7 +243,7 @@ def _load_file(path: Path) -> ModuleType:
         exec(compile(source, path, "exec"), module.__dict__)  # as it is now, not as it was when last compiled
     except (Exception, SystemExit) as error:
         raise InputError(
-            path, PLACE, f"cannot be run: {described(error)}", "a Python file with the policy's class"
+            path, "policy", f"cannot be run: {described(error)}", "a Python file with the policy's class"
         ) from error
     return module
 
@@ -254,7 +253,7 @@ def _load_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         problem = f"cannot be imported: {described(error)}"
-        raise InputError(None, f"{PLACE} {name}", problem, "a module with the policy's class") from error
+        raise InputError(None, f"policy {name}", problem, "a module with the policy's class") from error
 
 
 def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
@@ -267,12 +266,12 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         if key not in known:
-            raise InputError(None, f"{PLACE} {name}", f"has no parameter {quote(key)}", expected_one_of(known, key))
+            raise InputError(None, f"policy {name}", f"has no parameter {quote(key)}", expected_one_of(known, key))
         if key in values:
-            raise InputError(None, f"{PLACE} {name}", f"gives {key} twice", "each parameter once")
+            raise InputError(None, f"policy {name}", f"gives {key} twice", "each parameter once")
         if not equals or not value:
-            raise InputError(None, f"{PLACE} {name}", f"{key} has no value", f"{key}=VALUE")
-        values[key] = _value(known[key], value.strip(), f"{PLACE} {name}", key)
+            raise InputError(None, f"policy {name}", f"{key} has no value", f"{key}=VALUE")
+        values[key] = _value(known[key], value.strip(), f"policy {name}", key)
     return values
 
 

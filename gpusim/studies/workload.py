@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
+from math import fsum
 from typing import Literal, assert_never
 
 from gpusim.common.errors import InputError
@@ -129,7 +130,7 @@ def require_independent(trace: Trace, solo: Mapping[str, float]) -> None:
                 if isinstance(op, Collective):
                     raise InputError(None, f"{place}.operations[{at}]", "waits for other ranks", expected)
                 raise InputError(None, f"{place}.operations[{at}].depends_on", "is on another stream", expected)
-        if sum(solo.values()) >= MAX_REQUESTS * solo[stream.name]:
+        if fsum(solo.values()) >= MAX_REQUESTS * solo[stream.name]:
             problem = f"takes {solo[stream.name]:g} us alone"
             expected = f"over a {MAX_REQUESTS:,}th of all streams together, as it is to restart"
             raise InputError(None, place, problem, expected)

@@ -16,7 +16,7 @@ MOST_DIGITS = 40  # of one value
 
 def wrong(policy: str, problem: str, expected: str) -> InputError:
     """The error of a parameter that is wrong."""
-    return InputError(None, f"--policy {policy}", problem, expected)
+    return InputError(None, f"policy {policy}", problem, expected)
 
 
 def whole_number(text: str) -> int:
