@@ -80,7 +80,8 @@ def everything() -> list[str]:
         stream("b", kernel("b1", 51, 13.1, threads=128), kernel("b2", 9, 3.3, threads=512)),
     )
     kernels = Kernels(gpu, gpu)
-    found = [replay(small, gpu, policy, kernels=kernels) for policy in sorted(set(POLICIES) & set(policies()))]
+    asked = [(policy, restart) for policy in sorted(set(POLICIES) & set(policies())) for restart in (False, True)]
+    found = [replay(small, gpu, policy, kernels=kernels, restart=restart) for policy, restart in asked]
     return [repr((vars(result), metrics(result))) for result in found]
 
 

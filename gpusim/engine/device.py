@@ -266,7 +266,7 @@ class Device:
         for eviction in partition.evictions:
             slot = self._launches[eviction.kernel].slot
             if slot is not None:
-                work = eviction.cost_us / self._launches[eviction.kernel].model.unit_us
+                work = float(eviction.cost_us) / self._launches[eviction.kernel].model.unit_us
                 self._sms.evict(slot, eviction.sm, eviction.blocks, work, eviction.restart)
         if partition.wake_us is not None and partition.wake_us < self._wake_us:
             self._wake_us = at = partition.wake_us
@@ -508,7 +508,7 @@ class Device:
             return 1.0
         if launch.slot is None:
             return 0.0
-        return min(1.0, max(0.0, sum(self._sms.work_done_by_sm(launch.slot)) / launch.model.blocks))
+        return min(1.0, max(0.0, fsum(self._sms.work_done_by_sm(launch.slot)) / launch.model.blocks))
 
     def _solo_rate(self, kernel: int, blocks_per_sm: int, sms: int | None = None) -> float:
         return self._mix_rates(((kernel, blocks_per_sm),), sms)[0]

@@ -22,7 +22,15 @@ def caps_of(grant: Grant, blocks_per_sm: int, sms: int) -> list[int]:
 
 def limits_of(grant: Grant) -> Limits:
     """Shares of issue slots, L1 and DRAM and the quota that a grant holds its kernel to; None: no limit."""
-    return (grant.issue_share, grant.l1_share, grant.dram_share, grant.quota)
+    issue, l1, dram, quota = grant.issue_share, grant.l1_share, grant.dram_share, grant.quota
+    if issue is l1 is dram is quota is None:
+        return NO_LIMITS
+    return _limit(issue), _limit(l1), _limit(dram), _limit(quota)
+
+
+def _limit(value: float | None) -> float | None:
+    """A limit that a policy may have given in another precision."""
+    return None if value is None else float(value)
 
 
 def limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:

@@ -195,8 +195,8 @@ class _Replay:
             self.device.run(until=self.env.any_of([self.all_ended, self.env.timeout(self.limit_us)]))
             if self.unended:
                 names = ", ".join(stream.name for stream in self.trace.streams if stream.name in self.unended)
-                problem = f"did not end once in {self.limit_us:g} us while the others restarted"
-                raise Starved(None, f"streams {names}", problem, "a policy that leaves none behind")
+                problem = f"streams {names} did not end once in {self.limit_us:g} us while the others restarted"
+                raise Starved(None, named(self.policy), problem, "a policy that leaves none behind")
             return
         self.device.run()
         if self.busy:

@@ -19,7 +19,7 @@ from gpusim.common.errors import InputError, from_pydantic, quote
 from gpusim.common.files import read_table
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
-from gpusim.trace.fields import MAX_DURATION_US, MAX_TRAFFIC_BYTES
+from gpusim.trace.fields import LEAST_DURATION_US, MAX_DURATION_US, MAX_TRAFFIC_BYTES
 from gpusim.trace.kernels import KernelLaunch
 
 SEQUENCE = 10  # calls back to back behind a ms_stream
@@ -46,7 +46,7 @@ DRAM_PERCENT = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"  # a col
 DRAM_BYTES = (TOTALS["dram_read_bytes"], TOTALS["dram_write_bytes"])
 TELLING_PERCENT = 1.0  # of DRAM's peak from which on bytes tell it: within 2 % on an H200 and an H100
 PEAK_TOLERANCE = 0.05
-MOST_MS = MAX_DURATION_US / 1e3
+LEAST_MS, MOST_MS = LEAST_DURATION_US / 1e3, MAX_DURATION_US / 1e3
 
 
 @dataclass(frozen=True)
@@ -386,7 +386,7 @@ def number_in(row: Row, column: str, path: Path, place: str) -> float:
         value = float(row[column])
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if not math.isfinite(value) or "_" in row[column]:  # Python reads 1_000, which nobody else writes
         raise InputError(path, place, f"{column} is {row[column] or 'empty'}", "a number")
     return value
 
@@ -399,11 +399,11 @@ def time_in(row: Row, column: str, path: Path, place: str) -> float:
     """A field of a row as a time in ms.
 
     Raises:
-        InputError: it is no number, not above 0, or longer than any kernel.
+        InputError: it is no number, or shorter or longer than any kernel.
     """
     ms = number_in(row, column, path, place)
-    if not 0.0 < ms <= MOST_MS:
-        raise InputError(path, place, f"{column} is {row[column]}", f"more than 0, at most {MOST_MS:g}")
+    if not LEAST_MS <= ms <= MOST_MS:
+        raise InputError(path, place, f"{column} is {row[column]}", f"at least {LEAST_MS:g}, at most {MOST_MS:g}")
     return ms
 
 

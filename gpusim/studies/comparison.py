@@ -183,7 +183,7 @@ def _restarted(replayed: Callable[..., Result], once: Result) -> tuple[Result | 
         policy = once.division or once.policy  # what an oracle found need not be searched for again
         return replayed(policy, restart=True), ()
     except Starved as error:
-        return None, (f"no STP: {error.place} {error.problem}",)
+        return None, (f"no STP: {error.problem}",)
 
 
 def _merit(entry: Entry) -> tuple[float, float]:
