@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from strategies import mixes, rounded
 from tiny import shipped_traces
 
-from gpusim import load_gpu, load_trace
-from gpusim.calibrate.fit import _shape as shaped
-from gpusim.calibrate.fit import is_persistent
+from gpusim import GPU, load_gpu, load_trace
+from gpusim.calibrate.fit import _before_work_us, _shape, is_persistent
+from gpusim.calibrate.launchable import launch_occupancy
 from gpusim.calibrate.transfer import transferred
 from gpusim.hardware.what_if import what_if
 from gpusim.model.contention import (
@@ -31,19 +31,23 @@ from gpusim.model.contention import (
     capped_time,
     competing_warps,
     demand_elsewhere,
+    full_queue_share,
     hit_queue,
     hit_wait_share,
+    l2_busy_at,
     latency_beside,
     loads_beside,
     memory_free_share,
     memory_slowdown,
     memory_stall_share,
     mix_times,
+    queue_fullness,
     queued_share,
     time_at,
-    time_on_sm,
+    time_parts,
     warp_demand,
 )
+from gpusim.model.kernel import KernelModel
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
 
 H200 = load_gpu("h200")
@@ -81,6 +85,12 @@ def saturating(draw: st.DrawFn) -> WarpDemand:
 
 residents = st.lists(st.tuples(sharings(), st.integers(1, 8)), min_size=1, max_size=4)
 loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2))
+
+
+def shaped(launch: KernelLaunch, gpu: GPU) -> KernelModel:
+    """A launch as modelled before it is replayed alone."""
+    blocks_per_sm = launch_occupancy(launch, gpu).blocks_per_sm
+    return _shape(launch, blocks_per_sm, launch.duration_us - sum(_before_work_us(launch, blocks_per_sm, gpu)), gpu)
 
 
 # ---- one SM ---------------------------------------------------------------------------------------------------------
@@ -182,7 +192,7 @@ def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
     gpu = load_gpu(trace.device)
     slower = what_if(gpu, {"fp32_lanes_per_sm": "x0.25"})
     for launch in {launch: None for op in trace.operations() for launch in op.launches()}:
-        model = shaped(launch, gpu, "")
+        model = shaped(launch, gpu)
         for kernel in (model.demand, transferred(model, launch, gpu, slower, "").demand):
             counts = range(1, model.blocks_per_sm + 1)
             even = [n for n in counts if not kernel.one_wave or (n * kernel.warps_per_scheduler).is_integer()]
@@ -202,7 +212,7 @@ def test_what_kept_an_sm_busy_was_no_waiting_for_memory(fma_busy: float, free: f
     launch = KernelLaunch(
         name="k", grid=(1320, 1, 1), block=(64, 1, 1), registers_per_thread=32, duration_us=duration_us, mix=mix
     )
-    assert shaped(launch, H200, "").unit_us == pytest.approx(free)
+    assert shaped(launch, H200).unit_us == pytest.approx(free)
 
 
 @pytest.mark.parametrize(("blocks", "persistent"), [(132, True), (120, False), (126, False), (130, False), (60, False)])
@@ -279,8 +289,24 @@ def test_what_memory_leaves_is_as_counted_where_the_sm_leaves_more() -> None:
 
 
 def test_a_counter_above_what_can_be_sustained_counts_as_that() -> None:
-    assert memory_free_share(2.0, 0.0) == memory_free_share(MOST_BUSY, 0.0) > 0.0
-    assert memory_free_share(0.0, 2.0) == memory_free_share(0.0, MOST_BUSY) > 0.0
+    for dram, l2 in ((1.0, 0.0), (0.0, 1.0)):
+        *_, free = loads_beside(2.0 * dram, 2.0 * l2, 0.0)
+        assert free == memory_free_share(MOST_BUSY * dram, MOST_BUSY * l2) > 0.0
+
+
+@given(waited=rounded(0, 0.9))
+def test_l2_is_as_busy_as_leaves_what_did_not_wait_for_it(waited: float) -> None:
+    assert memory_free_share(0.0, l2_busy_at(waited)) == pytest.approx(1.0 - waited, rel=1e-6)
+
+
+def test_a_full_queue_shows_that_l2_was_busier_than_its_counters_say() -> None:
+    dram, l2, free = loads_beside(0.0, 0.9, 0.0, full_share=0.4)
+    assert (dram, free) == (0.0, pytest.approx(0.6))
+    assert l2 == pytest.approx(l2_busy_at(0.4) / 0.6)
+    assert loads_beside(0.0, 0.9, 0.8, full_share=0.4)[2] == pytest.approx(0.8)  # the SMs were busy so long
+    assert loads_beside(0.0, 0.6, 0.0, full_share=0.4) == loads_beside(0.0, 0.75, 0.0)  # L2 sustains 0.8 of streams
+    least = l2_busy_at(0.01)
+    assert least < 0.75 and loads_beside(0.0, 0.75, 0.0, full_share=0.01) == loads_beside(0.0, 0.75, 0.0)
 
 
 # ---- the rest -------------------------------------------------------------------------------------------------------
@@ -562,13 +588,23 @@ def test_at_the_recorded_load_hits_lengthen_by_what_was_taken_off(share: float, 
 
 
 def test_what_stalls_tell_of_queues_and_hits_by_hand() -> None:
-    stalls = WarpStalls(long_scoreboard=4.0, lg_throttle=1.0, mio_throttle=0.5, barrier=2.5, wait=2.0)
+    stalls = WarpStalls(long_scoreboard=4.0, mio_throttle=1.5, barrier=2.5, wait=2.0)
     assert queued_share(Mix(stalls=stalls)) == pytest.approx((0.7 * 4.0 + 1.5) / 10.0)
     assert queued_share(None) == queued_share(Mix()) == 1.0
+    assert full_queue_share(Mix(stalls=stalls)) == queue_fullness(None) == queue_fullness(Mix()) == 0.0
+    half = stalls.model_copy(update={"lg_throttle": 0.2, "mio_throttle": 1.3})  # of 0.4 in 10
+    assert queue_fullness(Mix(stalls=half)) == pytest.approx(0.5)
+    assert queued_share(Mix(stalls=half)) == pytest.approx((0.85 * 4.0 + 1.5) / 10.0)
+    assert full_queue_share(Mix(stalls=half)) == pytest.approx(0.245)
+    full = stalls.model_copy(update={"lg_throttle": 1.0, "mio_throttle": 0.5})
+    assert queue_fullness(Mix(stalls=full)) == 1.0
+    assert full_queue_share(Mix(stalls=full)) == queued_share(Mix(stalls=full)) == pytest.approx(0.55)
     counted = Mix(stalls=stalls, l2_read_bytes=600.0, dram_read_bytes=100.0)  # 150 of 600 sectors are of misses
     assert hit_wait_share(counted) == pytest.approx(0.4 * 0.75)
     assert hit_wait_share(counted.model_copy(update={"dram_read_bytes": 500.0})) == 0.0
     assert hit_wait_share(counted.model_copy(update={"l2_read_bytes": None})) == hit_wait_share(None) == 0.0
+    idle = WarpStalls(long_scoreboard=0.0)
+    assert hit_wait_share(Mix(stalls=idle, l2_read_bytes=600.0, memory_stall_percent=50.0)) == 0.0
 
 
 def test_of_a_recorded_time_memory_leaves_a_fiftieth_at_least() -> None:
@@ -595,4 +631,4 @@ def test_the_largest_part_of_a_time_binds(time: float, dram: float, l2: float, b
     kernel = WarpDemand(1.0, 0.5, 0.3, (0.0, 0.0, 0.3, 0.0, 0.0, 0.0), 2)
     load = MemoryLoad(dram**0.5, l2**0.125)
     by_dram, by_l2 = memory_slowdown(load.dram, 0.0, load), memory_slowdown(0.0, load.l2, load)
-    assert binding_at(time_on_sm(kernel, time), by_dram, by_l2) == bound
+    assert binding_at(time_parts(kernel, time), by_dram, by_l2) == bound

@@ -510,13 +510,13 @@ def test_what_binds_a_launch_is_told_of_its_fullest_sm(core: ModuleType) -> None
     made_of = {0: (1.0, 0.99, "fma"), 1: (1.0, 1.01, "fma"), 2: (1.0, 0.26, "lsu")}
     asked = []
 
-    def time_on_sm(mix: Mix, slot: int) -> tuple[float, float, str]:
+    def time_parts(mix: Mix, slot: int) -> tuple[float, float, str]:
         asked.append((mix, slot))
         return made_of[slot]
 
-    array.look(time_on_sm)
+    array.look(time_parts)
     assert asked == [(((0, 2),), 0), (((1, 1),), 1), ((), 2)]
-    array.look(time_on_sm)
+    array.look(time_parts)
     assert len(asked) == 3
     array.advance(0.5)
     array.book()

@@ -127,7 +127,7 @@ def test_bad_arguments_are_one_line(name: str, value: object) -> None:
 
 def test_footprint_by_hand() -> None:
     block = footprint(H200, 65, 33, 100)
-    assert (block.warps, block.registers, block.shared_memory_bytes, block.slots) == (3, 3 * 1280, 1152, 1)
+    assert (block.warps, block.registers, block.shared_memory_bytes, block.need[3]) == (3, 3 * 1280, 1152, 1)
     assert footprint(K40C, 256, 80, 8602).shared_memory_bytes == 8704
 
 

@@ -7,6 +7,7 @@ of the model, the GPU's file, the data, the variant), so that a run that was int
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -92,6 +93,11 @@ def _no_seniority() -> None:
 
 def _no_hit_queue() -> None:
     _put(contention, "HIT_QUEUE", 0.0)
+
+
+def _no_full_queue() -> None:
+    """L2 is as busy as its counters say, and the queue to it never full."""
+    _put(contention, "FULL_QUEUE", math.inf)
 
 
 def _queues_of_any_length() -> None:
@@ -342,6 +348,7 @@ ABLATION = (
     Variant("no-l1-queue", "long scoreboard is never waiting for the L1 path", patch=_no_queue_for_the_l1_path),
     Variant("theoretical-residency", "recorded at occupancy, not sm__warps_active", patch=_theoretical_residency),
     Variant("no-hit-queue", "hits in L2 take as long however full it is", patch=_no_hit_queue),
+    Variant("no-full-queue", "no stall shows that the queue to L2 was full", patch=_no_full_queue),
     Variant("any-queue", "stalls do not limit how long was waited for memory", patch=_queues_of_any_length),
     Variant("no-l2", "L2 slows nobody", patch=_memory(1.0, 0.0)),
     Variant("no-dram", "DRAM slows nobody", patch=_memory(0.0, 1.0)),

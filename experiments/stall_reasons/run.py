@@ -71,12 +71,11 @@ def measure() -> None:
         what = ("--replay-mode", "app-range", "--metrics", ",".join(METRICS.values()), "--log-file", str(log))
         printed = run([*NCU, *what, str(program.path), "counted", str(CALLS), str(CONDITIONS)], "Nsight Compute")
         ranges = counted_rows(read_text(log, MAX_BYTES))
-    named = [line.split(",") for line in printed.splitlines() if line.count(",") == 1][
-        -len(ranges) :
-    ]  # of the last pass
+    passes = [line.split(",") for line in printed.splitlines() if line.count(",") == 1]
+    last = passes[-len(ranges) :]
     rows = [
         [op, int(blocks), *(f"{float(row[metric].replace(',', '')):.6f}" for metric in METRICS.values())]
-        for (op, blocks), row in zip(named, ranges, strict=True)
+        for (op, blocks), row in zip(last, ranges, strict=True)
     ]
     write_table(MEASURED, "".join(csv_text(["op", "blocks_per_sm", *STALLS], rows)))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import fsum
 
 from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
 from gpusim.engine.sm_array import AloneTimes, alone_on
@@ -20,6 +19,7 @@ from gpusim.model.contention import (
     MemoryLoad,
     WarpDemand,
     fetch_stall_share,
+    full_queue_share,
     hit_queue,
     hit_wait_share,
     loads_beside,
@@ -51,9 +51,10 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     Raises:
         InputError: no SM of the GPU holds one of its blocks.
     """
-    model = _shape(launch, gpu, place)
     recorded = launch.duration_us
-    latency, ramp_us = _before_work_us(launch, model.blocks_per_sm, gpu)
+    blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
+    latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
+    model = _shape(launch, blocks_per_sm, recorded - latency - ramp_us, gpu)
     alone = alone_on(gpu)
     best, makespan = _fitted(model, launch.mix, alone)
     if ramp_us > 0.0:
@@ -170,10 +171,10 @@ def _cluster_sms(blocks: int, gpu: GPU) -> int:
     return blocks * most_clusters(gpu.gpc_of_sm, blocks)
 
 
-def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
-    fit = fitting_occupancy(launch, gpu, place)
+def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU) -> KernelModel:
+    """The kernel without what its replay alone tells, from a launch whose blocks worked for ``working_us``."""
     foot = launch_footprint(launch, gpu)
-    residents = _recorded_residents(launch, foot, fit.blocks_per_sm, gpu)
+    residents = _recorded_residents(launch, foot, blocks_per_sm, gpu)
     kernel = warp_demand(
         launch.mix,
         foot.warps,
@@ -181,29 +182,28 @@ def _shape(launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         launch.blocks / gpu.sm_count,
         gpu.limits.sub_partitions,
         gpu.model,
-        one_wave=waves(launch.blocks, fit.blocks_per_sm, gpu.sm_count) <= 1.0,
+        one_wave=waves(launch.blocks, blocks_per_sm, gpu.sm_count) <= 1.0,
         shared_bytes_per_warp=launch.shared_memory_per_block_bytes / foot.warps,
     )
-    working_us = launch.duration_us - fsum(_before_work_us(launch, fit.blocks_per_sm, gpu))
     load, free = _memory(launch, kernel, residents, working_us, gpu)
-    set_to, least = carveouts(launch, foot, fit.blocks_per_sm, gpu)
+    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
         memory_stall_share=memory_stall_share(launch.mix),
         blocks=launch.blocks,
-        persistent=is_persistent(launch, fit.blocks_per_sm, gpu),
+        persistent=is_persistent(launch, blocks_per_sm, gpu),
         footprint=foot,
-        blocks_per_sm=fit.blocks_per_sm,
+        blocks_per_sm=blocks_per_sm,
         sm_count=gpu.sm_count,
-        cluster_blocks=cluster_blocks(launch, fit.blocks_per_sm, gpu),
+        cluster_blocks=cluster_blocks(launch, blocks_per_sm, gpu),
         carveout_bytes=set_to,
         least_carveout_bytes=least,
         demand=kernel,
         on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
         unit_us=free,
         load=load,
-        resident_share=residents / min(fit.blocks_per_sm, -(-launch.blocks // gpu.sm_count)),
+        resident_share=residents / min(blocks_per_sm, -(-launch.blocks // gpu.sm_count)),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
         latency_us=0.0,
@@ -233,7 +233,8 @@ def _memory(
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
     turns = min(1.0, competing * max(kernel.demands)) if kernel.counted else 0.0
-    dram, l2, free = loads_beside(dram, l2, max(turns, 1.0 - queued_share(launch.mix)))
+    least_free = max(turns, 1.0 - queued_share(launch.mix))
+    dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
     waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits), free * (1.0 - waited)

@@ -73,7 +73,7 @@ def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float],
 
 
 def _through(model: KernelModel, points: Sequence[ScalingPoint], gpu: GPU) -> KernelModel:
-    """The kernel with the two factors that bring it nearest to its points, tried in turn from 1 on."""
+    """The kernel with load and turns changed by two factors, tried in turn from 1 on, that fit its points best."""
     load = turn = 1.0
     best, least = model, _misfit(model, points, gpu)
     enough = len(points) * GOOD_FIT * GOOD_FIT

@@ -80,7 +80,8 @@ def measuring_options(
     """
     parser = _study_parser(documentation, folder)
     parser.add_argument("--measure", action="store_true", help=measures)
-    return _with_folder(parser.parse_args(arguments))
+    options = parser.parse_args(arguments)
+    return options if options.measure else _with_folder(options)
 
 
 def _study_parser(documentation: str | None, folder: Path) -> argparse.ArgumentParser:

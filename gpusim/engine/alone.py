@@ -10,7 +10,7 @@ from gpusim.engine.core import NEVER, Mix, MixRates
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
 from gpusim.engine.sm_array import sm_array, submit
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import TimeOnSM, age_shares, mix_times, time_on_sm
+from gpusim.model.contention import TimeParts, age_shares, mix_times, time_parts
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.policies.interface import Grant
 from gpusim.results.runs import Spans
@@ -61,10 +61,10 @@ def alone_under(
         (rate,), dram, l2 = mix_rates([(model, count)])
         return [[rate * share for share in age_shares(count, model.age_preference)]], dram, l2
 
-    def time_in(mix: Mix, _: int) -> TimeOnSM:
+    def time_in(mix: Mix, _: int) -> TimeParts:
         ((_, count),) = mix
         (time,) = mix_times([(model.demand, count)])
-        return time_on_sm(model.demand, time)
+        return time_parts(model.demand, time)
 
     caps = caps_of(grant, model.blocks_per_sm, gpu.sm_count)
     sms = sm_array(gpu, 1, resolve, lambda _: model.footprint, None, domains, domain_share, bins=2)

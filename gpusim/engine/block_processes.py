@@ -23,7 +23,7 @@ import simpy
 from gpusim.engine import sm_array
 from gpusim.engine.compiled import plain_core
 from gpusim.engine.core import BINS
-from gpusim.model.contention import MemoryLoad, TimeOnSM, binding_at, memory_slowdown
+from gpusim.model.contention import MemoryLoad, TimeParts, binding_at, memory_slowdown
 
 AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended
 FINISHED = 1e-9
@@ -125,6 +125,7 @@ class SlowSMs:
         self.loads = [(0.0, 0.0)] * len(capacity)  # when the slowdown was last worked out
         self.cycles = [1.0] * len(capacity)  # of the SMs, then
         self.factors: list[dict[int, float]] = [{} for _ in capacity]
+        self.held_back = [False] * len(capacity)  # for asking for more than there is
         self.stale_rates = False
         self.done: list[int] = []
         self.resolved: dict[Mix, tuple[list[list[float]], float, float]] = {}
@@ -263,11 +264,11 @@ class SlowSMs:
         here = self.residents_by_sm(slot)
         return here.index(max(here)) if max(here) > 0 else -1
 
-    def look(self, time_on_sm: Callable[[Mix, int], TimeOnSM]) -> None:
+    def look(self, time_parts: Callable[[Mix, int], TimeParts]) -> None:
         for slot, launch in self.launches.items():
             if launch.ended < launch.blocks:
                 sm = self.sms[max(0, self.fullest_sm(slot))]
-                time = time_on_sm(self.mix_of(sm.number) if launch.resident else (), slot)
+                time = time_parts(self.mix_of(sm.number) if launch.resident else (), slot)
                 dram, l2 = (load / self.capacity[sm.domain] for load in self._load(sm.domain))
                 by_dram, by_l2 = memory_slowdown(dram, 0.0, launch.own), memory_slowdown(0.0, l2, launch.own)
                 launch.bound_by = binding_at(time, by_dram, by_l2)
@@ -492,7 +493,7 @@ class SlowSMs:
         loads = [sm.load for sm in self.sms if sm.domain == domain]
         return fsum(dram for dram, _ in loads), fsum(l2 for _, l2 in loads)
 
-    def _excess(self, domain: int) -> float:
+    def _served(self, domain: int) -> float:
         """What a domain would serve of DRAM or L2 at its present factors, over what it can."""
         served = [0.0, 0.0]
         for sm in self.sms:
@@ -517,12 +518,16 @@ class SlowSMs:
             load = self._load(domain)
             cycle = self._cycle(domain)
             moved = any(abs(a - b) > self.load_step for a, b in zip(load, seen, strict=True))
-            if self.stale_rates or moved or cycle != self.cycles[domain] or self._excess(domain) > 1.0 + 1e-9:
+            served = self._served(domain)
+            moved = moved or served > 1.0 + 1e-9 or (self.held_back[domain] and served < 1.0 - self.load_step)
+            if self.stale_rates or moved or cycle != self.cycles[domain]:
                 self.loads[domain] = load
                 self.cycles[domain] = cycle
                 self.factors[domain] = (self.slowdowns_of or self._slowdowns)(domain, *load, cycle)
-                excess = max(1.0, self._excess(domain))
-                self.factors[domain] = {slot: factor * excess for slot, factor in self.factors[domain].items()}
+                served = self._served(domain)
+                self.held_back[domain] = served > 1.0 + 1e-9
+                if self.held_back[domain]:
+                    self.factors[domain] = {slot: factor * served for slot, factor in self.factors[domain].items()}
                 updated.add(domain)
         self.stale_rates = False
         for sm in self.sms:

@@ -28,7 +28,7 @@ cdef class SMArray:
     cdef long long[::1] gpc, gpc_order, gpc_begin, room, dirty, owner, need, first_valid, active, first_sm
     cdef long long[::1] waiting, resident, unfinished, seed, tenant, evicted, cluster, together, pieces, next_piece, all_pieces
     cdef long long[::1] cap, here, ran, pieces_ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
-    cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, first_part, last_part, part_slot, part_rates
+    cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, held_back, first_part, last_part, part_slot, part_rates
     cdef long long[::1] bound_by, largest_is
     cdef double[::1] recorded_at, work, charged, rate, jitter, ramp, recorded, virtual, slowdown, progress
     cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, own_hits, first_start
@@ -48,7 +48,6 @@ cdef class SMArray:
     @cython.locals(i=cython.longlong, d=cython.longlong, clock=cython.longlong, left=cython.double, due=cython.double,
                    first=cython.double, sm=cython.longlong)
     cpdef double next_due(self) noexcept
-    @cython.locals(sm=cython.longlong)
     cpdef restart_clock(self, double origin)
     cpdef bint in_one_bin(self, double start, double end) noexcept
     @cython.locals(sm=cython.longlong, u=cython.longlong, b=cython.longlong)
@@ -81,7 +80,7 @@ cdef class SMArray:
     @cython.locals(total=cython.double, sm=cython.longlong, b=cython.longlong)
     cpdef double block_time(self)
     @cython.locals(i=cython.longlong, slot=cython.longlong, sm=cython.longlong, known=cython.longlong)
-    cpdef look(self, time_on_sm)
+    cpdef look(self, time_parts)
     @cython.locals(p=cython.longlong)
     cdef long long time_in(self, long long slot, long long sm) noexcept
     @cython.locals(own_dram=cython.double, own_l2=cython.double, by_dram=cython.double, by_l2=cython.double,
@@ -148,19 +147,20 @@ cdef class SMArray:
     cdef start_anew(self, long long slot, long long sm)
     @cython.locals(sm=cython.longlong, d=cython.longlong)
     cdef settle(self)
+    @cython.locals(served=cython.double)
     cdef void watch(self, long long domain) noexcept
     @cython.locals(d=cython.longlong, i=cython.longlong, sm=cython.longlong, mix=cython.longlong, p=cython.longlong)
     cdef void add_up(self) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, cycle=cython.double, clocks=cython.longlong,
                    i=cython.longlong, slot=cython.longlong, own_cycle=cython.double, factor=cython.double,
-                   excess=cython.double)
+                   served=cython.double)
     cdef update_slowdowns(self, long long domain)
     @cython.locals(dram=cython.double, l2=cython.double, i=cython.longlong, slot=cython.longlong,
                    progress=cython.double)
-    cdef double excess(self, long long domain) noexcept
+    cdef double served(self, long long domain) noexcept
     @cython.locals(i=cython.longlong, slot=cython.longlong, clock=cython.longlong, sm=cython.longlong,
                    p=cython.longlong, spare=cython.longlong, length=cython.double, run=cython.double)
     cdef skip(self, double until)
     @cython.locals(share=cython.double, given=cython.longlong, total=cython.longlong, sm=cython.longlong,
                    p=cython.longlong, clock=cython.longlong)
-    cdef void skip_blocks(self, long long slot, long long blocks) noexcept
+    cdef void skip_blocks(self, long long slot, long long blocks, double end) noexcept

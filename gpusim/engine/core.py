@@ -51,7 +51,7 @@ MixRates = tuple[list[list[float]], float, float]  # rates by slot and rank, DRA
 Resolve = Callable[[Mix], MixRates]
 Slowdowns = Callable[[int, float, float, float], dict[int, float]]
 MostBeside = Callable[[Mix, int], int]
-TimeOnSM = Callable[[Mix, int], tuple[float, float, str]]  # gives a `gpusim.model.contention.TimeOnSM`
+PartsOfTime = Callable[[Mix, int], tuple[float, float, str]]  # gives `gpusim.model.contention.TimeParts`
 
 
 def zeros(count: int) -> array[int]:
@@ -237,6 +237,7 @@ class SMArray:
         self.l2_load = reals(domain_count)
         self.dram_seen = reals(domain_count)
         self.l2_seen = reals(domain_count)
+        self.held_back = zeros(domain_count)  # whether its blocks were slowed as it would have served too much
         self.tensor_blocks = zeros(domain_count)  # resident blocks that compute on tensor cores
         self.tensor_seen = zeros(domain_count)  # whether there were any
         # one entry a clock, or a clock and node of a tree over the SMs
@@ -320,7 +321,7 @@ class SMArray:
         self.largest_is[slot] = -1
 
     def mix_count(self) -> int:
-        """Mixes in the tables, those that were dropped with their slot among them."""
+        """Mixes in the tables, dropped ones included."""
         return len(self.mixes)
 
     def intern(self, mix: Mix) -> int:
@@ -543,8 +544,6 @@ class SMArray:
         self.origin = origin
         self.now = 0.0
         self.booked_at = 0.0
-        for sm in range(self.sms):
-            self.recorded_at[sm] = 0.0
 
     def forget_uses(self) -> None:
         """Empty the usage history."""
@@ -722,12 +721,7 @@ class SMArray:
 
     def spans(self, slot: int) -> list[tuple[int, int, float, float]]:
         """(SM, blocks run, first start, last end) for each SM that ran blocks of a launch."""
-        found = []
-        for sm in range(self.sms):
-            i = slot * self.sms + sm
-            if self.ran[i] > 0:
-                found.append((sm, self.ran[i], self.origin + self.start_here[i], self.origin + self.end_here[i]))
-        return found
+        return list(zip(*self.span_columns(slot), strict=True))
 
     def take_noted(self) -> list[tuple[float, int, Mix]]:
         """Changes of residents since the last call, by time: when (us), on which SM, and what it held from then on."""
@@ -760,13 +754,13 @@ class SMArray:
 
     # ---- what binds launches ---------------------------------------------------------------------------------------
 
-    def look(self, time_on_sm: TimeOnSM) -> None:
+    def look(self, time_parts: PartsOfTime) -> None:
         """Begin an interval: find what bounds each launch by the mix on the SM that holds most of it, and its memory.
 
         While no SM holds any of it the mix is empty, and the memory that of the first SM.
 
         Args:
-            time_on_sm: gives what the time of a slot's launch is made of in a mix, or alone where that is empty.
+            time_parts: gives what the time of a slot's launch is made of in a mix, or alone where that is empty.
         """
         for i in range(self.active_count):
             slot = self.active[i]
@@ -774,7 +768,7 @@ class SMArray:
             known = self.time_in(slot, sm)
             if self.largest_is[known] < 0:
                 mix = self.mixes[self.rated[sm]] if sm >= 0 else ()
-                self.whole_time[known], self.largest_time[known], name = time_on_sm(mix, slot)
+                self.whole_time[known], self.largest_time[known], name = time_parts(mix, slot)
                 self.largest_is[known] = BINDING.index(name)
             self.bound_by[slot] = self.binding_at(slot, known, self.domain[sm if sm >= 0 else 0])
 
@@ -1225,9 +1219,14 @@ class SMArray:
                 self.update_slowdowns(d)
 
     def watch(self, domain: int) -> None:
-        """Note when a domain's load has moved far enough to matter, its clock has, or it would serve too much."""
+        """Note when a domain's load has moved far enough to matter, its clock has, or what it serves no longer fits.
+
+        That is more than it can; or, where its blocks were slowed for that, less of it than they might have.
+        """
+        served = self.served(domain)
         if (
-            self.excess(domain) > 1.0 + SLACK
+            served > 1.0 + SLACK
+            or (self.held_back[domain] > 0 and served < 1.0 - self.load_step)
             or (self.tensor_blocks[domain] > 0) != (self.tensor_seen[domain] > 0)
             or abs(self.dram_load[domain] - self.dram_seen[domain]) > self.load_step
             or abs(self.l2_load[domain] - self.l2_seen[domain]) > self.load_step
@@ -1270,12 +1269,13 @@ class SMArray:
         else:
             for slot, factor in self.slowdowns_of(domain, dram, l2, cycle).items():
                 self.slowdown[clocks + slot] = factor
-        excess = self.excess(domain)
-        if excess > 1.0:
+        served = self.served(domain)
+        self.held_back[domain] = served > 1.0 + SLACK
+        if self.held_back[domain] > 0:
             for i in range(self.active_count):
-                self.slowdown[clocks + self.active[i]] *= excess
+                self.slowdown[clocks + self.active[i]] *= served
 
-    def excess(self, domain: int) -> float:
+    def served(self, domain: int) -> float:
         """What a domain serves of DRAM or L2 over what it can, whichever is more."""
         dram = 0.0
         l2 = 0.0
@@ -1313,7 +1313,7 @@ class SMArray:
         for i in range(self.slots):
             if self.resident[i] > 0:
                 run = length * self.throughput[i] + self.carried[i]
-                self.skip_blocks(i, int(run + 1e-6))
+                self.skip_blocks(i, int(run + 1e-6), self.now + length)
                 self.carried[i] = run - int(run + 1e-6)
         self.record_all()
         self.now += length
@@ -1323,8 +1323,8 @@ class SMArray:
                 self.recorded[self.part_slot[p] * self.sms + sm] -= length / self.slowdown[clock]
         self.record_all()
 
-    def skip_blocks(self, slot: int, blocks: int) -> None:
-        """Count ``blocks`` of a slot as run, shared among the SMs by their rates."""
+    def skip_blocks(self, slot: int, blocks: int, end: float) -> None:
+        """Count ``blocks`` of a slot as run by ``end``, shared among the SMs by their rates."""
         self.waiting[slot] -= blocks
         self.unfinished[slot] -= blocks
         self.next_piece[slot] += blocks
@@ -1336,8 +1336,10 @@ class SMArray:
                     clock = self.domain[sm] * self.slots + slot
                     share += self.part_progress[p] / self.slowdown[clock] / self.throughput[slot]
             total = int(share * blocks + 0.5)
-            self.ran[slot * self.sms + sm] += total - given
-            self.pieces_ran[slot * self.sms + sm] += total - given
+            if total > given:
+                self.ran[slot * self.sms + sm] += total - given
+                self.pieces_ran[slot * self.sms + sm] += total - given
+                self.end_here[slot * self.sms + sm] = end
             given = total
         if given < blocks:
             self.ran[slot * self.sms + self.sms - 1] += blocks - given

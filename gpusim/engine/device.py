@@ -180,7 +180,7 @@ class Device:
             return
         if not self._looked:
             self._looked = True
-            self._sms.look(self._rates.time_on_sm)
+            self._sms.look(self._rates.time_parts)
         before = self._sms.now
         slot = self._sms.advance(horizon - self._sms.origin)
         if slot >= 0:
@@ -272,8 +272,9 @@ class Device:
             self._wake_us = at = partition.wake_us
             self._after(max(0.0, at - self._env.now), lambda _: self._wake(at))
         if self._slots:
-            if self._rates.limits or list(self._granted().items()) != list(self._held.items()):
-                self._hold()
+            granted = self._granted()
+            if self._rates.limits or list(granted.items()) != list(self._held.items()):
+                self._hold(granted)
             self._place()
 
     def _turn_wait_us(self, launch: Launch) -> float:
@@ -338,7 +339,7 @@ class Device:
         if self._sms.mix_count() > MOST_MIXES:
             self._forget_mixes()
         submit(self._sms, slot, launch.model)
-        self._hold()
+        self._hold(self._granted())
         self._place()
 
     # ---- a launch that has the SMs to itself -------------------------------------------------------------------------
@@ -401,9 +402,9 @@ class Device:
                     return slot
         return heappop(self._free_slots)
 
-    def _hold(self) -> None:
+    def _hold(self, granted: dict[int, Grant]) -> None:
         """Hold the launches on the SMs to what they are granted, and let them place blocks in that order."""
-        before, self._held = self._held, self._granted()
+        before, self._held = self._held, granted
         self._limit(self._held)
         queues = [grant.queue for grant in self._held.values()]
         if len(set(queues)) > 1:

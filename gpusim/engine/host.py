@@ -98,5 +98,5 @@ def host_queues(trace: Trace) -> list[HostQueue]:
 
 
 def unready(queues: Sequence[HostQueue], now: float) -> dict[int, tuple[float, int]]:
-    """For each stream by its position, when its next launch was queued that is not ready yet."""
+    """By stream: when its next launch was queued, and that launch's place, where it is queued but not yet ready."""
     return {index: queue.next for index, queue in enumerate(queues) if queue.next is not None and queue.next[0] <= now}

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from gpusim.engine.core import Mix, MixRates, SMArray
 from gpusim.engine.grants import NO_LIMITS, Limits
-from gpusim.model.contention import TimeOnSM, age_shares, capped_time, mix_times, time_on_sm
+from gpusim.model.contention import TimeParts, age_shares, capped_time, mix_times, time_parts
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.rounds import round_rates
 
@@ -90,12 +90,12 @@ class Rates:
         ]
         return by_age, dram, l2
 
-    def time_on_sm(self, mix: Mix, slot: int) -> TimeOnSM:
+    def time_parts(self, mix: Mix, slot: int) -> TimeParts:
         """What the time of a slot's kernel is made of in a mix without limits; of none, alone."""
         model = self._model(slot)
         met = mix or ((slot, model.most_resident),)
         times = self._mixes.times([(self._model(other), count) for other, count in met])
-        return time_on_sm(model.demand, times[[other for other, _ in met].index(slot)])
+        return time_parts(model.demand, times[[other for other, _ in met].index(slot)])
 
     def _limited_rates(self, mix: Mix, residents: KernelMix) -> tuple[list[float], float, float]:
         """`mix_rates` while grants limit somebody to a share or a quota."""

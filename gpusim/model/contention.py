@@ -32,7 +32,11 @@ FEWEST_TURNS = 1.3  # warps that compete on a scheduler, above which the recorde
 UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways [D]
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
 MOST_PREFERRED = 0.2  # how much less than theirs a warp counts beside warps that are older, at most [D]
-QUEUED_SHARE = 0.7  # of waits at the long scoreboard that queues of L2 and DRAM can have been, at most [D]
+QUEUED_SHARE = 0.7  # of waits at the long scoreboard that queues of L2 and DRAM can have been where room was left [D]
+FULL_QUEUE = (
+    0.04  # of a kernel's stalls that are for room in the queue to memory, with which it was full throughout [D]
+)
+LEAST_L2_SHARE = 0.8  # of what L2 sustains of streams, that it sustains of accesses that fill its queues, at least [D]
 DRAM_LATENCY_CYCLES = 800.0  # idle 700, beside 4.2 TB/s of reads 935 ([V] experiments/h200_microbench, memory.csv)
 LEAST_IN_FLIGHT_BYTES = 1536.0  # that a warp reads ahead: 48 a thread, in registers [D]
 BUFFERS = 2  # that share a block's shared memory: one is read while the other is filled [D]
@@ -74,12 +78,12 @@ class WarpDemand:
         return SHARED[self.bound].removesuffix("_cycles")
 
 
-class TimeOnSM(NamedTuple):
-    """What a kernel's time in a mix is made of where memory lengthens nothing: squared, as the parts add.
+class TimeParts(NamedTuple):
+    """What a kernel's time in a mix, squared, is made of where memory lengthens nothing: squares add.
 
     Attributes:
-        whole: the time per instruction.
-        largest: the larger part of it: latency, or waiting for the resource that binds the kernel.
+        whole: the square of the time per instruction.
+        largest: the larger part of that: latency, or waiting for the resource that binds the kernel.
         bound_by: name of that part; unknown, and larger than any, where the kernel's demands were not counted.
     """
 
@@ -333,14 +337,20 @@ def memory_free_share(dram_busy: float, l2_busy: float) -> float:
 
     The inverse of `memory_slowdown` for a kernel alone: busy = load / slowdown.
     """
-    l2 = min(l2_busy, MOST_BUSY)
-    dram = min(dram_busy, MOST_BUSY)
-    l8 = l2 * l2 * l2 * l2
-    rest = sqrt(sqrt(1.0 - l8 * l8))
-    return sqrt(max(rest - dram * dram, 0.0004))
+    l4 = l2_busy * l2_busy * l2_busy * l2_busy
+    rest = sqrt(sqrt(1.0 - l4 * l4))
+    return sqrt(max(rest - dram_busy * dram_busy, 0.0004))
 
 
-def loads_beside(dram_busy: float, l2_busy: float, least_free: float) -> tuple[float, float, float]:
+def l2_busy_at(waited: float) -> float:
+    """How busy L2 is where a kernel waits a share of its time for it: `memory_free_share` of that is what is left."""
+    free2 = (1.0 - waited) * (1.0 - waited)
+    return sqrt(sqrt(sqrt(1.0 - free2 * free2 * free2 * free2)))
+
+
+def loads_beside(
+    dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0
+) -> tuple[float, float, float]:
     """What L2 and DRAM were asked for in a recording, from how busy each was.
 
     Args:
@@ -348,11 +358,16 @@ def loads_beside(dram_busy: float, l2_busy: float, least_free: float) -> tuple[f
         l2_busy: the same.
         least_free: share of the recorded time that the SMs alone took. Where the two would leave less, the kernel
             cannot have waited that long: it hides their latency, and both count less, by one factor [D].
+        full_share: share of the recorded time that it waited while the queue to L2 was full. L2 then served all that it
+            could, though its counters, which are relative to streams, may say less: it counts as busy enough to keep
+            the kernel waiting so long, where it sustains `LEAST_L2_SHARE` of streams or more. Else the SM's own path
+            filled the queue [D].
 
     Returns:
         Loads of DRAM and L2 when neither lengthens anything, and the share of the time that is left then.
     """
-    dram, l2 = min(dram_busy, MOST_BUSY), min(l2_busy, MOST_BUSY)
+    full = min(l2_busy / LEAST_L2_SHARE, l2_busy_at(full_share))
+    dram, l2 = min(dram_busy, MOST_BUSY), max(min(l2_busy, MOST_BUSY), full)
     felt, free = 1.0, memory_free_share(dram, l2)
     if free < least_free:
         low, high = 0.0, 1.0
@@ -382,25 +397,25 @@ def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float
         were not counted.
     """
     by_dram, by_l2 = memory_slowdown(dram, 0.0, own), memory_slowdown(0.0, l2, own)
-    return binding_at(time_on_sm(residents[index][0], mix_times(residents)[index]), by_dram, by_l2)
+    return binding_at(time_parts(residents[index][0], mix_times(residents)[index]), by_dram, by_l2)
 
 
-def time_on_sm(kernel: WarpDemand, time: float) -> TimeOnSM:
-    """The parts of a kernel's time per instruction in its mix (`mix_times`)."""
+def time_parts(kernel: WarpDemand, time: float) -> TimeParts:
+    """The parts of the square of a kernel's time per instruction in its mix (`mix_times`)."""
     if not kernel.counted:
-        return TimeOnSM(time * time, inf, UNKNOWN)
+        return TimeParts(time * time, inf, UNKNOWN)
     latency, own, squared = kernel.latency * kernel.latency, kernel.service_demand * kernel.service_demand, time * time
     by_itself, waiting = latency - own, squared - latency + own
     if by_itself >= waiting:
-        return TimeOnSM(squared, by_itself, "latency")
-    return TimeOnSM(squared, waiting, kernel.resource)
+        return TimeParts(squared, by_itself, "latency")
+    return TimeParts(squared, waiting, kernel.resource)
 
 
-def binding_at(time: TimeOnSM, by_dram: float, by_l2: float) -> str:
-    """`binding` of a kernel by its time on the SM and its `memory_slowdown`, by DRAM and by L2 as if alone."""
-    dram, l2 = time.whole * (by_dram * by_dram - 1.0), time.whole * (by_l2 * by_l2 - 1.0)
-    if time.largest >= dram and time.largest >= l2:
-        return time.bound_by
+def binding_at(parts: TimeParts, by_dram: float, by_l2: float) -> str:
+    """`binding` of a kernel by what its time on the SM is made of and its slowdown by DRAM alone and by L2 alone."""
+    dram, l2 = parts.whole * (by_dram * by_dram - 1.0), parts.whole * (by_l2 * by_l2 - 1.0)
+    if parts.largest >= dram and parts.largest >= l2:
+        return parts.bound_by
     return "dram" if dram >= l2 else "l2"
 
 
@@ -446,13 +461,27 @@ def memory_stall_share(mix: Mix | None) -> float:
 def queued_share(mix: Mix | None) -> float:
     """Most of a kernel's recorded time that it can have waited for queues of L2 and DRAM (0 to 1), by its stalls.
 
-    1 where none tell. Throttles are such queues throughout [D].
+    1 where none tell. Throttles are such queues throughout, and so is the long scoreboard while the queue is full [D].
     """
     total = _stall_total(mix)
     if mix is None or mix.stalls is None or total == 0.0:
         return 1.0
     throttles = _of(mix.stalls.lg_throttle) + _of(mix.stalls.mio_throttle)
-    return (QUEUED_SHARE * _of(mix.stalls.long_scoreboard) + throttles) / total
+    queued = QUEUED_SHARE + (1.0 - QUEUED_SHARE) * queue_fullness(mix)
+    return (queued * _of(mix.stalls.long_scoreboard) + throttles) / total
+
+
+def queue_fullness(mix: Mix | None) -> float:
+    """Share of a kernel's time in which warps had no room in the queue to memory (0 to 1); 0 where no stalls tell."""
+    total = _stall_total(mix)
+    if mix is None or mix.stalls is None or total == 0.0:
+        return 0.0
+    return min(1.0, _of(mix.stalls.lg_throttle) / total / FULL_QUEUE)
+
+
+def full_queue_share(mix: Mix | None) -> float:
+    """Share of a kernel's recorded time that it waited for L2 while the queue to it was full (0 to 1)."""
+    return queue_fullness(mix) * queued_share(mix)
 
 
 def hit_wait_share(mix: Mix | None) -> float:
@@ -460,7 +489,7 @@ def hit_wait_share(mix: Mix | None) -> float:
 
     Waits at the long scoreboard are taken to be for hits and misses as there are of either [D]; 0 where no stalls tell.
     """
-    if mix is None or mix.stalls is None or not mix.l2_read_bytes:
+    if mix is None or _stall_total(mix) == 0.0 or not mix.l2_read_bytes:
         return 0.0
     missed = SECTORS_OF_A_MISS * _of(mix.dram_read_bytes) / mix.l2_read_bytes
     return memory_stall_share(mix) * max(0.0, 1.0 - missed)

@@ -131,8 +131,8 @@ class KernelModel:
     def on(self, sms: int) -> KernelModel:
         """The kernel as it launches on some SMs.
 
-        Its ramp takes as long as on all SMs, however many more of its first blocks share one: it waits for caches and
-        not for an SM's turns.
+        What its first blocks take longer is time that they wait for caches, and not for turns on an SM: it is no longer
+        where more of them share one.
         """
         first = min(self.blocks_per_sm, -(-self.blocks // max(1, sms)))
         if first == self.most_resident or self.ramp_work == 0.0:

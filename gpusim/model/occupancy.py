@@ -41,18 +41,16 @@ class Footprint:
         warps: warps, the last one whole.
         registers: 32-bit registers as allocated.
         shared_memory_bytes: static, dynamic and the driver's shared memory, as allocated.
-        slots: block slots.
     """
 
     warps: int
     registers: int
     shared_memory_bytes: int
-    slots: int = 1
 
     @property
     def need(self) -> tuple[int, int, int, int]:
         """Registers, shared memory bytes, warps and block slots, in the order of `SMLimits.capacity`."""
-        return self.registers, self.shared_memory_bytes, self.warps, self.slots
+        return self.registers, self.shared_memory_bytes, self.warps, 1
 
 
 def occupancy(
@@ -161,7 +159,7 @@ def exceeded(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> str | None
     residents = list(residents)
     warps = sum(count * block.warps for block, count in residents)
     shared = sum(count * block.shared_memory_bytes for block, count in residents)
-    slots = sum(count * block.slots for block, count in residents)
+    blocks = sum(count for _, count in residents)
     limits = gpu.limits
     if warps > limits.max_warps_per_sm:
         return "warps"
@@ -170,7 +168,7 @@ def exceeded(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> str | None
             return "registers"
     if shared > limits.shared_memory_per_sm_bytes:
         return "shared_memory"
-    return "blocks" if slots > limits.max_blocks_per_sm else None
+    return "blocks" if blocks > limits.max_blocks_per_sm else None
 
 
 def fits(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> bool:

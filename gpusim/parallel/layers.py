@@ -87,7 +87,9 @@ class LayerTimes:
             raise InputError(None, f"layer {missing}", "has no times at a batch that all others have", "a row for it")
         share = source[1] / parts
         batches = sorted(whole)
-        sums = [[share * sum(whole[batch][layer][way] for layer in layers) for batch in batches] for way in (0, 1)]
+        sums = [
+            [share * math.fsum(whole[batch][layer][way] for layer in layers) for batch in batches] for way in (0, 1)
+        ]
         return Curve(batches, sums[0], sums[1])
 
     def of_whole_layers(self) -> LayerTimes:
@@ -101,7 +103,7 @@ class LayerTimes:
         """Time to update all of a network's parameters; where no table says, 3 x 4 bytes each at 4 TB/s [D]."""
         for table in self._times.get((WHOLE, 1), {}).values():
             if "update" in table:
-                return sum(table["update"])
+                return math.fsum(table["update"])
         return parameters * 12 / 4e6
 
 

@@ -330,4 +330,4 @@ class Oracle:
 def _ways(times: Iterable[tuple[float, float]]) -> tuple[float, float]:
     """Forward and backward of several layers."""
     forward, backward = zip(*times, strict=True)
-    return sum(forward), sum(backward)
+    return fsum(forward), fsum(backward)

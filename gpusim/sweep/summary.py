@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import NamedTuple
 
 from gpusim.results.metrics import geometric_mean
@@ -116,7 +117,7 @@ def values(of: Sequence[Row], name: str) -> list[float]:
 
 def mean(of: Sequence[Row], name: str) -> float:
     """Of such a figure."""
-    return sum(values(of, name)) / len(of)
+    return fsum(values(of, name)) / len(of)
 
 
 def merits(of: Sequence[Row], restart: bool) -> tuple[float, float]:
