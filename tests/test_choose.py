@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import convolution, kernel, launch, stream, tiny, trace
+from tiny import convolution, copy, kernel, launch, stream, tiny, trace
 
 from gpusim import cli, load_gpu, load_trace, replay
 from gpusim.calibrate.kernels import Kernels
@@ -456,3 +456,10 @@ def test_streams_by_name_are_kept() -> None:
         selection = select(made, GPU, streams=name, sharing="streams")
         assert len(selection.best.plan.lanes) == streams, name
         assert selection.best.makespan_us == pytest.approx(us), name
+
+
+def test_a_plan_that_takes_no_time(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "copy.json"
+    trace(stream("a", copy("c", 0.0)), device="h200").save(path)
+    assert cli.main(["select", str(path), "--no-cache"]) == 0
+    assert "1.000x over serial, fastest" in capsys.readouterr().out

@@ -521,6 +521,8 @@ def test_one_policy_in_full(capsys: Capture) -> None:
     assert cli.main(["policies", "reef"]) == 0
     text = capsys.readouterr().out
     assert "parameters: none" in text and "never validated: no experiment shared a GPU as it does" in text
+    assert cli.main(["policies", "reef:any=1"]) == 0, "as it is given to replay"
+    assert capsys.readouterr().out == text
     assert cli.main(["policies", "warped-slice"]) == 2
     assert "no such policy" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import replace
 from functools import cache
@@ -282,3 +283,35 @@ def test_what_changes_the_model() -> None:
     gpu = h200()
     other = replace(gpu, model=gpu.model.model_copy(update={"launch_latency_us": 4.5}))
     assert model_identity(gpu) == model_identity(load_gpu("h200")) != model_identity(other)
+
+
+BESIDE_THE_MODEL = {  # imported by its sources, but for data, errors, words and what validation does not do
+    *("gpusim.common.errors", "gpusim.common.files", "gpusim.common.fingerprint", "gpusim.common.numbers"),
+    *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.tables", "gpusim.hardware.host_costs"),
+    *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.studies.workload"),
+    *("gpusim.results.error_band", "gpusim.results.result", "gpusim.results.runs"),
+    *("gpusim.trace.fields", "gpusim.trace.format"),
+}
+
+
+def test_whatever_the_model_imports_is_part_of_its_identity() -> None:
+    folder = Path(module.__file__).parent.parent.parent
+
+    def is_file(name: str) -> bool:
+        return (folder / name.replace(".", "/")).with_suffix(".py").is_file()
+
+    def files(name: str) -> list[Path]:
+        path = folder / name.replace(".", "/")
+        return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+
+    imports = [
+        (node.module, alias.name)
+        for name in module.SOURCES
+        for file in files(name)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gpusim")
+        for alias in node.names
+    ]
+    found = {f"{package}.{name}" if is_file(f"{package}.{name}") else package for package, name in imports}
+    unknown = {name for name in found if not any(f"{name}.".startswith(f"{known}.") for known in module.SOURCES)}
+    assert unknown <= BESIDE_THE_MODEL

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -115,6 +117,35 @@ def test_variants_are_predicted_apart_and_kept(
     monkeypatch.setattr(variants, "local", lambda jobs, tasks_per_process: (lambda: ThreadPoolExecutor(1), 1))
     again = variants.predictions("few", tasks)
     assert len(computed) == 1 and sum(rows in found for rows in again) == 2
+
+
+EVERY_PATCH = """
+import os
+import variants
+from gpusim.studies import validate
+
+dataset = variants.OWN.load()
+one = next(condition for condition in validate.conditions(dataset) if condition.experiment == "sm_curve")
+for variant in variants.VARIANTS.values():
+    child = os.fork()  # what a variant puts in place of the model's own stays there
+    if child == 0:
+        if variant.patch is not None:
+            variant.patch()
+        variants.scored(dataset, (one,))
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(variant.name)
+        os._exit(1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be copied here")
+def test_what_every_variant_puts_in_place_takes_the_same_arguments() -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FOLDER), *sys.path])}
+    ran = subprocess.run(
+        [sys.executable, "-c", EVERY_PATCH], capture_output=True, text=True, check=False, env=environment
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_another_order_of_streams_leaves_them_their_sms(

@@ -90,3 +90,12 @@ def test_calls_to_run_are_those_of_the_trace(study: ModuleType) -> None:
         assert call_in(module, changed, algorithm).work.padding == (narrow.padding, 3)
         half = call_in(module, convolutions[layer], algorithm, 8)
         assert half.line.split()[2] == "8" and half.op == line.split()[0]
+
+
+def test_what_is_measured_goes_beside_the_script(
+    study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        study.main(["--measure", "--out", str(tmp_path)])
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.endswith("--measure: writes beside the script; expected no --out\n")

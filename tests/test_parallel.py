@@ -251,6 +251,13 @@ def test_a_cluster_file_that_is_wrong(tmp_path, capsys, old, new, said):
     assert line.count("\n") == 1 and "mine.toml" in line and said in line
 
 
+@pytest.mark.parametrize("gamma", ["0", "1.5", "1e308", "nan", "1_0"])
+def test_gamma_is_a_share(capsys, gamma):
+    with pytest.raises(SystemExit) as refused:
+        main(["parallel", "resnet50", "--ranks", "8", "--gamma", gamma])
+    assert refused.value.code == 2 and f"is '{gamma}'; expected a" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -277,6 +284,16 @@ def test_a_table_of_times_that_is_wrong(tmp_path):
     path.write_text(header + "small,c1,whole,1,8,-1,2\n", encoding="utf-8")
     with pytest.raises(InputError, match="line 2: forward_us: is '-1'"):
         read_times(path, small(), "h200")
+    for row, said in (
+        ("c1,whole,1,8.9,1,2", "line 2: batch: is '8.9'; expected a whole number from 1"),
+        ("c1,whole,1_0,8,1,2", "line 2: parts: is '1_0'"),
+        ("c1,whole,1,8,1_0,2", "line 2: forward_us: is '1_0'; expected a number from 0"),
+        ("c1,whole,1,8,1,2\nsmall,c1,whole,1,8,3,4", "line 3: is another row of the same part"),
+    ):
+        path.write_text(f"{header}small,{row}\n", encoding="utf-8")
+        with pytest.raises(InputError) as raised:
+            read_times(path, small(), "h200")
+        assert said in str(raised.value)
     path.write_text(header + "small,c1,whole,1,8,1,2\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"layer .* has no times"):
         Oracle(small(), read_times(path, small(), "h200"), small_cluster()).project("data", 2, 8)

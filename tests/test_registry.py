@@ -140,6 +140,12 @@ def test_a_parameter_given_twice() -> None:
         policy_from("leftover:channels=8,channels=1")
 
 
+@pytest.mark.parametrize("text", ["inter-sm:granularity=1_0", "right-size:tolerance=1_0", "inter-sm:granularity=١٢"])
+def test_a_parameter_that_only_python_reads_as_a_number(text: str) -> None:
+    with pytest.raises(InputError, match=r"^policy .* is no (integer|number); expected a value of type"):
+        policy_from(text)
+
+
 def test_fields_of_an_undecorated_class_are_parameters(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WORKS.format(name="Mine"))
     assert policy_from(f"{tmp_path}/mine.py:Mine:limit=7").limit == 7  # type: ignore[attr-defined]

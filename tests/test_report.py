@@ -17,7 +17,8 @@ from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.common.tables import number
 from gpusim.model.occupancy import Footprint, occupancy
-from gpusim.studies.comparison import Comparison, band_text, compare
+from gpusim.results.error_band import band_text
+from gpusim.studies.comparison import Comparison, compare
 from gpusim.studies.report import content as contents
 from gpusim.studies.report.content import FILE, Content, content_in, content_of, content_text
 from gpusim.studies.report.page import page, save_page
@@ -216,7 +217,7 @@ def test_its_tables_say_what_the_comparison_says(opened: chromium.Browser, compa
             f"{entry.result.makespan_us:.1f}",
             "",
             f"{entry.speedup_vs_serial:.3f}x",
-            band_text(entry.how_wrong, comparison),
+            band_text(entry.how_wrong, comparison.trace, comparison.gpu, comparison.recorded_on),
         ]
         for entry in comparison.entries
     ]

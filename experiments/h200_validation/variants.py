@@ -97,7 +97,7 @@ def _no_hit_queue() -> None:
 
 def _no_full_queue() -> None:
     """L2 is as busy as its counters say, and the queue to it never full."""
-    _put(contention, "FULL_QUEUE", math.inf)
+    _put(contention, "FULL_QUEUE_STALLS", math.inf)
 
 
 def _queues_of_any_length() -> None:
@@ -255,7 +255,7 @@ def _memory(dram: float, l2: float) -> Callable[[], None]:
 def _any_part_of_the_time() -> None:
     """What keeps an SM busy does not limit how much of a recorded time was waiting for memory."""
     known = contention.loads_beside
-    _put(fit, "loads_beside", lambda dram_busy, l2_busy, least_free: known(dram_busy, l2_busy, 0.0))
+    _put(fit, "loads_beside", lambda dram_busy, l2_busy, least_free, full: known(dram_busy, l2_busy, 0.0, full))
 
 
 def _no_carveouts() -> None:

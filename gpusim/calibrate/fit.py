@@ -31,7 +31,7 @@ from gpusim.model.contention import (
     warp_demand,
 )
 from gpusim.model.kernel import KernelModel
-from gpusim.model.occupancy import Footprint, waves
+from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
 
 Alone = Callable[[KernelModel], AloneTimes]  # `gpusim.engine.sm_array.alone_on` of the recording GPU
@@ -203,7 +203,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
         unit_us=free,
         load=load,
-        resident_share=residents / min(blocks_per_sm, -(-launch.blocks // gpu.sm_count)),
+        resident_share=residents / most_resident(launch.blocks, blocks_per_sm, gpu.sm_count),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
         latency_us=0.0,
@@ -217,7 +217,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
 
 
 def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> float:
-    most = float(min(blocks_per_sm, -(-launch.blocks // gpu.sm_count)))
+    most = float(most_resident(launch.blocks, blocks_per_sm, gpu.sm_count))
     warps = launch.mix.achieved_warps_per_sm if launch.mix is not None else None
     return max(1.0, min(most, warps / foot.warps)) if warps else most
 

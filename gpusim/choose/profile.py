@@ -47,7 +47,7 @@ class Profile:
 
 
 def profile(models: Sequence[KernelModel], gpu: GPU) -> Profile:
-    """The profile of kernels that run one after the other."""
+    """The profile of kernels that run one after another: the mean of theirs, weighted by their time alone."""
     whole = gpu.limits.capacity
     total = fsum(model.solo_us for model in models)
 

@@ -12,9 +12,9 @@ from gpusim.choose.judge import Candidate
 from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, unknown_workspaces
 from gpusim.choose.profile import complements, contended, in_words, profile
 from gpusim.choose.search import Selection
-from gpusim.common.tables import Column, number, print_line, print_table, shortened
-from gpusim.policies.tools.notes import counted
-from gpusim.results.error_band import error_band
+from gpusim.common.tables import Column, counted, number, print_line, print_table, shortened
+from gpusim.results.error_band import band_text, error_band
+from gpusim.results.metrics import speedup
 from gpusim.results.plots import COLOURS, GRID, new_figure
 from gpusim.results.result import Result
 from gpusim.studies.rules import replay_rule
@@ -182,8 +182,8 @@ def _choices(selection: Selection) -> str:
 
 
 def _summary(selection: Selection, result: Result) -> list[str]:
-    best, band = selection.best, error_band(result, plan_trace(selection), selection.gpu, selection.recorded_on)
-    wrong = f"±{band.band['mape_percent']:.1f} % ({band.band['experiment']})" if band.band else band.reason
+    best, replayed_on = selection.best, (plan_trace(selection), selection.gpu, selection.recorded_on)
+    wrong = band_text(error_band(result, *replayed_on), *replayed_on)
     limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)
     beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_size(tensors)}"
@@ -192,7 +192,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
         held = f"unknown: the trace lacks the workspace of {counted(len(unknown), 'algorithm')} of the plan"
     searched = "all plans looked at" if selection.complete else f"best of {selection.replays} replays"
     serial = dict(selection.baselines).get("serial, fastest")
-    gain = "" if serial is None else f", {serial.makespan_us / best.makespan_us:.3f}x over serial, fastest"
+    gain = "" if serial is None else f", {speedup(serial.makespan_us, best.makespan_us):.3f}x over serial, fastest"
     return [
         f"makespan {number(best.makespan_us)} us{gain}; how wrong: {wrong}",
         f"bound {number(selection.bound.us)} us, by {selection.bound.by}: no plan is faster; this one is at most "
@@ -251,7 +251,13 @@ def _names(resources: Sequence[str]) -> str:
 def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.makespan_us
     rows = [
-        [name, number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _memory(selection, one), _sharing(one)]
+        [
+            name,
+            number(one.makespan_us),
+            f"{speedup(one.makespan_us, best):.3f}x",
+            _memory(selection, one),
+            _sharing(one),
+        ]
         for name, one in (("this plan", selection.best), *selection.baselines)
     ]
     return _candidate_columns("plan"), rows, "Beside the baselines, under the same limit of memory"
@@ -260,7 +266,7 @@ def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]]
 def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.makespan_us
     rows = [
-        [_memory(selection, one), number(one.makespan_us), f"{one.makespan_us / best:.3f}x", _sharing(one)]
+        [_memory(selection, one), number(one.makespan_us), f"{speedup(one.makespan_us, best):.3f}x", _sharing(one)]
         for one in selection.frontier
     ]
     columns = [Column(title, right=True) for title in ("memory", "makespan us", "over this plan")]

@@ -88,7 +88,7 @@ Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
 
 @dataclass(frozen=True)
 class Selection:
-    """The plan that was found, and what it stands beside.
+    """What a search found: the best plan, and what to compare it with.
 
     Attributes:
         work: the operations with the algorithms that they could take.

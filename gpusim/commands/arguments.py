@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.common.errors import InputError, quote
+from gpusim.common.numbers import finite_number, whole_number
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
@@ -23,7 +23,7 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         try:
-            value = int(text)
+            value = whole_number(text)
         except ValueError:
             value = least - 1
         if value < least or (most is not None and value > most):
@@ -81,7 +81,11 @@ def measuring_options(
     parser = _study_parser(documentation, folder)
     parser.add_argument("--measure", action="store_true", help=measures)
     options = parser.parse_args(arguments)
-    return options if options.measure else _with_folder(options)
+    if not options.measure:
+        return _with_folder(options)
+    if options.out != folder:
+        parser.error("--measure: writes beside the script; expected no --out")
+    return options
 
 
 def _study_parser(documentation: str | None, folder: Path) -> argparse.ArgumentParser:
@@ -135,22 +139,21 @@ def gpu_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def choosing_input(args: argparse.Namespace) -> Iterator[tuple[Trace, GPU, GPU | None]]:
-    """The trace, the GPU to replay it on and that of the recording, of arguments with `gpu_arguments`.
+def trace_and_gpus(args: argparse.Namespace, paths: Sequence[str]) -> Iterator[tuple[Trace, GPU, GPU | None]]:
+    """The trace of some files, the GPU to replay it on and that of the recording, of arguments with `gpu_arguments`.
 
-    What is found wrong with the trace meanwhile is told with its file.
+    What is found wrong with the trace meanwhile is told with its files.
     """
     from gpusim.hardware.gpu import load_shipped_gpu
-    from gpusim.trace.file import load_trace
 
-    trace = load_trace(args.trace)
-    recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
-    gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
+    trace = trace_from(paths)
     try:
+        recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
+        gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
         yield trace, gpu, recorded_on
     except InputError as error:
-        if error.path is None and error.place.startswith(("streams[", "device")):
-            raise InputError(args.trace, error.place, error.problem, error.expected) from None
+        if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
+            raise InputError(" + ".join(paths), error.place, error.problem, error.expected) from None
         raise
 
 
@@ -163,11 +166,19 @@ def _plain_name(path: str) -> str:
 def positive(text: str) -> float:
     """A finite number above 0, as the `type` of an argument."""
     try:
-        value = float(text)
+        value = finite_number(text)
     except ValueError:
-        value = math.nan
-    if not (value > 0.0 and math.isfinite(value)):
+        value = 0.0
+    if value <= 0.0:
         raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a number above 0")
+    return value
+
+
+def share(text: str) -> float:
+    """A share of something, above 0 and at most 1, as the `type` of an argument."""
+    value = positive(text)
+    if value > 1.0:
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a share, above 0 and at most 1")
     return value
 
 

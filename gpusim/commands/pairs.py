@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import choosing_input, gpu_arguments, json_flag
+from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_gpus
 
 if TYPE_CHECKING:
     from gpusim.choose.pairs import Pairs, Side
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
 
-    with named_steps() as step, choosing_input(args) as (trace, gpu, recorded_on):
+    with named_steps() as step, trace_and_gpus(args, [args.trace]) as (trace, gpu, recorded_on):
         fits = None if args.no_cache else user_fits()
         found = pairs(trace, gpu, recorded_on=recorded_on, fits=fits, step=step)
     if args.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import json_flag, positive, trace_from, whole
+from gpusim.commands.arguments import json_flag, share, trace_from, whole
 
 if TYPE_CHECKING:
     from gpusim.networks.network import Network
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on 1, 2, 4, … ranks: strong keeps the samples of an iteration, weak those of a rank",
     )
     parser.add_argument(
-        "--gamma", type=positive, default=1.0, metavar="SHARE", help="of values and gradients held at once (default: 1)"
+        "--gamma", type=share, default=1.0, metavar="SHARE", help="of values and gradients held at once (default: 1)"
     )
     json_flag(parser)
 

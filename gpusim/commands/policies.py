@@ -30,14 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints every policy, or all of one."""
     from gpusim.common.tables import print_json, print_line
-    from gpusim.policies.registry import policies, policy_class
+    from gpusim.policies.registry import policies, policy_class, split_name
 
     if args.policy is not None:
-        policy = policy_class(args.policy)
+        name, _ = split_name(args.policy)
+        policy = policy_class(name)
         if args.json:
-            print_json(_whole(args.policy, policy))
+            print_json(_whole(name, policy))
         else:
-            _print_whole(_whole(args.policy, policy), policy)
+            _print_whole(_whole(name, policy), policy)
         return 0
     if args.json:
         print_json([_plain(name, policy) for name, policy in policies().items()])

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_from, json_flag, trace_from, whole
-from gpusim.common.errors import InputError
+from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_gpus, whole
 
 if TYPE_CHECKING:
     from gpusim.common.progress import Step
+    from gpusim.hardware.gpu import GPU
     from gpusim.studies.comparison import Comparison
     from gpusim.trace.format import Trace
 
@@ -41,12 +41,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
         traces: help of the positional argument.
     """
     parser.add_argument("traces", nargs="+", metavar="TRACE", help=traces)
-    parser.add_argument(
-        "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the trace's own"
-    )
-    parser.add_argument(
-        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where the trace's own does not ship"
-    )
+    gpu_arguments(parser)
     parser.add_argument(
         "--policy",
         action="append",
@@ -70,7 +65,6 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
         help="the algorithm of each convolution: the selected one, the default, or, where the GPU cannot run that, the "
         "fastest recorded alternative that it can",
     )
-    parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -116,24 +110,23 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
         InputError: something in the arguments or in what they name is wrong.
     """
     step(f"reading {' and '.join(args.traces)}")
-    trace = trace_from(args.traces)
-    try:
-        return _compared(trace, args, step, placements, residents)
-    except InputError as error:
-        if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
-            raise InputError(" + ".join(args.traces), error.place, error.problem, error.expected) from None
-        raise
+    with trace_and_gpus(args, args.traces) as (trace, gpu, recorded_on):
+        return _compared(trace, gpu, recorded_on, args, step, placements, residents)
 
 
-def _compared(trace: Trace, args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:
+def _compared(
+    trace: Trace,
+    gpu: GPU,
+    recorded_on: GPU | None,
+    args: argparse.Namespace,
+    step: Step,
+    placements: bool,
+    residents: bool,
+) -> Comparison:
     from gpusim.calibrate.cache import user_fits
-    from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.studies.alternatives import fitting, require_fit
     from gpusim.studies.comparison import compare
 
-    recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
-    gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
-    policies = args.policy or DEFAULT_POLICIES
     note = ""
     if args.alternatives == "fitting":
         trace, note = fitting(trace, gpu)
@@ -146,7 +139,7 @@ def _compared(trace: Trace, args: argparse.Namespace, step: Step, placements: bo
     comparison = compare(
         trace,
         gpu,
-        policies,
+        args.policy or DEFAULT_POLICIES,
         step,
         args.restart,
         placements,

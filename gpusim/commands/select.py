@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gpusim.commands.arguments import choosing_input, gpu_arguments, json_flag, memory_size
+from gpusim.commands.arguments import gpu_arguments, json_flag, memory_size, trace_and_gpus
 from gpusim.common.errors import InputError
 
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         if path is not None:
             require_folder_of(path)
     with named_steps() as step:
-        with choosing_input(args) as (trace, gpu, recorded_on):
+        with trace_and_gpus(args, [args.trace]) as (trace, gpu, recorded_on):
             if args.memory is not None and args.memory > gpu.memory_bytes:
                 problem = f"{args.memory:,} bytes are more than {gpu.name} has"
                 raise InputError(None, "--memory", problem, f"at most {gpu.memory_bytes:,}")

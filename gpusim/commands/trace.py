@@ -92,10 +92,11 @@ def _require_launchable(trace: Trace, path: str, gpu: GPU) -> None:
 
 
 def _size(trace: Trace) -> str:
+    from gpusim.common.tables import counted
+
     operations = sum(len(stream.operations) for stream in trace.streams)
     kernels = sum(len(operation.launches()) for operation in trace.operations())
-    streams = "1 stream" if len(trace.streams) == 1 else f"{len(trace.streams)} streams"
-    return f"{streams}, {operations} operations, {kernels} kernels"
+    return f"{counted(len(trace.streams), 'stream')}, {counted(operations, 'operation')}, {counted(kernels, 'kernel')}"
 
 
 def _show(trace: Trace, gpu: GPU | None) -> None:

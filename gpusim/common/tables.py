@@ -34,6 +34,11 @@ class Column(NamedTuple):
     narrow: Literal["", "break", "cut"] = ""
 
 
+def counted(count: int, what: str) -> str:
+    """A number of something: ``1 decision``, ``2 decisions``."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def columns_that_fit(widths: Sequence[int]) -> int:
     """How many of some columns, the first of them always, fit side by side: all where nobody watches."""
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize

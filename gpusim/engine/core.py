@@ -1340,7 +1340,4 @@ class SMArray:
                 self.ran[slot * self.sms + sm] += total - given
                 self.pieces_ran[slot * self.sms + sm] += total - given
                 self.end_here[slot * self.sms + sm] = end
-            given = total
-        if given < blocks:
-            self.ran[slot * self.sms + self.sms - 1] += blocks - given
-            self.pieces_ran[slot * self.sms + self.sms - 1] += blocks - given
+            given = total  # in the end all: shares sum to 1 but for rounding

@@ -8,7 +8,7 @@ from typing import TypeVar
 from gpusim.engine.core import Mix, MixRates, SMArray
 from gpusim.engine.grants import NO_LIMITS, Limits
 from gpusim.model.contention import TimeParts, age_shares, capped_time, mix_times, time_parts
-from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.model.kernel import KernelModel, loads_at, mix_rates
 from gpusim.model.rounds import round_rates
 
 MOST_MIXES = 100_000  # that are remembered by their kernels, half a kilobyte each
@@ -17,7 +17,10 @@ KernelMix = list[tuple[KernelModel, int]]  # kernels with their resident blocks 
 
 
 class KnownMixes:
-    """What is known of mixes, worked out once each; they are known by ids: whoever asks keeps the kernels alive."""
+    """Rates and times of mixes without limits, each worked out once.
+
+    A mix is known by the ids of its kernels, which whoever asks keeps alive.
+    """
 
     def __init__(self) -> None:
         self._rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}
@@ -105,10 +108,7 @@ class Rates:
             rates, dram, l2 = round_rates(residents, quotas, least)
         else:
             rates, dram, l2 = mix_rates(residents, least) if least else self._mixes.rates(residents)
-        self._mix_loads[mix] = [
-            (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
-            for (model, count), rate in zip(residents, rates, strict=True)
-        ]
+        self._mix_loads[mix] = loads_at(residents, rates)
         return rates, dram, l2
 
     def _least_times(self, mix: Mix) -> list[float]:

@@ -32,7 +32,10 @@ class CostTable(Strict):
     verified: bool = Field(default=True, description="false where the source was not read, or others disagree")
 
     def us_of(self, size_bytes: int) -> float:
-        """The time (us) of a size: a straight line between measured sizes, and beyond the last two; the least below."""
+        """The time (us) of a size, on the straight line through the measured sizes on either side.
+
+        Beyond the last it is the line through the last two; below the first, the time of the first.
+        """
         sizes, times = self.bytes, self.us
         if size_bytes <= sizes[0] or len(sizes) == 1:
             return times[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from pathlib import Path
 from gpusim.calibrate.launchable import launch_occupancy
 from gpusim.common.errors import InputError, from_pydantic, quote
 from gpusim.common.files import read_table
+from gpusim.common.numbers import finite_number
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
 from gpusim.trace.fields import LEAST_DURATION_US, MAX_DURATION_US, MAX_TRAFFIC_BYTES
@@ -383,12 +383,9 @@ def number_in(row: Row, column: str, path: Path, place: str) -> float:
         InputError: it is none.
     """
     try:
-        value = float(row[column])
+        return finite_number(row[column])
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or "_" in row[column]:  # Python reads 1_000, which nobody else writes
-        raise InputError(path, place, f"{column} is {row[column] or 'empty'}", "a number")
-    return value
+        raise InputError(path, place, f"{column} is {row[column] or 'empty'}", "a number") from None
 
 
 def _text(path: Path) -> str:

@@ -212,7 +212,7 @@ def _kernel(name: str, fields: Mapping[str, Any]) -> KernelRun | None:
 
 
 def _fields(args: Any) -> dict[str, Any]:
-    """An event's arguments by name, whatever its case, blanks and underscores."""
+    """An event's arguments; of their names only the letters, in lower case."""
     given = args if isinstance(args, dict) else {}
     return {re.sub(r"[^a-z]", "", str(name).lower()): value for name, value in given.items()}
 

@@ -256,7 +256,7 @@ class _Builder:
 
 
 def finite(value: Any) -> float | None:
-    """A value as a finite number; text such as "12.5" too; None for what is none."""
+    """A finite number, given as one or as text such as "12.5"; None for anything else."""
     if isinstance(value, bool):
         return None
     try:
@@ -267,7 +267,7 @@ def finite(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """A value as a whole number, None for what is none."""
+    """A whole number, given as `finite` takes it; None for anything else."""
     if type(value) is int:
         return value
     number = finite(value)

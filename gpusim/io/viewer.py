@@ -122,7 +122,7 @@ def _slices(run: KernelRun | OperationRun) -> list[Slice]:
 
 
 def _on_sms(result: Replayed) -> list[list[list[Slice]]]:
-    """For each SM the kernels that had blocks there."""
+    """For each SM the kernels that had blocks there, from the first block's start to the last one's end."""
     found: list[list[list[Slice]]] = [[] for _ in range(len(result.usage.shares))]
     for row, (sms, blocks, starts, ends) in result.placements.launches:
         run = result.kernel_runs[row]

@@ -33,9 +33,7 @@ UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways 
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
 MOST_PREFERRED = 0.2  # how much less than theirs a warp counts beside warps that are older, at most [D]
 QUEUED_SHARE = 0.7  # of waits at the long scoreboard that queues of L2 and DRAM can have been where room was left [D]
-FULL_QUEUE = (
-    0.04  # of a kernel's stalls that are for room in the queue to memory, with which it was full throughout [D]
-)
+FULL_QUEUE_STALLS = 0.04  # share of stalls for room in the queue to memory with which it was full throughout [D]
 LEAST_L2_SHARE = 0.8  # of what L2 sustains of streams, that it sustains of accesses that fill its queues, at least [D]
 DRAM_LATENCY_CYCLES = 800.0  # idle 700, beside 4.2 TB/s of reads 935 ([V] experiments/h200_microbench, memory.csv)
 LEAST_IN_FLIGHT_BYTES = 1536.0  # that a warp reads ahead: 48 a thread, in registers [D]
@@ -145,11 +143,11 @@ def warp_demand(
     demands = (issue / constants.sustained_issue_share, *pipes)
     service_demand, serial_share = demands[bound], 0.0
     competing = competing_warps(resident_blocks, per_scheduler, one_wave)
-    total = _stall_total(mix)
-    if mix is not None and total > 0.0:
+    recorded = _recorded_stalls(mix)
+    if mix is not None and recorded is not None:
         path_busy = busy[L1_PATH] if demands[L1_PATH] == max(demands) else 0.0
         hidden = hidden_cycles(mix, shared_bytes_per_warp)
-        latency = max(service_demand, _latency_share(mix, total, competing, path_busy, hidden, constants))
+        latency = max(service_demand, _latency_share(*recorded, competing, path_busy, hidden, constants))
         if competing > FEWEST_TURNS:
             service_demand, serial_share = _turns(latency, service_demand, competing)
         else:
@@ -442,20 +440,20 @@ def _time(kernel: WarpDemand, queue: float) -> float:
 
 def fetch_stall_share(mix: Mix | None) -> float:
     """Share of a kernel's stalls that wait for an instruction or a constant (0 to 1); 0 where none tell."""
-    total = _stall_total(mix)
-    if mix is None or mix.stalls is None or total == 0.0:
+    recorded = _recorded_stalls(mix)
+    if recorded is None:
         return 0.0
-    return (_of(mix.stalls.no_instruction) + _of(mix.stalls.imc_miss)) / total
+    stalls, total = recorded
+    return (_of(stalls.no_instruction) + _of(stalls.imc_miss)) / total
 
 
 def memory_stall_share(mix: Mix | None) -> float:
     """Share of a kernel's stalls that wait for memory (0 to 1), by its recorded counters; 0 where none tell."""
-    if mix is None:
-        return 0.0
-    total = _stall_total(mix)
-    if mix.stalls is not None and total > 0.0:
-        return _of(mix.stalls.long_scoreboard) / total
-    return _of(mix.memory_stall_percent) / 100.0
+    recorded = _recorded_stalls(mix)
+    if recorded is not None:
+        stalls, total = recorded
+        return _of(stalls.long_scoreboard) / total
+    return 0.0 if mix is None else _of(mix.memory_stall_percent) / 100.0
 
 
 def queued_share(mix: Mix | None) -> float:
@@ -463,25 +461,31 @@ def queued_share(mix: Mix | None) -> float:
 
     1 where none tell. Throttles are such queues throughout, and so is the long scoreboard while the queue is full [D].
     """
-    total = _stall_total(mix)
-    if mix is None or mix.stalls is None or total == 0.0:
+    recorded = _recorded_stalls(mix)
+    if recorded is None:
         return 1.0
-    throttles = _of(mix.stalls.lg_throttle) + _of(mix.stalls.mio_throttle)
-    queued = QUEUED_SHARE + (1.0 - QUEUED_SHARE) * queue_fullness(mix)
-    return (queued * _of(mix.stalls.long_scoreboard) + throttles) / total
-
-
-def queue_fullness(mix: Mix | None) -> float:
-    """Share of a kernel's time in which warps had no room in the queue to memory (0 to 1); 0 where no stalls tell."""
-    total = _stall_total(mix)
-    if mix is None or mix.stalls is None or total == 0.0:
-        return 0.0
-    return min(1.0, _of(mix.stalls.lg_throttle) / total / FULL_QUEUE)
+    stalls, total = recorded
+    return _l2_queue_share(stalls, total) + _of(stalls.mio_throttle) / total
 
 
 def full_queue_share(mix: Mix | None) -> float:
-    """Share of a kernel's recorded time that it waited for L2 while the queue to it was full (0 to 1)."""
-    return queue_fullness(mix) * queued_share(mix)
+    """Share of a kernel's recorded time that it waited for L2 while the queue to it was full (0 to 1), by its stalls.
+
+    0 where none tell.
+    """
+    recorded = _recorded_stalls(mix)
+    return 0.0 if recorded is None else _queue_fullness(*recorded) * _l2_queue_share(*recorded)
+
+
+def _l2_queue_share(stalls: WarpStalls, total: float) -> float:
+    """Most of a kernel's recorded time that it can have waited in the queue to L2 and DRAM, or for room there."""
+    queued = QUEUED_SHARE + (1.0 - QUEUED_SHARE) * _queue_fullness(stalls, total)
+    return (queued * _of(stalls.long_scoreboard) + _of(stalls.lg_throttle)) / total
+
+
+def _queue_fullness(stalls: WarpStalls, total: float) -> float:
+    """Share of a kernel's time in which the queue to memory is taken to have been full (0 to 1) [D]."""
+    return min(1.0, _of(stalls.lg_throttle) / total / FULL_QUEUE_STALLS)
 
 
 def hit_wait_share(mix: Mix | None) -> float:
@@ -489,7 +493,7 @@ def hit_wait_share(mix: Mix | None) -> float:
 
     Waits at the long scoreboard are taken to be for hits and misses as there are of either [D]; 0 where no stalls tell.
     """
-    if mix is None or _stall_total(mix) == 0.0 or not mix.l2_read_bytes:
+    if mix is None or _recorded_stalls(mix) is None or not mix.l2_read_bytes:
         return 0.0
     missed = SECTORS_OF_A_MISS * _of(mix.dram_read_bytes) / mix.l2_read_bytes
     return memory_stall_share(mix) * max(0.0, 1.0 - missed)
@@ -521,14 +525,16 @@ def _busy(mix: Mix | None, blocks_per_sm: float) -> list[float]:
     return [(50.0 if known is None else max(known, 0.1)) / 100.0] + [1e-3] * (len(SHARED) - 1)
 
 
-def _stall_total(mix: Mix | None) -> float:
+def _recorded_stalls(mix: Mix | None) -> tuple[WarpStalls, float] | None:
+    """Why a kernel's warps waited, and the sum of all reasons; None where nothing tells."""
     if mix is None or mix.stalls is None:
-        return 0.0
-    return fsum(getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields)
+        return None
+    total = fsum(getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields)
+    return (mix.stalls, total) if total > 0.0 else None
 
 
 def _latency_share(
-    mix: Mix, total: float, competing: float, path_busy: float, hidden: float, constants: ModelConstants
+    stalls: WarpStalls, total: float, competing: float, path_busy: float, hidden: float, constants: ModelConstants
 ) -> float:
     """Share of an instruction's time that is latency, by the stall reasons.
 
@@ -536,16 +542,13 @@ def _latency_share(
     scoreboard is where the L1 path binds, the more so the busier it is.
 
     Args:
-        mix: the recorded counters.
-        total: stall reasons per issued instruction, summed.
+        stalls: the stall reasons, per issued instruction.
+        total: their sum.
         competing: warps that take turns.
         path_busy: how busy the L1 path was where it is what binds; else 0.
         hidden: cycles of what counts as waiting for service in which a warp alone would wait for memory.
         constants: of the recording GPU.
     """
-    stalls = mix.stalls
-    if stalls is None:
-        return 1.0
     others = 1.0 - 1.0 / competing
     turns = (
         _of(stalls.not_selected)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import fsum
 
 from gpusim.model.contention import SHARED, MemoryLoad, WarpDemand, memory_slowdown, mix_times, time_at
-from gpusim.model.occupancy import Footprint
+from gpusim.model.occupancy import Footprint, most_resident
 
 PIECES_OF_A_BLOCK = 8  # of its work, where blocks share that of their kernel, that they take in turn [D]
 LATE_SLOWDOWN = 1.02  # how much faster all may be before a replay that works slowdowns out in steps slows them
@@ -81,7 +81,7 @@ class KernelModel:
     @property
     def most_resident(self) -> int:
         """Most resident blocks of an SM when it has the device to itself."""
-        return min(self.blocks_per_sm, -(-self.blocks // self.sm_count))
+        return most_resident(self.blocks, self.blocks_per_sm, self.sm_count)
 
     @property
     def full_pace(self) -> float:
@@ -108,7 +108,7 @@ class KernelModel:
 
     @property
     def full_load(self) -> MemoryLoad:
-        """Load of L2 and DRAM by all those blocks."""
+        """Load of L2 and DRAM by all blocks that it can have resident alone, where neither lengthens anything."""
         return MemoryLoad(self.load.dram * self.full_pace, self.load.l2 * self.full_pace)
 
     @property
@@ -134,7 +134,7 @@ class KernelModel:
         What its first blocks take longer is time that they wait for caches, and not for turns on an SM: it is no longer
         where more of them share one.
         """
-        first = min(self.blocks_per_sm, -(-self.blocks // max(1, sms)))
+        first = most_resident(self.blocks, self.blocks_per_sm, max(1, sms))
         if first == self.most_resident or self.ramp_work == 0.0:
             return self
         return replace(self, ramp_work=self.ramp_work * self._time(self.most_resident) / self._time(first))
@@ -147,6 +147,14 @@ class KernelModel:
     def busy_us(self, resource: str) -> float:
         """Time of a shared resource of an SM (a name in `gpusim.model.contention.SHARED`) that one block takes."""
         return self.demand.warps_per_scheduler * self.demand.demands[SHARED.index(resource)] * self.unit_us
+
+
+def loads_at(residents: Sequence[tuple[KernelModel, int]], rates: Sequence[float]) -> list[tuple[float, float]]:
+    """Load of DRAM and L2 by each kernel of a mix, from the progress of one block of each (1/us)."""
+    return [
+        (count * rate * model.unit_us * model.load.dram, count * rate * model.unit_us * model.load.l2)
+        for (model, count), rate in zip(residents, rates, strict=True)
+    ]
 
 
 def mix_rates(

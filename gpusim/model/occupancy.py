@@ -113,6 +113,11 @@ def waves(blocks: int, blocks_per_sm: int, sm_count: int) -> float:
     return blocks / (blocks_per_sm * sm_count)
 
 
+def most_resident(blocks: int, blocks_per_sm: int, sm_count: int) -> int:
+    """Most blocks of a launch on one SM where SMs hold nothing else: its occupancy, or fewer where these are all."""
+    return min(blocks_per_sm, -(-blocks // sm_count))
+
+
 def register_blocks(limits: SMLimits, others: Iterable[tuple[Footprint, int]], block: Footprint) -> int:
     """Returns how many blocks of a kernel the registers of one SM hold beside blocks of other kernels.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import fsum, inf
 
-from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.model.kernel import KernelModel, loads_at, mix_rates
 
 
 def round_rates(
@@ -38,8 +38,5 @@ def round_rates(
         round_us += phase_us
         running = [i for i in running if spent_us.get(i, inf) > phase_us]
     means = [done / round_us for done in progress]
-    dram = l2 = 0.0
-    for (model, count), rate in zip(residents, means, strict=True):
-        dram += count * rate * model.unit_us * model.load.dram
-        l2 += count * rate * model.unit_us * model.load.l2
-    return means, dram, l2
+    dram, l2 = zip(*loads_at(residents, means), strict=True)
+    return means, fsum(dram), fsum(l2)

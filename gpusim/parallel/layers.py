@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from gpusim.common.errors import InputError, quote
+from gpusim.common.numbers import finite_number, whole_number
 from gpusim.common.spreadsheet import table_rows
 from gpusim.networks.network import Network
 from gpusim.parallel.divide import CHANNEL, FILTER, ROWS, WHOLE
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution as RecordedConvolution
 
+N = TypeVar("N", int, float)
 MEASURED = Path(__file__).with_name("layers")  # one table a GPU
 COLUMNS = ("network", "layer", "divided", "parts", "batch", "forward_us", "backward_us")
 
@@ -193,21 +196,37 @@ def _rows(path: str | Path, network: str) -> list[tuple[str, str, int, int, floa
         missing = set(COLUMNS) - set(reader.fieldnames or ())
         if missing:
             raise InputError(path, "line 1", f"has no column {quote(min(missing))}", f"columns {','.join(COLUMNS)}")
-        return [_row(path, reader.line_num, row) for row in reader if row["network"] == network]
+        found: dict[tuple[str, str, int, int], tuple[float, float]] = {}
+        for row in reader:
+            if row["network"] == network:
+                part, us = _row(path, reader.line_num, row)
+                if part in found:
+                    raise InputError(path, f"line {reader.line_num}", "is another row of the same part", "one of each")
+                found[part] = us
+        return [(*part, *us) for part, us in found.items()]
 
 
-def _row(path: str | Path, line: int, row: Mapping[str, str]) -> tuple[str, str, int, int, float, float]:
+def _row(path: str | Path, line: int, row: Mapping[str, str]) -> tuple[tuple[str, str, int, int], tuple[float, float]]:
+    """Layer, what it is divided into, parts and samples; forward and backward, us."""
     divided = row["divided"]
     if divided not in (WHOLE, FILTER, CHANNEL, ROWS):
         expected = f"{WHOLE}, {FILTER}, {CHANNEL} or {ROWS}"
         raise InputError(path, f"line {line}: divided", f"is {quote(divided)}", expected)
-    values = {}
-    for column, least in (("parts", 1), ("batch", 1), ("forward_us", 0), ("backward_us", 0)):
-        try:
-            values[column] = float(row[column])
-        except (TypeError, ValueError):
-            values[column] = math.nan
-        if not (least <= values[column] < math.inf):
-            raise InputError(path, f"line {line}: {column}", f"is {quote(row[column])}", f"a number from {least}")
-    parts, batch = int(values["parts"]), int(values["batch"])
-    return row["layer"], divided, parts, batch, values["forward_us"], values["backward_us"]
+    parts, batch = (_at_least(1, whole_number, row, column, path, line) for column in ("parts", "batch"))
+    forward_us, backward_us = (
+        _at_least(0.0, finite_number, row, column, path, line) for column in ("forward_us", "backward_us")
+    )
+    return (row["layer"], divided, parts, batch), (forward_us, backward_us)
+
+
+def _at_least(
+    least: N, read: Callable[[str], N], row: Mapping[str, str], column: str, path: str | Path, line: int
+) -> N:
+    try:
+        value = read(row[column] or "")
+    except ValueError:
+        value = least - 1
+    if value < least:
+        kind = "whole number" if read is whole_number else "number"
+        raise InputError(path, f"line {line}: {column}", f"is {quote(row[column])}", f"a {kind} from {least:g}")
+    return value

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.policies.interface import KernelView, Partition, Policy, View
+from gpusim.common.tables import counted
+from gpusim.policies.interface import KernelView, Partition, View
 from gpusim.policies.spatial import Split, confined, even_counts, layout, streams_now
-from gpusim.policies.tools.measure import Epochs, Kinds, kinds, steady
+from gpusim.policies.tools.measure import Kinds, MeasuringPolicy, kinds, steady
 from gpusim.policies.tools.mixes import one_of, unshared
-from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import wrong
-
-SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
 
 
 @dataclass
@@ -72,7 +70,7 @@ class Walk:
 
 
 @dataclass
-class CDSearch(Policy):
+class CDSearch(MeasuringPolicy):
     """An SM split that takes SMs from kernels which off-SM bandwidth holds back, as long as they do not mind."""
 
     name = "cd-search"
@@ -87,28 +85,15 @@ class CDSearch(Policy):
         metadata={"help": "performance (SMs go to compute-bound kernels) or power (SMs are turned off)"},
     )
     drop: float = field(default=0.03, metadata={"help": "loss of speed, relative, at which a step is taken back"})
-    epoch_us: float | None = field(
-        default=None,
-        metadata={
-            "help": "length of a step, us, of which the second half is measured; default twice the longest time that "
-            "a block of the kernels takes"
-        },
-    )
-    step_sms: int | None = field(default=None, metadata={"help": "SMs moved in a step; default a sixteenth of them"})
     _walks: dict[Kinds, Walk] = field(default_factory=dict, init=False, repr=False)
-    _epochs: Epochs = field(default_factory=lambda: Epochs(None), init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
+        super().__post_init__()
         one_of(self.name, "mode", self.mode, ("performance", "power"))
         if not 0.0 <= self.drop < 1.0:
             raise wrong(self.name, f"drop={self.drop} is no share", "0 or more, below 1")
-        if self.epoch_us is not None and self.epoch_us <= 0.0:
-            raise wrong(self.name, f"epoch_us={self.epoch_us} is no time", "above 0")
-        if self.step_sms is not None and self.step_sms < 1:
-            raise wrong(self.name, f"step_sms={self.step_sms} is below 1", "1 or more")
-        self._epochs.length_us = self.epoch_us
 
     def partition(self, view: View) -> Partition:
         """Judge the step that ends and take the next; a stream that is alone gets everything."""
@@ -126,7 +111,7 @@ class CDSearch(Policy):
         rates = self._epochs.rates(view)
         if rates is not None and walk.searching:
             progress = [fsum(rates[kernel.id] for kernel in kernels) for kernels in streams]
-            walk.measured(progress, self.drop, self.step_sms or max(1, sms // SIXTEENTH))
+            walk.measured(progress, self.drop, self.step(sms))
         wake = self._epochs.until_us if walk.searching and steady(view) else None
         counts = {kernels[0].stream_index: count for kernels, count in zip(streams, walk.counts, strict=True)}
         self._split.held = layout(counts, self._split.held, sms)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.mixes import capacity, need, unshared
-from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import wrong
 
 NONE_CRITICAL = "no kernel beside others had a priority above 0: all were best effort"

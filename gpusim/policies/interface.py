@@ -31,7 +31,7 @@ class KernelView(NamedTuple):
         blocks: thread blocks of the launch.
         waiting: blocks not yet placed.
         resident: blocks resident on all SMs.
-        started: whether any block was ever placed.
+        started: whether a grant has let it start: its first block comes once its launch latency has passed.
         footprint: what one resident block holds of an SM.
         blocks_per_sm: most resident blocks of this kernel alone on an SM (its occupancy).
         ready_us: when it became ready.

@@ -20,10 +20,10 @@ from math import ceil
 from typing import ClassVar
 
 from gpusim.common.errors import InputError
+from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Domains, Partition, Policy, View
 from gpusim.policies.spatial import confined, sm_counts
-from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
 
 

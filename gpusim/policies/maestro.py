@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
+from gpusim.common.tables import counted
+from gpusim.policies.interface import Grant, KernelView, Partition, View
 from gpusim.policies.smk import drf
 from gpusim.policies.spatial import Split, even_counts, streams_now
-from gpusim.policies.tools.measure import Epochs, Kinds, kinds, steady
+from gpusim.policies.tools.measure import Kinds, MeasuringPolicy, kinds, steady
 from gpusim.policies.tools.mixes import capacity, need, residents_of, unshared, useful_blocks
-from gpusim.policies.tools.notes import counted
 from gpusim.policies.tools.values import wrong
 
 SPATIAL, INTRA = "spatial", "intra"
-SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
 
 Move = tuple[int, int]  # who gives and who takes, as positions among the streams present
 
@@ -96,7 +95,7 @@ def moved_counts(start: Sequence[int], moves: Sequence[Move], step: int) -> list
 
 
 @dataclass
-class Maestro(Policy):
+class Maestro(MeasuringPolicy):
     """Tries partitions one epoch each and keeps those that measure better."""
 
     name = "maestro"
@@ -105,28 +104,15 @@ class Maestro(Policy):
         "hill climbing by measured STP, an epoch a try, over SM split and blocks per SM, whichever of the two started "
         "better (Park et al., ASPLOS'17)"
     )
-    epoch_us: float | None = field(
-        default=None,
-        metadata={
-            "help": "length of a try, us, of which the second half is measured; default twice the longest time that "
-            "a block of the kernels takes"
-        },
-    )
     eps: float = field(default=0.01, metadata={"help": "gain in STP, relative, that a step must show to be kept"})
-    step_sms: int | None = field(default=None, metadata={"help": "SMs moved in a step; default a sixteenth of them"})
     _searches: dict[Kinds, Search] = field(default_factory=dict, init=False, repr=False)
-    _epochs: Epochs = field(default_factory=lambda: Epochs(None), init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if self.epoch_us is not None and self.epoch_us <= 0.0:
-            raise wrong(self.name, f"epoch_us={self.epoch_us} is no time", "above 0")
+        super().__post_init__()
         if self.eps < 0.0:
             raise wrong(self.name, f"eps={self.eps} is below 0", "0 or more")
-        if self.step_sms is not None and self.step_sms < 1:
-            raise wrong(self.name, f"step_sms={self.step_sms} is below 1", "1 or more")
-        self._epochs.length_us = self.epoch_us
 
     def partition(self, view: View) -> Partition:
         """Measure the epoch that ends, and go on to the next; a stream that is alone gets everything."""
@@ -170,8 +156,8 @@ class Maestro(Policy):
         streams = streams_now(view)
         if config.mode == SPATIAL:
             sms = view.gpu.sm_count
-            step = self.step_sms or max(1, sms // SIXTEENTH)
-            counts = moved_counts(even_counts(sms, len(streams)), config.moves, step) if len(streams) <= sms else None
+            even = even_counts(sms, len(streams))
+            counts = moved_counts(even, config.moves, self.step(sms)) if len(streams) <= sms else None
             return None if counts is None else self._split.share(view, lambda _: counts).grants
         blocks = _blocks(view, list(streams.values()), config.moves)
         if blocks is None:

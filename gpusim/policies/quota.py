@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpusim.common.numbers import whole_number
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, residents_of, unshared
 from gpusim.policies.tools.notes import fallbacks
-from gpusim.policies.tools.values import known_stream, plus_separated, whole_number, wrong
+from gpusim.policies.tools.values import known_stream, plus_separated, wrong
 
 
 def even_blocks(room: Resources, needs: Sequence[Resources], fit: Fits) -> list[int] | None:

@@ -18,8 +18,10 @@ import gpusim.policies
 from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.files import MAX_SETTINGS_BYTES, is_file, read_bytes
 from gpusim.common.fingerprint import module_file
+from gpusim.common.numbers import finite_number, whole_number
 from gpusim.policies.checks import raised, shipped
 from gpusim.policies.interface import Parameter, Policy
+from gpusim.policies.tools.values import wrong
 
 ENTRY_POINTS = "gpusim.policies"
 POLICY_CLASS = "a subclass of gpusim.policies.interface.Policy"
@@ -122,7 +124,7 @@ def policy_from(text: str) -> Policy:
     Raises:
         InputError: unknown policy, unknown parameter, or a value that is none.
     """
-    name, parameters = _split(text)
+    name, parameters = split_name(text)
     policy = policy_class(name)
     arguments = _arguments(policy, name, parameters)
     try:
@@ -132,7 +134,7 @@ def policy_from(text: str) -> Policy:
     except (Exception, SystemExit) as error:
         if shipped(policy):
             raise
-        raise InputError(None, f"policy {name}", raised("making it", error, policy), "other parameters") from error
+        raise wrong(name, raised("making it", error, policy), "other parameters") from error
 
 
 def policy_class(name: str) -> type[Policy]:
@@ -159,7 +161,7 @@ def code_of(text: str) -> Code | None:
     Raises:
         InputError: unknown policy, no such file, or no such module.
     """
-    name, _ = _split(text)
+    name, _ = split_name(text)
     if _shipped(name) is not None:
         return None
     known = policies().get(name)
@@ -171,7 +173,7 @@ def code_of(text: str) -> Code | None:
     file = module_file(where)
     if file is None:
         problem = f"cannot be imported: no module {quote(where)}"
-        raise InputError(None, f"policy {name}", problem, "a module with the policy's class")
+        raise wrong(name, problem, "a module with the policy's class")
     return Code(where, file.resolve(), offered=known is not None)
 
 
@@ -199,8 +201,8 @@ def _policies_in(module: ModuleType) -> list[type[Policy]]:
     ]
 
 
-def _split(text: str) -> tuple[str, str]:
-    """Name and parameters; of a user's own policy the name holds the colon before the class."""
+def split_name(text: str) -> tuple[str, str]:
+    """Name and parameters of ``NAME[:key=value,…]``; in a user's own policy's name a colon is before the class."""
     file, rest = split_file(text)
     head, colon, rest = (file, ":", rest[1:]) if file else text.partition(":")
     if not colon:
@@ -216,9 +218,7 @@ def _where(name: str) -> str:
     """The file or module of a user's own policy."""
     where, colon, _ = name.rpartition(":")
     if not colon:
-        raise InputError(
-            None, f"policy {name}", "no such policy", expected_one_of(policies(), name, "or FILE.py:Class")
-        )
+        raise wrong(name, "no such policy", expected_one_of(policies(), name, "or FILE.py:Class"))
     return where
 
 
@@ -253,7 +253,7 @@ def _load_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         problem = f"cannot be imported: {described(error)}"
-        raise InputError(None, f"policy {name}", problem, "a module with the policy's class") from error
+        raise wrong(name, problem, "a module with the policy's class") from error
 
 
 def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
@@ -266,30 +266,27 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         if key not in known:
-            raise InputError(None, f"policy {name}", f"has no parameter {quote(key)}", expected_one_of(known, key))
+            raise wrong(name, f"has no parameter {quote(key)}", expected_one_of(known, key))
         if key in values:
-            raise InputError(None, f"policy {name}", f"gives {key} twice", "each parameter once")
+            raise wrong(name, f"gives {key} twice", "each parameter once")
         if not equals or not value:
-            raise InputError(None, f"policy {name}", f"{key} has no value", f"{key}=VALUE")
-        values[key] = _value(known[key], value.strip(), f"policy {name}", key)
+            raise wrong(name, f"{key} has no value", f"{key}=VALUE")
+        values[key] = _value(known[key], value.strip(), name, key)
     return values
 
 
-def _value(hint: object, text: str, place: str, key: str) -> object:
+def _value(hint: object, text: str, name: str, key: str) -> object:
     options = [option for option in typing.get_args(hint) if option is not NoneType] or [hint]
     kind = options[0]
     try:
         if kind is bool:
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
         if kind is int:
-            return int(text)
+            return whole_number(text)
         if kind is float:
-            value = float(text)
-            if value != value or abs(value) == float("inf"):
-                raise ValueError
-            return value
+            return finite_number(text)
     except (ValueError, KeyError):
-        raise InputError(None, place, f"{key}={text} is no {_kind(hint)}", f"a value of type {_kind(hint)}") from None
+        raise wrong(name, f"{key}={text} is no {_kind(hint)}", f"a value of type {_kind(hint)}") from None
     return text
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from gpusim.hardware.gpu import GPU
+from gpusim.model.occupancy import most_resident
 from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.memory import MITIGATIONS, mitigated
@@ -64,7 +65,7 @@ def warp_quota(view: View, kernel: KernelView) -> float:
     the SM have [M]. Instructions and blocks of one kernel are in proportion. A grid that cannot fill the GPU is alone
     on it with fewer blocks an SM [D].
     """
-    blocks = min(kernel.blocks_per_sm, -(-kernel.blocks // view.gpu.sm_count))
+    blocks = most_resident(kernel.blocks, kernel.blocks_per_sm, view.gpu.sm_count)
     return view.solo_rate(kernel.id, blocks)
 
 

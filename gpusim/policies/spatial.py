@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
+from gpusim.common.numbers import whole_number
+from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.tools.mixes import one_of
-from gpusim.policies.tools.notes import counted
-from gpusim.policies.tools.values import plus_separated, whole_number, wrong
+from gpusim.policies.tools.values import plus_separated, wrong
 
 RULES = ("even", "smart-even", "rounds", "profile")
 

@@ -26,16 +26,21 @@ from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch
 
 VALIDATED = Path(__file__).with_name("validated.json")
 COMMAND = "python experiments/h200_validation/run.py --bands"
-SOURCES = (  # that a prediction comes from
+SOURCES = (  # that a prediction and its score come from
     "gpusim.calibrate",
     "gpusim.engine",
+    "gpusim.hardware.compute_capability",
     "gpusim.hardware.gpcs",
+    "gpusim.hardware.gpu",
     "gpusim.io.dataset",
     "gpusim.io.ncu",
     "gpusim.model",
     "gpusim.policies.hardware",
     "gpusim.policies.interface",
     "gpusim.policies.spatial",
+    "gpusim.policies.tools.mixes",
+    "gpusim.studies.rules",
+    "gpusim.studies.scores",
     "gpusim.studies.validate",
     "gpusim.trace.kernels",
     "gpusim.trace.operations",
@@ -76,6 +81,16 @@ class HowWrong(NamedTuple):
 
     band: ErrorBand | None
     reason: str
+
+
+def band_text(how_wrong: HowWrong, trace: Trace, gpu: GPU, recorded_on: GPU | None) -> str:
+    """How wrong an answer may be, in words; what was replayed, on what and recorded on what as for `error_band`."""
+    band = how_wrong.band
+    if band is None:
+        return how_wrong.reason
+    source = trace.device if recorded_on is None else recorded_on.name
+    where = f"on {gpu.name}" if source == gpu.name else f"from {source} on {gpu.name}"
+    return f"±{band['mape_percent']:.1f} % ({band['experiment']} {where})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def measure(names: Sequence[str]) -> Iterator[Measurement]:
 
 
 def shipped() -> list[Path]:
-    """The recorded traces of the source tree.
+    """The trace files of the source tree.
 
     Raises:
         InputError: there are none.

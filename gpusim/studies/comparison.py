@@ -20,6 +20,7 @@ from gpusim.common.spreadsheet import csv_text
 from gpusim.common.tables import (
     Column,
     columns_that_fit,
+    counted,
     json_text,
     number,
     print_line,
@@ -30,8 +31,7 @@ from gpusim.common.tables import (
 from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
-from gpusim.policies.tools.notes import counted
-from gpusim.results.error_band import HowWrong, error_band
+from gpusim.results.error_band import HowWrong, band_text, error_band
 from gpusim.results.gains import PARTS, gain_us, sm_time
 from gpusim.results.metrics import (
     BASELINE,
@@ -292,7 +292,7 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 number(entry.result.makespan_us),
                 number(entry.speedup_vs_serial, 3) + "x",
                 *("" if value is None else number(value, 3) for value in found),
-                band_text(entry.how_wrong, comparison),
+                band_text(entry.how_wrong, comparison.trace, comparison.gpu, comparison.recorded_on),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
@@ -306,16 +306,6 @@ def _gain_table(entries: Sequence[Entry]) -> tuple[list[Column], list[list[str]]
         rows.append([entry.result.policy, *(number(us) for us in (fsum(parts.values()), *parts.values()))])
     numbers = (Column(title, right=True) for title in ("saved", *PARTS))
     return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, us"
-
-
-def band_text(how_wrong: HowWrong, comparison: Comparison) -> str:
-    """How wrong an answer may be, in words."""
-    band, gpu, recorded_on = how_wrong.band, comparison.gpu.name, comparison.recorded_on
-    if band is None:
-        return how_wrong.reason
-    source = comparison.trace.device if recorded_on is None else recorded_on.name
-    where = f"on {gpu}" if source == gpu else f"from {source} on {gpu}"
-    return f"±{band['mape_percent']:.1f} % ({band['experiment']} {where})"
 
 
 def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:

@@ -111,6 +111,8 @@ def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Residen
         InputError: no such operation, or one that launches no kernel.
     """
     ids = [op.id for op in trace.operations() if op.launches()]
+    if not ids:
+        raise InputError(None, trace.name, "launches no kernels", "a trace with an operation that does")
     if operation is None and len(ids) != 1:
         raise InputError(None, "--operation", "missing", f"one of {_some(ids)}")
     if operation is not None and operation not in ids:

@@ -94,7 +94,7 @@ def _once_more(task: T, compute: Callable[[T], R], executors: Executors) -> R | 
 def _until_broken(
     waiting: deque[T], compute: Callable[[T], R], executor: Executor, width: int, lost: list[T]
 ) -> Iterator[tuple[T, R | Exception]]:
-    """Answers until all tasks are done, or the executor breaks and those that were under way are lost."""
+    """Answers, until all tasks are done or the executor breaks: then those under way are added to ``lost``."""
     running: dict[Future[R], T] = {}
     while running or (waiting and not lost):
         while waiting and len(running) < width and not lost:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.policies.interface import KernelView, View
+from gpusim.policies.interface import KernelView, Policy, View
+from gpusim.policies.tools.values import wrong
 
 Kind = tuple[int, str, float]  # stream, kernel and its time alone: what a measurement is of, whichever launch it was
 Kinds = tuple[Kind, ...]
+SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
 
 
 def kind(kernel: KernelView) -> Kind:
@@ -71,3 +73,30 @@ class Epochs:
         self._half_us = max(blocks) if self.length_us is None else self.length_us / 2.0
         self._before = {}
         self.until_us = view.now_us + self._half_us
+
+
+@dataclass
+class MeasuringPolicy(Policy):
+    """A policy that changes something in steps, measures each for an epoch, and keeps or takes back."""
+
+    epoch_us: float | None = field(
+        default=None,
+        metadata={
+            "help": "length of a step, us, of which the second half is measured; default twice the longest time that "
+            "a block of the kernels takes"
+        },
+    )
+    step_sms: int | None = field(default=None, metadata={"help": "SMs moved in a step; default a sixteenth of them"})
+    _epochs: Epochs = field(default_factory=lambda: Epochs(None), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        if self.epoch_us is not None and self.epoch_us <= 0.0:
+            raise wrong(self.name, f"epoch_us={self.epoch_us} is no time", "above 0")
+        if self.step_sms is not None and self.step_sms < 1:
+            raise wrong(self.name, f"step_sms={self.step_sms} is below 1", "1 or more")
+        self._epochs.length_us = self.epoch_us
+
+    def step(self, sms: int) -> int:
+        """SMs moved in a step, of a GPU with so many."""
+        return self.step_sms or max(1, sms // SIXTEENTH)

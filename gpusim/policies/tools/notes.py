@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-
-def counted(count: int, what: str) -> str:
-    """A number of something: ``1 decision``, ``2 decisions``."""
-    return f"{count} {what}{'s' * (count != 1)}"
+from gpusim.common.tables import counted
 
 
 def fallbacks(counts: Mapping[str, int]) -> tuple[str, ...]:

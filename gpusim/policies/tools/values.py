@@ -7,23 +7,16 @@ from fractions import Fraction
 from typing import TypeVar
 
 from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.numbers import MOST_DIGITS
 
 T = TypeVar("T")
 
 LONGEST = 10_000  # characters of a parameter
-MOST_DIGITS = 40  # of one value
 
 
 def wrong(policy: str, problem: str, expected: str) -> InputError:
     """The error of a parameter that is wrong."""
     return InputError(None, f"policy {policy}", problem, expected)
-
-
-def whole_number(text: str) -> int:
-    """A decimal whole number, at least 0; ValueError otherwise."""
-    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
-        raise ValueError
-    return int(text)
 
 
 def decimal(text: str) -> Fraction:

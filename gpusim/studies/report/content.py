@@ -14,11 +14,12 @@ from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
 from gpusim.common.tables import short_name
 from gpusim.hardware.gpu import GPU
+from gpusim.results.error_band import band_text
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES, in_words
 from gpusim.results.result import Result
 from gpusim.results.runs import USES
-from gpusim.studies.comparison import Comparison, Entry, band_text, notes_told
+from gpusim.studies.comparison import Comparison, Entry, notes_told
 from gpusim.studies.report.reasons import Hold, Mix, hold, why_no_more
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -208,7 +209,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         title=in_words(result.policy),
         makespan_us=_short(result.makespan_us),
         speedup=entry.speedup_vs_serial,
-        how_wrong=band_text(entry.how_wrong, comparison),
+        how_wrong=band_text(entry.how_wrong, comparison.trace, comparison.gpu, comparison.recorded_on),
         error_percent=None if band is None else band["mape_percent"],
         sharing={name: value for name, value in entry.sharing.items() if value is not None},
         gain_us=None if entry.gain_us is None else {part: entry.gain_us[part] for part in PARTS},

@@ -1,0 +1,31 @@
+"""Numbers as text: in plain digits, without what Python alone reads as a number, such as ``1_0``."""
+
+from __future__ import annotations
+
+import math
+
+MOST_DIGITS = 40  # of one number
+
+
+def whole_number(text: str) -> int:
+    """A whole number.
+
+    Raises:
+        ValueError: it is none, or has more than `MOST_DIGITS` digits.
+    """
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > MOST_DIGITS:
+        raise ValueError(text)
+    return int(text)
+
+
+def finite_number(text: str) -> float:
+    """A finite real number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = float(text)
+    if not text.isascii() or "_" in text or not math.isfinite(value):
+        raise ValueError(text)
+    return value
