@@ -145,6 +145,29 @@ def test_host_that_waits_for_the_device_orders_what_its_thread_launches_after(tm
     assert found == {"first": (), "second": ("kernel/0",), "of another thread": ()}
 
 
+def wait_of_host(order: int, source: int, record: int) -> dict[str, Any]:
+    return gpu_event(
+        "cuda_sync", "Event Sync", 0, 0, -1, cuda_sync_kind="Event Sync", correlation=order,
+        wait_on_stream=source, wait_on_cuda_event_record_corr_id=record,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("record", "waited"), [(2, "kernel/0"), (-1, "kernel/1")])
+def test_host_that_waits_for_an_event_waits_for_what_came_before_its_record(
+    tmp_path: Path, record: int, waited: str
+) -> None:
+    """Where the record is not known, it is taken as just before the wait."""
+    events = [
+        *(call("cudaLaunchKernel", order) for order in (1, 3, 5)),
+        call("cudaEventSynchronize", 4),
+        wait_of_host(4, source=7, record=record),
+        kernel("recorded", 0, 10, 7, order=1),
+        kernel("later", 10, 5, 7, order=3),
+        kernel("waits", 20, 10, 8, order=5),
+    ]
+    assert depends(write(tmp_path / "a.json", events)) == {"recorded": (), "later": (), "waits": (waited,)}
+
+
 def test_zero_duration_and_kernels_side_by_side_are_said(tmp_path: Path) -> None:
     events = [kernel("none", 0, 0), kernel("a", 10, 50, 7, order=2), kernel("b", 20, 50, 8, order=3)]
     imported = import_profile(write(tmp_path / "a.json", events))
@@ -286,7 +309,40 @@ def test_kernel_that_no_trace_can_hold_is_named(tmp_path: Path) -> None:
 
 def test_kernels_without_a_time_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", [kernel("k", 0, dur="soon")])
-    assert "holds no kernels (1 without a grid or a time)" in refused(path)
+    assert "holds no kernels (1 GPU events without a usable grid, size, time, stream or GPU)" in refused(path)
+
+
+def without_stream(event: dict[str, Any]) -> dict[str, Any]:
+    del event["args"]["stream"]
+    return {**event, "tid": None}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        kernel("bad", 10, dur=-1),
+        kernel("bad", 10, stream=None),
+        without_stream(kernel("bad", 10)),
+        kernel("bad", 10, grid="[-4,5,6]"),
+        kernel("bad", 10, **{"registers per thread": "abc"}),
+        kernel("bad", 10, **{"shared memory": -1}),
+        gpu_event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 10, -3, bytes=64),
+        gpu_event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 10, 3, bytes="1_6"),
+        gpu_event("gpu_memset", "Memset (Device)", 10, "soon", bytes=64),
+        gpu_event("gpu_memset", "Memset (Device)", 10, 3, None, bytes=64),
+    ],
+)
+def test_every_gpu_event_that_cannot_be_used_is_left_out_and_counted(tmp_path: Path, bad: dict[str, Any]) -> None:
+    from_host_to_host = gpu_event("gpu_memcpy", "Memcpy HtoH (Pageable -> Pageable)", 5, -1)
+    imported = import_profile(write(tmp_path / "a.json", [kernel("good", 0), from_host_to_host, bad]))
+    assert [op.launches()[0].name for op in imported.trace.operations()] == ["good"]
+    assert "1 GPU events without a usable grid, size, time, stream or GPU are left out." in imported.remarks
+
+
+def test_stream_may_be_told_by_the_row_alone(tmp_path: Path) -> None:
+    event = kernel("k", 0, stream=20)
+    del event["args"]["stream"]
+    assert import_profile(write(tmp_path / "a.json", [event])).trace.streams[0].name == "stream20"
 
 
 def test_gpu_that_is_not_known(tmp_path: Path) -> None:
@@ -300,7 +356,7 @@ def test_command_writes_the_trace_or_nothing(tmp_path: Path, capsys: pytest.Capt
     good = write(tmp_path / "good.json", [kernel("k", 0)])
     out = tmp_path / "out.json"
     assert main(["import", str(good), "-o", str(out)]) == 0
-    assert "1 kernels, 1 operations, 1 stream, recorded on v100" in capsys.readouterr().out
+    assert "1 kernel, 1 operation, 1 stream, recorded on v100" in capsys.readouterr().out
     assert load_trace(out).device == "v100"
     out.unlink()
     good.write_text(good.read_text()[:-3])
@@ -394,5 +450,5 @@ def test_the_profile_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureF
     path = write(tmp_path / "a.json", [kernel("k", 0)])
     before = path.read_bytes()
     assert main(["import", str(path), "-o", str(path)]) == 2
-    assert "is the profile itself" in capsys.readouterr().err
+    assert "is read as well as written" in capsys.readouterr().err
     assert path.read_bytes() == before

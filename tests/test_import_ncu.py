@@ -407,6 +407,22 @@ def test_time_of_l2_follows_the_timeline(tmp_path: Path) -> None:
     assert launch.mix.l2_busy_us == pytest.approx(0.25 * 10 / 264, rel=1e-6)
 
 
+BARE: Metrics = {name: METRICS[name] for name in ("gpu__time_duration.sum", "launch__registers_per_thread")}
+
+
+def test_launches_without_counters_of_the_model_are_not_counted(tmp_path: Path) -> None:
+    """The second launch was profiled with its duration alone: its other cells are empty."""
+    rows = [{"Kernel Name": "a"}, {"Kernel Name": "b", **dict.fromkeys(METRICS.keys() - BARE.keys(), "")}]
+    assert joined(tmp_path, ["a", "b", "b"], rows)[1].startswith(
+        "1 of 3 kernels got counters from counters.csv; 2 have"
+    )
+
+
+def test_counters_without_any_of_the_model_are_refused(tmp_path: Path) -> None:
+    counters = written(tmp_path / "counters.csv", raw_page([{"Kernel Name": "a"}], BARE))
+    assert "has no counters of this timeline's kernels" in refused(timeline(tmp_path, ["a"]), counters=counters)
+
+
 def test_counters_of_another_program_are_refused(tmp_path: Path) -> None:
     counters = written(tmp_path / "counters.csv", raw_page([{"Kernel Name": "other"}]))
     assert "no launch of this timeline" in refused(timeline(tmp_path, ["a"]), counters=counters)

@@ -158,6 +158,22 @@ def test_host_that_waits_for_a_stream_orders_its_next_launches(tmp_path: Path) -
     assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), ("kernel/0",)]
 
 
+def test_host_that_waits_for_an_event_waits_for_what_came_before_its_record(tmp_path: Path) -> None:
+    record = {"globalPid": PROCESS, "eventSyncId": 8, "contextId": 1, "streamId": 7, "correlationId": 2}
+    rows = [kernel(0, 9000, 1), kernel(9000, 9500, 3), kernel(10_000, 12_000, 5, streamId=20)]
+    calls = [{"globalTid": PROCESS | 77, "correlationId": order} for order in (1, 2, 3, 4, 5)]
+    tables = {nsys.KERNELS: rows, nsys.EVENTS: [record], nsys.SYNCS: [sync(4, 1, streamId=0)], nsys.CALLS: calls}
+    assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), (), ("kernel/0",)]
+
+
+def test_work_that_ends_before_it_starts_is_left_out_and_counted(tmp_path: Path) -> None:
+    memset = {"start": 20, "end": 10, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 1, "bytes": 64}
+    tables = {nsys.KERNELS: [kernel(0, 1000, 1), kernel(3000, 2000, 2)], nsys.MEMSETS: [memset]}
+    found = imported(tmp_path, tables)
+    assert [op.id for op in found.trace.operations()] == ["kernel/0"]
+    assert "2 kernels, copies or memsets that end before they start are left out." in found.remarks
+
+
 def test_host_of_one_process_does_not_wait_for_another(tmp_path: Path) -> None:
     rows = [kernel(0, 9000, 1, globalPid=6 << 24), kernel(10_000, 12_000, 6, streamId=20)]
     calls = [{"globalTid": PROCESS | 77, "correlationId": order} for order in (3, 6)]
@@ -184,8 +200,17 @@ def test_gzip_is_unpacked_first(tmp_path: Path) -> None:
         ({nsys.GRAPHS: [{"start": 1}]}, "--cuda-graph-trace=node"),
         ({"StringIds": STRINGS}, "has no table"),
         ({nsys.KERNELS: [{"start": 1, "end": 2}]}, "lacks deviceId"),
-        ({nsys.KERNELS: [kernel(0, 10, 1, gridX="many")], nsys.GPUS: [H200]}, "where a number should be"),
-        ({nsys.KERNELS: [kernel(0, 10, 1, gridX=None)], nsys.GPUS: [H200]}, "where a number should be"),
+        (
+            {nsys.KERNELS: [kernel(0, 10, 1, gridX="many")], nsys.GPUS: [H200]},
+            "has 'many' where a whole number should be",
+        ),
+        (
+            {nsys.KERNELS: [kernel(0, 10, 1, gridX=None)], nsys.GPUS: [H200]},
+            "has nothing where a whole number should be",
+        ),
+        ({nsys.KERNELS: [kernel(0, 10, 1, gridX=1.9)], nsys.GPUS: [H200]}, "has '1.9' where a whole number should be"),
+        ({nsys.KERNELS: [kernel(0, 10, 1, gridX="1_6")], nsys.GPUS: [H200]}, "has '1_6' where"),
+        ({nsys.KERNELS: [kernel(20, 10, 1)], nsys.GPUS: [H200]}, "holds no kernels beside 1 kernels"),
         ({nsys.KERNELS: [kernel(0, 10, 1, gridX=0)], nsys.GPUS: [H200]}, "grid[0]"),
     ],
 )

@@ -78,6 +78,9 @@ def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
         (UNITS_ROW + UNITS_ROW.replace("==12==", "==13=="), "begins another process; expected one a file"),
         (UNITS_ROW.replace("12.250000", "soon"), "has 'soon'"),
         (UNITS_ROW.replace("12.250000", "-1"), "has '-1'"),
+        (UNITS_ROW.replace("1,1,40,", "1,1,abc,"), "line 9: has 'abc' registers"),
+        (UNITS_ROW.replace("1,1,40,", "1,1,1_6,"), "has '1_6' registers"),
+        (UNITS_ROW.replace("1,1,40,", "1,1,-40,"), "has '-40' registers"),
         (UNITS_ROW.replace("ms,us,", "ms,fortnights,"), "fortnights"),
         ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "has no header"),
         ("Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,5.1ms,45,1us,1us,1us,k\n", "has no header"),
@@ -138,7 +141,32 @@ def test_chrome_form_without_streams_registers_and_names_of_gpus(tmp_path: Path)
         ((4, 2, 1), 8.0)
     ] * 2
     assert "Kernels name no stream: they are taken as of one." in imported.remarks
-    assert any(line.startswith("1 copies or kernels without a stream") for line in imported.remarks)
+    assert any(line.startswith("1 copies or kernels without a usable stream") for line in imported.remarks)
+
+
+def test_empty_cell_of_registers_is_0(tmp_path: Path) -> None:
+    trace = import_profile(written(tmp_path / "a.csv", UNITS_ROW.replace("1,1,40,", "1,1,,"))).trace
+    assert list(trace.operations())[-1].launches()[0].registers_per_thread == 0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"RegistersPerThread": "abc"},
+        {"RegistersPerThread": "1_6"},
+        {"DynamicSharedMemory": "-1"},
+        {"StaticSharedMemory": "much"},
+        {"StreamID": None},
+        {"Grid": "[-4,1,1]"},
+    ],
+)
+def test_chrome_form_with_numbers_that_are_none(tmp_path: Path, bad: dict[str, Any]) -> None:
+    args: dict[str, Any] = {"Grid": "[4,1,1]", "Block": "[32,1,1]", "StreamID": "7"}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([event("a", "b", **args), event("a", "b", "bad", **{**args, **bad})]))
+    imported = import_profile(path, gpu=load_gpu("v100"))
+    assert [op.launches()[0].name for op in imported.trace.operations()] == ["pool(float*)"]
+    assert "1 copies or kernels without a usable stream, grid, size or time are left out." in imported.remarks
 
 
 def test_fused_kernels_of_hfuse(shared: Path) -> None:

@@ -16,6 +16,7 @@ from gpusim.io.timeline import (
     StreamKey,
     _beside_others,
     copy_direction,
+    count,
     finite,
     three,
     whole,
@@ -94,3 +95,9 @@ def test_values_as_profilers_write_them() -> None:
     assert [whole(value) for value in ("3", 4.0, 4.5, "", [], 2**70)] == [3, 4, None, None, None, 2**70]
     assert [three(value) for value in ("[4,1,1]", [4, 1, 1], ["4", "1", "1"], "(4, 1, 1)")] == [(4, 1, 1)] * 4
     assert [three(value) for value in ([0, 1, 1], [1, 1], "1", None, {}, "[-1,a,b]")] == [None] * 6
+    assert [three(value) for value in ("[-4,5,6]", "[1.5,2]", "[1_6,1,1]", "[٤,1,1]")] == [None] * 4
+    assert [finite(value) for value in ("1_0", "١٢", b"12", "1e400")] == [None] * 4
+    assert [whole(value) for value in ("1_0", "١٢", "²", "-3", "12345678901234567891")] == [
+        *[None] * 3, -3, 12345678901234567891,
+    ]  # fmt: skip
+    assert [count(value) for value in (None, "", " ", "16", 0, "1_6", "abc", -1, 1.5)] == [0, 0, 0, 16, 0, *[None] * 4]

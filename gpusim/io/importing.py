@@ -178,14 +178,18 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
         [(n, (work.name, work.grid, work.block)) for n, _, work in runs],
         [(p.name, p.grid, p.block) for p in profiled],
     )
-    mixes = {n: _demand(profiled[m], timeline.activities[n], path, gpu) for n, m in matched.items()}
-    used = len(set(matched.values()))
-    line = (
-        f"{len(matched)} of {len(runs)} kernels got counters from {one_line(path.name)}; "
-        f"{len(runs) - len(matched)} have none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
-    )
     if not matched:
         raise InputError(path, "", "has no launch of this timeline's kernels", "a profile of the same program")
+    demands = {n: _demand(profiled[m], timeline.activities[n], path, gpu) for n, m in matched.items()}
+    mixes = {n: mix for n, mix in demands.items() if mix is not None}
+    if not mixes:
+        expected = "a profile with the counters of the model, such as gpusim record or ncu --set full write"
+        raise InputError(path, "", "has no counters of this timeline's kernels", expected)
+    used = len(set(matched.values()))
+    line = (
+        f"{len(mixes)} of {len(runs)} kernels got counters from {one_line(path.name)}; "
+        f"{len(runs) - len(mixes)} have none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
+    )
     return with_mixes(timeline, mixes), line
 
 

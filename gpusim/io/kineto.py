@@ -19,6 +19,7 @@ from gpusim.io.timeline import (
     Timeline,
     Wait,
     copy_direction,
+    count,
     finite,
     three,
     whole,
@@ -28,6 +29,7 @@ _GPU_WORK = {"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"}
 _CALLS = {"cuda_runtime", "cuda_driver", "runtime"}
 _OPS = {"cpu_op", "operator"}
 _UNKNOWN = (-1, 2**32 - 1)  # a stream or an event record that Kineto does not know
+_UNUSABLE = "without a usable grid, size, time, stream or GPU"
 
 
 def read(path: Path) -> Timeline:
@@ -85,16 +87,18 @@ class _Reader:
 
     def _work(self, event: dict[str, Any], category: str, args: dict[str, Any]) -> None:
         name = str(event.get("name", ""))
+        if "memcpy" in category and copy_direction(name) is None:
+            return  # from host to host
         start, duration = finite(event.get("ts")), finite(event.get("dur"))
         device = whole(args.get("device"))
         device = whole(event.get("pid")) if device is None else device
-        number = args.get("stream", str(event.get("tid", "")).removeprefix("stream "))
+        number = _stream(event, args)
         work = self._kernel(name, args) if category == "kernel" else _copy(name, category, args)
-        if start is None or duration is None or duration < 0 or device is None or work is None:
-            self.unusable += category == "kernel"
+        if start is None or duration is None or duration < 0 or device is None or number is None or work is None:
+            self.unusable += 1
             return
         order = whole(args.get("correlation"))
-        key = StreamKey(str(number), context=str(args.get("context", "")))
+        key = StreamKey(number, context=str(args.get("context", "")))
         key = self.streams.setdefault((device, key.number), key)
         external = _external(args)
         if external is not None and external != order:
@@ -105,12 +109,12 @@ class _Reader:
 
     def _kernel(self, name: str, args: dict[str, Any]) -> KernelRun | None:
         grid, block = three(args.get("grid")), three(args.get("block"))
-        if grid is None or block is None:
+        registers, shared = count(args.get("registers per thread")), count(args.get("shared memory"))
+        if grid is None or block is None or registers is None or shared is None:
             return None
         if name not in self.names:
             self.names[name] = one_line(name)
-        registers, shared = whole(args.get("registers per thread")), whole(args.get("shared memory"))
-        return KernelRun(self.names[name], grid, block, max(registers or 0, 0), 0, max(shared or 0, 0))
+        return KernelRun(self.names[name], grid, block, registers, 0, shared)
 
     def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         name = str(event.get("name", ""))
@@ -122,7 +126,7 @@ class _Reader:
         if "Launch" in name or "Memcpy" in name or "Memset" in name:
             self.found.threads["", order] = thread
         elif name in ("cudaDeviceSynchronize", "cuCtxSynchronize"):
-            self.found.syncs.append(HostSync(thread, order, None))
+            self.found.syncs.append(HostSync(thread, order, None, order))
         else:
             self.silent_waits += "StreamWaitEvent" in name
             if "Synchronize" in name:
@@ -135,13 +139,12 @@ class _Reader:
             return
         waiting, source = whole(args.get("stream")), whole(args.get("wait_on_stream"))
         if kind == "Stream Wait Event" and waiting is not None and source is not None and source not in _UNKNOWN:
-            record = whole(args.get("wait_on_cuda_event_record_corr_id"))
-            recorded = order if record is None or record in _UNKNOWN else record
+            recorded = _recorded(args, order)
             self.found.waits.append(Wait(self._key(device, waiting), order, self._key(device, source), recorded))
         elif kind == "Stream Sync" and waiting is not None and waiting not in _UNKNOWN:
-            self.found.syncs.append(HostSync("", order, self._key(device, waiting)))
+            self.found.syncs.append(HostSync("", order, self._key(device, waiting), order))
         elif kind == "Event Sync" and source is not None and source not in _UNKNOWN:
-            self.found.syncs.append(HostSync("", order, self._key(device, source)))
+            self.found.syncs.append(HostSync("", order, self._key(device, source), _recorded(args, order)))
 
     def _key(self, device: int, number: int) -> StreamKey:
         return self.streams.setdefault((device, str(number)), StreamKey(str(number)))
@@ -151,16 +154,15 @@ class _Reader:
         if not any(isinstance(activity.work, KernelRun) for activity in found.activities):
             if self.hip:
                 raise _amd(self.path, "")
-            problem = (
-                f"holds no kernels ({self.unusable} without a grid or a time)" if self.unusable else "holds no kernels"
-            )
+            unusable = f" ({self.unusable} GPU events {_UNUSABLE})" if self.unusable else ""
+            problem = f"holds no kernels{unusable}"
             raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
         if self.hip:
             raise _amd(self.path, "")
         self._name_operations()
         self._find_threads()
         if self.unusable:
-            found.remarks.append(f"{self.unusable} GPU events without a grid, a time or a stream are left out.")
+            found.remarks.append(f"{self.unusable} GPU events {_UNUSABLE} are left out.")
         if self.silent_waits and not found.waits:
             found.remarks.append(
                 f"{self.silent_waits} waits between streams are not in the profile and are left out "
@@ -186,11 +188,25 @@ class _Reader:
 
 
 def _copy(name: str, category: str, args: dict[str, Any]) -> CopyRun | None:
-    size = max(whole(args.get("bytes")) or 0, 0)
-    if "memset" in category:
-        return CopyRun("memset", "d2d", size)
-    direction = copy_direction(name)
-    return None if direction is None else CopyRun("memcpy", direction, size)
+    size, direction = count(args.get("bytes")), copy_direction(name)
+    if size is None or direction is None:
+        return None
+    return CopyRun("memset", "d2d", size) if "memset" in category else CopyRun("memcpy", direction, size)
+
+
+def _stream(event: dict[str, Any], args: dict[str, Any]) -> str | None:
+    """The number of the stream, as text; None where the event tells none."""
+    given = args["stream"] if "stream" in args else event.get("tid")
+    if isinstance(given, str):
+        return given.removeprefix("stream ").strip() or None
+    number = whole(given)
+    return None if number is None else str(number)
+
+
+def _recorded(args: dict[str, Any], order: int) -> int:
+    """The order of the record of an event that is waited for; that of the wait where the profile does not know it."""
+    record = whole(args.get("wait_on_cuda_event_record_corr_id"))
+    return order if record is None or record in _UNKNOWN else record
 
 
 def _external(args: dict[str, Any]) -> int | None:

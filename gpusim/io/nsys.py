@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpusim.common.errors import InputError, one_line
+from gpusim.common.errors import InputError, one_line, quote
 from gpusim.io import source
 from gpusim.io.timeline import (
     Activity,
@@ -20,6 +20,7 @@ from gpusim.io.timeline import (
     StreamKey,
     Timeline,
     Wait,
+    whole,
 )
 
 MAGIC = b"SQLite format 3\x00"
@@ -56,8 +57,8 @@ def read(path: Path) -> Timeline:
             raise
         except (sqlite3.Error, OverflowError) as error:
             raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
-        except (TypeError, ValueError):
-            raise InputError(path, "", "has text or nothing where a number should be", _AN_EXPORT) from None
+        except ValueError as error:
+            raise InputError(path, "", str(error), _AN_EXPORT) from None
 
 
 @contextmanager
@@ -80,6 +81,7 @@ class _Export:
         self.path = path
         self.database = database
         self.found = Timeline()
+        self.backwards = 0  # activities that end before they start
         self.tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         self.visible = self._visible_gpus()
 
@@ -88,6 +90,7 @@ class _Export:
             raise self._no_kernels()
         self._kernels()
         self._copies()
+        self._say_backwards()
         self._products()
         self._threads()
         self._syncs()
@@ -134,13 +137,13 @@ class _Export:
             found = strings.get(name) or strings.get(short) or name or short or "unnamed"
             work = KernelRun(
                 one_line(str(found)),
-                (int(extents[0]), int(extents[1]), int(extents[2])),
-                (int(extents[3]), int(extents[4]), int(extents[5])),
-                int(registers or 0),
-                int(static or 0),
-                int(dynamic or 0),
+                (_whole(extents[0]), _whole(extents[1]), _whole(extents[2])),
+                (_whole(extents[3]), _whole(extents[4]), _whole(extents[5])),
+                _whole(registers or 0),
+                _whole(static or 0),
+                _whole(dynamic or 0),
             )
-            label = f"graph{int(graph)}" if graph else "graph" if node else ""
+            label = f"graph{_whole(graph)}" if graph else "graph" if node else ""
             self._add(device, _key(stream, process, context, green), start, end, work, order, label)
         if from_graphs:
             self.found.remarks.append(
@@ -157,26 +160,39 @@ class _Export:
                 if kind and kind[0] == _HOST_TO_HOST:
                     continue
                 work = (
-                    CopyRun("memcpy", _DIRECTIONS.get(kind[0], "d2d"), int(size or 0))
+                    CopyRun("memcpy", _DIRECTIONS.get(kind[0], "d2d"), _whole(size or 0))
                     if kind
-                    else CopyRun("memset", "d2d", int(size or 0))
+                    else CopyRun("memset", "d2d", _whole(size or 0))
                 )
                 self._add(device, _key(stream, process, context, green), start, end, work, order, "")
 
     def _add(
         self, device: Any, key: StreamKey, start: Any, end: Any, work: KernelRun | CopyRun, order: Any, label: str
     ) -> None:
-        duration = max(0, int(end) - int(start)) / 1000
-        number = len(self.found.activities) if order is None else int(order)
-        gpu = self.visible.get((_process_id(key.process), int(device)), int(device))
-        self.found.activities.append(Activity(gpu, key, int(start) / 1000, duration, work, number, label))
+        duration = (_whole(end) - _whole(start)) / 1000
+        if duration < 0:
+            self.backwards += 1
+            return
+        number = len(self.found.activities) if order is None else _whole(order)
+        gpu = self.visible.get((_process_id(key.process), _whole(device)), _whole(device))
+        self.found.activities.append(Activity(gpu, key, _whole(start) / 1000, duration, work, number, label))
+
+    def _say_backwards(self) -> None:
+        if not self.backwards:
+            return
+        what = f"{self.backwards} kernels, copies or memsets that end before they start"
+        if not self.found.kernels_by_device():
+            raise InputError(self.path, KERNELS, f"holds no kernels beside {what}", _AN_EXPORT)
+        self.found.remarks.append(f"{what} are left out.")
 
     def _visible_gpus(self) -> dict[tuple[int, int], int]:
         """Index of a GPU by process and that process's own number for it: CUDA_VISIBLE_DEVICES makes them differ."""
         if VISIBLE_GPUS not in self.tables:
             return {}
         rows = self._rows(VISIBLE_GPUS, ("pid", "cudaId", "gpuId"))
-        return {(int(pid), int(number)): int(gpu) for pid, number, gpu in rows if None not in (pid, number, gpu)}
+        return {
+            (_whole(pid), _whole(number)): _whole(gpu) for pid, number, gpu in rows if None not in (pid, number, gpu)
+        }
 
     def _products(self) -> None:
         for table, columns in (
@@ -185,10 +201,10 @@ class _Export:
         ):
             for index, name, sms, memory in self._rows(table, columns) if table in self.tables else ():
                 if index is not None:
-                    self.found.products[int(index)] = Product(
+                    self.found.products[_whole(index)] = Product(
                         None if name is None else str(name),
-                        int(sms or 0) or None,
-                        None if memory is None else int(memory),
+                        _whole(sms or 0) or None,
+                        None if memory is None else _whole(memory),
                     )
 
     def _threads(self) -> None:
@@ -197,8 +213,8 @@ class _Export:
         launches = {(a.stream.process, a.order) for a in self.found.activities}
         for thread, order in self._rows(CALLS, ("globalTid", "correlationId")):
             process = _process_of_thread(thread)
-            if order is not None and (process, int(order)) in launches:
-                self.found.threads[process, int(order)] = str(thread)
+            if order is not None and (process, _whole(order)) in launches:
+                self.found.threads[process, _whole(order)] = str(thread)
 
     def _syncs(self) -> None:
         """Waits of streams for events, where nsys recorded which record each waits for; and waits of the host."""
@@ -216,17 +232,17 @@ class _Export:
             waiting = keys.get((owner, _text(context), str(stream)))
             record = records.get((owner, event)) if event else None
             source = None if record is None else keys.get((owner, record[0], record[1]))
-            thread = threads.get((owner, int(order)), "")
+            thread = threads.get((owner, _whole(order)), "")
             if kind == _STREAM_WAIT:
                 unknown += record is None
                 if waiting is not None and source is not None and record is not None:
-                    self.found.waits.append(Wait(waiting, int(order), source, record[2]))
+                    self.found.waits.append(Wait(waiting, _whole(order), source, record[2]))
             elif kind == _STREAM_SYNC and waiting is not None:
-                self.found.syncs.append(HostSync(thread, int(order), waiting))
+                self.found.syncs.append(HostSync(thread, _whole(order), waiting, _whole(order)))
             elif kind == _CONTEXT_SYNC:
-                self.found.syncs.append(HostSync(thread, int(order), None))
-            elif kind == _EVENT_SYNC and source is not None:
-                self.found.syncs.append(HostSync(thread, int(order), source))
+                self.found.syncs.append(HostSync(thread, _whole(order), None, _whole(order)))
+            elif kind == _EVENT_SYNC and source is not None and record is not None:
+                self.found.syncs.append(HostSync(thread, _whole(order), source, record[2]))
         if unknown:
             self.found.remarks.append(
                 f"{unknown} waits of streams name no recorded event and are left out "
@@ -239,7 +255,7 @@ class _Export:
             return {}
         columns = ("globalPid", "eventSyncId", "contextId", "streamId", "correlationId")
         return {
-            (_text(process), event): (_text(context), str(stream), int(order))
+            (_text(process), event): (_text(context), str(stream), _whole(order))
             for process, event, context, stream, order in self._rows(EVENTS, columns)
             if event and order is not None
         }
@@ -247,11 +263,11 @@ class _Export:
     def _calls_of_syncs(self) -> dict[tuple[str, int], str]:
         if CALLS not in self.tables:
             return {}
-        wanted = {int(order) for (order,) in self._rows(SYNCS, ("correlationId",)) if order is not None}
+        wanted = {_whole(order) for (order,) in self._rows(SYNCS, ("correlationId",)) if order is not None}
         return {
-            (_process_of_thread(thread), int(order)): str(thread)
+            (_process_of_thread(thread), _whole(order)): str(thread)
             for thread, order in self._rows(CALLS, ("globalTid", "correlationId"))
-            if order is not None and int(order) in wanted
+            if order is not None and _whole(order) in wanted
         }
 
 
@@ -263,11 +279,24 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def _whole(value: Any) -> int:
+    """A whole number of the file.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = whole(value)
+    if number is None:
+        given = "nothing" if value is None else quote(one_line(str(value)))
+        raise ValueError(f"has {given} where a whole number should be")
+    return number
+
+
 def _process_id(process: str) -> int:
     """The operating system's number of a globalPid: nsys keeps it in the 24 bits above the thread's."""
-    return int(process or 0) >> 24 & 0xFFFFFF
+    return _whole(process or 0) >> 24 & 0xFFFFFF
 
 
 def _process_of_thread(thread: Any) -> str:
     """The globalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
-    return "" if thread is None else str(int(thread) & ~0xFFFFFF)
+    return "" if thread is None else str(_whole(thread) & ~0xFFFFFF)

@@ -18,9 +18,9 @@ from gpusim.io.timeline import (
     StreamKey,
     Timeline,
     copy_direction,
+    count,
     finite,
     three,
-    whole,
 )
 
 COLUMNS = ("Start", "Duration", "Grid X", "Block X", "Name")
@@ -116,7 +116,10 @@ def _work_of_row(name: str, row: Row, units: Row) -> KernelRun | CopyRun | None:
         round(_scaled(row.get(column) or "0", units.get(column, ""), _BYTES))
         for column in ("Static SMem", "Dynamic SMem")
     )
-    registers = whole(row.get("Registers Per Thread")) or 0
+    cell = row.get("Registers Per Thread", "")[:LONGEST_CELL]
+    registers = count(cell)
+    if registers is None:
+        raise ValueError(f"has {cell!r} registers"[:80])
     return KernelRun(re.sub(r"\[\d+\]$", "", name).rstrip(), grid, block, registers, static, dynamic)
 
 
@@ -174,7 +177,7 @@ def read_json(path: Path) -> Timeline:
     if streamless:
         found.remarks.append("Kernels name no stream: they are taken as of one.")
     if lost:
-        found.remarks.append(f"{lost} copies or kernels without a stream, a grid or a time are left out.")
+        found.remarks.append(f"{lost} copies or kernels without a usable stream, grid, size or time are left out.")
     found.remarks.append(_NO_WAITS)
     return found
 
@@ -185,8 +188,9 @@ def _activity(
     """One event in the file's own unit of time; None where something of it is missing."""
     start, duration = finite(event.get("ts")), finite(event.get("dur"))
     stream = fields.get("streamid", fields.get("stream", ""))
-    work = _copy(name, max(whole(fields.get("bytes")) or 0, 0)) if is_copy else _kernel(name, fields)
-    if start is None or duration is None or duration < 0 or work is None or stream == "":
+    size = count(fields.get("bytes"))
+    work = _kernel(name, fields) if not is_copy else None if size is None else _copy(name, size)
+    if start is None or duration is None or duration < 0 or work is None or stream in ("", None):
         return None
     return Activity(device, StreamKey(str(stream)), start, duration, work, 0)
 
@@ -204,11 +208,11 @@ def _in_microseconds(activities: list[Activity]) -> list[Activity]:
 def _kernel(name: str, fields: Mapping[str, Any]) -> KernelRun | None:
     grid = three(_list_or_text(fields.get("grid", fields.get("gridsize"))))
     block = three(_list_or_text(fields.get("block", fields.get("blocksize"))))
-    if grid is None or block is None:
+    registers = count(fields.get("registersperthread", fields.get("registers")))
+    static, dynamic = count(fields.get("staticsharedmemory")), count(fields.get("dynamicsharedmemory"))
+    if grid is None or block is None or registers is None or static is None or dynamic is None:
         return None
-    registers = whole(fields.get("registersperthread", fields.get("registers"))) or 0
-    static = whole(fields.get("staticsharedmemory")) or 0
-    return KernelRun(name, grid, block, registers, static, whole(fields.get("dynamicsharedmemory")) or 0)
+    return KernelRun(name, grid, block, registers, static, dynamic)
 
 
 def _fields(args: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.numbers import MOST_DIGITS, finite_number
 from gpusim.hardware.gpu import GPU
 from gpusim.trace.file import trace_error
 from gpusim.trace.format import Trace
@@ -33,6 +34,7 @@ CLOCK_US = 1.0  # recorded times are that exact: older profilers write whole mic
 MOST_OPERATIONS = 2_000_000
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./:-]+")
+_BETWEEN_BRACKETS_AND_COMMAS = re.compile(r"""[^\s,;x()\[\]{}'"]+""")
 _NOT_IN_STREAMS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -107,11 +109,19 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class HostSync:
-    """A host thread that waits for a stream, or for all (None), before it launches on."""
+    """A host thread that waits for a stream, or for all (None), before it launches on.
+
+    Attributes:
+        thread: that waits.
+        order: of the call.
+        stream: whose work is waited for.
+        recorded: what was launched before it is waited for: the record of an event, else the call's own order.
+    """
 
     thread: str
     order: int
     stream: StreamKey | None
+    recorded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +266,11 @@ class _Builder:
 
 
 def finite(value: Any) -> float | None:
-    """A finite number, given as one or as text such as "12.5"; None for anything else."""
-    if isinstance(value, bool):
+    """A finite number, given as one or as text in plain digits such as "12.5"; None for anything else."""
+    if isinstance(value, bool | bytes):
         return None
     try:
-        number = float(value)
+        number = finite_number(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
@@ -270,13 +280,23 @@ def whole(value: Any) -> int | None:
     """A whole number, given as `finite` takes it; None for anything else."""
     if type(value) is int:
         return value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= MOST_DIGITS:
+        return int(value)  # a float keeps 15 digits
     number = finite(value)
     return None if number is None or number != int(number) else int(number)
 
 
+def count(value: Any) -> int | None:
+    """A whole number of at least 0, and 0 for nothing or an empty text; None for anything else."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return 0
+    number = whole(value)
+    return None if number is None or number < 0 else number
+
+
 def three(value: Any) -> tuple[int, int, int] | None:
     """Three extents of at least 1 from a list or a text such as `[3136,4,1]`; None where it holds no such extents."""
-    parts = re.findall(r"\d{1,12}", value) if isinstance(value, str) else value
+    parts = _BETWEEN_BRACKETS_AND_COMMAS.findall(value) if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or len(parts) != 3:
         return None
     numbers = [whole(part) for part in parts]
@@ -356,7 +376,8 @@ def _dependencies(timeline: Timeline) -> tuple[dict[int, list[int]], int]:
     """For each activity the activities of other streams that it waits for; and how many waits the times contradict.
 
     The last activity launched on the source before the event was recorded is waited for by the first one that the
-    waiting stream launched after. A host that waits orders what its thread launches after by what it waited for.
+    waiting stream launched after. A host that waits orders what its thread launches after by what it waited for: all
+    of a stream that was launched before the call or, for an event, before the record.
     A wait for what ended later than the waiter started, in the recording, cannot have been one and is left out.
     """
     activities = timeline.activities
@@ -378,7 +399,7 @@ def _dependencies(timeline: Timeline) -> tuple[dict[int, list[int]], int]:
             for source in launched if sync.stream is None else (sync.stream,):
                 for (stream, thread), queue in by_thread.items():
                     if thread == sync.thread and stream != source and stream.process == source.process:
-                        found |= _edge(queue, sync.order, launched.get(source, []), sync.order)
+                        found |= _edge(queue, sync.order, launched.get(source, []), sync.recorded)
     return _needed(activities, found)
 
 
