@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import gzip
 import json
 import os
 import re
@@ -718,3 +719,27 @@ def test_short_names(name: str, short: str) -> None:
 def test_errors_name_the_option_for_a_gpu() -> None:
     with pytest.raises(InputError, match=r"^--gpu: unknown GPU"):
         arguments.gpu_from("nope")
+
+
+def test_outputs_are_no_inputs(tmp_path: Path, capsys: Capture) -> None:
+    """Every command that reads one file and writes another refuses to write over what it reads."""
+    path = tmp_path / "t.json"
+    path.write_bytes(gzip.decompress(Path(INCEPTION).read_bytes()))
+    before, name = path.read_bytes(), str(path)
+    for words in (
+        ["replay", name, "--policy", "serial", "--timeline", name],
+        ["report", name, "--policy", "serial", "-o", name],
+        ["select", name, "-o", name],
+    ):
+        assert cli.main(words) == 2
+        assert "is read as well as written" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    assert cli.main(["replay", name, "--timeline", str(tmp_path / "none" / "t.json")]) == 2
+
+
+def test_a_picture_names_the_file_whose_kernels_do_not_fit(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "t.json"
+    content = json.loads(gzip.decompress(Path(INCEPTION).read_bytes()))
+    path.write_text(json.dumps(content | {"device": "mygpu"}))
+    assert cli.main(["plot", "gantt", str(path), "-o", str(tmp_path / "p.png")]) == 2
+    assert str(path) in capsys.readouterr().err

@@ -19,6 +19,7 @@ from gpusim.common.files import (
     read_table,
     read_text,
     require_new_folder,
+    require_output,
     whole_folder,
     write_table,
 )
@@ -175,3 +176,14 @@ def test_a_table_that_was_written_is_read(tmp_path: Path, name: str) -> None:
     write_table(path, "µ,b\n1,2\n")
     assert read_table(path) == "µ,b\n1,2\n"
     assert (path.read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    read, link = tmp_path / "a.json", tmp_path / "b.json"
+    read.write_text("{}")
+    link.symlink_to(read)
+    require_output(tmp_path / "c.json", [read])
+    with pytest.raises(InputError, match=r"b\.json: is read as well as written; expected another file"):
+        require_output(link, [tmp_path / "x", read])
+    with pytest.raises(InputError, match="cannot be written"):
+        require_output(tmp_path / "none" / "c.json")

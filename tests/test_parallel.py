@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,19 @@ def test_bad_arguments_are_one_line(monkeypatch, capsys, arguments, said):
     assert line.count("\n") == 1 and said in line
 
 
+def test_the_gpu_file_of_a_cluster_lies_beside_it(tmp_path):
+    text = (ROOT / "gpusim/parallel/clusters/abci.toml").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text.replace('gpu = "v100"', 'gpu = "own.toml"'), encoding="utf-8")
+    (tmp_path / "own.toml").write_bytes((ROOT / "gpus" / "v100.toml").read_bytes())
+    assert load_cluster(tmp_path / "mine.toml").gpu.name == "own"
+
+
+def test_a_node_of_one_gpu_has_no_groups():
+    alone = replace(small_cluster(), gpus_per_node=1)
+    with pytest.raises(Impossible, match="which has 1 GPU; expected nodes of 2 GPUs or more"):
+        Oracle(small(), oracle().times, alone).project("data+filter", 8, 32)
+
+
 def test_a_table_of_times_that_is_wrong(tmp_path):
     path = tmp_path / "times.csv"
     header = "network,layer,divided,parts,batch,forward_us,backward_us\n"
@@ -285,9 +299,11 @@ def test_a_table_of_times_that_is_wrong(tmp_path):
     with pytest.raises(InputError, match="line 2: forward_us: is '-1'"):
         read_times(path, small(), "h200")
     for row, said in (
-        ("c1,whole,1,8.9,1,2", "line 2: batch: is '8.9'; expected a whole number from 1"),
+        ("c1,whole,1,8.9,1,2", "line 2: batch: is '8.9'; expected a whole number from 1 to 1e+09"),
         ("c1,whole,1_0,8,1,2", "line 2: parts: is '1_0'"),
         ("c1,whole,1,8,1_0,2", "line 2: forward_us: is '1_0'; expected a number from 0"),
+        ("c1,whole,1,8,1e200,2", "line 2: forward_us: is '1e200'"),
+        ("c1,whole,1,8,0,0", "small: takes no time at all"),
         ("c1,whole,1,8,1,2\nsmall,c1,whole,1,8,3,4", "line 3: is another row of the same part"),
     ):
         path.write_text(f"{header}small,{row}\n", encoding="utf-8")

@@ -157,14 +157,19 @@ def test_shapes_from_csv_and_toml_are_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name,channels\nc,8\n", "layer 1: lacks height"),
-        ("name,channels,height,colour\nc,8,8,red\n", "layer 1: has the unknown key 'colour'"),
-        ("name,channels,height\nc,8,-1\n", "layer 1.height: is '-1'"),
-        ("name,channels,height\nc d,8,8\n", "layer 1.name: is 'c d'"),
-        ("name,channels,height,kind\nc,8,8,magic\n", "layer 1.kind: is 'MAGIC'"),
-        ("name,channels,height,filter_height\nc,8,8,9\n", "layer 1: has a filter larger than its padded input"),
-        ("name,channels,height\nc,8,8\nc,8,8\n", "layer 2: has the name 'c' again"),
+        ("name,channels\nc,8\n", "line 2: lacks height"),
+        ("name,channels,height,colour\nc,8,8,red\n", "line 2: has the unknown key 'colour'"),
+        ("name,channels,height\nc,8,-1\n", "line 2.height: is '-1'"),
+        ("name,channels,height\nc d,8,8\n", "line 2.name: is 'c d'"),
+        ("name,channels,height,kind\nc,8,8,magic\n", "line 2.kind: is 'MAGIC'"),
+        ("name,channels,height,filter_height\nc,8,8,9\n", "line 2: has a filter larger than its padded input"),
+        ("name,channels,height\nc,8,8\nc,8,8\n", "line 3: has the name 'c' again"),
         ("", "lists no layers"),
+        ("name,channels,height\nc,8,8,8\n", "line 2: has more cells than columns"),
+        ("name,channels,height,height\nc,8,8,9\n", "line 1: has the column 'height' twice"),
+        ("name,channels,height\nc,1_6,8\n", "line 2.channels: is '1_6'"),
+        (f"name,channels,height\nc,{'8' * 5000},8\n", "line 2.channels: is '888"),
+        (f"name,channels,height\nc,{'8' * 200_000},8\n", "is no row"),
     ],
 )
 def test_a_wrong_list_of_shapes_is_one_line(tmp_path, text, message):
@@ -387,7 +392,7 @@ def test_a_profiler_without_permission_is_one_line(machine, tmp_path, capsys, mo
     [
         (["googlenet", "--out", "x"], "--batch: missing"),
         (["googlenet", "--batch", "1"], "--out: missing"),
-        (["googlenet", "--batch", "1", "--out", "x", "--math", "FP8"], "--math: is FP8; expected FMA,TF32"),
+        (["googlenet", "--batch", "1", "--out", "x", "--math", "FP8"], "--math: is 'FP8'; expected FMA,TF32"),
         (["googlenet", "--", "python"], "WHAT: googlenet and a program are given; expected one of the two"),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpusim.common.errors import InputError
 from gpusim.sweep.resume import computed, resumed
 from gpusim.sweep.workers import local
 
@@ -60,6 +61,14 @@ def test_a_line_that_was_cut_off_is_computed_again(tmp_path: Path) -> None:
     assert resumed(journal, WANTED, second, threads, 1)["task 4"] == [4, 16]
     assert second.asked == [4]
     assert len(journal.read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("line", ["garbage", "[]", "[1]", '{"a": 1}', "3", "[[], 1]"])
+def test_a_foreign_line_is_named(tmp_path: Path, line: str) -> None:
+    journal = tmp_path / "journal"
+    journal.write_text(f'["task 1", [1, 1]]\n{line}\n')
+    with pytest.raises(InputError, match=r"journal: line 2: is no kept answer"):
+        resumed(journal, WANTED, Counted(), threads, 1)
 
 
 def test_what_is_no_longer_wanted_goes(tmp_path: Path) -> None:

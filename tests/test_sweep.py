@@ -113,6 +113,13 @@ def test_tables_of_parameters_follow_one_another_and_a_gpu_counts_once(tmp_path:
     assert [point.labels[3:5] for point in points(load_experiment(path))] == [(15, 65536), (30, 65536), (15, 131072)]
 
 
+def test_a_trace_and_a_link_to_it_are_one(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(Path(TABLE_1).read_bytes())
+    (tmp_path / "b.json").symlink_to(tmp_path / "a.json")
+    experiment = load_experiment(written(tmp_path, 'traces = ["*.json"]\npolicies = ["serial"]\n'))
+    assert [source.path.name for source in experiment.sources] == ["a.json"]
+
+
 def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

@@ -12,7 +12,7 @@ from gpusim.common.errors import InputError
 from gpusim.trace.edit import merge, select
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution
+from gpusim.trace.operations import Collective, Convolution, Stream
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 INCEPTION = REPOSITORY / "traces" / "inception_3a.json.gz"
@@ -80,6 +80,35 @@ def test_merged_traces_keep_names_apart_only_where_they_collide() -> None:
     twice = merge([first, trace_of(a={"a1": (), "b1": ("a1",)})], ["x", "x"], "twice")
     assert [stream.name for stream in twice.streams] == ["x.1/a", "x.2/a"]
     assert waits(twice) == {"x.1/a1": (), "x.1/a2": (), "x.2/a1": (), "x.2/b1": ("x.2/a1",)}
+
+
+def with_collective(name: str) -> Trace:
+    """Two streams that meet."""
+
+    def meeting(id: str) -> Collective:
+        return Collective(id=id, kind="collective", name=name, what="all_reduce", ranks=2, bytes=8, duration_us=1.0)
+
+    streams = tuple(Stream(name=f"s{n}", operations=(meeting(f"m{n}"),)) for n in range(2))
+    return Trace(version=1, name="t", device="h200", streams=streams)
+
+
+def test_collectives_of_merged_traces_stay_apart() -> None:
+    merged = merge([with_collective("ar"), with_collective("ar")], ["x", "y"], "both")
+    assert [op.name for op in merged.operations() if isinstance(op, Collective)] == ["x/ar", "x/ar", "y/ar", "y/ar"]
+
+
+def test_prefixes_of_merged_traces_differ() -> None:
+    one = trace_of(a={"a1": ()})
+    names = [stream.name for stream in merge([one, one, one], ["one", "one", "one.1"], "all").streams]
+    assert len(set(names)) == 3 and names[2] == "one.1/a"
+
+
+def test_a_part_that_is_no_trace_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"streams\[0\].operations\[0\].ranks: "):
+        select(with_collective("ar"), ["s0"])
+    long = trace_of(a={"i" * 200: ()})
+    with pytest.raises(InputError, match=r"streams\[0\].operations\[0\].id: .*at most 200 characters"):
+        merge([long, long], ["x", "y"], "both")
 
 
 def test_traces_of_several_gpus_do_not_merge() -> None:

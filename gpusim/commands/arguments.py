@@ -60,7 +60,7 @@ def study_options(documentation: str | None, folder: Path, arguments: Sequence[s
         ``out``, the folder to write to, which is made where it is missing, and ``jobs``, how many processes to use.
     """
     parser = _study_parser(documentation, folder)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--jobs", type=whole(1), default=os.cpu_count() or 1, help="processes")
     return _with_folder(parser.parse_args(arguments))
 
 
@@ -147,10 +147,17 @@ def trace_and_gpus(args: argparse.Namespace, paths: Sequence[str]) -> Iterator[t
     from gpusim.hardware.gpu import load_shipped_gpu
 
     trace = trace_from(paths)
-    try:
+    with told_with(paths):
         recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
         gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
         yield trace, gpu, recorded_on
+
+
+@contextmanager
+def told_with(paths: Sequence[str]) -> Iterator[None]:
+    """Names the files of a trace in what is found wrong with it meanwhile."""
+    try:
+        yield
     except InputError as error:
         if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
             raise InputError(" + ".join(paths), error.place, error.problem, error.expected) from None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 SHELLS = ("bash", "zsh", "fish")
 GPU, POLICY = "NAME|PATH", "NAME[:key=value,…]"  # what stands for them in help
-FILES = ("TRACE", "FILE", "FILE.csv", "FILE.png", "EXPERIMENT.toml")
+FILES = ("TRACE", "FILE", "FILE.csv", "EXPERIMENT.toml", "SOURCE", "WHAT", "NAME|FILE")
 FOLDERS = ("DIR", "FOLDER", "DATASET")
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from gpusim.commands.arguments import gpu_from, whole
-from gpusim.common.errors import InputError
 
 FORMATS = ("ncu", "kineto", "nsys", "nvprof")
 
@@ -30,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Imports, writes and says what was decided."""
+    from gpusim.common.files import require_output
     from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_line
+    from gpusim.common.tables import counted, print_line
     from gpusim.io.importing import import_profile
 
-    if os.path.realpath(args.out) == os.path.realpath(args.file):
-        raise InputError(None, "--out", "is the profile itself", "another file")
+    require_output(args.out, (file for file in (args.file, args.counters) if file is not None))
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     with named_steps() as step:
         step(f"importing {args.file}")
@@ -45,8 +43,9 @@ def run(args: argparse.Namespace) -> int:
         trace.save(args.out)
     operations = sum(len(stream.operations) for stream in trace.streams)
     kernels = sum(len(operation.launches()) for operation in trace.operations())
-    streams = "1 stream" if len(trace.streams) == 1 else f"{len(trace.streams)} streams"
-    print_line(f"{args.out}: {kernels} kernels, {operations} operations, {streams}, recorded on {trace.device}")
+    streams = counted(len(trace.streams), "stream")
+    held = f"{counted(kernels, 'kernel')}, {counted(operations, 'operation')}, {streams}"
+    print_line(f"{args.out}: {held}, recorded on {trace.device}")
     for remark in imported.remarks:
         print_line(f"  {remark}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import json_flag, share, trace_from, whole
+from gpusim.commands.arguments import json_flag, share, told_with, trace_from, whole
 
 if TYPE_CHECKING:
     from gpusim.networks.network import Network
@@ -89,7 +89,8 @@ def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
     from gpusim.calibrate.solo import operations_us
 
     trace = trace_from([path])
-    return traced_times(net, trace, operations_us(trace, gpu, Kernels(recording_gpu(trace, gpu), gpu)), gpu.name)
+    with told_with([path]):
+        return traced_times(net, trace, operations_us(trace, gpu, Kernels(recording_gpu(trace, gpu), gpu)), gpu.name)
 
 
 def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: bool) -> list[Projection | Impossible]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpusim.commands.arguments import gpu_from, trace_from
+from gpusim.commands.arguments import gpu_from, told_with, trace_from
 from gpusim.commands.replay import DEFAULT_POLICIES
 from gpusim.common.errors import InputError, expected_one_of, quote
 
@@ -63,7 +63,7 @@ then what was measured stands beside what is predicted.
 
 def run(args: argparse.Namespace) -> int:
     """Draws."""
-    from gpusim.common.files import require_folder_of
+    from gpusim.common.files import require_output
     from gpusim.common.tables import print_line
     from gpusim.results.plots import picture_format, save_figure
 
@@ -74,8 +74,9 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, option) and not used:
             raise InputError(None, f"--{option}", f"is of no use for {args.kind}", "only what changes the picture")
     picture_format(args.out)
-    require_folder_of(args.out)
-    save_figure(kind.draw(args), args.out)
+    require_output(args.out, [args.source])
+    with told_with([args.source]):
+        save_figure(kind.draw(args), args.out)
     print_line(f"{args.out}: {kind.summary}")
     return 0
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from gpusim.commands.arguments import whole
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, quote
 
 EPILOG = """gpusim record NETWORK|SHAPES --batch N --out DIR   a network or a list of shapes with cuDNN
 gpusim record microbench --out DIR                 the constants of the model
@@ -82,8 +82,8 @@ def _run_calls(args: argparse.Namespace) -> int:
     if args.batch is None:
         raise InputError(None, "--batch", "missing", "a number of samples")
     maths = tuple(args.math.split(","))
-    if not set(maths) <= set(MATHS):
-        raise InputError(None, "--math", f"is {args.math}", ",".join(MATHS))
+    if not set(maths) <= set(MATHS) or len(set(maths)) < len(maths):
+        raise InputError(None, "--math", f"is {quote(args.math)}", f"{','.join(MATHS)}, or some of these, each once")
     order = Order(args.what, args.batch, args.training, maths, args.algorithms == "all", args.outcomes)
     for line in record(order, args.out):
         print(line)

@@ -69,7 +69,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replays traces under policies, prints how these compare, and writes what was asked for."""
-    from gpusim.common.files import require_new_folder
+    from gpusim.common.files import require_new_folder, require_output
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
     from gpusim.studies.comparison import as_json, print_comparison, write_comparison
@@ -80,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
         from gpusim.io.viewer import save_timeline, timeline_format
 
         timeline_format(args.timeline)
+        require_output(args.timeline, args.traces)
     with named_steps() as step:
         placements = args.out is not None or args.timeline is not None
         comparison = compared(args, step, placements, residents=args.out is not None)

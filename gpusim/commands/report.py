@@ -21,12 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replays, or reads what a replay wrote, and writes the page."""
-    from gpusim.common.files import require_folder_of
+    from gpusim.common.files import require_output
     from gpusim.common.progress import named_steps
     from gpusim.studies.report.content import content_in, content_of
     from gpusim.studies.report.page import save_page
 
-    require_folder_of(args.out)
+    require_output(args.out, args.traces)
     with named_steps() as step:
         if len(args.traces) == 1 and Path(args.traces[0]).is_dir():
             _require_no_replay(args)

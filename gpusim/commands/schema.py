@@ -15,9 +15,9 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.common.tables import print_json
 
     if args.what == "trace":
-        from gpusim.trace.format import Trace
+        from gpusim.trace.format import trace_schema
 
-        print_json(Trace.model_json_schema())
+        print_json(trace_schema())
     else:
         from gpusim.hardware.gpu import GPUFile
 

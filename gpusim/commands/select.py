@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.calibrate.cache import user_fits
     from gpusim.choose.report import as_json, frontier_figure, plan_trace, print_selection
     from gpusim.choose.search import select
-    from gpusim.common.files import require_folder_of
+    from gpusim.common.files import require_output
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json, print_line
     from gpusim.results.plots import picture_format, save_figure
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         picture_format(args.plot)
     for path in (args.out, args.plot):
         if path is not None:
-            require_folder_of(path)
+            require_output(path, [args.trace])
     with named_steps() as step:
         with trace_and_gpus(args, [args.trace]) as (trace, gpu, recorded_on):
             if args.memory is not None and args.memory > gpu.memory_bytes:

@@ -67,14 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Computes what is missing, prints a summary and, when asked, draws."""
-    from gpusim.common.files import require_folder_of
+    from gpusim.common.files import require_output
     from gpusim.results.plots import picture_format
     from gpusim.sweep.experiment import load_experiment
     from gpusim.sweep.run import sweep
 
     if args.plot is not None:
         picture_format(args.plot)
-        require_folder_of(args.plot)
+        require_output(args.plot, [args.experiment])
     experiment = load_experiment(args.experiment, args.code_from)
     for code in experiment.code:
         _tell(f"runs the policies in {one_line(str(code))}")

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Predicts, scores, prints and, when asked, writes."""
     from dataclasses import asdict
 
-    from gpusim.common.files import require_folder_of
+    from gpusim.common.files import require_output
     from gpusim.common.tables import print_json
     from gpusim.hardware.gpu import load_gpu
     from gpusim.studies.scores import SUMMARY_FIELDS, choice, summaries, write_rows
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.studies.validate import measurements, score, score_without_scaling
 
     if args.rows is not None:
-        require_folder_of(args.rows)
+        require_output(args.rows)
     case = _case(args)
     without: list[Summary] = []
     if holds_sharing(args.dataset):

@@ -10,7 +10,7 @@ import shutil
 import stat
 import tomllib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
 from os import strerror
@@ -327,14 +327,20 @@ def make_folder(path: Path) -> None:
         raise InputError(path, "", f"cannot be made ({_reason(error)})", "a folder that may be written to") from None
 
 
-def require_folder_of(path: str | Path) -> None:
-    """Refuses the name of a file whose folder is not there, before long work whose result it is to hold.
+def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
+    """Refuses the name of a file to write, before long work whose result it is to hold.
+
+    Args:
+        path: the file.
+        inputs: files that are read.
 
     Raises:
-        InputError: there is no such folder.
+        InputError: its folder is not there, or it is one of the inputs.
     """
     if not Path(path).absolute().parent.is_dir():
         raise unwritable(path, FileNotFoundError(ENOENT, strerror(ENOENT)))
+    if os.path.realpath(path) in map(os.path.realpath, inputs):
+        raise InputError(path, "", "is read as well as written", "another file to write to")
 
 
 def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:

@@ -94,7 +94,9 @@ class ClusterFile(_Strict):
 
     version: Literal[1] = Field(description="version of this format")
     title: Annotated[str, Field(min_length=1, description="what it is")]
-    gpu: Annotated[str, Field(min_length=1, description="a GPU of `gpusim gpus`, or the path of a GPU file")]
+    gpu: Annotated[
+        str, Field(min_length=1, description="a GPU of `gpusim gpus`, or a GPU file, NAME.toml, beside this one")
+    ]
     gpus_per_node: Annotated[int, Field(ge=1, le=1024, description="GPUs that the node's links join")]
     node: Level = Field(description="links within a node")
     network: Level = Field(description="links between nodes")
@@ -149,7 +151,7 @@ def _read(path: Path) -> Cluster:
     content = read_toml(path, "a cluster file")
     try:
         file = ClusterFile.model_validate(content)
-        gpu = load_gpu(file.gpu)
+        gpu = load_gpu(path.parent / file.gpu if file.gpu.endswith(".toml") else file.gpu)
         node, network = file.node.links("node"), file.network.links("network")
     except ValidationError as error:
         raise from_pydantic(path, error, ClusterFile) from None

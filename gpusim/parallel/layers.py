@@ -15,10 +15,12 @@ from gpusim.common.numbers import finite_number, whole_number
 from gpusim.common.spreadsheet import table_rows
 from gpusim.networks.network import Network
 from gpusim.parallel.divide import CHANNEL, FILTER, ROWS, WHOLE
+from gpusim.trace.fields import MAX_DURATION_US
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution as RecordedConvolution
 
 N = TypeVar("N", int, float)
+MOST = 10**9  # parts and samples
 MEASURED = Path(__file__).with_name("layers")  # one table a GPU
 COLUMNS = ("network", "layer", "divided", "parts", "batch", "forward_us", "backward_us")
 
@@ -203,6 +205,8 @@ def _rows(path: str | Path, network: str) -> list[tuple[str, str, int, int, floa
                 if part in found:
                     raise InputError(path, f"line {reader.line_num}", "is another row of the same part", "one of each")
                 found[part] = us
+        if found and not any(any(us) for us in found.values()):
+            raise InputError(path, network, "takes no time at all", "times above 0")
         return [(*part, *us) for part, us in found.items()]
 
 
@@ -212,21 +216,21 @@ def _row(path: str | Path, line: int, row: Mapping[str, str]) -> tuple[tuple[str
     if divided not in (WHOLE, FILTER, CHANNEL, ROWS):
         expected = f"{WHOLE}, {FILTER}, {CHANNEL} or {ROWS}"
         raise InputError(path, f"line {line}: divided", f"is {quote(divided)}", expected)
-    parts, batch = (_at_least(1, whole_number, row, column, path, line) for column in ("parts", "batch"))
-    forward_us, backward_us = (
-        _at_least(0.0, finite_number, row, column, path, line) for column in ("forward_us", "backward_us")
-    )
+    parts, batch = (_within(1, MOST, whole_number, row, name, path, line) for name in ("parts", "batch"))
+    times = ("forward_us", "backward_us")
+    forward_us, backward_us = (_within(0.0, MAX_DURATION_US, finite_number, row, name, path, line) for name in times)
     return (row["layer"], divided, parts, batch), (forward_us, backward_us)
 
 
-def _at_least(
-    least: N, read: Callable[[str], N], row: Mapping[str, str], column: str, path: str | Path, line: int
+def _within(
+    least: N, most: N, read: Callable[[str], N], row: Mapping[str, str], column: str, path: str | Path, line: int
 ) -> N:
     try:
         value = read(row[column] or "")
     except ValueError:
         value = least - 1
-    if value < least:
+    if not least <= value <= most:
         kind = "whole number" if read is whole_number else "number"
-        raise InputError(path, f"line {line}: {column}", f"is {quote(row[column])}", f"a {kind} from {least:g}")
+        expected = f"a {kind} from {least:g} to {most:g}"
+        raise InputError(path, f"line {line}: {column}", f"is {quote(row[column])}", expected)
     return value

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.tables import counted
 from gpusim.networks.layers import Linear
 from gpusim.networks.network import INPUT, Network, Node
 from gpusim.parallel.cluster import Cluster
@@ -137,7 +138,9 @@ class Oracle:
             return ranks
         within = [n for n in range(2, min(self.cluster.gpus_per_node, ranks - 1) + 1) if ranks % n == 0]
         if not within:
-            raise Impossible(None, strategy, f"{ranks} ranks are no groups of ranks of a node", "4 ranks, 6, 8, …")
+            node = self.cluster.gpus_per_node
+            problem = f"{ranks} ranks are no groups of ranks of a node, which has {counted(node, 'GPU')}"
+            raise Impossible(None, strategy, problem, "nodes of 2 GPUs or more" if node < 2 else "4 ranks, 6, 8, …")
         return max(within)
 
     def _divided(self, strategy: str, ranks: int, width: int, batch: int, samples: int) -> Projection:

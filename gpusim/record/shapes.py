@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import is_file, read_text
+from gpusim.common.files import is_file, read_toml
+from gpusim.common.numbers import whole_number
+from gpusim.common.spreadsheet import table_rows
 from gpusim.networks.network import Network
 from gpusim.networks.steps import CONVOLUTION, Direction, Step, Work, forward, training_iteration
 from gpusim.networks.zoo import NETWORKS, network
@@ -85,28 +85,17 @@ def _steps(works: Mapping[str, Work], training: bool) -> list[Step]:
         backward = ("bwd_data", "bwd_filter") if work.kind == CONVOLUTION else ("bwd",)
         more = backward if training and work.kind not in NO_BACKWARD else ()
         for direction in ("fwd", *more):
-            turned = Work(
-                work.kind, cast(Direction, direction), work.batch, work.channels, work.height, work.width,
-                work.out_channels, work.kernel, work.padding, work.stride,
-            )  # fmt: skip
+            turned = replace(work, direction=cast(Direction, direction))
             steps.append(Step(f"{name}/{direction}", name, turned, ()))
     return steps
 
 
 def _listed(path: Path, batch: int) -> dict[str, Work]:
-    entries: list[Mapping[str, Any]]
-    if path.suffix == ".csv":
-        entries = list(csv.DictReader(read_text(path).splitlines()))
-    else:
-        try:
-            entries = tomllib.loads(read_text(path)).get("layer", [])
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise InputError(path, "", f"is no TOML ({error})", "[[layer]] tables") from None
-    if not isinstance(entries, list) or not entries:
+    entries = dict(_rows(path) if path.suffix == ".csv" else _tables(path))
+    if not entries:
         raise InputError(path, "", "lists no layers", "[[layer]] tables, or rows of a CSV")
     works: dict[str, Work] = {}
-    for n, entry in enumerate(entries):
-        place = f"layer {n + 1}"
+    for place, entry in entries.items():
         if not isinstance(entry, dict):
             raise InputError(path, place, "is no table", AN_ENTRY)
         name, work = _entry(path, place, entry, batch)
@@ -114,6 +103,25 @@ def _listed(path: Path, batch: int) -> dict[str, Work]:
             raise InputError(path, place, f"has the name {quote(name)} again", "one layer of a name")
         works[name] = work
     return works
+
+
+def _tables(path: Path) -> Iterator[tuple[str, Any]]:
+    """Layers of a TOML file, each with its place."""
+    layers = read_toml(path, "[[layer]] tables").get("layer", [])
+    for n, layer in enumerate(layers if isinstance(layers, list) else (), 1):
+        yield f"layer {n}", layer
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Layers of a CSV file, each with its place."""
+    with table_rows(path) as reader:
+        titles = list(reader.fieldnames or ())
+        if twice := [title for title in titles if titles.count(title) > 1]:
+            raise InputError(path, "line 1", f"has the column {quote(twice[0])} twice", "each column once")
+        for row in reader:
+            if None in row:
+                raise InputError(path, f"line {reader.line_num}", "has more cells than columns", ",".join(titles))
+            yield f"line {reader.line_num}", dict(row)
 
 
 def _entry(path: Path, place: str, entry: Mapping[str, Any], batch: int) -> tuple[str, Work]:
@@ -153,8 +161,8 @@ def _entry(path: Path, place: str, entry: Mapping[str, Any], batch: int) -> tupl
 def _size(path: Path, place: str, key: str, value: Any) -> int:
     least = 0 if key.startswith("padding") else 1
     try:
-        number = int(value) if not isinstance(value, bool | float) else -1
-    except (ValueError, TypeError):
+        number = whole_number(str(value))
+    except ValueError:
         number = -1
     if not least <= number <= 10**6:
         raise InputError(path, f"{place}.{key}", f"is {quote(value)}", f"a whole number from {least} to 1000000")

@@ -160,7 +160,9 @@ def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
         matched = _matches(folder, pattern)
         if not matched:
             raise InputError(None, f"traces[{n}]", f"{quote(pattern)} matches no file", "traces, relative to this file")
-        found |= {_name(folder, path): path for path in matched if not any(path.samefile(p) for p in found.values())}
+        for path in matched:
+            if not any(path.samefile(other) for other in found.values()):
+                found[_name(folder, path)] = path
     stems = [_stem(path) for path in found.values()]
     return tuple(
         Source(one_line(stem if stems.count(stem) == 1 else name), path)

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write
 from gpusim.common.progress import tracked
 from gpusim.sweep.workers import Executors, answers
@@ -90,8 +91,14 @@ def _read(journal: Path) -> dict[str, Any]:
     """Whole lines of a journal; the last may have been cut off as it was written."""
     if not journal.is_file():
         return {}
-    lines = journal.read_text(encoding="utf-8").splitlines(keepends=True)
-    return dict(json.loads(line) for line in lines if line.endswith("\n"))
+    found = {}
+    for n, line in enumerate(journal.read_text(encoding="utf-8").splitlines(keepends=True), 1):
+        if line.endswith("\n"):
+            try:
+                identity, found[identity] = json.loads(line)
+            except (ValueError, TypeError):
+                raise InputError(journal, f"line {n}", "is no kept answer", "a file of this; delete it") from None
+    return found
 
 
 @contextmanager

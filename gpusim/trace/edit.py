@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
 
+from pydantic import ValidationError
+
 from gpusim.common.errors import InputError, quote
+from gpusim.trace.file import trace_error
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
+from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
 
 SHOWN = 8  # names of a trace in an error
 
@@ -84,8 +88,15 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
 
 
 def _checked(trace: Trace) -> Trace:
-    """The trace, its rules checked anew; copies of models are not."""
-    return Trace.model_validate(trace.model_dump(), strict=False)
+    """The trace, its rules checked anew; copies of models are not.
+
+    Raises:
+        InputError: it breaks one, as where a collective lost some of its ranks.
+    """
+    try:
+        return Trace.model_validate(trace.model_dump(), strict=False)
+    except ValidationError as error:
+        raise trace_error(error) from None
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
@@ -148,16 +159,23 @@ def _waits_among(trace: Trace, kept: set[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _share_names(traces: Sequence[Trace]) -> bool:
-    """Whether a stream name or an operation id occurs in more than one of the traces."""
+    """Whether the name of a stream or collective, or an operation's id, occurs in more than one of the traces."""
     names: Counter[str] = Counter()
     for trace in traces:
-        names.update({f"stream {stream.name}" for stream in trace.streams} | {op.id for op in trace.operations()})
+        collectives = {f"collective {op.name}" for op in trace.operations() if isinstance(op, Collective)}
+        streams = {f"stream {stream.name}" for stream in trace.streams}
+        names.update(streams | collectives | {op.id for op in trace.operations()})
     return any(count > 1 for count in names.values())
 
 
 def _unique(names: Sequence[str]) -> list[str]:
+    """The names, those that occur twice with numbers behind them, so that all differ."""
     count = Counter(names)
-    return [name if count[name] == 1 else f"{name}.{n}" for n, name in enumerate(names, 1)]
+    found: list[str] = []
+    for n, name in enumerate(names, 1):
+        numbered = (f"{name}.{number}" for number in itertools.count(n))
+        found.append(name if count[name] == 1 else next(one for one in numbered if one not in {*names, *found}))
+    return found
 
 
 def _renamed(stream: Stream, prefix: str) -> Stream:
@@ -166,6 +184,7 @@ def _renamed(stream: Stream, prefix: str) -> Stream:
             update={
                 "id": f"{prefix}{operation.id}",
                 "depends_on": tuple(f"{prefix}{other}" for other in operation.depends_on),
+                **({"name": f"{prefix}{operation.name}"} if isinstance(operation, Collective) else {}),
             }
         )
         for operation in stream.operations
