@@ -187,3 +187,8 @@ def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
         require_output(link, [tmp_path / "x", read])
     with pytest.raises(InputError, match="cannot be written"):
         require_output(tmp_path / "none" / "c.json")
+    with pytest.raises(InputError, match="Is a directory"):
+        require_output(tmp_path, [tmp_path])
+    with pytest.raises(InputError, match="No such file or directory"):
+        require_output(tmp_path / ("n" * 300) / "c.json")
+    require_output(tmp_path / ("n" * 300))  # refused when it is written

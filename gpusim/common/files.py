@@ -12,7 +12,7 @@ import tomllib
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from errno import ENOENT
+from errno import EISDIR, ENOENT
 from os import strerror
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, overload
@@ -335,10 +335,12 @@ def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
         inputs: files that are read.
 
     Raises:
-        InputError: its folder is not there, or it is one of the inputs.
+        InputError: its folder is not there, or it is a folder itself, or one of the inputs.
     """
-    if not Path(path).absolute().parent.is_dir():
+    if not os.path.isdir(Path(path).absolute().parent):
         raise unwritable(path, FileNotFoundError(ENOENT, strerror(ENOENT)))
+    if os.path.isdir(path):
+        raise unwritable(path, IsADirectoryError(EISDIR, strerror(EISDIR)))
     if os.path.realpath(path) in map(os.path.realpath, inputs):
         raise InputError(path, "", "is read as well as written", "another file to write to")
 
