@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +12,7 @@ from cores import Mix, array_of, core_name, cores, ends, is_compiled, line, on_e
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.calibrate import kernels
 from gpusim.engine import sm_array
 from gpusim.model.contention import SHARED, UNKNOWN, MemoryLoad, memory_slowdown
 from gpusim.results.runs import USES
@@ -910,3 +913,17 @@ def test_the_benchmark_of_the_plain_core_replays_on_it(monkeypatch: pytest.Monke
     bench.time_plain_core(bench.PAIR)
     assert ran == [plain_core().SMArray]
     assert sm_array.SMArray is not plain_core().SMArray or not is_compiled()
+
+
+def test_the_benchmark_fits_the_kernels_that_it_replays_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[str] = []
+    for place, name in ((kernels, "fitted"), (bench, "replay_rule")):
+        monkeypatch.setattr(place, name, partial(told, did, name, getattr(place, name)))
+    bench.time_trace("inception_5a_b16.json.gz")  # after others its kernels take longer than recorded
+    first = did.index("replay_rule")
+    assert set(did[:first]) == {"fitted"} and set(did[first:]) == {"replay_rule"}
+
+
+def told(did: list[str], name: str, function: Callable[..., object], *args: object, **named: object) -> object:
+    did.append(name)
+    return function(*args, **named)

@@ -23,6 +23,7 @@ from gpusim.common.errors import InputError
 from gpusim.engine import sm_array
 from gpusim.engine.block_processes import slow_sms
 from gpusim.engine.compiled import plain_core
+from gpusim.engine.context import in_context
 from gpusim.engine.replay import work_out
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.studies.rules import replay_rule
@@ -246,7 +247,7 @@ def _time_looped(group: str, streams: list[list[KernelLaunch]], count: int) -> M
 def _fitted(trace: Trace, gpu: GPU) -> tuple[Kernels, float]:
     start = perf_counter()
     kernels = Kernels(gpu if trace.device == gpu.name else load_gpu(trace.device), gpu)
-    work_out(trace, kernels)
+    work_out(in_context(trace, gpu), kernels)
     return kernels, perf_counter() - start
 
 
