@@ -19,6 +19,7 @@ from gpusim.io.timeline import (
     Timeline,
     Wait,
     copy_direction,
+    copy_run,
     count,
     finite,
     three,
@@ -188,10 +189,8 @@ class _Reader:
 
 
 def _copy(name: str, category: str, args: dict[str, Any]) -> CopyRun | None:
-    size, direction = count(args.get("bytes")), copy_direction(name)
-    if size is None or direction is None:
-        return None
-    return CopyRun("memset", "d2d", size) if "memset" in category else CopyRun("memcpy", direction, size)
+    size = count(args.get("bytes"))
+    return None if size is None else copy_run(name, "memset" in category, size)
 
 
 def _stream(event: dict[str, Any], args: dict[str, Any]) -> str | None:

@@ -228,21 +228,21 @@ class _Export:
         for stream, context, process, order, kind, event in self._rows(SYNCS, columns):
             if order is None:
                 continue
-            owner = _text(process)
+            owner, at = _text(process), _whole(order)
             waiting = keys.get((owner, _text(context), str(stream)))
             record = records.get((owner, event)) if event else None
             source = None if record is None else keys.get((owner, record[0], record[1]))
-            thread = threads.get((owner, _whole(order)), "")
+            thread = threads.get((owner, at), "")
             if kind == _STREAM_WAIT:
                 unknown += record is None
                 if waiting is not None and source is not None and record is not None:
-                    self.found.waits.append(Wait(waiting, _whole(order), source, record[2]))
+                    self.found.waits.append(Wait(waiting, at, source, record[2]))
             elif kind == _STREAM_SYNC and waiting is not None:
-                self.found.syncs.append(HostSync(thread, _whole(order), waiting, _whole(order)))
+                self.found.syncs.append(HostSync(thread, at, waiting, at))
             elif kind == _CONTEXT_SYNC:
-                self.found.syncs.append(HostSync(thread, _whole(order), None, _whole(order)))
+                self.found.syncs.append(HostSync(thread, at, None, at))
             elif kind == _EVENT_SYNC and source is not None and record is not None:
-                self.found.syncs.append(HostSync(thread, _whole(order), source, record[2]))
+                self.found.syncs.append(HostSync(thread, at, source, record[2]))
         if unknown:
             self.found.remarks.append(
                 f"{unknown} waits of streams name no recorded event and are left out "

@@ -17,7 +17,7 @@ from gpusim.io.timeline import (
     Product,
     StreamKey,
     Timeline,
-    copy_direction,
+    copy_run,
     count,
     finite,
     three,
@@ -124,10 +124,7 @@ def _work_of_row(name: str, row: Row, units: Row) -> KernelRun | CopyRun | None:
 
 
 def _copy(name: str, size: int) -> CopyRun | None:
-    if "memset" in name.lower():
-        return CopyRun("memset", "d2d", size)
-    direction = copy_direction(name)
-    return None if direction is None else CopyRun("memcpy", direction, size)
+    return copy_run(name, "memset" in name.lower(), size)
 
 
 def _scaled(text: str, unit: str, scales: Mapping[str, float]) -> float:

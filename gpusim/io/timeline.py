@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, one_line, quote
-from gpusim.common.numbers import MOST_DIGITS, finite_number
+from gpusim.common.numbers import finite_number, whole_number
 from gpusim.hardware.gpu import GPU
 from gpusim.trace.file import trace_error
 from gpusim.trace.format import Trace
@@ -280,8 +281,9 @@ def whole(value: Any) -> int | None:
     """A whole number, given as `finite` takes it; None for anything else."""
     if type(value) is int:
         return value
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= MOST_DIGITS:
-        return int(value)  # a float keeps 15 digits
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return whole_number(value)  # a float keeps 15 digits
     number = finite(value)
     return None if number is None or number != int(number) else int(number)
 
@@ -317,6 +319,14 @@ def copy_direction(name: str) -> Direction | None:
     if re.search(r"htoh|host\W*to\W*host", lower):
         return None
     return next((direction for pattern, direction in _KINDS if re.search(pattern, lower)), "d2d")
+
+
+def copy_run(name: str, is_memset: bool, size_bytes: int) -> CopyRun | None:
+    """A copy, by the direction that its name tells, or a memset; None for a copy that no GPU makes."""
+    if is_memset:
+        return CopyRun("memset", "d2d", size_bytes)
+    direction = copy_direction(name)
+    return None if direction is None else CopyRun("memcpy", direction, size_bytes)
 
 
 def _microseconds(value: float) -> float:

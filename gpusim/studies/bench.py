@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from unittest.mock import patch
 
-from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.errors import InputError
 from gpusim.engine import sm_array
@@ -246,7 +246,7 @@ def _time_looped(group: str, streams: list[list[KernelLaunch]], count: int) -> M
 
 def _fitted(trace: Trace, gpu: GPU) -> tuple[Kernels, float]:
     start = perf_counter()
-    kernels = Kernels(gpu if trace.device == gpu.name else load_gpu(trace.device), gpu)
+    kernels = Kernels(recording_gpu(trace, gpu), gpu)
     work_out(in_context(trace, gpu), kernels)
     return kernels, perf_counter() - start
 

@@ -170,11 +170,11 @@ def _share_names(traces: Sequence[Trace]) -> bool:
 
 def _unique(names: Sequence[str]) -> list[str]:
     """The names, those that occur twice with numbers behind them, so that all differ."""
-    count = Counter(names)
-    found: list[str] = []
+    count, taken, found = Counter(names), set(names), list[str]()
     for n, name in enumerate(names, 1):
         numbered = (f"{name}.{number}" for number in itertools.count(n))
-        found.append(name if count[name] == 1 else next(one for one in numbered if one not in {*names, *found}))
+        found.append(name if count[name] == 1 else next(one for one in numbered if one not in taken))
+        taken.add(found[-1])
     return found
 
 
