@@ -147,9 +147,9 @@ def most_live(graph: Graph, sizes: Mapping[str, int]) -> tuple[int, tuple[str, .
 
 
 def _most_from(graph: Graph, sizes: Mapping[str, int], ids: Sequence[str]) -> list[int]:
-    """For each place of a list in running order the most that what is from there on can hold at once, or more.
+    """Upper bounds of live memory: for each position of a topological order, of the operations from there on.
 
-    What is left is covered with chains, from its end; of a chain only the largest can be live.
+    These are covered with chains, from the end; of a chain only the largest can be live.
     """
     bounds, heads, largest = [], list[str](), list[int]()
     for id in reversed(ids):

@@ -303,7 +303,7 @@ def _size(size: int | None) -> str:
 
 
 def frontier_figure(selection: Selection) -> Figure:
-    """Memory against makespan: the frontier and the baselines, as far as their memory is known, and the bound."""
+    """Plot of makespan over memory: the Pareto frontier, the baselines of known memory, and the lower bound."""
     front, others = (
         [one for one in plans if known_memory_bytes(selection, one) is not None]
         for plans in (selection.frontier, [one for _, one in selection.baselines])

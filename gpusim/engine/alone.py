@@ -1,4 +1,4 @@
-"""A launch on SMs that hold nothing else: worked out once, and the same whenever it happens."""
+"""A launch on idle SMs, simulated once: its timeline is the same each time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_KNOWN = 4_096  # launches that are remembered, 10 KB each
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What becomes of a launch that has the SMs to itself, in us from when its first blocks are placed.
+    """The timeline of a launch on idle SMs, in us from when its first blocks are placed.
 
     Attributes:
         us: its last block ends.
@@ -80,7 +80,7 @@ def alone_under(
 
 
 class KnownRuns:
-    """Launches alone on the SMs of a GPU, worked out when their like comes for the second time.
+    """A cache of launches on idle SMs: one is simulated when an equal launch comes for the second time.
 
     Args:
         gpu: the GPU.
@@ -95,7 +95,7 @@ class KnownRuns:
         self._known: dict[tuple[object, ...], Alone | None] = {}  # by kernel and grant; None: came once
 
     def find(self, model: KernelModel, grant: Grant) -> Alone | None:
-        """What becomes of a launch; None where it comes for the first time, or its grant has limits or no blocks.
+        """The timeline of a launch; None where it comes for the first time, or its grant has limits or no blocks.
 
         Args:
             model: the launch; to be kept alive, for it is known by its id.

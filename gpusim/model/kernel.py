@@ -85,30 +85,30 @@ class KernelModel:
 
     @property
     def full_pace(self) -> float:
-        """Progress of all blocks that it can have resident alone, L2 and DRAM free; 1: that of a block as recorded."""
+        """Throughput of the kernel alone with the most resident blocks, L2 and DRAM idle; 1: one block as recorded."""
         return self._on_all_sms(self._pace)
 
     def _pace(self, residents: int) -> float:
-        """Progress of so many of its blocks that have an SM; none of none."""
+        """Throughput of an SM that holds only so many of its blocks; 0 of no blocks."""
         return residents / self._time(residents) if residents else 0.0
 
     def _most_pace(self, residents: int) -> float:
-        """The most progress of so many of its blocks or fewer: fewer make more where they fill schedulers equally."""
+        """Highest throughput of an SM with up to so many blocks: fewer do more where they fill schedulers equally."""
         return max((self._pace(fewer) for fewer in range(1, residents + 1)), default=0.0)
 
     def _on_all_sms(self, pace: Callable[[int], float]) -> float:
-        """The sum over the SMs of a pace of those of its blocks that each has resident alone."""
+        """Sum over the SMs of a throughput, each with the blocks that are resident where the kernel runs alone."""
         most = self.most_resident
         full = min(self.sm_count, self.blocks - (most - 1) * self.sm_count)  # SMs that hold the most; others 1 less
         return full * pace(most) + (self.sm_count - full) * pace(most - 1)
 
     def _time(self, residents: int) -> float:
-        """Time per instruction where so many of its blocks have an SM, relative to the recording."""
+        """Time per instruction on an SM that holds only so many of its blocks, relative to the recording."""
         return mix_times([(self.demand, residents)])[0]
 
     @property
     def full_load(self) -> MemoryLoad:
-        """Load of L2 and DRAM by all blocks that it can have resident alone, where neither lengthens anything."""
+        """Load on L2 and DRAM by all resident blocks of the kernel alone, before contention for either slows them."""
         return MemoryLoad(self.load.dram * self.full_pace, self.load.l2 * self.full_pace)
 
     @property

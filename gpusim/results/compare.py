@@ -23,11 +23,11 @@ UNMEASURED = 0.10  # error that an answer is taken to have whose like was never 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How many times as fast one way is as another.
+    """Speedup of one way over another.
 
     Attributes:
         ratio: geometric mean over the cases; above 1 the first is faster.
-        low, high: the interval of `CONFIDENCE`.
+        low, high: the confidence interval, at the level `CONFIDENCE`.
         cases: how many.
     """
 
@@ -55,15 +55,15 @@ class Compared:
 
 
 def compared(ratios: Mapping[tuple[str, ...], float], seed: int = SEED) -> Compared:
-    """The mean of ratios of pairs with its interval.
+    """Geometric mean of speedups with its confidence interval from a bootstrap.
 
     Args:
-        ratios: of each case how many times as fast, by its members, such as the two kernels of a pair or one module.
-        seed: of the draws.
+        ratios: the speedup of each case by its members, such as the two kernels of a pair, or one module.
+        seed: of the resampling.
 
     Returns:
-        The geometric mean, and the percentiles of its resampled values; both the mean itself where all cases share one
-        member.
+        The geometric mean and the percentiles of the resampled means; both are the mean itself where all cases share
+        one member.
     """
     logs = {members: log(ratio) for members, ratio in ratios.items()}
     mean = fsum(logs.values()) / len(logs)

@@ -411,7 +411,7 @@ class _Confined(Policy):
 
 @dataclass
 class _InOrder(Policy):
-    """Streams whose first kernels arrive in a given order, each some time after the one before, and then the others."""
+    """Releases streams in a given order, a fixed time apart; no second kernel starts before all are released."""
 
     order: tuple[int, ...] = ()
     apart_us: float = 0.0

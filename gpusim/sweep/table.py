@@ -157,7 +157,7 @@ def _no_room(path: Path, error: OSError) -> InputError:
 
 
 def _lock(lock: Path, path: Path) -> int | None:
-    """A descriptor that holds a lock until it is closed; None where the system or the file system has no locks."""
+    """A file descriptor that holds an exclusive lock until closed; None on systems and file systems without locks."""
     try:
         import fcntl
     except ImportError:  # Windows

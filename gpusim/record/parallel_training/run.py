@@ -42,7 +42,7 @@ Row = Sequence[object]
 
 
 def main() -> None:
-    """Starts a process a GPU."""
+    """Starts one process for each GPU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("collectives", "blocks", "layers", "training", "kernels", "check"))
     parser.add_argument("--out", type=Path, required=True)
@@ -175,7 +175,7 @@ def _layers(args: argparse.Namespace, device: Any) -> Iterator[Row]:
 
 
 def _layer_rows(net: Network, how: str, parts: int, batch: int, device: Any) -> Iterator[Row]:
-    """Rows of all layers under one kind of division; equal layers are measured once."""
+    """One row a layer under one way of partitioning; identical layers are measured once."""
     halos: Mapping[str, Halo] = by_rows(net, parts) if how == ROWS else {}
     names: dict[str, Iterable[str]] = {FILTER: by_filter(net), CHANNEL: by_channel(net), ROWS: halos}
     names[WHOLE] = [node.name for node in net.nodes]
@@ -295,7 +295,7 @@ def _trainings(
 
 
 def _widths(strategy: str, ranks: int) -> list[int]:
-    """Over how many ranks a layer may be divided: over all, or in a hybrid over those that leave equal groups."""
+    """Numbers of ranks a layer may be partitioned over: all, or in a hybrid strategy those that leave equal groups."""
     if strategy == "data":
         return [1]
     return [n for n in range(2, ranks) if ranks % n == 0] if strategy.startswith("data+") else [ranks] * (ranks > 1)

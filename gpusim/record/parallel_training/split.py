@@ -1,4 +1,4 @@
-"""Tensors divided between ranks: each way a function with the collective that its gradient takes."""
+"""Tensors partitioned across ranks: autograd functions whose forward and backward passes run the collectives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 
 class Shared(torch.autograd.Function):
-    """A tensor that every rank holds whole; their gradients are summed."""
+    """A tensor replicated on every rank; the backward pass sums the gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, group: Any) -> Any:
@@ -43,7 +43,7 @@ class Summed(torch.autograd.Function):
 
 
 class Gathered(torch.autograd.Function):
-    """The whole of a tensor of which every rank has a part along a dimension."""
+    """A tensor gathered from the parts that the ranks hold along a dimension."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, dim: int, group: Any) -> Any:
@@ -58,7 +58,7 @@ class Gathered(torch.autograd.Function):
 
 
 class Taken(torch.autograd.Function):
-    """This rank's part along a dimension of a tensor that every rank holds whole."""
+    """This rank's part along a dimension of a replicated tensor."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, dim: int, group: Any) -> Any:
