@@ -24,7 +24,7 @@ from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Domains, Partition, Policy, View
 from gpusim.policies.spatial import confined, sm_counts
-from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
+from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, decimal, hexadecimal, one_each, plus_separated, wrong
 
 
 @dataclass
@@ -107,7 +107,8 @@ class GreenContext(Parts):
     sms: str | None = field(
         default=None,
         metadata={
-            "help": "SMs of each stream, as 64+68: rounded up to what the driver makes; the last may be the rest"
+            "help": "SMs of each stream, as 64+68: rounded up to what the driver makes; the last may be the rest",
+            OF_STREAMS: IN_ORDER,
         },
     )
 
@@ -165,7 +166,10 @@ class Mps(Parts):
     )
     percent: str = field(
         default="100",
-        metadata={"help": "active-thread percentage of each stream, as 50+50, or one for all: a limit, no reservation"},
+        metadata={
+            "help": "active-thread percentage of each stream, as 50+50, or one for all: a limit, no reservation",
+            OF_STREAMS: IN_ORDER,
+        },
     )
     granularity: int = field(
         default=1, metadata={"help": "SMs that a percentage is rounded up to (undocumented): 1, or 2 for whole TPCs"}
@@ -233,7 +237,10 @@ class Mig(Parts):
     summary = "a MIG instance a stream, each with its SMs and its own slice of L2 and DRAM (NVIDIA Multi-Instance GPU)"
     slices: str | None = field(
         default=None,
-        metadata={"help": "profile of each stream, as 3g+4g; default: the largest that all streams can have"},
+        metadata={
+            "help": "profile of each stream, as 3g+4g; default: the largest that all streams can have",
+            OF_STREAMS: IN_ORDER,
+        },
     )
     _shares: list[float] = field(default_factory=list, init=False, repr=False)
 
@@ -311,7 +318,8 @@ class TpcMask(Parts):
     masks: str = field(
         default="0",
         metadata={
-            "help": "mask of each stream, hexadecimal, as 0xff+0xff00, or one for all; bit t set: TPC t disabled"
+            "help": "mask of each stream, hexadecimal, as 0xff+0xff00, or one for all; bit t set: TPC t disabled",
+            OF_STREAMS: IN_ORDER,
         },
     )
 

@@ -12,7 +12,7 @@ from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, residents_of, unshared
 from gpusim.policies.tools.notes import fallbacks
-from gpusim.policies.tools.values import known_stream, plus_separated, wrong
+from gpusim.policies.tools.values import BY_NAME, OF_STREAMS, known_stream, plus_separated, wrong
 
 
 def even_blocks(room: Resources, needs: Sequence[Resources], fit: Fits) -> list[int] | None:
@@ -85,7 +85,10 @@ class Quota(Policy):
     validated_as = ("quota", "green")
     blocks: str | None = field(
         default=None,
-        metadata={"help": "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit"},
+        metadata={
+            "help": "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit",
+            OF_STREAMS: BY_NAME,
+        },
     )
     release: bool = field(
         default=False, metadata={"help": "a stream that is alone on the GPU for the moment may fill it"}

@@ -18,7 +18,7 @@ from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.tools.mixes import one_of
-from gpusim.policies.tools.values import plus_separated, wrong
+from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, plus_separated, wrong
 
 RULES = ("even", "smart-even", "rounds", "profile")
 
@@ -292,7 +292,10 @@ class InterSM(Policy):
             "profile (largest predicted STP)"
         },
     )
-    sms: str | None = field(default=None, metadata={"help": "SMs of each stream in the order of the trace, as 64+68"})
+    sms: str | None = field(
+        default=None,
+        metadata={"help": "SMs of each stream in the order of the trace, as 64+68", OF_STREAMS: IN_ORDER},
+    )
     dynamic: bool | None = field(
         default=None,
         metadata={

@@ -9,7 +9,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, Policy, View
 from gpusim.policies.spatial import confined, even_counts, sm_counts, streams_now
 from gpusim.policies.tools.mixes import unshared
-from gpusim.policies.tools.values import wrong
+from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, wrong
 
 
 @dataclass
@@ -27,7 +27,11 @@ class TpcStealing(Policy):
     )
     family = "inter-sm"
     sms: str | None = field(
-        default=None, metadata={"help": "SMs that each stream owns, in the order of the trace, as 64+68; default even"}
+        default=None,
+        metadata={
+            "help": "SMs that each stream owns, in the order of the trace, as 64+68; default even",
+            OF_STREAMS: IN_ORDER,
+        },
     )
     _owned: list[list[int]] = field(default_factory=list, init=False, repr=False)  # TPCs of each stream
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.engine.several_gpus import policies_of
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Policy
 from gpusim.policies.oracles import Oracle
@@ -26,7 +27,8 @@ def check(trace: Trace, gpu: GPU, policy: str) -> None:
     """
     chosen = policy_from(policy)
     if not isinstance(chosen, Oracle):
-        chosen.prepare(gpu, [stream.name for stream in trace.streams])
+        for at, one in policies_of(chosen, trace).items():
+            one.prepare(gpu, [stream.name for stream in trace.streams if stream.gpu == at])
 
 
 def replay(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.engine import replay as engine
 from gpusim.engine.serial import chain_us, is_chain
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.checks import name_of, notes_of
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
 from gpusim.policies.registry import policy_from
@@ -23,7 +21,7 @@ from gpusim.trace.format import Trace
 def replay_rule(
     trace: Trace,
     gpu: GPU,
-    policy: str | Policy,
+    policy: str | Policy | Mapping[int, Policy],
     *,
     kernels: Kernels | None = None,
     solo: Mapping[str, float] | None = None,
@@ -33,7 +31,7 @@ def replay_rule(
     residents: bool = False,
     recorded_on: GPU | None = None,
 ) -> Result:
-    """As `gpusim.replay`, of a policy that is no oracle.
+    """As `gpusim.replay`, of a policy that is no oracle, or of one for each GPU of the trace.
 
     Raises:
         InputError: as `gpusim.replay`.
@@ -46,19 +44,18 @@ def replay_rule(
     solo = solo if solo is not None else solo_makespans(trace, gpu, kernels)
     if restart:
         require_independent(trace, solo)
-    result = engine.replay(
+    return engine.replay(
         trace,
         gpu,
         chosen,
         kernels,
         solo,
-        name=policy if isinstance(policy, str) else name_of(chosen),
+        name=policy if isinstance(policy, str) else "",
         notes=_recording_notes(trace, device, gpu),
         restart=restart,
         placements=placements,
         residents=residents,
     )
-    return replace(result, notes=(*result.notes, *notes_of(chosen)))
 
 
 def _recording_notes(trace: Trace, device: GPU, gpu: GPU) -> tuple[str, ...]:

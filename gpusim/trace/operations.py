@@ -70,6 +70,10 @@ class Operation(Strict):
         FailFast(),
         described("ids of operations that must end before this one starts, beside its stream's order"),
     ] = ()
+    host_waits: Annotated[
+        bool,
+        described("the host waits for depends_on before it queues this operation, instead of the stream on the GPU"),
+    ] = False
 
     def launches(self) -> tuple[KernelLaunch, ...]:
         """The kernels it launches, in launch order; see `launch_waits` for their order. None: it has `occupies`."""
