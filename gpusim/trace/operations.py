@@ -71,9 +71,9 @@ class Operation(Strict):
         described("ids of operations that must end before this one starts, beside its stream's order"),
     ] = ()
     host_waits: Annotated[
-        bool,
-        described("the host waits for depends_on before it queues this operation, instead of the stream on the GPU"),
-    ] = False
+        bool | None,
+        described("the host waits for depends_on before it queues this operation; null: its stream waits, on the GPU"),
+    ] = None
 
     def launches(self) -> tuple[KernelLaunch, ...]:
         """The kernels it launches, in launch order; see `launch_waits` for their order. None: it has `occupies`."""
