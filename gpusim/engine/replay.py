@@ -83,7 +83,7 @@ def replay(
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
         Starved: a stream that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
     """
-    policies = policies_of(policy, trace) if isinstance(policy, Policy) else policy
+    policies = policy if isinstance(policy, Mapping) else policies_of(policy, trace)
     on_gpus = parts(trace, gpu)
     runs = []
     for part in on_gpus:

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from gpusim.common.errors import InputError, from_pydantic, one_line, quote
+from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
 from gpusim.io import source
 from gpusim.io.ncu import DURATION, Counters, mix_from_counters
@@ -64,9 +62,8 @@ class Profiled:
         """
         try:
             return mix_from_counters(self.counters, sm_count)
-        except ValidationError as error:
-            first = from_pydantic(path, error)
-            raise InputError(path, quote(self.name), f"{first.place} {first.problem}", first.expected) from None
+        except InputError as fault:
+            raise InputError(path, quote(self.name), f"{fault.place} {fault.problem}", fault.expected) from None
         except (ValueError, OverflowError) as error:
             raise InputError(path, quote(self.name), f"has a counter that is no number ({error})", A_RAW_PAGE) from None
 

@@ -17,12 +17,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import ValidationError
-
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.numbers import finite_number, whole_number
 from gpusim.hardware.gpu import GPU
-from gpusim.trace.file import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix
 from gpusim.trace.operations import Copy, Kernel, Stream
@@ -201,8 +198,8 @@ def as_trace(timeline: Timeline, path: Path, name: str, gpu: GPU, notes: Sequenc
             notes="\n".join(remarks)[: 10**5],
             streams=tuple(Stream(name=names[key], operations=tuple(ops)) for key, ops in streams.items()),
         )
-    except ValidationError as error:
-        raise trace_error(error, path) from None
+    except InputError as fault:
+        raise InputError(path, fault.place, fault.problem, fault.expected) from None
 
 
 class _Builder:
@@ -227,8 +224,7 @@ class _Builder:
                 bytes=work.bytes,
                 duration_us=_microseconds(activity.duration_us),
             )
-        except ValidationError as error:
-            fault = trace_error(error)
+        except InputError as fault:
             name = work.name if isinstance(work, KernelRun) else work.what
             problem = f"{fault.place} {fault.problem}"
             raise InputError(self.path, f"{id} ({quote(name)})", problem, fault.expected) from None

@@ -11,7 +11,7 @@ from graphlib import TopologicalSorter
 from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, quote
-from gpusim.trace.file import trace_error
+from gpusim.trace.faults import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
 
@@ -96,7 +96,7 @@ def _checked(trace: Trace) -> Trace:
     try:
         return Trace.model_validate(trace.model_dump(), strict=False)
     except ValidationError as error:
-        raise trace_error(error) from None
+        raise trace_error(error, Trace) from None
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

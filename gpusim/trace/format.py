@@ -36,7 +36,7 @@ FORMAT_VERSION = 1
 class Trace(Strict):
     """A recorded trace, format version 1."""
 
-    version: Annotated[Literal[1], described("version of this format")]
+    version: Annotated[Literal[1], described("version of this format")] = 1
     name: Annotated[str, described("name of the trace", min_length=1, max_length=200)]
     device: Annotated[str, described("GPU it was recorded on, a name of `gpusim gpus`", min_length=1, max_length=200)]
     notes: Annotated[str, described("where it came from, what was assumed or left out", max_length=10**5)] = ""
@@ -98,5 +98,14 @@ class Trace(Strict):
 
 
 def trace_schema() -> dict[str, Any]:
-    """The JSON Schema of the trace format, with a unit and a description on every field."""
-    return Trace.model_json_schema()
+    """The JSON Schema of the trace format, with a unit and a description on every field.
+
+    Files must have the ``version`` and each ``kind``, which Python objects fill in.
+    """
+    schema = Trace.model_json_schema()
+    for model in (schema, *schema["$defs"].values()):
+        for tag in ("version", "kind"):
+            if "const" in model.get("properties", {}).get(tag, {}):
+                del model["properties"][tag]["default"]
+                model["required"] = [tag, *model.get("required", ())]
+    return schema

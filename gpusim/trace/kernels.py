@@ -12,6 +12,7 @@ from pydantic import (
     field_validator,
 )
 
+from gpusim.trace.faults import STREAM_PATTERN
 from gpusim.trace.fields import (
     LEAST_DURATION_US,
     MAX_BLOCKS,
@@ -20,7 +21,6 @@ from gpusim.trace.fields import (
     MAX_DURATION_US,
     MAX_SCALING_POINTS,
     MAX_SCALING_SMS,
-    STREAM_PATTERN,
     ActiveCycles,
     Cycles,
     Percent,
