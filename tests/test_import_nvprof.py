@@ -98,6 +98,8 @@ def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
         (HEADER + "\n", "holds no kernels"),
         ('"Index","KernelName","gpu-id","queue-id"\n0,"k",1,1\n', "AMD GPU"),
         ('"Kind","Agent_Id","Queue_Id","Kernel_Name"\n0,1,1,"k"\n', "AMD GPU"),
+        ('"Name","Calls","TotalDurationNs","AverageNs"\n"k",1,2,2\n', "rocprofv3"),
+        ('"Domain","Function","Process_Id"\n"HIP_API","hipFree",1\n', "rocprofv3"),
         ("a,b,c\n1,2,3\n", "is no profile"),
     ],
 )

@@ -148,6 +148,8 @@ def _detect_table(path: Path, text: bytes) -> str:
             raise InputError(path, "", "is a table of nsys stats", "nsys export --type sqlite FILE")
         if re.match(r'\s*"?(Kind|Index)"?,', line) and re.search(r"Agent|gpu-id|queue-id", line, re.IGNORECASE):
             raise InputError(path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
+        if re.match(r'\s*"?(Domain"?,"?Function|Name"?,"?Calls"?,"?TotalDurationNs)"?,', line):
+            raise InputError(path, "", "is a table of rocprofv3 (AMD)", "a profile of an NVIDIA GPU")
     if text.startswith(b"NVR") or path.suffix in (".nsys-rep", ".qdrep", ".nvvp"):
         expected = "nsys export --type sqlite FILE" if path.suffix != ".nvvp" else "nvprof --print-gpu-trace --csv"
         raise InputError(path, "", "is a report in its tool's own form", expected)
