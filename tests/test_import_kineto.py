@@ -176,6 +176,12 @@ def test_order_is_inferred_where_waits_are_not_recorded(tmp_path: Path) -> None:
     assert import_profile(one_stream).trace.order is None
 
 
+def test_order_is_inferred_where_no_wait_tells_its_source(tmp_path: Path) -> None:
+    events = [kernel("a", 0, 10, 7, order=1), wait_event(2, 8, -1, -1), kernel("b", 20, 10, 8, order=3)]
+    trace = import_profile(write(tmp_path / "a.json", events)).trace
+    assert (trace.order, [op.depends_on for op in trace.operations()]) == ("inferred", [(), ("kernel/0",)])
+
+
 def test_nothing_is_inferred_where_waits_are_recorded(tmp_path: Path) -> None:
     events = [kernel("a", 0, 10, 7, order=1), wait_of_host(2, 7, 1), kernel("b", 20, 10, 8, order=3)]
     trace = import_profile(write(tmp_path / "a.json", events)).trace

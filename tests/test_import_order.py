@@ -71,6 +71,12 @@ def test_json_and_report_say_it(profile: Path, capsys: pytest.CaptureFixture[str
     assert ["x* serial" in _verdict(entry, comparison) for entry in comparison.entries].count(True) == 1
 
 
+def test_restart_says_how_to_leave_inferred_waits_out(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(imported(profile)), "--policy", "leftover", "--restart", "--no-cache"]) == 2
+    assert "gpusim import --order none" in capsys.readouterr().err
+    assert main(["replay", str(imported(profile, "--order", "none")), "--restart", "--no-cache"]) == 0
+
+
 @pytest.mark.parametrize("order", ["recorded", "none"])
 def test_streams_taken_as_independent_are_said_to_be(
     profile: Path, order: str, capsys: pytest.CaptureFixture[str]

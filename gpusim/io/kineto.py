@@ -55,6 +55,8 @@ class _Reader:
         self.ops: dict[int, str] = {}  # External id: name
         self.externals: dict[int, int] = {}  # number of the activity: External id
         self.unusable = 0
+        self.syncs_told = False
+        self.unknown_waits = 0  # told without the stream that is waited for
         self.calls_to_wait = 0  # cudaStreamWaitEvent
         self.hip = 0
         self.streams: dict[tuple[int, str], StreamKey] = {}  # that worked, by GPU and number
@@ -140,12 +142,15 @@ class _Reader:
 
         A sync may come before the first work of its stream, so streams are looked up at the end.
         """
-        self.found.tells_waits = True
+        self.syncs_told = True
         kind, order, device = args.get("cuda_sync_kind"), whole(args.get("correlation")), whole(args.get("device"))
         if order is None or device is None:
             return
         waiting, source = whole(args.get("stream")), whole(args.get("wait_on_stream"))
-        if kind == "Stream Wait Event" and waiting is not None and source is not None and source not in _UNKNOWN:
+        if kind == "Stream Wait Event":
+            if waiting is None or source is None or source in _UNKNOWN:
+                self.unknown_waits += 1
+                return
             self.waits.append((device, waiting, order, source, _recorded(args, order)))
         elif kind == "Stream Sync" and waiting is not None and waiting not in _UNKNOWN:
             self.syncs.append((device, waiting, order, order))
@@ -165,6 +170,7 @@ class _Reader:
             raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
         if self.hip:
             raise _amd(self.path, "")
+        found.tells_waits = self.syncs_told and (bool(self.waits) or not self.unknown_waits)
         self._name_operations()
         self._find_streams_and_threads()
         if self.unusable:
