@@ -91,7 +91,7 @@ def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timel
     Raises:
         InputError: a launch without a duration.
     """
-    found = Timeline()
+    found = Timeline(one_at_a_time=True)
     clock_us = 0.0
     for order, launch in enumerate(profiled):
         found.products.setdefault(launch.device, launch.product)
@@ -101,7 +101,7 @@ def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timel
         mix = launch.mix(path, gpu.sm_count) if gpu is not None else None
         found.activities.append(Activity(launch.device, launch.stream, clock_us, duration_us, _run(launch, mix), order))
         clock_us += duration_us
-    found.remarks.append("Nsight Compute ran one kernel at a time: streams are taken as independent.")
+    found.remarks.append("Nsight Compute ran one kernel at a time.")
     return found
 
 

@@ -312,6 +312,10 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
         return None, f"nothing measured on {gpu.name}"
     if not _ships(gpu):
         return None, f"not {gpu.name} as it ships"
+    if trace.stands_for is not None:
+        return None, f"recorded on {trace.stands_for}"
+    if trace.order is not None:
+        return None, "streams in inferred order" if trace.order == "inferred" else "streams taken as independent"
     name = trace.device if recorded_on is None else recorded_on.name
     if name not in by_recording or not (recorded_on is None or _ships(recorded_on)):
         return None, f"recorded on {name}"

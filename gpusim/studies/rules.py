@@ -15,7 +15,14 @@ from gpusim.policies.registry import policy_from
 from gpusim.results.error_band import was_measured
 from gpusim.results.result import Result
 from gpusim.studies.workload import require_independent
-from gpusim.trace.format import Trace
+from gpusim.trace.format import StreamOrder, Trace
+
+ORDER_NOTES: dict[StreamOrder, str] = {
+    "inferred": "the source records no waits between streams: their order is inferred from the recorded times, "
+    "and speedups marked * rest on that",
+    "independent": "streams are taken as independent: what they wait for was not recorded or left out, "
+    "and speedups marked * rest on that",
+}
 
 
 def replay_rule(
@@ -61,11 +68,23 @@ def replay_rule(
 def _recording_notes(trace: Trace, device: GPU, gpu: GPU) -> tuple[str, ...]:
     """What a reader should know of the GPU that the kernels were fitted on."""
     notes = []
+    if trace.order is not None:
+        notes.append(ORDER_NOTES[trace.order])
+    if trace.stands_for is not None:
+        notes.append(f"recorded on {trace.stands_for}, taken as recorded on {trace.device}: not validated")
     if device.name != trace.device:
         notes.append(f"taken as recorded on {device.name}; the trace says {trace.device}")
     if device != gpu:
         doubt = "" if was_measured(device, gpu) else ": not validated"
         notes.append(f"recorded on {device.name}, replayed on {gpu.name}{doubt}")
+        launches = [launch for operation in trace.operations() for launch in operation.launches()]
+        estimated = sum(launch.estimated for launch in launches)
+        communicating = sum(bool(launch.communicates) for launch in launches)
+        if communicating:
+            notes.append(f"{communicating} kernels exchange data with other GPUs and keep their recorded durations")
+        if estimated:
+            counted = f"{estimated} of {len(launches)} kernels have no counters"
+            notes.append(f"{counted}: their times on {gpu.name} are estimated")
     return tuple(notes)
 
 

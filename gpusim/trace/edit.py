@@ -83,7 +83,17 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
     ]
     notes = "\n".join(f"{prefix}: {trace.notes}" for trace, prefix in zip(traces, names, strict=True) if trace.notes)
     first = traces[0]
-    whole = first.model_copy(update={"name": name, "notes": notes[: 10**5], "streams": tuple(streams)})
+    products = dict.fromkeys(trace.stands_for for trace in traces if trace.stands_for is not None)
+    orders = [trace.order for trace in traces if trace.order is not None]
+    whole = first.model_copy(
+        update={
+            "name": name,
+            "notes": notes[: 10**5],
+            "streams": tuple(streams),
+            "stands_for": " and ".join(products)[:200] or None,
+            "order": "inferred" if "inferred" in orders else next(iter(orders), None),
+        }
+    )
     return _checked(whole)
 
 

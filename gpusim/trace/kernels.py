@@ -176,6 +176,10 @@ class KernelLaunch(Recurring):
             le=MAX_DURATION_US,
         ),
     ] = None
+    communicates: Annotated[
+        bool | None,
+        described("true: it exchanges data with other GPUs, whose link sets its duration; absent: it does not"),
+    ] = None
     mix: Annotated[Mix | None, described("what a block asks for; absent if the source cannot know")] = None
     scaling: Annotated[
         tuple[ScalingPoint, ...] | None,
