@@ -214,7 +214,7 @@ def bounded(jitter: float = 0.0, **changed: object) -> KernelModel:
         l2_share_us=0.25,
         demand=WarpDemand(8.0, 0.3, 0.1, (0.05, 0.1, 0.01, 0.01, 0.01, 0.01), 1, serial_share=1.0),
     )
-    return replace(known, **changed)  # type: ignore[arg-type]
+    return replace(known, **changed)
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.1, 0.5])
@@ -234,8 +234,8 @@ def test_the_least_of_an_operation_is_its_longest_chain_and_all_its_work() -> No
     launches = [launch(8, 20.0, stream) for stream in ("main", "internal0", "internal1", "main")]
     models = [bounded(unit_us=us) for us in (3.0, 3.0, 6.0, 3.0)]
     assert least_of_launches(launches, models) == Least(
-        pytest.approx(7.0 + 13.0 + 7.0),  # type: ignore[arg-type]
-        (pytest.approx(4.8 * (3 + 2)), pytest.approx(4 * 4.0), pytest.approx(4 * 2.0)),  # type: ignore[arg-type]
+        pytest.approx(7.0 + 13.0 + 7.0),
+        (pytest.approx(4.8 * (3 + 2)), pytest.approx(4 * 4.0), pytest.approx(4 * 2.0)),
     )
 
 

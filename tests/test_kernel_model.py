@@ -1,6 +1,7 @@
 """A kernel as it is replayed, alone and in mixes: its throughput, loads and times in closed form.
 
-`A` has two blocks of 8 warps on each of 4 SMs. A block alone takes 0.4 + 0.2 = 0.6 per instruction, two 0.4 + 3 x 0.2 = 1.
+`A` has two blocks of 8 warps on each of 4 SMs. An instruction takes 0.4 + 0.2 = 0.6 where a block is alone on an SM,
+and 0.4 + 3 x 0.2 = 1 where two are.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def test_throughput_alone_is_that_of_sms_with_the_most_blocks_and_with_one_less(
 ) -> None:
     model = replace(A, blocks=blocks)
     assert (model.most_resident, model.full_pace) == (most, pytest.approx(pace))
-    assert model.full_load == MemoryLoad(pytest.approx(0.05 * pace), pytest.approx(0.03 * pace))  # type: ignore[arg-type]
+    assert model.full_load == MemoryLoad(pytest.approx(0.05 * pace), pytest.approx(0.03 * pace))
 
 
 def test_the_load_of_a_kernel_alone_is_that_of_its_mean_resident_blocks() -> None:
