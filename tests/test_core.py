@@ -876,19 +876,26 @@ def test_a_bin_has_what_was_done_in_it_though_the_slowdown_changed_within_others
     assert used == pytest.approx([1.0, 1.0, 0.625, 0.25, 0.25, 0.25, 0.625, 1.0, 1.0, 1.0, 1.0, 0.0])
 
 
-@pytest.mark.parametrize("edge", [3.0, 8.0])
-def test_a_slowdown_that_changes_at_the_edge_of_a_bin_changes_no_bin_before(core: ModuleType, edge: float) -> None:
-    """A block of 64 us that is slowed to a quarter from the edge on; half a bin later somebody looks."""
+@pytest.mark.parametrize(
+    ("stops", "look", "used"),
+    [
+        ((2.5, 3.0), 3.5, [1.0, 1.0, 1.0, 0.125, 0.0]),  # at the edge of a bin
+        ((2.25, 2.5), 4.5, [1.0, 1.0, 0.625, 0.25, 0.125, 0.0]),  # amid one, which is left in one step
+    ],
+)
+def test_a_bin_has_what_was_done_in_it_wherever_the_slowdown_changed(
+    core: ModuleType, stops: tuple[float, float], look: float, used: list[float]
+) -> None:
+    """A block of 64 us that is slowed to a quarter from the second stop on."""
     array = array_of(core, 1, rates=own_pace(1.0 / 64.0))
     submit(array, 0, 1, caps=1, issue=64.0)
     line(array, 0)
-    assert ends(array, edge) == []
+    assert [ends(array, stop) for stop in stops] == [[], []]
     slow_anew(array, 4.0)
-    assert ends(array, edge + 0.5) == []
+    assert ends(array, look) == []
     width, history = array.usage()
     assert width == 1.0
-    used = list(history[4 :: len(USES)])
-    assert used[: int(edge) + 2] == pytest.approx([1.0] * int(edge) + [0.5 * 0.25, 0.0], rel=1e-12)
+    assert list(history[4 :: len(USES)])[: len(used)] == pytest.approx(used, rel=1e-12)
 
 
 def test_usage_folds_and_keeps_its_sum(core: ModuleType) -> None:
