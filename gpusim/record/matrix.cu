@@ -189,7 +189,9 @@ struct Wgmma {
     __device__ explicit Wgmma(const Args& args) {
         u32* words = reinterpret_cast<u32*>(shared_memory);
         for (int i = threadIdx.x; i < 1024; i += THREADS) words[i] = (hash(args.random + i) & 0x83ff83ffu) | 0x38003800u;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
         __syncthreads();
         a = descriptor(shared_address());
         b = descriptor(shared_address() + 2048);
@@ -268,7 +270,7 @@ struct Stream {
             for (int j = 0; j < IN_FLIGHT; j++) {
                 const char* from = a.in + ((at + (u64)j * step) & a.mask);
                 if constexpr (L1)
-                    asm volatile("ld.global.ca.v4.u32 {%0,%1,%2,%3}, [%4];"
+                    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
                                  : "=r"(v[j].x), "=r"(v[j].y), "=r"(v[j].z), "=r"(v[j].w)
                                  : "l"(from));
                 else
@@ -304,7 +306,7 @@ struct Chase {
             const char* from = a.in + (u64)(at >> a.shift) * 128;
             u32 loaded;
             if constexpr (L1)
-                asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(loaded) : "l"(from));
+                asm volatile("ld.global.u32 %0, [%1];" : "=r"(loaded) : "l"(from));
             else
                 asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(loaded) : "l"(from));
             at = at * 1664525u + 1013904223u + loaded * a.zero;
@@ -313,8 +315,8 @@ struct Chase {
     __device__ u32 result() const { return at; }
 };
 
-// Additions to memory: of a line a warp without (RED) and with (ATOM) return; all of them to one word (SAME); to words
-// of shared memory, each lane's own (SHARED).
+// Additions to memory: of a line a warp without (RED) and with (ATOM) return; of all warps to one word, once a warp, for
+// the compiler adds up its lanes (SAME); to words of shared memory, each lane's own (SHARED).
 enum class Add { RED, ATOM, SAME, SHARED };
 
 template <Add ADD>
