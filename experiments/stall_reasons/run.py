@@ -27,8 +27,8 @@ from gpusim.io.dataset import Recordings
 from gpusim.io.ncu import STALL_COUNTER, STALLS
 from gpusim.model.contention import FEWEST_TURNS, hidden_cycles
 from gpusim.record.counters import counted_rows
-from gpusim.record.program import NCU, Program
-from gpusim.record.toolchain import require_ncu, run
+from gpusim.record.program import Program
+from gpusim.record.toolchain import NCU, require_ncu, run
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 
 HERE = Path(__file__).resolve().parent
