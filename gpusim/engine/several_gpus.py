@@ -17,6 +17,7 @@ from gpusim.policies.interface import (
     MixRates,
     OperationView,
     Partition,
+    PassView,
     Policy,
     SoloRate,
     View,
@@ -109,6 +110,7 @@ class EachGPU(Policy):
             progress=_part(view.progress, first, most),
             unready=lambda: self._unready(view, at),
             operations=lambda: self._operations(view, at),
+            passes=lambda: self._passes(view, at),
         )
         answer = ask(policy, policy.partition, own)
         return self._borders[at].partition(answer, {kernel.id for kernel in kernels}, view.now_us, {})[0]
@@ -125,6 +127,9 @@ class EachGPU(Policy):
             for op in view.operations()
             if self._gpu_of[op.stream_index] == at
         )
+
+    def _passes(self, view: View, at: int) -> Mapping[int, PassView]:
+        return {self._place[s]: one for s, one in view.passes().items() if self._gpu_of[s] == at}
 
     def _moved(self, sms: frozenset[int], at: int) -> frozenset[int]:
         return frozenset(sm + at * self._gpu.sm_count for sm in sms)
