@@ -118,8 +118,10 @@ class Device:
         self._looked = True  # the SMs have looked at what binds launches since blocks were placed
         self._wake_us = NEVER
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
-        sliced = domains is not None and len(domains) > gpus
-        self.limits = {"memory slices"} if sliced else set[str]()  # of `gpusim.results.runs.LIMITS`, met so far
+        met = {"memory slices"} if domains is not None and len(domains) > gpus else set[str]()
+        if policy.refuted and len(streams) > 1:
+            met.add("refuted")
+        self.limits = met  # of `gpusim.results.runs.LIMITS`, met so far
 
     def launch(
         self,

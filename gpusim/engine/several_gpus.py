@@ -49,6 +49,7 @@ class EachGPU(Policy):
 
     def __init__(self, policy: Policy, gpu: GPU, gpu_of: Sequence[int]) -> None:
         self.name = name_of(policy)  # type: ignore[misc]
+        self.refuted = policy.refuted  # type: ignore[misc]
         self.single_stream = policy.single_stream  # type: ignore[misc]
         self._gpu = gpu
         self._gpu_of = gpu_of

@@ -263,6 +263,8 @@ class Policy(ABC):
             division of that kind.
         validated_as: experiments (`gpusim.results.error_band.SHARING`) in which a real GPU was measured sharing as
             this policy does; empty: in none, though what it happened to do in a replay may have been measured.
+        refuted: what a real GPU did that was measured where it should share as this policy does, and did not; empty:
+            nothing of that kind.
         single_stream: the device has one stream at a time; those of the trace that wait for it cost it nothing.
     """
 
@@ -270,6 +272,7 @@ class Policy(ABC):
     summary: ClassVar[str]
     family: ClassVar[str] = ""
     validated_as: ClassVar[tuple[str, ...]] = ()
+    refuted: ClassVar[str] = ""
     single_stream: ClassVar[bool] = False
 
     @abstractmethod
