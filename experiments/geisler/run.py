@@ -311,8 +311,8 @@ Mean absolute error: {pinned:.0f} % where copies are pinned and overlap; {once:.
   know: there it predicts too fast.
 * **Without MPS**, GPU time is sliced between processes: four ranks took {least_slower:.1f} to {most_slower:.1f} times
   as long as under MPS. Policy `time-slicing` was measured here and failed: four ranks with kept memory and {hidden}
-  neurons took {unshared:,.0f} us, where it says {sliced:,.0f} us. It gives the GPU on as soon as a process has no kernel
-  ready, and the GPU does not.
+  neurons took {unshared:,.0f} us, where it says {sliced:,.0f} us. It gives the GPU on as soon as a process has no
+  kernel ready, and the GPU does not.
 
 ## What to make of it
 
