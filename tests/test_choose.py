@@ -17,6 +17,7 @@ from tiny import convolution, copy, kernel, launch, stream, tiny, trace
 from gpusim import cli, load_gpu, load_trace, replay
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
+from gpusim.choose import search
 from gpusim.choose.bound import Bounds, Least, least_of_kernel, least_of_launches
 from gpusim.choose.graph import Graph, graph_of, ordered
 from gpusim.choose.judge import Judge
@@ -537,4 +538,32 @@ def test_a_plan_that_takes_no_time(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "copy.json"
     trace(stream("a", copy("c", 0.0)), device="h200").save(path)
     assert cli.main(["select", str(path), "--no-cache"]) == 0
-    assert "1.000x over serial, fastest" in capsys.readouterr().out
+    assert "1.000x over serial by the same algorithms, 1.000x over serial by the fastest" in capsys.readouterr().out
+
+
+def test_select_and_replay_have_one_baseline(tmp_path: Path, capsys: Capture) -> None:
+    """What `gpusim select` prints as over serial is what `gpusim replay` prints of the plan that it writes."""
+    plan = tmp_path / "plan.json"
+    source = TRACES / "inception_3a_b16.json.gz"
+    assert cli.main(["select", str(source), "--sharing", "streams", "--json", "-o", str(plan)]) == 0
+    selected = json.loads(capsys.readouterr().out)
+    policy = selected["plan"]["policy"]
+    assert cli.main(["replay", str(plan), "--policy", policy, "--policy", "serial", "--json"]) == 0
+    replayed = {entry["policy"]: entry for entry in json.loads(capsys.readouterr().out)["results"]}
+    for name in ("makespan_us", "speedup_vs_serial"):
+        assert replayed[policy][name] == pytest.approx(selected[name], rel=1e-9)
+    assert cli.main(["select", str(source), "--sharing", "streams"]) == 0
+    said = f"{selected['speedup_vs_serial']:.3f}x over serial by the same algorithms, "
+    assert said in capsys.readouterr().out
+
+
+def test_complete_is_said_only_where_no_plan_is_better() -> None:
+    """Few plans, yet more to replay than the search may: with leave for all of them it is complete, and no worse."""
+    made = trace(*(stream(f"s{n}", choosing(f"c{n}", A_OR_B)) for n in range(2)))
+    everything = select(made, GPU)
+    assert everything.complete
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "REPLAYS", 12)
+        few = select(made, GPU)
+    assert not few.complete
+    assert few.best.makespan_us >= everything.best.makespan_us

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
@@ -614,6 +615,27 @@ def test_summaries_by_hand(tmp_path: Path, restart: bool) -> None:
         assert one.stp == (pytest.approx(sum(float(row["stp"]) for row in of) / 2) if restart else None)
         assert one.fairness == (pytest.approx(sum(float(row["fairness"]) for row in of) / 2) if restart else None)
     assert sum(one.best for one in summary.policy_summaries(done)) == 4
+    for gpu in done.experiment.gpus:
+        ranked = [one.stp if restart else one.speedup for one in summary.policy_summaries(done) if one.gpu == gpu]
+        assert len(ranked) == 2 and ranked == sorted(ranked, reverse=True)
+
+
+def test_streams_that_restart_are_ranked_by_stp() -> None:
+    """Serial is slower run once, and does most work at once of streams that restart."""
+    of = [
+        summary.Row({"policy": policy}, {"speedup_vs_serial": speedup, "stp": stp}, "")
+        for policy, speedup, stp in (("serial", 1.0, 1.3), ("leftover", 1.5, 1.2))
+    ]
+    for restart, best in ((False, "leftover"), (True, "serial")):
+        assert [row.labels["policy"] for row in summary.best_of(of, restart)] == [best]
+
+
+def test_each_workload_shows_what_it_is_ranked_by(tmp_path: Path, capsys: Capture) -> None:
+    path = small(tmp_path, "restart = true\nseeds = [0, 1]\n")
+    assert cli.main(["sweep", str(path), "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "most STP in" in printed and "fastest" not in printed
+    assert re.search(r"Each workload\n.*policy with most STP +STP", printed)
 
 
 def test_json_for_programs(tmp_path: Path, capsys: Capture) -> None:

@@ -183,9 +183,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure()
         return
     write_text(options.out / "result.csv", to_csv(Waits, waits(counted())))
-    rows = from_csv(Waits, options.out / "result.csv")  # to the digits that readers of the table have
-    write_text(options.out / "README.md", readme(rows))
-    draw(rows, options.out / "reasons.png")
+    write_page(options.out)
+
+
+def write_page(folder: Path) -> None:
+    """README.md and the picture from the table in a folder."""
+    rows = from_csv(Waits, folder / "result.csv")
+    write_text(folder / "README.md", readme(rows))
+    draw(rows, folder / "reasons.png")
 
 
 if __name__ == "__main__":

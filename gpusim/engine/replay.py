@@ -17,12 +17,12 @@ from gpusim.engine.context import in_context
 from gpusim.engine.device import Device
 from gpusim.engine.host import host_queues, release_times, unready
 from gpusim.engine.launch import Launch
-from gpusim.engine.remaining import Pass, operation_views
+from gpusim.engine.remaining import Pass, operation_views, pass_view, work_from
 from gpusim.engine.several_gpus import EachGPU, merged, notes_of_all, parts, policies_of, together
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import name_of, named
-from gpusim.policies.interface import OperationView, Policy
+from gpusim.policies.interface import OperationView, PassView, Policy
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, Placements, RequestRun, StreamRun
 from gpusim.trace.format import Trace
@@ -185,7 +185,9 @@ class _Replay:
             self._operation_views,
             gpu_of,
             keep_residents,
+            self._pass_views,
         )
+        self.work_from: dict[int, list[float]] = {}  # by the position of a stream, once a policy has asked
         self.passes: dict[int, Pass] = {}  # under way, by the position of their stream
         self.resources: dict[str, simpy.Resource] = {}
         idle = [op.occupies(gpu) for op in trace.operations() if not op.launches()]
@@ -384,6 +386,15 @@ class _Replay:
 
     def _operation_views(self) -> Sequence[OperationView]:
         return operation_views(self.trace, self.passes, self.env.now, self._work_us, self.device.work_done)
+
+    def _pass_views(self) -> Mapping[int, PassView]:
+        return {index: self._pass_view(index, at) for index, at in sorted(self.passes.items())}
+
+    def _pass_view(self, index: int, at: Pass) -> PassView:
+        stream = self.trace.streams[index]
+        if index not in self.work_from:
+            self.work_from[index] = work_from(stream, self._work_us)
+        return pass_view(stream, at, self.work_from[index], self.env.now, self.device.work_done)
 
     def _stream_runs(self, solo: Mapping[str, float]) -> tuple[StreamRun, ...]:
         requests: dict[str, list[RequestRun]] = {stream.name: [] for stream in self.trace.streams}

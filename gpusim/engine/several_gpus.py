@@ -22,6 +22,7 @@ from gpusim.policies.interface import (
     MixRates,
     OperationView,
     Partition,
+    PassView,
     Policy,
     SoloRate,
     View,
@@ -180,6 +181,7 @@ class EachGPU(Policy):
 
     def __init__(self, policies: Sequence[Policy], gpu: GPU, gpu_of: Sequence[int]) -> None:
         self.name = name_of(policies[0])  # type: ignore[misc]
+        self.refuted = policies[0].refuted  # type: ignore[misc]
         self.single_stream = policies[0].single_stream  # type: ignore[misc]
         self._gpu = gpu
         self._gpu_of = gpu_of
@@ -248,6 +250,7 @@ class EachGPU(Policy):
             progress=_part(view.progress, first, most),
             unready=lambda: self._unready(view, at),
             operations=lambda: self._operations(view, at),
+            passes=lambda: self._passes(view, at),
         )
         answer = ask(policy, policy.partition, own)
         return self._borders[at].partition(answer, {kernel.id for kernel in kernels}, view.now_us, {})[0]
@@ -264,6 +267,9 @@ class EachGPU(Policy):
             for op in view.operations()
             if self._gpu_of[op.stream_index] == at
         )
+
+    def _passes(self, view: View, at: int) -> Mapping[int, PassView]:
+        return {self._place[s]: one for s, one in view.passes().items() if self._gpu_of[s] == at}
 
     def _moved(self, sms: frozenset[int], at: int) -> frozenset[int]:
         return frozenset(sm + at * self._gpu.sm_count for sm in sms)

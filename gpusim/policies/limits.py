@@ -24,6 +24,7 @@ from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Domains, Partition, Policy, View
 from gpusim.policies.spatial import confined, sm_counts
+from gpusim.policies.tools.notes import not_used
 from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, decimal, hexadecimal, one_each, plus_separated, wrong
 
 
@@ -44,6 +45,7 @@ class Parts(Policy):
     _sm_count: int = field(default=0, init=False, repr=False)
     _streams: list[str] = field(default_factory=list, init=False, repr=False)
     _holder: list[int] = field(default_factory=list, init=False, repr=False)
+    _outside: set[int] = field(default_factory=set, init=False, repr=False)  # kernels that no part holds
 
     @abstractmethod
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
@@ -71,11 +73,13 @@ class Parts(Policy):
             ended = [i for i, holder in enumerate(self._holder) if self._streams[holder] not in view.streams]
             if ended and stream not in self._holder:
                 self._holder[ended[0]] = stream
+        if not self.holds_internal:
+            self._outside.update(kernel.id for kernel in view.kernels if kernel.internal)
         sms = {holder: self._parts[i] for i, holder in enumerate(self._holder)}
         return confined(view, sms, internal=self.holds_internal, by_priority=self.one_process)
 
     def notes(self) -> tuple[str, ...]:
-        """Where the parts are not what was asked for, are fewer than the streams, or leave SMs out."""
+        """Where the parts are not what was asked for, are fewer than the streams, or leave SMs or kernels out."""
         parts, streams, asked = len(self._parts), len(self._streams), self.asked()
         unused = self._sm_count - len(frozenset().union(*self._parts))
         found = []
@@ -83,9 +87,9 @@ class Parts(Policy):
             found.append(f"{asked} is made {'+'.join(str(len(part)) for part in self._parts)} SMs")
         if parts < streams:
             found.append(f"{counted(parts, 'part')} for {streams} streams: the others wait until one has ended")
-        if unused:
-            found.append(f"{unused} of {self._sm_count} SMs are in no part")
-        return tuple(found)
+        free = counted(len(self._outside), "kernel")
+        outside = (f"{free} on streams that a library opened ran outside their stream's part",) if self._outside else ()
+        return (*found, *not_used(unused, self._sm_count), *outside)
 
     def asked(self) -> str:
         """The parameter that could not be given as it is; empty where it was."""

@@ -66,12 +66,14 @@ class Even(Policy):
         if counts is None:
             self._fell_back["SMs split: one block of each kernel does not fit an SM together"] += 1
             return self._split.evenly(view)
+        if counts != _within(capacity(view.gpu), needs, len(needs)):
+            self._fell_back["shares not equal: equal ones do not hold a block of each kernel"] += 1
         return Partition(
             tuple(Grant(k.id, blocks_per_sm=count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True))
         )
 
     def notes(self) -> tuple[str, ...]:
-        """How often SMs were split instead."""
+        """How often SMs were split instead, or shares were not equal."""
         return (*fallbacks(self._fell_back), *self._split.notes())
 
 
@@ -94,6 +96,7 @@ class Quota(Policy):
         default=False, metadata={"help": "a stream that is alone on the GPU for the moment may fill it"}
     )
     _most: Mapping[str, int] = field(default_factory=dict, init=False, repr=False)
+    _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Read the quotas."""
@@ -109,8 +112,16 @@ class Quota(Policy):
         """Every stream places blocks within its quota, in a line of its own; room goes to the higher priority."""
         if self.release and len(streams_now(view)) < 2:
             return unshared(view)
+        limited = [kernel for kernel in view.kernels if kernel.stream in self._most]
+        counts = [min(self._most[kernel.stream], kernel.blocks_per_sm) for kernel in limited]
+        if limited and not residents_of(view.gpu, limited)(counts):
+            self._fell_back["an SM does not hold the quotas together: the first come has its own"] += 1
         line = sorted(view.kernels, key=lambda kernel: -kernel.priority)
         return Partition(tuple(Grant(k.id, blocks_per_sm=self._most.get(k.stream), queue=k.stream_index) for k in line))
+
+    def notes(self) -> tuple[str, ...]:
+        """How often the quotas of the kernels there did not fit an SM together."""
+        return fallbacks(self._fell_back)
 
 
 def _quotas(text: str) -> dict[str, int]:

@@ -17,9 +17,9 @@ from math import fsum, prod, sqrt
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.measure import Kind, kind
-from gpusim.policies.tools.memory import MITIGATIONS, mitigated
+from gpusim.policies.tools.memory import MITIGATIONS, NO_LIMIT, mitigated
 from gpusim.policies.tools.mixes import Fits, one_of, residents_of, unshared, useful_blocks
-from gpusim.policies.tools.notes import fallbacks
+from gpusim.policies.tools.notes import Uncounted, fallbacks
 from gpusim.policies.tools.values import wrong
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
@@ -177,6 +177,8 @@ class WarpedSlicer(Policy):
     _sampling: _Sampling | None = field(default=None, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
+    _sampled: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
+    _mitigated: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -202,8 +204,13 @@ class WarpedSlicer(Policy):
         return self._sliced(view, self._curves(view))
 
     def notes(self) -> tuple[str, ...]:
-        """How often SMs were split instead of sliced, and why."""
-        return (*fallbacks(self._fell_back), *self._split.notes())
+        """How often SMs were split instead of sliced, and why; and whether counters were missing."""
+        return (
+            *fallbacks(self._fell_back),
+            *self._sampled.notes("their samples count as if memory had not been saturated"),
+            *self._mitigated.notes(NO_LIMIT),
+            *self._split.notes(),
+        )
 
     def _curves(self, view: View) -> list[Curve]:
         """What was profiled of each kernel; empty where no SM came to sample it."""
@@ -214,6 +221,8 @@ class WarpedSlicer(Policy):
         if counts is None:
             return self._split.evenly(view)
         grants = [Grant(k.id, count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True)]
+        if self.mitigation != "none":
+            self._mitigated.ask(view.kernels)
         return Partition(tuple(mitigated(view, grants, self.mitigation)))
 
     def _slice(self, view: View, curves: Sequence[Curve]) -> list[int] | None:
@@ -244,6 +253,7 @@ class WarpedSlicer(Policy):
         if view.now_us >= sampling.until_us - 1e-9:
             if sampling.before is not None:
                 self._sampling = None
+                self._sampled.ask(view.kernels)
                 for kernel, curve in zip(view.kernels, _sampled_curves(view, sampling, sample_us), strict=True):
                     if curve:
                         self._profiled[kind(kernel)] = curve

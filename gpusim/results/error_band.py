@@ -62,6 +62,7 @@ SHARING = {  # experiment: how its kernels have the GPU
     "green": "on a part of the SMs",
     "quota": "mixed on an SM",
 }
+REFUTED = "measured, and not predicted: gpusim policies has what"
 UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
     "memory slices": "memory slices",
     "evictions": "evicted blocks",
@@ -213,6 +214,8 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         gpu: where.
         recorded_on: the GPU of the recording, where it is not the one that the trace names.
     """
+    if "refuted" in result.limits:
+        return HowWrong(None, REFUTED)
     source, never = _source(trace, gpu, recorded_on)
     if source is None:
         return _never(never)
