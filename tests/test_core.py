@@ -819,6 +819,17 @@ def test_who_is_looked_at_more_often_than_its_blocks_end_is_stepped_through(core
     assert ends(array) == [(1, pytest.approx(64_000.0, rel=1e-12)), (0, pytest.approx(100_000.0, rel=1e-12))]
 
 
+@pytest.mark.parametrize("sms", [6, 49])
+def test_blocks_of_a_long_launch_are_all_counted_on_sms_of_which_each_runs_a_part_that_is_rounded(
+    core: ModuleType, sms: int
+) -> None:
+    array = array_of(core, sms, rates=own_pace(0.125))
+    submit(array, 0, 1000 * sms, caps=1)
+    line(array, 0)
+    assert ends(array) == [(0, pytest.approx(8000.0, rel=1e-12))]
+    assert [span[1] for span in array.spans(0)] == [1000] * sms
+
+
 def test_a_launch_of_few_waves_takes_what_each_of_its_blocks_takes(core: ModuleType) -> None:
     array = array_of(core, 1, rates=own_pace(0.125))
     submit(array, 0, 40, caps=1, jitter=0.1, seed=3)

@@ -70,6 +70,12 @@ def test_what_is_left_without_waiting_for_hits_in_l2_is_at_least_what_the_pipes_
     assert model.own_load.l2 == pytest.approx(busy, rel=1e-9)
 
 
+def test_a_block_of_fewer_warps_than_schedulers_takes_of_a_pipe_what_it_holds_it() -> None:
+    """One warp competes with none: the pipe was busy for 0.9 of the time, though no other warp waited for it."""
+    told = counted(threads=32, fma_cycles=0.9 * CYCLES, l2_read_bytes=1.0, l2_busy_us=0.5 * 10.0 * 0.8 / 4)
+    assert _shape(told, 1, 10.0, GPU).unit_us == pytest.approx(0.9, rel=1e-9)
+
+
 def test_a_kernel_that_was_not_fully_counted_can_have_waited_all_the_time() -> None:
     """What its pipes took is not known, so they hold nothing of its time."""
     partly = counted(fma_cycles=0.9 * CYCLES, lsu_cycles=None, l2_read_bytes=1.0, l2_busy_us=0.5 * 10.0 * 0.8 / 4)

@@ -88,6 +88,19 @@ def test_turns_that_are_off_by_a_factor_that_is_tried_are_found_to_the_bit(facto
     assert other.demand.service_demand == pytest.approx(0.2 * factor)
 
 
+def test_a_load_that_is_two_factors_off_is_found_in_the_second_round() -> None:
+    other = _changed(anchored(launches()[0], H200), 3.0 * 1.3, 1.0, H200)
+    told = {f"on{sms}": confined_us(other, sms, H200) for sms in (24, 80)}
+    assert fitted(with_points(launches()[0], **told), H200) == other
+
+
+@pytest.mark.parametrize(("off", "changes"), [(0.0038, False), (0.0042, True)])
+def test_points_within_the_noise_of_a_measurement_change_nothing(off: float, changes: bool) -> None:
+    model = anchored(launches()[0], H200)
+    told = {f"on{sms}": confined_us(model, sms, H200) * exp(off) for sms in (24, 80)}
+    assert (fitted(with_points(launches()[0], **told), H200) != model) == changes
+
+
 @pytest.mark.parametrize(("factor", "turn"), [(0.5, 0.1), (0.01, 0.01), (2.0, 0.4), (3.0, 0.5)])
 def test_turns_are_no_less_than_the_busiest_resource_and_fill_the_time_at_most(factor: float, turn: float) -> None:
     """Two warps compete, so 0.5 each fills it; the recorded time stays 1."""
