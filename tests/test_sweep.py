@@ -314,7 +314,7 @@ def test_identity_of_a_users_policy_is_that_of_its_file(tmp_path: Path) -> None:
     policy = "from gpusim.policies.hardware import Leftover\n\n\nclass Mine(Leftover):\n    summary = 'mine'\n"
     path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["mine.py:Mine"]\n')
     found = []
-    for text in (policy, policy + "    # changed\n", policy):
+    for text in (policy, policy + "    channels: int = 4\n", policy):
         (tmp_path / "mine.py").write_text(text)
         found += identities(path)
     assert found[0] == found[2] != found[1]
@@ -521,7 +521,7 @@ def test_a_policys_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> No
     mine = tmp_path / "mine.py"
     mine.write_text("from gpusim.policies.hardware import Leftover\n\n\nclass Mine(Leftover):\n    pass\n")
     experiment = load_experiment(small(tmp_path, policies='"mine.py:Mine"'))
-    mine.write_text(mine.read_text() + "\n")
+    mine.write_text(mine.read_text().replace("pass", "name = 'mine'"))
     done = sweep(experiment, tmp_path / "out.csv", Here, 1)
     assert all("is not what it was when the sweep began" in outcome.error for outcome in done.outcomes)
 

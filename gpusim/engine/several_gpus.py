@@ -27,7 +27,7 @@ from gpusim.policies.interface import (
     SoloRate,
     View,
 )
-from gpusim.policies.tools.values import for_streams
+from gpusim.policies.tools.values import deepcopied, for_streams
 from gpusim.results.result import Result
 from gpusim.results.runs import Held, Placements, Usage
 from gpusim.trace.format import Trace
@@ -84,7 +84,7 @@ def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...
 
 
 def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:
-    """A policy object for each GPU that has streams: the policy itself where only one GPU has any.
+    """A policy object for each GPU that has streams: copies, but for the first if it can be the policy itself.
 
     Raises:
         InputError: a policy for several GPUs that cannot be copied.
@@ -92,10 +92,10 @@ def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:
     names: dict[int, list[str]] = {}
     for stream in trace.streams:
         names.setdefault(stream.gpu, []).append(stream.name)
-    if len(names) == 1:
-        return dict.fromkeys(names, policy)
     everybody = [stream.name for stream in trace.streams]
-    return {gpu: for_streams(policy, everybody, mine) for gpu, mine in sorted(names.items())}
+    first, *others = sorted(names)
+    copies = {gpu: for_streams(deepcopied(policy), everybody, names[gpu]) for gpu in others}
+    return {first: for_streams(policy, everybody, names[first]), **copies}
 
 
 def notes_of_all(policies: Mapping[int, Policy]) -> tuple[str, ...]:

@@ -87,31 +87,37 @@ def known_stream(policy: str, key: str, stream: str, streams: Sequence[str]) -> 
         raise wrong(policy, f"{key} names stream {quote(stream)}", expected_one_of(streams, stream))
 
 
+def deepcopied(policy: Policy) -> Policy:
+    """A copy of a policy, for another GPU.
+
+    Raises:
+        InputError: it cannot be copied.
+    """
+    try:
+        return deepcopy(policy)
+    except Exception as error:
+        name = getattr(policy, "name", type(policy).__name__)
+        raise wrong(name, f"cannot be copied ({described(error)})", "one that can, for several GPUs") from error
+
+
 def for_streams(policy: Policy, streams: Sequence[str], mine: Sequence[str]) -> Policy:
-    """A fresh policy like one that has not been used, for the streams of one of several GPUs.
+    """A policy for the streams of one of several GPUs: itself, if its parameters may stay as they are.
 
     Parameters in the order of the trace's streams keep the values of these, if there is one for each stream of the
     trace; parameters by name keep the names that are not of other GPUs' streams.
 
     Args:
-        policy: the policy for the whole trace.
+        policy: one for the whole trace that has not been used.
         streams: names of the trace's streams.
         mine: those on the GPU, in the same order.
-
-    Raises:
-        InputError: the policy cannot be copied.
     """
-    try:
-        copied = deepcopy(policy)
-    except Exception as error:
-        name = getattr(policy, "name", type(policy).__name__)
-        raise wrong(name, f"cannot be copied ({described(error)})", "one that can, for several GPUs") from error
     changes = {
         field.name: _kept(getattr(policy, field.name), field.metadata[OF_STREAMS], streams, mine)
         for field in (fields(policy) if is_dataclass(policy) else ())
         if OF_STREAMS in field.metadata and isinstance(getattr(policy, field.name), str)
     }
-    return replace(copied, **changes) if changes else copied
+    same = all(getattr(policy, name) == value for name, value in changes.items())
+    return policy if same else replace(policy, **changes)
 
 
 def _kept(text: str, how: str, streams: Sequence[str], mine: Sequence[str]) -> Any:
