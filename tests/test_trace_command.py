@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gpusim.common.errors import InputError
 from gpusim.trace.edit import merge, select
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
+from gpusim.trace.kernels import ALL_COUNTERS
 from gpusim.trace.operations import Collective, Convolution, Stream
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -164,6 +166,43 @@ def test_show_says_what_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "32, blocks" in output
     assert main(["trace", "show", str(INCEPTION)]) == 0
     assert "counted" in capsys.readouterr().out
+
+
+def show_of(launches: list[dict[str, Any]], path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `gpusim trace show` prints of a trace of some kernels in one stream."""
+    content = trace_of(a={f"a{n}": () for n in range(len(launches))}).model_dump(mode="json", exclude_none=True)
+    for operation, launch in zip(content["streams"][0]["operations"], launches, strict=True):
+        operation["kernel"] |= launch
+    path.write_text(json.dumps(content))
+    assert main(["trace", "show", str(path)]) == 0
+    return capsys.readouterr().out
+
+
+def test_show_never_prints_what_is_unknown_as_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "show", str(REPOSITORY / "traces" / "spaa20_table1.json")]) == 0
+    output = capsys.readouterr().out
+    assert output.count("unknown") == 2 and output.count("estimated") == 3  # a column's title and two kernels
+    assert "counted" not in output
+    written = {"mix": {"dram_write_bytes": 3e6}}
+    output = show_of([written, {}], tmp_path / "a.json", capsys)
+    assert "> 3.0" in output
+    others = [name for name in ALL_COUNTERS if name != "dram_write_bytes"]
+    assert f"partly, without {', '.join(others)}, dram_write_bytes" in output.replace("\n", " ")
+    output = show_of([{"name": "x", **written}, {"name": "y"}], tmp_path / "a.json", capsys)
+    assert f"partly, without {', '.join(others)}\n" in output
+
+
+def test_show_says_that_registers_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = show_of([{"registers_per_thread": 0, "block": [256, 1, 1]}], tmp_path / "a.json", capsys)
+    assert "at most 8, registers unknown" in output
+
+
+def test_names_in_show_do_not_look_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"{'a' * 50}{middle}{'b' * 50}" for middle in "xy"]
+    output = show_of([{"name": name} for name in [*names, "c" * 500]], tmp_path / "a.json", capsys)
+    shown = [line.split()[0] for line in output.splitlines()[-3:]]
+    assert len(set(shown)) == 3
+    assert max(map(len, shown)) <= 101
 
 
 def test_select_writes_what_replays(tmp_path: Path) -> None:

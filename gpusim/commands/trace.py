@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections import Counter, defaultdict
 from math import fsum
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_from, trace_from
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gpusim.trace.kernels import KernelLaunch
 
 MOST_KERNELS = 20  # in the table of `show`
-NAME_WIDTH = 60
+NAME_WIDTH = 60  # of a kernel where no terminal is wider
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,7 +139,7 @@ def _show_streams(trace: Trace) -> None:
 
 
 def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.common.tables import Column, number, print_table, shortened
+    from gpusim.common.tables import Column, number, print_table, told_apart
 
     by_name: dict[str, list[KernelLaunch]] = defaultdict(list)
     for operation in trace.operations():
@@ -146,30 +147,45 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
             by_name[launch.name].append(launch)
     whole_us = fsum(launch.duration_us for launches in by_name.values() for launch in launches)
     times = {name: fsum(launch.duration_us for launch in launches) for name, launches in by_name.items()}
+    shown = sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]
+    width = max(NAME_WIDTH, get_terminal_size().columns)
     rows = []
-    for name in sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]:
+    for name, text in zip(shown, told_apart(shown, width), strict=True):
         launches = by_name[name]
         rows.append(
             (
-                shortened(name, NAME_WIDTH),
+                text,
                 str(len(launches)),
                 number(times[name]),
                 f"{100 * times[name] / whole_us:.1f} %",
                 "?" if gpu is None else _limits(launches, gpu),
-                "estimated" if any(launch.estimated for launch in launches) else "counted",
+                _demand(launches),
             )
         )
     more = len(by_name) - len(rows)
     title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
     limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")
     columns = [Column("kernel", narrow="cut"), *(Column(title, right=True) for title in ("launches", "us", "share"))]
-    print_table([*columns, Column(limited, narrow="break"), Column("demand")], rows, title)
+    print_table([*columns, Column(limited, narrow="break"), Column("demand", narrow="break")], rows, title)
 
 
 def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
-    """The most common fit of a kernel's launches."""
-    (blocks, limiter), count = Counter(_fit(launch, gpu) for launch in launches).most_common(1)[0]
-    return f"{blocks}, {limiter}" + ("" if count == len(launches) else " (most)")
+    """The most common fit of a kernel's launches; at most that where the registers, which may limit, are unknown."""
+    fits = Counter((*_fit(launch, gpu), launch.registers_per_thread == 0) for launch in launches)
+    (blocks, limiter, unknown), count = fits.most_common(1)[0]
+    text = f"at most {blocks}, registers unknown" if unknown else f"{blocks}, {limiter}"
+    return text + ("" if count == len(launches) else " (most)")
+
+
+def _demand(launches: list[KernelLaunch]) -> str:
+    """What was counted of a kernel's launches, all of them."""
+    if all(launch.estimated for launch in launches):
+        return "estimated"
+    lacking = [launch.uncounted for launch in launches if launch.uncounted]
+    if not lacking:
+        return "counted"
+    some = "" if len(lacking) == len(launches) else f" ({len(lacking)} launches)"
+    return f"partly, without {', '.join(dict.fromkeys(name for names in lacking for name in names))}{some}"
 
 
 def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
@@ -187,12 +203,17 @@ def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
 def _moved_mb(launches: list[KernelLaunch]) -> str:
     """DRAM traffic of kernels, reads and writes, MB; a lower bound where some have no counters."""
     from gpusim.common.tables import number
+    from gpusim.trace.kernels import DRAM_COUNTERS
 
-    counted = [(launch.blocks, launch.mix) for launch in launches if launch.mix is not None]
-    if launches and not counted:
+    moved = [
+        launch.blocks * of_block
+        for launch in launches
+        for counter in DRAM_COUNTERS
+        if launch.mix is not None and (of_block := getattr(launch.mix, counter)) is not None
+    ]
+    if launches and not moved:
         return "unknown"
-    moved = fsum(blocks * ((mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)) for blocks, mix in counted)
-    return ("> " if len(counted) < len(launches) else "") + number(moved / 1e6)
+    return ("> " if len(moved) < len(DRAM_COUNTERS) * len(launches) else "") + number(fsum(moved) / 1e6)
 
 
 def _own_gpu(trace: Trace) -> GPU | None:
