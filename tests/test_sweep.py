@@ -574,6 +574,12 @@ def test_what_ifs_that_a_gpu_cannot_have_are_rows(tmp_path: Path) -> None:
     assert list(pd.read_parquet(tmp_path / "t.parquet")["sm_count"].fillna(0)) == [66, 33, 0, 0]
 
 
+def test_a_profile_among_the_traces_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_text('{"traceEvents": []}')
+    done = swept(written(tmp_path, 'traces = ["profile.json"]\npolicies = ["serial"]\n'))
+    assert "is a profile (kineto), not a trace; expected a trace, which `gpusim import" in done.outcomes[0].error
+
+
 def test_a_sweep_of_which_nothing_comes_fails(tmp_path: Path) -> None:
     path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["inter-sm:sms=100+32"]\n')
     assert cli.main(["sweep", str(path), "--jobs", "1"]) == 2

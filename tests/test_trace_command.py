@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_import_kineto
+import test_import_ncu
+import test_import_nsys
+import test_import_nvprof
+from profiles import written
 
 from gpusim.cli import main
 from gpusim.common.errors import InputError
+from gpusim.io import nsys
 from gpusim.trace.edit import merge, select
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
@@ -203,6 +209,24 @@ def test_names_in_show_do_not_look_alike(tmp_path: Path, capsys: pytest.CaptureF
     shown = [line.split()[0] for line in output.splitlines()[-3:]]
     assert len(set(shown)) == 3
     assert max(map(len, shown)) <= 101
+
+
+def test_a_profile_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nsys_tables = {nsys.KERNELS: [test_import_nsys.kernel(0, 9, 1)]}
+    profiles = {
+        "ncu": written(tmp_path / "a.csv", test_import_ncu.raw_page([{}])),
+        "kineto": test_import_kineto.write(tmp_path / "a.json", [test_import_kineto.kernel("k", 0)]),
+        "nsys": test_import_nsys.write(tmp_path / "a.sqlite", nsys_tables),
+        "nvprof": written(tmp_path / "b.csv", test_import_nvprof.UNITS_ROW),
+    }
+    for kind, path in profiles.items():
+        expected = f"expected a trace, which `gpusim import {path} -o TRACE.json.gz` makes of it"
+        for command in (["replay"], ["select"], ["trace", "show"], ["trace", "check"]):
+            assert main([*command, str(path)]) == 2
+            assert capsys.readouterr().err == f"{path}: is a profile ({kind}), not a trace; {expected}\n"
+    for text in ("{}", '{"name": "t", "streams": []}', "some text"):
+        assert main(["replay", str(written(tmp_path / "c.json", text))]) == 2
+        assert "profile (" not in capsys.readouterr().err
 
 
 def test_select_writes_what_replays(tmp_path: Path) -> None:

@@ -113,6 +113,22 @@ def gpu_from(name_or_path: str, option: str = "--gpu") -> GPU:
         raise InputError(error.path, error.place or option * (not error.path), error.problem, error.expected) from None
 
 
+def read_trace(path: str) -> Trace:
+    """The trace of a file.
+
+    Raises:
+        InputError: the file is wrong; of a profile, how to import it.
+    """
+    from gpusim.trace.file import load_trace
+
+    try:
+        return load_trace(path)
+    except InputError as error:
+        from gpusim.io.importing import no_trace
+
+        raise no_trace(path, error) from None
+
+
 def trace_from(paths: Sequence[str]) -> Trace:
     """The trace of a file, or those of several side by side.
 
@@ -120,9 +136,8 @@ def trace_from(paths: Sequence[str]) -> Trace:
         InputError: a file is wrong, or traces were recorded on several GPUs.
     """
     from gpusim.trace.edit import merge
-    from gpusim.trace.file import load_trace
 
-    traces = [load_trace(path) for path in paths]
+    traces = [read_trace(path) for path in paths]
     names = [_plain_name(path) for path in paths]
     return traces[0] if len(traces) == 1 else merge(traces, names, "+".join(names)[:200])
 

@@ -9,7 +9,7 @@ from math import fsum
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_from, trace_from
+from gpusim.commands.arguments import gpu_from, read_trace, trace_from
 from gpusim.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,12 +63,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(paths: list[str]) -> int:
     from gpusim.common.tables import print_line
-    from gpusim.trace.file import load_trace
 
     status = 0
     for path in paths:
         try:
-            trace = load_trace(path)
+            trace = read_trace(path)
             gpu = _own_gpu(trace)
             if gpu is not None:
                 _require_launchable(trace, path, gpu)

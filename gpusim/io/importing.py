@@ -21,6 +21,7 @@ from gpusim.trace.kernels import Mix
 Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
 _KINETO_WORDS = (b'"schemaVersion"', b'"deviceProperties"', b'"Operator"', b'"cpu_op"', b'"cuda_runtime"')
+_EVENTS = re.compile(rb'"(traceEvents|ph)"\s*:')
 _NVPROF_CATEGORY = re.compile(rb'"cat"\s*:\s*"cuda"')
 _UNREAD = {
     b"<": "is HTML or XML",
@@ -102,6 +103,24 @@ def detect(path: Path) -> str:
         plain = not any(word in text for word in _KINETO_WORDS)
         return "nvprof" if plain and _NVPROF_CATEGORY.search(text) else "kineto"
     return _detect_table(path, text)
+
+
+def no_trace(path: str | Path, error: InputError) -> InputError:
+    """What to tell of a file that could not be read as a trace: of a profile that it is one, else the error.
+
+    Args:
+        path: the file.
+        error: of reading it as a trace.
+    """
+    path = Path(path)
+    try:
+        kind = detect(path)
+        if kind == "kineto" and not _EVENTS.search(source.head(path)):  # any JSON is taken for one
+            return error
+    except InputError:
+        return error
+    expected = f"a trace, which `gpusim import {path} -o TRACE.json.gz` makes of it"
+    return InputError(path, "", f"is a profile ({kind}), not a trace", expected)
 
 
 def _detect_table(path: Path, text: bytes) -> str:
