@@ -164,6 +164,19 @@ def test_replay_table(capsys: Capture) -> None:
     assert not any(line != line.rstrip() for line in lines)
 
 
+def test_replay_of_one_stream_says_that_nothing_is_shared(tmp_path: Path, capsys: Capture) -> None:
+    one = str(tmp_path / "one.json")
+    assert cli.main(["trace", "select", str(INCEPTION), "--stream", "3x3", "-o", one]) == 0
+    capsys.readouterr()
+    assert cli.main(["replay", one]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "note: one stream: there is nothing to share the GPU with"
+    assert not [line for line in lines if "waiting" in line or line.startswith("Start and end")]
+    title = lines.index("Kernels by time under serial")
+    assert [line.split()[1] for line in lines[title + 3 :]] == ["1", "1", "1", "2"]  # launches of one name together
+    assert [line.split()[0] for line in lines[title + 5 :]] == ["nhwcToNchwKernel", "nchwToNhwcKernel"]
+
+
 def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("replay", TABLE_1, "--policy", "leftover", "--policy", "serial")
     leftover, serial = as_rows(run_json(capsys, *asked, "--json"))
