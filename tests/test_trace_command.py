@@ -131,6 +131,19 @@ def test_convert_and_back_is_the_same(tmp_path: Path) -> None:
     assert load_trace(packed) == load_trace(INCEPTION)
 
 
+@pytest.mark.parametrize("action", ["select", "merge", "convert"])
+def test_the_trace_that_is_read_is_not_overwritten(
+    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.json"
+    trace_of(a={"a1": ()}).save(path)
+    before = path.read_bytes()
+    assert main(["trace", action, str(path), "-o", f"{tmp_path}/./a.json"]) == 2
+    told = "a.json: is read as well as written; expected another file to write to\n"
+    assert capsys.readouterr().err == f"{tmp_path}/./{told}"
+    assert path.read_bytes() == before
+
+
 def test_check_says_of_each_whether_it_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text("{}")

@@ -45,12 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the action that the arguments name."""
+    from gpusim.common.files import require_output
     from gpusim.common.tables import print_line
     from gpusim.trace.edit import select
 
     if args.action == "check":
         return _check(args.traces)
-    trace = trace_from(args.traces if args.action == "merge" else [args.trace])
+    paths = args.traces if args.action == "merge" else [args.trace]
+    if args.action != "show":
+        require_output(args.out, paths)
+    trace = trace_from(paths)
     if args.action == "show":
         _show(trace, None if args.gpu is None else gpu_from(args.gpu))
         return 0
