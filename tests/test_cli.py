@@ -682,6 +682,15 @@ def test_full_disk_is_one_line() -> None:
     assert done.stderr == "standard output: cannot be written (No space left on device); expected room for it\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("argv", [["replay", "none.json"], ["replay"], ["trace", "check", "none.json"]])
+def test_bad_input_exits_with_2_where_it_cannot_be_told(argv: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "gpusim", *argv]
+        done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 def test_terminal_without_the_characters() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "gpusim", "replay", TABLE_1, "--policy", "leftover"]
