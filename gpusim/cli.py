@@ -37,7 +37,7 @@ COMMANDS = (
     Command(
         "occupancy", "gpusim.commands.occupancy", "how many blocks of a kernel fit on one SM, and what stops the next"
     ),
-    Command("gpus", "gpusim.commands.gpus", "the GPUs that ship, and what is known of them"),
+    Command("gpus", "gpusim.commands.gpus", "the GPUs that ship, and what is known of them; or one of them in full"),
     Command("policies", "gpusim.commands.policies", "the policies, each in a sentence, or one of them in full"),
     Command("schema", "gpusim.commands.schema", "JSON Schema of a trace or of a GPU file"),
     Command("validate", "gpusim.commands.validate", "predict what a real GPU did, and print the error"),

@@ -493,6 +493,14 @@ def test_occupancy_json(capsys: Capture) -> None:
     }
 
 
+def test_occupancy_takes_sizes_and_no_shared_memory(capsys: Capture) -> None:
+    argv = ("occupancy", "--gpu", "h200", "--threads", "256", "--registers", "80", "--json")
+    none = run_json(capsys, *argv)
+    assert none == run_json(capsys, *argv, "--shared-memory", "0")
+    sized = run_json(capsys, *argv, "--shared-memory", "8KiB")
+    assert sized == run_json(capsys, *argv, "--shared-memory", "8192") != none
+
+
 def test_occupancy_table(capsys: Capture) -> None:
     argv = ["occupancy", "--gpu", "k40c", "--threads", "512", "--registers", "0", "--shared-memory", "0"]
     assert cli.main(argv) == 0
@@ -512,6 +520,20 @@ def test_gpus(capsys: Capture) -> None:
     assert h200["limits"]["max_warps_per_sm"] == 64
     assert cli.main(["gpus"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3 + len(content)
+
+
+def test_one_gpu_in_full(capsys: Capture) -> None:
+    every = run_json(capsys, "gpus", "--json")
+    assert isinstance(every, list)
+    assert run_json(capsys, "gpus", "k40c", "--json") == next(gpu for gpu in every if gpu["name"] == "k40c")
+    assert cli.main(["gpus", "k40c"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "k40c: NVIDIA Tesla K40c"
+    shown = {line.split()[0]: line.split()[1:] for line in lines[3:]}
+    assert shown["sm_count"] == ["15"]
+    assert shown["limits.max_threads_per_block"] == ["1,024"]
+    assert shown["tensor_fp16_tflops"] == ["not", "known"]
+    assert shown["model.switch_us"] == ["0.5", "no"]
 
 
 def test_policies(capsys: Capture) -> None:
@@ -596,7 +618,8 @@ def test_schema(what: str, capsys: Capture) -> None:
             ["replay", TABLE_1, "--seed=-1"],
             "gpusim replay: argument --seed: is '-1'; expected a whole number from 0 to 2147483647",
         ),
-        (["gpus", "b"], "gpusim gpus: unrecognized arguments: b (see `gpusim gpus --help`)"),
+        (["gpus", "h200", "b"], "gpusim gpus: unrecognized arguments: b (see `gpusim gpus --help`)"),
+        (["gpus", "h20"], "NAME: unknown GPU 'h20'; expected one of"),
         (
             ["replay", TABLE_1, "--polcy", "even"],
             "gpusim replay: unrecognized arguments: --polcy even; did you mean --po",
@@ -699,6 +722,13 @@ def test_terminal_without_the_characters() -> None:
 
 
 # ---- arguments and tables
+
+
+def test_a_small_amount_of_memory_needs_its_unit() -> None:
+    with pytest.raises(Exception, match="is '128' without a unit; expected 128MiB, or 128B for bytes"):
+        arguments.memory_size("128")
+    sizes = {"128B": 128, "128MiB": 2**27, "0": 0, "134217728": 2**27}
+    assert {text: arguments.memory_size(text) for text in sizes} == sizes
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "nan", "inf", "-inf", "x", ""])
