@@ -164,6 +164,69 @@ def test_check_says_where_the_gpu_is_not_known(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().out == f"{path}: sound, 2 streams, 2 operations, 2 kernels; {unknown}\n"
 
 
+@pytest.mark.parametrize(
+    ("device", "meant"),
+    [("K40c", "k40c"), ("Tesla K40c", "k40c"), ("NVIDIA H200", "h200"), ("RTX_3090", "rtx3090")],
+)
+def test_check_knows_a_gpu_by_its_other_names(
+    device: str, meant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.json"
+    trace_of(device, a={"a1": ()}).save(path)
+    assert main(["trace", "check", str(path)]) == 2
+    told = f"{path}: device: is {device!r}; expected {meant}, its name in `gpusim gpus`\n"
+    assert capsys.readouterr() == ("", told)
+
+
+def faults_told(content: dict[str, Any], path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The places and problems that `gpusim trace check` tells of a trace."""
+    path.write_text(json.dumps(content))
+    assert main(["trace", "check", str(path)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    return [line.removeprefix(f"{path}: ").split("; expected")[0] for line in output.err.splitlines()]
+
+
+def test_check_tells_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.json"
+    sound = trace_of(a={"a1": (), "a2": ()}, b={"b1": ("a1",), "b2": ("a2",)})
+    content = sound.model_dump(mode="json", exclude_none=True)
+    content["device"] = 5
+    content["streams"][0]["priority"] = -1
+    content["streams"][0]["operations"][1]["kernel"]["grid"] = [0, 1, 1]
+    del content["streams"][1]["operations"][0]["kernel"]["duration_us"]
+    content["streams"][1]["operations"][1]["kind"] = "kernal"
+    first = load_error(content, path)
+    told = faults_told(content, path, capsys)
+    assert told == [
+        "device: is 5",
+        "streams[0].priority: is -1",
+        "streams[0].operations[1].kernel.grid[0]: is 0",
+        "streams[1].operations[0].kernel.duration_us: missing",
+        "streams[1].operations[1].kind: is 'kernal'",
+    ]
+    assert first in told
+    content = sound.model_dump(mode="json", exclude_none=True)
+    content["streams"][0]["operations"][1]["depends_on"] = ["x", "y"]
+    assert faults_told(content, path, capsys) == [
+        "streams[0].operations[1].depends_on[0]: unknown operation 'x'",
+        "streams[0].operations[1].depends_on[1]: unknown operation 'y'",
+    ]
+    content["streams"][0]["operations"][1]["depends_on"] = [f"x{n}" for n in range(30)]
+    assert len(faults_told(content, path, capsys)) == 21
+    assert faults_told({"version": 1}, path, capsys)[0].endswith(": missing")
+    assert faults_told({"version": 2, "streams": [1]}, path, capsys) == ["version: is 2"]
+    assert faults_told({"version": 1, "streams": [1]}, path, capsys)[-1] == "streams[0]: is 1"
+
+
+def load_error(content: dict[str, Any], path: Path) -> str:
+    """The place and problem with which reading it stops."""
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError) as caught:
+        load_trace(path)
+    return f"{caught.value.place}: {caught.value.problem}"
+
+
 def test_check_finds_kernels_that_cannot_have_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = trace_of(a={"a1": ()})
     path = tmp_path / "a.json"

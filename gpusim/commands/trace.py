@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import islice
 from math import fsum
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_from, read_trace, trace_from
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, quote
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
     from gpusim.trace.format import Trace
     from gpusim.trace.kernels import KernelLaunch
 
+MOST_FAULTS = 20  # of one trace that `check` tells
 MOST_KERNELS = 20  # in the table of `show`
 NAME_WIDTH = 60  # of a kernel where no terminal is wider
 
@@ -67,24 +70,43 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(paths: list[str]) -> int:
     from gpusim.common.tables import print_line
+    from gpusim.hardware.gpu import gpu_names
+    from gpusim.trace.every_fault import every_fault
 
     status = 0
     for path in paths:
         try:
             trace = read_trace(path)
-            gpu = _own_gpu(trace)
-            if gpu is not None:
-                _require_launchable(trace, path, gpu)
-            unknown = "" if gpu else f"; {trace.device} does not ship: whether its SMs hold a block was not checked"
-            print_line(f"{path}: sound, {_size(trace)}{unknown}")
         except InputError as error:
-            print(error, file=sys.stderr)
+            faults = every_fault(path, error)
+        else:
+            faults = _impossible(trace, path)
+        found = list(islice(faults, MOST_FAULTS + 1))
+        for fault in found[:MOST_FAULTS]:
+            print(fault, file=sys.stderr)
+        if len(found) > MOST_FAULTS:
+            print(InputError(path, "", f"has more than these {MOST_FAULTS} faults"), file=sys.stderr)
+        if found:
             status = 2
+            continue
+        known = trace.device in gpu_names()
+        unknown = "" if known else f"; {trace.device} does not ship: whether its SMs hold a block was not checked"
+        print_line(f"{path}: sound, {_size(trace)}{unknown}")
     return status
 
 
-def _require_launchable(trace: Trace, path: str, gpu: GPU) -> None:
-    """Refuses kernels that cannot run on the GPU that the trace says it was recorded on."""
+def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
+    """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
+    from gpusim.hardware.gpu import load_gpu
+    from gpusim.io.products import same_gpu
+
+    gpu = _own_gpu(trace)
+    meant = same_gpu(trace.device) if gpu is None else None
+    if meant is not None:
+        yield InputError(path, "device", f"is {quote(trace.device)}", f"{meant}, its name in `gpusim gpus`")
+    gpu = load_gpu(meant) if meant is not None else gpu
+    if gpu is None:
+        return
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             for launch in operation.launches():
@@ -92,7 +114,7 @@ def _require_launchable(trace: Trace, path: str, gpu: GPU) -> None:
                 if blocks == 0:
                     place = f"streams[{s}].operations[{o}]"
                     problem = f"a block asks for more {limiter} than {gpu.name} has"
-                    raise InputError(path, place, problem, "kernels that ran on the GPU of the trace")
+                    yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 
 def _size(trace: Trace) -> str:

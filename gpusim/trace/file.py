@@ -49,7 +49,7 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     del data  # as large as the text
     with suppress(ValueError, RecursionError):
         return _Reading(text).trace()
-    _require_content(text, source)
+    require_content(text, source)
     try:  # the place of what is wrong counts from the outermost object
         return Trace.model_validate_json(text, context=PartsRead())
     except ValidationError as error:
@@ -122,7 +122,7 @@ class _Reading:
         return part, end
 
 
-def _require_content(text: str, source: Path | None) -> None:
+def require_content(text: str, source: Path | None) -> None:
     """Refuse a text that is no JSON, has a key twice in an object (JSON readers drop one silently), or another version.
 
     Raises:
@@ -154,15 +154,21 @@ def _require_content(text: str, source: Path | None) -> None:
 
 def trace_error(error: ValidationError, path: str | os.PathLike[str] | None = None) -> InputError:
     """The first fault that pydantic found in a trace as a one-line InputError."""
-    first = first_problem(error)
-    place, owner = _place(first["loc"])
-    raised = first.get("ctx", {}).get("error")
+    return told(first_problem(error), path)
+
+
+def told(
+    error: ErrorDetails, path: str | os.PathLike[str] | None = None, within: tuple[int | str, ...] = ()
+) -> InputError:
+    """A fault that pydantic found in a trace, or in the part of it that ``within`` locates."""
+    place, owner = _place((*within, *error["loc"]))
+    raised = error.get("ctx", {}).get("error")
     if isinstance(raised, InputError):
         place = ".".join(part for part in (place, raised.place) if part)
         problem, expected = raised.problem, raised.expected
     else:
-        problem, expected = _explain(first, owner)
-        if first["type"].startswith("union_tag"):
+        problem, expected = _explain({**error, "loc": (*within, *error["loc"])}, owner)
+        if error["type"].startswith("union_tag"):
             place += ".kind"
     return InputError(None if path is None else Path(path), place, problem, expected)
 
