@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.policies.registry import policies, policy_from
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
 from gpusim.results.runs import KernelRun
+from gpusim.studies import bench
 from gpusim.studies import comparison as report
 from gpusim.studies.replay import replay
 from gpusim.trace.edit import select
@@ -534,6 +536,29 @@ def test_one_gpu_in_full(capsys: Capture) -> None:
     assert shown["limits.max_threads_per_block"] == ["1,024"]
     assert shown["tensor_fp16_tflops"] == ["not", "known"]
     assert shown["model.switch_us"] == ["0.5", "no"]
+
+
+def test_bench_prints_each_row_as_it_comes(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[int] = []
+
+    def measure(names: list[str]) -> Iterator[bench.Measurement]:
+        assert names == ["grid", "trace", "oracle"]  # the quick ones first
+        for name in names:
+            yield bench.Measurement(name, "x1", 1, 2, 3000, 0.1, 0.01, 50.0, 1.0 if name == "oracle" else None)
+            said.append(capsys.readouterr().out.count("\n"))
+
+    monkeypatch.setattr(bench, "measure", measure)
+    assert cli.main(["bench", "--only", "oracle", "--only", "trace", "--only", "grid"]) == 0
+    assert said == [3, 1, 1]
+
+
+def test_bench_outside_the_source_tree(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    assert [bench.time_grid(2).kernels, bench.time_pairs(2).kernels, bench.time_sms(66).kernels] == [1, 2, 8]
+    assert bench.time_oracle(bench.PAIR).oracle_s is not None
+    assert cli.main(["bench", "--only", "trace"]) == 2
+    missing = f"{tmp_path}/traces: has no traces; expected the source tree of gpusim"
+    assert capsys.readouterr() == ("", f"gpusim bench: {bench.STAND_INS}\n{missing}\n")
 
 
 def test_policies(capsys: Capture) -> None:
