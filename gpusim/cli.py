@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 from gpusim import __version__
 from gpusim.common.errors import InputError, closest
@@ -37,7 +37,7 @@ COMMANDS = (
     Command(
         "occupancy", "gpusim.commands.occupancy", "how many blocks of a kernel fit on one SM, and what stops the next"
     ),
-    Command("gpus", "gpusim.commands.gpus", "the GPUs that ship, and what is known of them"),
+    Command("gpus", "gpusim.commands.gpus", "the GPUs that ship, and what is known of them; or one of them in full"),
     Command("policies", "gpusim.commands.policies", "the policies, each in a sentence, or one of them in full"),
     Command("schema", "gpusim.commands.schema", "JSON Schema of a trace or of a GPU file"),
     Command("validate", "gpusim.commands.validate", "predict what a real GPU did, and print the error"),
@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints what is wrong with the arguments and exits with 2."""
-        print(InputError(None, self.prog, f"{message} (see `{self.prog} --help`)"), file=sys.stderr)
+        _tell(InputError(None, self.prog, f"{message} (see `{self.prog} --help`)"))
         sys.exit(2)
 
 
@@ -117,25 +117,33 @@ def main(argv: Sequence[str] | None = None) -> int:
             gc.freeze()  # the process ends, and its memory with it: looking for cycles in that once more takes 50 ms
         return status
     except InputError as error:
-        print(error, file=sys.stderr)
+        _tell(error)
         return 2
     except BrokenPipeError:  # the reader of our output has closed it
-        _drop_output()
+        _drop(sys.stdout)
         return 0
     except OSError as error:
         if error.filename is not None:  # a file that nobody vouched for is a defect of ours
             raise
-        _drop_output()
+        _drop(sys.stdout)
         reason = error.strerror or str(error)
-        print(InputError(None, "standard output", f"cannot be written ({reason})", "room for it"), file=sys.stderr)
+        _tell(InputError(None, "standard output", f"cannot be written ({reason})", "room for it"))
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def _drop_output() -> None:
-    """Discards buffered output, so that the exit does not fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _tell(error: InputError) -> None:
+    """Prints what is wrong on standard error; where that cannot be written, the exit status has to do."""
+    try:
+        print(error, file=sys.stderr, flush=True)
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    """Discards what is buffered for a stream, so that the exit does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _forgive_encoding() -> None:

@@ -472,6 +472,7 @@ def test_the_least_memory_is_of_algorithms_whose_workspace_is_known() -> None:
         ["--memory", "-1MiB"],
         ["--memory=-1"],
         ["--memory", "lots"],
+        ["--memory", "128"],
         ["--memory", "1e99"],
         ["--memory", "nan"],
         ["--memory", "999999GiB"],

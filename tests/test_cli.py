@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.policies.registry import policies, policy_from
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
 from gpusim.results.runs import KernelRun
+from gpusim.studies import bench
 from gpusim.studies import comparison as report
 from gpusim.studies.replay import replay
 from gpusim.trace.edit import select
@@ -162,6 +164,19 @@ def test_replay_table(capsys: Capture) -> None:
     assert "Start and end of each stream, us, and its slowdown" in lines
     assert "What waiting and sharing cost each kernel under leftover, us" in lines
     assert not any(line != line.rstrip() for line in lines)
+
+
+def test_replay_of_one_stream_says_that_nothing_is_shared(tmp_path: Path, capsys: Capture) -> None:
+    one = str(tmp_path / "one.json")
+    assert cli.main(["trace", "select", str(INCEPTION), "--stream", "3x3", "-o", one]) == 0
+    capsys.readouterr()
+    assert cli.main(["replay", one]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "note: one stream: there is nothing to share the GPU with"
+    assert not [line for line in lines if "waiting" in line or line.startswith("Start and end")]
+    title = lines.index("Kernels by time under serial")
+    assert [line.split()[1] for line in lines[title + 3 :]] == ["1", "1", "1", "2"]  # launches of one name together
+    assert [line.split()[0] for line in lines[title + 5 :]] == ["nhwcToNchwKernel", "nchwToNhwcKernel"]
 
 
 def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,6 +495,14 @@ def test_occupancy_json(capsys: Capture) -> None:
     }
 
 
+def test_occupancy_takes_sizes_and_no_shared_memory(capsys: Capture) -> None:
+    argv = ("occupancy", "--gpu", "h200", "--threads", "256", "--registers", "80", "--json")
+    none = run_json(capsys, *argv)
+    assert none == run_json(capsys, *argv, "--shared-memory", "0")
+    sized = run_json(capsys, *argv, "--shared-memory", "8KiB")
+    assert sized == run_json(capsys, *argv, "--shared-memory", "8192") != none
+
+
 def test_occupancy_table(capsys: Capture) -> None:
     argv = ["occupancy", "--gpu", "k40c", "--threads", "512", "--registers", "0", "--shared-memory", "0"]
     assert cli.main(argv) == 0
@@ -499,6 +522,43 @@ def test_gpus(capsys: Capture) -> None:
     assert h200["limits"]["max_warps_per_sm"] == 64
     assert cli.main(["gpus"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3 + len(content)
+
+
+def test_one_gpu_in_full(capsys: Capture) -> None:
+    every = run_json(capsys, "gpus", "--json")
+    assert isinstance(every, list)
+    assert run_json(capsys, "gpus", "k40c", "--json") == next(gpu for gpu in every if gpu["name"] == "k40c")
+    assert cli.main(["gpus", "k40c"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "k40c: NVIDIA Tesla K40c"
+    shown = {line.split()[0]: line.split()[1:] for line in lines[3:]}
+    assert shown["sm_count"] == ["15"]
+    assert shown["limits.max_threads_per_block"] == ["1,024"]
+    assert shown["tensor_fp16_tflops"] == ["not", "known"]
+    assert shown["model.switch_us"] == ["0.5", "no"]
+
+
+def test_bench_prints_each_row_as_it_comes(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[int] = []
+
+    def measure(names: list[str]) -> Iterator[bench.Measurement]:
+        assert names == ["grid", "trace", "oracle"]  # the quick ones first
+        for name in names:
+            yield bench.Measurement(name, "x1", 1, 2, 3000, 0.1, 0.01, 50.0, 1.0 if name == "oracle" else None)
+            said.append(capsys.readouterr().out.count("\n"))
+
+    monkeypatch.setattr(bench, "measure", measure)
+    assert cli.main(["bench", "--only", "oracle", "--only", "trace", "--only", "grid"]) == 0
+    assert said == [3, 1, 1]
+
+
+def test_bench_outside_the_source_tree(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    assert [bench.time_grid(2).kernels, bench.time_pairs(2).kernels, bench.time_sms(66).kernels] == [1, 2, 8]
+    assert bench.time_oracle(bench.PAIR).oracle_s is not None
+    assert cli.main(["bench", "--only", "trace"]) == 2
+    missing = f"{tmp_path}/traces: has no traces; expected the source tree of gpusim"
+    assert capsys.readouterr() == ("", f"gpusim bench: {bench.STAND_INS}\n{missing}\n")
 
 
 def test_policies(capsys: Capture) -> None:
@@ -586,7 +646,8 @@ def test_schema(what: str, capsys: Capture) -> None:
             ["replay", TABLE_1, "--seed=-1"],
             "gpusim replay: argument --seed: is '-1'; expected a whole number from 0 to 2147483647",
         ),
-        (["gpus", "b"], "gpusim gpus: unrecognized arguments: b (see `gpusim gpus --help`)"),
+        (["gpus", "h200", "b"], "gpusim gpus: unrecognized arguments: b (see `gpusim gpus --help`)"),
+        (["gpus", "h20"], "NAME: unknown GPU 'h20'; expected one of"),
         (
             ["replay", TABLE_1, "--polcy", "even"],
             "gpusim replay: unrecognized arguments: --polcy even; did you mean --po",
@@ -672,6 +733,15 @@ def test_full_disk_is_one_line() -> None:
     assert done.stderr == "standard output: cannot be written (No space left on device); expected room for it\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("argv", [["replay", "none.json"], ["replay"], ["trace", "check", "none.json"]])
+def test_bad_input_exits_with_2_where_it_cannot_be_told(argv: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "gpusim", *argv]
+        done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 def test_terminal_without_the_characters() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "gpusim", "replay", TABLE_1, "--policy", "leftover"]
@@ -680,6 +750,13 @@ def test_terminal_without_the_characters() -> None:
 
 
 # ---- arguments and tables
+
+
+def test_a_small_amount_of_memory_needs_its_unit() -> None:
+    with pytest.raises(Exception, match="is '128' without a unit; expected 128MiB, or 128B for bytes"):
+        arguments.memory_size("128")
+    sizes = {"128B": 128, "128MiB": 2**27, "0": 0, "134217728": 2**27}
+    assert {text: arguments.memory_size(text) for text in sizes} == sizes
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "nan", "inf", "-inf", "x", ""])

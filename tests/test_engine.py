@@ -438,3 +438,11 @@ def test_a_kind_of_operation_says_what_it_occupies() -> None:
 
         class Barrier(Operation):
             """Says nothing of it."""
+
+
+def test_a_stream_without_operations_starts_at_its_release_and_is_no_part_of_the_makespan() -> None:
+    late = stream("late", arrivals=TimesArrivals(kind="times", times_us=(1000.0,)))
+    result = replayed(trace(stream("a", kernel("a", 4, 10.0)), late), tiny(), "leftover")
+    assert (result.makespan_us, result.metrics["speedup"]) == (pytest.approx(10.0), 1.0)
+    run = result.stream_runs[1]
+    assert (run.release_us, run.start_us, run.end_us) == (1000.0, 1000.0, 1000.0)

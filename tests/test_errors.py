@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpusim import cli
-from gpusim.common.errors import closest, expected_one_of
+from gpusim.common.errors import InputError, closest, expected_one_of
 from gpusim.hardware.gpu import gpu_names
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +35,8 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         ("--policy", "oracle-inter-sm:objective=spt", "stp"),
         ("--gpu", "h20", "h200"),
         ("--gpu", "rtx-4090", "rtx4090"),
+        ("--gpu", "a100", "a100-40 or a100-80"),
+        ("--gpu", "H100", "h100-pcie or h100-sxm"),
     ],
 )
 def test_a_name_on_the_command_line(option, given, meant, capsys):
@@ -111,3 +113,9 @@ def test_nothing_is_suggested_where_nothing_is_close():
 
 def test_a_very_long_name_takes_no_time():
     assert closest("x" * 10**6, gpu_names()) == ""
+
+
+def test_what_a_file_holds_is_not_quoted_whole(tmp_path):
+    wrong = str(InputError(tmp_path / "a.csv", "line 2", f"has {'9' * 3000} as ms", "a number"))
+    assert len(wrong) < len(str(tmp_path)) + 500
+    assert wrong.startswith(f"{tmp_path}/a.csv: line 2: has 99") and wrong.endswith("99 as ms; expected a number")

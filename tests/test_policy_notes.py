@@ -11,6 +11,7 @@ from gpusim import InputError, load_gpu, replay
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Leftover
 from gpusim.policies.registry import policies, policy_from
+from gpusim.results.error_band import experiment_of
 from gpusim.studies.rules import replay_rule
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
@@ -42,7 +43,7 @@ def one_each(*names: str, threads: int = SMALL, blocks: int = 8, priority: int =
 
 def test_even_says_that_it_split_the_sms() -> None:
     """Once when both are ready; when one has ended the other is alone."""
-    said = "SMs split: one block of each kernel does not fit an SM together (1 decision)"
+    said = "SMs split in 1 of 1 decision: one block of each kernel does not fit an SM together"
     assert told("even", *one_each("a", "b", threads=WIDE)) == (said,)
     assert told("even", *one_each("a", "b")) == ()
 
@@ -62,10 +63,20 @@ def test_quota_says_that_an_sm_does_not_hold_the_quotas() -> None:
     assert told("quota:blocks=a:1", *one_each("a", "b", threads=WIDE)) == ()
 
 
+def test_even_says_in_how_many_decisions_kernels_were_mixed() -> None:
+    """First a and b, which do not fit together; then b and c, which do: split and mixed are both said."""
+    wide, narrow = kernel("a", 8, 21.0, threads=WIDE), kernel("c", 640, 210.0, threads=SMALL)
+    made = trace(stream("x", wide, narrow), stream("y", kernel("b", 640, 420.0, threads=SMALL)))
+    result = replay(made, tiny(), "even")
+    said = "SMs split in 1 of 2 decisions: one block of each kernel does not fit an SM together"
+    assert [note for note in result.notes if "split" in note] == [said]
+    assert experiment_of(result)[0] == "quota"
+
+
 def test_warped_slicer_says_why_it_split_the_sms() -> None:
-    fits = "SMs split: the kernels do not fit an SM together (1 decision)"
+    fits = "SMs split in 1 of 1 decision: the kernels do not fit an SM together"
     assert told("warped-slicer", *one_each("a", "b", threads=WIDE)) == (fits,)
-    lost = "SMs split: slicing would cost a kernel more than the 0 % allowed (1 decision)"
+    lost = "SMs split in 1 of 1 decision: slicing would cost a kernel more than the 0 % allowed"
     many = one_each("a", "b", threads=512, blocks=64)
     assert told("warped-slicer:loss=0", *many) == (lost,)
     assert told("warped-slicer", *many) == ()
@@ -75,7 +86,7 @@ def test_warped_slicer_says_that_nothing_was_sampled() -> None:
     """The warm-up ends when the profiled SMs hold none of the blocks any more that they were to sample."""
     streams = one_each("a", "b", blocks=2) + one_each("c", "d", "e", "f", threads=WIDE, blocks=40)
     notes = told("warped-slicer:curve=profiled,warmup_cycles=1,sample_cycles=1", *streams)
-    assert any(note.startswith("SMs split: no SM came to sample one of the kernels (") for note in notes)
+    assert any(note.endswith(": no SM came to sample one of the kernels") for note in notes)
 
 
 def test_smk_says_that_a_kernel_had_no_room() -> None:

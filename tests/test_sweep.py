@@ -575,6 +575,21 @@ def test_what_ifs_that_a_gpu_cannot_have_are_rows(tmp_path: Path) -> None:
     assert list(pd.read_parquet(tmp_path / "t.parquet")["sm_count"].fillna(0)) == [66, 33, 0, 0]
 
 
+def test_values_of_a_gpu_that_change_nothing_are_told(tmp_path: Path, capsys: Capture) -> None:
+    """The registers bind both kernels: with twice the shared memory nothing is another, with half the SMs all is."""
+    varied = '[parameters]\nshared_memory_per_sm_bytes = ["x1", "x2"]\nsm_count = ["x1", "x0.5"]\n'
+    path = written(tmp_path, f'traces = ["{PAIR}"]\npolicies = ["serial", "leftover"]\n{varied}')
+    assert cli.main(["sweep", str(path), "--jobs", "1"]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "same makespans" in line]
+    assert told == ["gpusim sweep: shared_memory_per_sm_bytes 233,472 and 466,944 give the same makespans on h200"]
+
+
+def test_a_profile_among_the_traces_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_text('{"traceEvents": []}')
+    done = swept(written(tmp_path, 'traces = ["profile.json"]\npolicies = ["serial"]\n'))
+    assert "is a profile (kineto), not a trace; expected a trace, which `gpusim import" in done.outcomes[0].error
+
+
 def test_a_sweep_of_which_nothing_comes_fails(tmp_path: Path) -> None:
     path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["inter-sm:sms=100+32"]\n')
     assert cli.main(["sweep", str(path), "--jobs", "1"]) == 2

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import test_import_kineto
+import test_import_ncu
+import test_import_nsys
+import test_import_nvprof
+from profiles import written
 
 from gpusim.cli import main
 from gpusim.common.errors import InputError
+from gpusim.io import nsys
 from gpusim.trace.edit import merge, select
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
+from gpusim.trace.kernels import ALL_COUNTERS
 from gpusim.trace.operations import Collective, Convolution, Stream
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -123,6 +131,19 @@ def test_convert_and_back_is_the_same(tmp_path: Path) -> None:
     assert load_trace(packed) == load_trace(INCEPTION)
 
 
+@pytest.mark.parametrize("action", ["select", "merge", "convert"])
+def test_the_trace_that_is_read_is_not_overwritten(
+    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.json"
+    trace_of(a={"a1": ()}).save(path)
+    before = path.read_bytes()
+    assert main(["trace", action, str(path), "-o", f"{tmp_path}/./a.json"]) == 2
+    told = "a.json: is read as well as written; expected another file to write to\n"
+    assert capsys.readouterr().err == f"{tmp_path}/./{told}"
+    assert path.read_bytes() == before
+
+
 def test_check_says_of_each_whether_it_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text("{}")
@@ -141,6 +162,69 @@ def test_check_says_where_the_gpu_is_not_known(tmp_path: Path, capsys: pytest.Ca
     assert main(["trace", "check", str(path)]) == 0
     unknown = "gtx1 does not ship: whether its SMs hold a block was not checked"
     assert capsys.readouterr().out == f"{path}: sound, 2 streams, 2 operations, 2 kernels; {unknown}\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "meant"),
+    [("K40c", "k40c"), ("Tesla K40c", "k40c"), ("NVIDIA H200", "h200"), ("RTX_3090", "rtx3090")],
+)
+def test_check_knows_a_gpu_by_its_other_names(
+    device: str, meant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.json"
+    trace_of(device, a={"a1": ()}).save(path)
+    assert main(["trace", "check", str(path)]) == 2
+    told = f"{path}: device: is {device!r}; expected {meant}, its name in `gpusim gpus`\n"
+    assert capsys.readouterr() == ("", told)
+
+
+def faults_told(content: dict[str, Any], path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The places and problems that `gpusim trace check` tells of a trace."""
+    path.write_text(json.dumps(content))
+    assert main(["trace", "check", str(path)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    return [line.removeprefix(f"{path}: ").split("; expected")[0] for line in output.err.splitlines()]
+
+
+def test_check_tells_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.json"
+    sound = trace_of(a={"a1": (), "a2": ()}, b={"b1": ("a1",), "b2": ("a2",)})
+    content = sound.model_dump(mode="json", exclude_none=True)
+    content["device"] = 5
+    content["streams"][0]["priority"] = -1
+    content["streams"][0]["operations"][1]["kernel"]["grid"] = [0, 1, 1]
+    del content["streams"][1]["operations"][0]["kernel"]["duration_us"]
+    content["streams"][1]["operations"][1]["kind"] = "kernal"
+    first = load_error(content, path)
+    told = faults_told(content, path, capsys)
+    assert told == [
+        "device: is 5",
+        "streams[0].priority: is -1",
+        "streams[0].operations[1].kernel.grid[0]: is 0",
+        "streams[1].operations[0].kernel.duration_us: missing",
+        "streams[1].operations[1].kind: is 'kernal'",
+    ]
+    assert first in told
+    content = sound.model_dump(mode="json", exclude_none=True)
+    content["streams"][0]["operations"][1]["depends_on"] = ["x", "y"]
+    assert faults_told(content, path, capsys) == [
+        "streams[0].operations[1].depends_on[0]: unknown operation 'x'",
+        "streams[0].operations[1].depends_on[1]: unknown operation 'y'",
+    ]
+    content["streams"][0]["operations"][1]["depends_on"] = [f"x{n}" for n in range(30)]
+    assert len(faults_told(content, path, capsys)) == 21
+    assert faults_told({"version": 1}, path, capsys)[0].endswith(": missing")
+    assert faults_told({"version": 2, "streams": [1]}, path, capsys) == ["version: is 2"]
+    assert faults_told({"version": 1, "streams": [1]}, path, capsys)[-1] == "streams[0]: is 1"
+
+
+def load_error(content: dict[str, Any], path: Path) -> str:
+    """The place and problem with which reading it stops."""
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError) as caught:
+        load_trace(path)
+    return f"{caught.value.place}: {caught.value.problem}"
 
 
 def test_check_finds_kernels_that_cannot_have_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,6 +248,61 @@ def test_show_says_what_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "32, blocks" in output
     assert main(["trace", "show", str(INCEPTION)]) == 0
     assert "counted" in capsys.readouterr().out
+
+
+def show_of(launches: list[dict[str, Any]], path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `gpusim trace show` prints of a trace of some kernels in one stream."""
+    content = trace_of(a={f"a{n}": () for n in range(len(launches))}).model_dump(mode="json", exclude_none=True)
+    for operation, launch in zip(content["streams"][0]["operations"], launches, strict=True):
+        operation["kernel"] |= launch
+    path.write_text(json.dumps(content))
+    assert main(["trace", "show", str(path)]) == 0
+    return capsys.readouterr().out
+
+
+def test_show_never_prints_what_is_unknown_as_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "show", str(REPOSITORY / "traces" / "spaa20_table1.json")]) == 0
+    output = capsys.readouterr().out
+    assert output.count("unknown") == 2 and output.count("estimated") == 3  # a column's title and two kernels
+    assert "counted" not in output
+    written = {"mix": {"dram_write_bytes": 3e6}}
+    output = show_of([written, {}], tmp_path / "a.json", capsys)
+    assert "> 3.0" in output
+    others = [name for name in ALL_COUNTERS if name != "dram_write_bytes"]
+    assert f"partly, without {', '.join(others)}, dram_write_bytes" in output.replace("\n", " ")
+    output = show_of([{"name": "x", **written}, {"name": "y"}], tmp_path / "a.json", capsys)
+    assert f"partly, without {', '.join(others)}\n" in output
+
+
+def test_show_says_that_registers_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = show_of([{"registers_per_thread": 0, "block": [256, 1, 1]}], tmp_path / "a.json", capsys)
+    assert "at most 8, registers unknown" in output
+
+
+def test_names_in_show_do_not_look_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"{'a' * 50}{middle}{'b' * 50}" for middle in "xy"]
+    output = show_of([{"name": name} for name in [*names, "c" * 500]], tmp_path / "a.json", capsys)
+    shown = [line.split()[0] for line in output.splitlines()[-3:]]
+    assert len(set(shown)) == 3
+    assert max(map(len, shown)) <= 101
+
+
+def test_a_profile_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nsys_tables = {nsys.KERNELS: [test_import_nsys.kernel(0, 9, 1)]}
+    profiles = {
+        "ncu": written(tmp_path / "a.csv", test_import_ncu.raw_page([{}])),
+        "kineto": test_import_kineto.write(tmp_path / "a.json", [test_import_kineto.kernel("k", 0)]),
+        "nsys": test_import_nsys.write(tmp_path / "a.sqlite", nsys_tables),
+        "nvprof": written(tmp_path / "b.csv", test_import_nvprof.UNITS_ROW),
+    }
+    for kind, path in profiles.items():
+        expected = f"expected a trace, which `gpusim import {path} -o TRACE.json.gz` makes of it"
+        for command in (["replay"], ["select"], ["trace", "show"], ["trace", "check"]):
+            assert main([*command, str(path)]) == 2
+            assert capsys.readouterr().err == f"{path}: is a profile ({kind}), not a trace; {expected}\n"
+    for text in ("{}", '{"name": "t", "streams": []}', "some text"):
+        assert main(["replay", str(written(tmp_path / "c.json", text))]) == 2
+        assert "profile (" not in capsys.readouterr().err
 
 
 def test_select_writes_what_replays(tmp_path: Path) -> None:

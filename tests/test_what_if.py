@@ -9,6 +9,7 @@ import pytest
 
 from gpusim import load_gpu, load_trace, replay
 from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import GPU
 from gpusim.hardware.what_if import QUANTITIES, value_of, what_if
 from gpusim.model.occupancy import occupancy
 
@@ -122,3 +123,10 @@ def test_l2_keeps_its_bandwidth_where_only_that_of_dram_changes() -> None:
     many = replay(trace, what_if(H200, {"dram_bandwidth_gb_per_s": "x100"}), "leftover")
     assert "l2" in {run.bound_by for run in many.kernel_runs}
     assert "dram" not in {run.bound_by for run in many.kernel_runs}
+
+
+def test_the_limits_of_a_gpu_are_changed_as_its_docstring_says() -> None:
+    gpu = load_gpu("h200")
+    assert GPU.__doc__ is not None and "limits.model_copy(update=" in GPU.__doc__
+    changed = replace(gpu, limits=gpu.limits.model_copy(update={"registers_per_sm": 2 * 65536}))
+    assert changed == what_if(gpu, {"registers_per_sm": "x2"})

@@ -113,6 +113,22 @@ def gpu_from(name_or_path: str, option: str = "--gpu") -> GPU:
         raise InputError(error.path, error.place or option * (not error.path), error.problem, error.expected) from None
 
 
+def read_trace(path: str) -> Trace:
+    """The trace of a file.
+
+    Raises:
+        InputError: the file is wrong; of a profile, how to import it.
+    """
+    from gpusim.trace.file import load_trace
+
+    try:
+        return load_trace(path)
+    except InputError as error:
+        from gpusim.io.importing import no_trace
+
+        raise no_trace(path, error) from None
+
+
 def trace_from(paths: Sequence[str]) -> Trace:
     """The trace of a file, or those of several side by side.
 
@@ -120,9 +136,8 @@ def trace_from(paths: Sequence[str]) -> Trace:
         InputError: a file is wrong, or traces were recorded on several GPUs.
     """
     from gpusim.trace.edit import merge
-    from gpusim.trace.file import load_trace
 
-    traces = [load_trace(path) for path in paths]
+    traces = [read_trace(path) for path in paths]
     names = [_plain_name(path) for path in paths]
     return traces[0] if len(traces) == 1 else merge(traces, names, "+".join(names)[:200])
 
@@ -190,15 +205,25 @@ def share(text: str) -> float:
 
 
 SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+LEAST_MEMORY = 2**20  # bytes that somebody means who writes a number of bytes of memory without a unit
 
 
-def memory_size(text: str) -> int:
-    """Bytes from text such as ``512MiB``, as the `type` of an argument."""
+def byte_size(text: str) -> int:
+    """Bytes from text such as ``8602`` or ``8KiB``, as the `type` of an argument."""
     found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text.strip())
     unit = SIZES.get(found[2].upper()) if found else None
     if found is None or unit is None:
         raise argparse.ArgumentTypeError(f"is {quote(text)}; expected bytes, 0 or more, such as 512MiB, 1.5GB or 0")
     return int(float(found[1]) * unit)
+
+
+def memory_size(text: str) -> int:
+    """As `byte_size`, of amounts that are mostly MiB: a small one needs its unit."""
+    size = byte_size(text)
+    if 0 < size < LEAST_MEMORY and not text.rstrip()[-1].isalpha():
+        given = text.strip()
+        raise argparse.ArgumentTypeError(f"is {quote(text)} without a unit; expected {given}MiB, or {given}B for bytes")
+    return size
 
 
 def json_flag(parser: argparse.ArgumentParser) -> None:

@@ -1,38 +1,86 @@
-"""`gpusim gpus`: the GPUs that ship, and what is known of them."""
+"""`gpusim gpus`: the GPUs that ship, and what is known of them; one of them in full."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import json_flag
+from gpusim.commands.arguments import gpu_from, json_flag
+
+if TYPE_CHECKING:
+    from gpusim.hardware.gpu import GPU
+
+TITLE = "The GPUs that ship: peak FP32 TFLOP/s at the boost clock, peak bandwidth and GiB of memory"
+PARTS = ("limits", "model", "host")
+_NUMBERS = ("SMs", "boost MHz", "TFLOP/s", "DRAM GB/s", "L2 MiB", "GiB")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
+    parser.add_argument(
+        "gpu", nargs="?", metavar="NAME|PATH", help="this one in full: every value, and what is assumed"
+    )
     json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a row, or an object with every value, a GPU."""
-    from dataclasses import fields
+    """Prints a row, or an object with every value, for each GPU; or all of one."""
+    from gpusim.common.tables import print_json
+    from gpusim.hardware.gpu import gpu_names, load_gpu
 
-    from gpusim.common.tables import Column, number, print_json, print_table
-    from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
-
+    if args.gpu is not None:
+        gpu = gpu_from(args.gpu, "NAME")
+        if args.json:
+            print_json(_values(gpu))
+        else:
+            _print_whole(gpu)
+        return 0
     gpus = [load_gpu(name) for name in gpu_names()]
     if args.json:
-        parts = ("limits", "model", "host")
-        plain = [column.name for column in fields(GPU) if column.name not in (*parts, "unverified")]
-        print_json(
-            [
-                {name: getattr(gpu, name) for name in plain}
-                | {"fp32_peak_tflops": gpu.fp32_peak_tflops}
-                | {part: getattr(gpu, part).model_dump(mode="json") for part in parts}
-                | {"unverified": list(gpu.unverified)}
-                for gpu in gpus
-            ]
-        )
-        return 0
+        print_json([_values(gpu) for gpu in gpus])
+    else:
+        _print_all(gpus)
+    return 0
+
+
+def _values(gpu: GPU) -> dict[str, Any]:
+    """Every value of a GPU."""
+    from dataclasses import fields
+
+    plain = [column.name for column in fields(gpu) if column.name not in (*PARTS, "unverified")]
+    return (
+        {name: getattr(gpu, name) for name in plain}
+        | {"fp32_peak_tflops": gpu.fp32_peak_tflops}
+        | {part: getattr(gpu, part).model_dump(mode="json") for part in PARTS}
+        | {"unverified": list(gpu.unverified)}
+    )
+
+
+def _print_whole(gpu: GPU) -> None:
+    from gpusim.common.tables import Column, print_line, print_table
+
+    values = _values(gpu)
+    print_line(f"{gpu.name}: {gpu.title}")
+    parts = {part: values.pop(part) for part in PARTS}
+    del values["name"], values["title"], values["unverified"]
+    values |= {f"{part}.{name}": value for part in ("limits", "model") for name, value in parts[part].items()}
+    values["host"] = [name for name, table in parts["host"].items() if table is not None] or None
+    rows = [(name, _text(value), "no" if name in gpu.unverified else "") for name, value in values.items()]
+    print_table([Column("value"), Column(gpu.name, narrow="break"), Column("verified")], rows)
+
+
+def _text(value: Any) -> str:
+    """A value for a reader."""
+    if value is None or value == ():
+        return "not known"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    return value if isinstance(value, str) else f"{value:,.12g}"
+
+
+def _print_all(gpus: list[GPU]) -> None:
+    from gpusim.common.tables import Column, number, print_table
+
     columns = [
         Column("name"),
         Column("GPU", narrow="break"),
@@ -54,8 +102,3 @@ def run(args: argparse.Namespace) -> int:
         for gpu in gpus
     ]
     print_table(columns, rows, TITLE)
-    return 0
-
-
-TITLE = "The GPUs that ship: peak FP32 TFLOP/s at the boost clock, peak bandwidth and GiB of memory"
-_NUMBERS = ("SMs", "boost MHz", "TFLOP/s", "DRAM GB/s", "L2 MiB", "GiB")

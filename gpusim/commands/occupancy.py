@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpusim.commands.arguments import gpu_from, json_flag, whole
+from gpusim.commands.arguments import byte_size, gpu_from, json_flag, whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +13,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", required=True, type=whole(1), metavar="N", help="threads of a block")
     parser.add_argument("--registers", required=True, type=whole(0), metavar="N", help="32-bit registers of a thread")
     parser.add_argument(
-        "--shared-memory", required=True, type=whole(0), metavar="BYTES", help="static + dynamic, of a block"
+        "--shared-memory",
+        type=byte_size,
+        default=0,
+        metavar="BYTES",
+        help="static + dynamic, of a block, such as 8602 or 8KiB; default: 0",
     )
     json_flag(parser)
 

@@ -163,6 +163,10 @@ def _tell_what_is_known(points: Sequence[Point], known: int) -> None:
 
 
 def _tell_what_came_of_it(swept: Swept) -> None:
+    from gpusim.sweep.summary import without_effect
+
+    for sentence in without_effect(swept):
+        _tell(sentence)
     if swept.dropped:
         _tell(f"{swept.dropped:,} rows of other points were in the table and went")
     if swept.failures:

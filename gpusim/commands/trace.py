@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import islice
 from math import fsum
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_from, trace_from
-from gpusim.common.errors import InputError
+from gpusim.commands.arguments import gpu_from, read_trace, trace_from
+from gpusim.common.errors import InputError, quote
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
     from gpusim.trace.format import Trace
     from gpusim.trace.kernels import KernelLaunch
 
+MOST_FAULTS = 20  # of one trace that `check` tells
 MOST_KERNELS = 20  # in the table of `show`
-NAME_WIDTH = 60
+NAME_WIDTH = 60  # of a kernel where no terminal is wider
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,12 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the action that the arguments name."""
+    from gpusim.common.files import require_output
     from gpusim.common.tables import print_line
     from gpusim.trace.edit import select
 
     if args.action == "check":
         return _check(args.traces)
-    trace = trace_from(args.traces if args.action == "merge" else [args.trace])
+    paths = args.traces if args.action == "merge" else [args.trace]
+    if args.action != "show":
+        require_output(args.out, paths)
+    trace = trace_from(paths)
     if args.action == "show":
         _show(trace, None if args.gpu is None else gpu_from(args.gpu))
         return 0
@@ -62,25 +70,43 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(paths: list[str]) -> int:
     from gpusim.common.tables import print_line
-    from gpusim.trace.file import load_trace
+    from gpusim.hardware.gpu import gpu_names
+    from gpusim.trace.every_fault import every_fault
 
     status = 0
     for path in paths:
         try:
-            trace = load_trace(path)
-            gpu = _own_gpu(trace)
-            if gpu is not None:
-                _require_launchable(trace, path, gpu)
-            unknown = "" if gpu else f"; {trace.device} does not ship: whether its SMs hold a block was not checked"
-            print_line(f"{path}: sound, {_size(trace)}{unknown}")
+            trace = read_trace(path)
         except InputError as error:
-            print(error, file=sys.stderr)
+            faults = every_fault(path, error)
+        else:
+            faults = _impossible(trace, path)
+        found = list(islice(faults, MOST_FAULTS + 1))
+        for fault in found[:MOST_FAULTS]:
+            print(fault, file=sys.stderr)
+        if len(found) > MOST_FAULTS:
+            print(InputError(path, "", f"has more than these {MOST_FAULTS} faults"), file=sys.stderr)
+        if found:
             status = 2
+            continue
+        known = trace.device in gpu_names()
+        unknown = "" if known else f"; {trace.device} does not ship: whether its SMs hold a block was not checked"
+        print_line(f"{path}: sound, {_size(trace)}{unknown}")
     return status
 
 
-def _require_launchable(trace: Trace, path: str, gpu: GPU) -> None:
-    """Refuses kernels that cannot run on the GPU that the trace says it was recorded on."""
+def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
+    """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
+    from gpusim.hardware.gpu import load_gpu
+    from gpusim.io.products import same_gpu
+
+    gpu = _own_gpu(trace)
+    meant = same_gpu(trace.device) if gpu is None else None
+    if meant is not None:
+        yield InputError(path, "device", f"is {quote(trace.device)}", f"{meant}, its name in `gpusim gpus`")
+    gpu = load_gpu(meant) if meant is not None else gpu
+    if gpu is None:
+        return
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             for launch in operation.launches():
@@ -88,7 +114,7 @@ def _require_launchable(trace: Trace, path: str, gpu: GPU) -> None:
                 if blocks == 0:
                     place = f"streams[{s}].operations[{o}]"
                     problem = f"a block asks for more {limiter} than {gpu.name} has"
-                    raise InputError(path, place, problem, "kernels that ran on the GPU of the trace")
+                    yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 
 def _size(trace: Trace) -> str:
@@ -138,7 +164,7 @@ def _show_streams(trace: Trace) -> None:
 
 
 def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.common.tables import Column, number, print_table, shortened
+    from gpusim.common.tables import Column, number, print_table, told_apart
 
     by_name: dict[str, list[KernelLaunch]] = defaultdict(list)
     for operation in trace.operations():
@@ -146,30 +172,45 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
             by_name[launch.name].append(launch)
     whole_us = fsum(launch.duration_us for launches in by_name.values() for launch in launches)
     times = {name: fsum(launch.duration_us for launch in launches) for name, launches in by_name.items()}
+    shown = sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]
+    width = max(NAME_WIDTH, get_terminal_size().columns)
     rows = []
-    for name in sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]:
+    for name, text in zip(shown, told_apart(shown, width), strict=True):
         launches = by_name[name]
         rows.append(
             (
-                shortened(name, NAME_WIDTH),
+                text,
                 str(len(launches)),
                 number(times[name]),
                 f"{100 * times[name] / whole_us:.1f} %",
                 "?" if gpu is None else _limits(launches, gpu),
-                "estimated" if any(launch.estimated for launch in launches) else "counted",
+                _demand(launches),
             )
         )
     more = len(by_name) - len(rows)
     title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
     limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")
     columns = [Column("kernel", narrow="cut"), *(Column(title, right=True) for title in ("launches", "us", "share"))]
-    print_table([*columns, Column(limited, narrow="break"), Column("demand")], rows, title)
+    print_table([*columns, Column(limited, narrow="break"), Column("demand", narrow="break")], rows, title)
 
 
 def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
-    """The most common fit of a kernel's launches."""
-    (blocks, limiter), count = Counter(_fit(launch, gpu) for launch in launches).most_common(1)[0]
-    return f"{blocks}, {limiter}" + ("" if count == len(launches) else " (most)")
+    """The most common fit of a kernel's launches; at most that where the registers, which may limit, are unknown."""
+    fits = Counter((*_fit(launch, gpu), launch.registers_per_thread == 0) for launch in launches)
+    (blocks, limiter, unknown), count = fits.most_common(1)[0]
+    text = f"at most {blocks}, registers unknown" if unknown else f"{blocks}, {limiter}"
+    return text + ("" if count == len(launches) else " (most)")
+
+
+def _demand(launches: list[KernelLaunch]) -> str:
+    """What was counted of a kernel's launches, all of them."""
+    if all(launch.estimated for launch in launches):
+        return "estimated"
+    lacking = [launch.uncounted for launch in launches if launch.uncounted]
+    if not lacking:
+        return "counted"
+    some = "" if len(lacking) == len(launches) else f" ({len(lacking)} launches)"
+    return f"partly, without {', '.join(dict.fromkeys(name for names in lacking for name in names))}{some}"
 
 
 def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
@@ -187,12 +228,17 @@ def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
 def _moved_mb(launches: list[KernelLaunch]) -> str:
     """DRAM traffic of kernels, reads and writes, MB; a lower bound where some have no counters."""
     from gpusim.common.tables import number
+    from gpusim.trace.kernels import DRAM_COUNTERS
 
-    counted = [(launch.blocks, launch.mix) for launch in launches if launch.mix is not None]
-    if launches and not counted:
+    moved = [
+        launch.blocks * of_block
+        for launch in launches
+        for counter in DRAM_COUNTERS
+        if launch.mix is not None and (of_block := getattr(launch.mix, counter)) is not None
+    ]
+    if launches and not moved:
         return "unknown"
-    moved = fsum(blocks * ((mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)) for blocks, mix in counted)
-    return ("> " if len(counted) < len(launches) else "") + number(moved / 1e6)
+    return ("> " if len(moved) < len(DRAM_COUNTERS) * len(launches) else "") + number(fsum(moved) / 1e6)
 
 
 def _own_gpu(trace: Trace) -> GPU | None:

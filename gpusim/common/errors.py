@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _LONGEST_QUOTE = 60
+_MOST_MEANT = 3  # names that begin as somebody wrote
+_LONGEST_PART = 400  # characters of a place or a problem: names and cells of files in them may have any length
 
 
 class InputError(ValueError):
@@ -34,9 +36,15 @@ class InputError(ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        parts = [str(self.path) if self.path is not None else "", self.place, self.problem]
+        parts = [str(self.path) if self.path is not None else "", _cut(self.place), _cut(self.problem)]
         line = ": ".join(part for part in parts if part)
         return one_line(f"{line}; expected {self.expected}" if self.expected else line)
+
+
+def _cut(text: str) -> str:
+    """A text without its middle where it is too long for a line."""
+    half = _LONGEST_PART // 2
+    return text if len(text) <= _LONGEST_PART else f"{text[:half]} … {text[-half:]}"
 
 
 def quote(value: object) -> str:
@@ -63,11 +71,19 @@ def expected_one_of(names: Iterable[str], given: object, other: str = "") -> str
 
 
 def closest(given: object, names: Iterable[str]) -> str:
-    """Returns the name that somebody who wrote `given` most likely meant; empty where none is close."""
+    """Returns the name that somebody who wrote `given` most likely meant; empty where none is close.
+
+    Where up to `_MOST_MEANT` names begin so, it is these: ``a100-40 or a100-80`` of ``a100``.
+    """
     from difflib import get_close_matches
 
-    by_letters = {name.lower(): name for name in reversed(list(names))}
-    found = get_close_matches(str(given)[:_LONGEST_QUOTE].lower(), by_letters, n=1)
+    known = list(dict.fromkeys(names))
+    wanted = str(given)[:_LONGEST_QUOTE].lower()
+    begun = [name for name in known if name.lower().startswith(wanted)]
+    if wanted and 0 < len(begun) <= _MOST_MEANT:
+        return " or ".join(begun)
+    by_letters = {name.lower(): name for name in reversed(known)}
+    found = get_close_matches(wanted, by_letters, n=1)
     return by_letters[found[0]] if found else ""
 
 

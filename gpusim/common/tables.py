@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, repeat
@@ -25,8 +26,8 @@ class Column(NamedTuple):
     Attributes:
         title: what stands above it.
         right: align its cells to the right, as numbers are.
-        narrow: what to do where a terminal is too narrow: break its cells over lines, or cut what has no blank in
-            it; other columns stay as they are.
+        narrow: what to do where a terminal is too narrow: break its cells over lines, or cut the middle out of them
+            and break what would then look alike; other columns stay as they are.
     """
 
     title: str
@@ -134,6 +135,16 @@ def shortened(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
+def told_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Each text shortened to ``width`` characters; longer where different texts would then look alike."""
+    short = {text: shortened(text, width) for text in texts}
+    while len(set(short.values())) < len(short):
+        width += width // 4 + 1
+        counts = Counter(short.values())
+        short = {text: shortened(text, width) if counts[one] > 1 else one for text, one in short.items()}
+    return [short[text] for text in texts]
+
+
 def short_name(kernel: str) -> str:
     """A kernel's name without return type, namespaces and template arguments; those where the name says nothing."""
     text = re.sub(r"\(anonymous namespace\)::|^void ", "", kernel)
@@ -170,9 +181,13 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
         table.add_column(
             Text(_broken(one_line(column.title), width)), justify="right" if column.right else "left", width=width
         )
-    for row in rows:
-        cells = zip(columns, widths, (one_line(cell) for cell in row), strict=True)
-        table.add_row(*(Text(shortened(c, w) if column.narrow == "cut" else _broken(c, w)) for column, w, c in cells))
+    cells = [[one_line(row[i]) for row in rows] for i in range(len(columns))]
+    fitted = [
+        [Text(_broken(text, width)) for text in (told_apart(texts, width) if column.narrow == "cut" else texts)]
+        for column, width, texts in zip(columns, widths, cells, strict=True)
+    ]
+    for row_cells in zip(*fitted, strict=True):
+        table.add_row(*row_cells)
     Console().print(table)
 
 

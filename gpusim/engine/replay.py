@@ -406,12 +406,13 @@ class _Replay:
             starts[timed.stream].append(timed.start_us)
         for launch in self.launches:
             starts[launch.stream].append(launch.start_us)
+        releases = {name: min((request.release_us for request in of), default=0.0) for name, of in requests.items()}
         return tuple(
             StreamRun(
                 stream.name,
                 stream.priority,
-                min((request.release_us for request in requests[stream.name]), default=0.0),
-                min(starts[stream.name], default=0.0),
+                releases[stream.name],
+                min(starts[stream.name], default=releases[stream.name]),
                 max((request.end_us for request in requests[stream.name]), default=0.0),
                 solo[stream.name],
             )

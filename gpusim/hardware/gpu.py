@@ -281,7 +281,10 @@ def fp32_peak_tflops(sm_count: int, fp32_lanes_per_sm: int, clock_mhz: float) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPU:
-    """One GPU as the simulator sees it. `dataclasses.replace` makes a what-if of it.
+    """One GPU as the simulator sees it; `gpusim.hardware.what_if.what_if` returns a changed copy.
+
+    `dataclasses.replace` changes fields of the GPU itself; ``limits`` and ``model`` are pydantic models, which
+    ``limits.model_copy(update={…})`` changes without checks.
 
     Attributes:
         name: the stem of its file, such as "h200".

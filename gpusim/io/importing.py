@@ -22,6 +22,7 @@ from gpusim.trace.kernels import Mix
 Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
 _KINETO_WORDS = (b'"schemaVersion"', b'"deviceProperties"', b'"Operator"', b'"cpu_op"', b'"cuda_runtime"')
+_EVENTS = re.compile(rb'"(traceEvents|ph)"\s*:')
 _NVPROF_CATEGORY = re.compile(rb'"cat"\s*:\s*"cuda"')
 _TIMES_LAUNCHES = "a profile that times each kernel: torch.profiler's export_chrome_trace, nsys or ncu"
 _WITHOUT_LAUNCHES = (  # words that a file has, what it is, and what to record instead
@@ -135,6 +136,24 @@ def _require_launches(path: Path, text: bytes) -> None:
     for words, what, expected in _WITHOUT_LAUNCHES:
         if all(word in text for word in words):
             raise InputError(path, "", what, expected)
+
+
+def no_trace(path: str | Path, error: InputError) -> InputError:
+    """What to tell of a file that could not be read as a trace: of a profile that it is one, else the error.
+
+    Args:
+        path: the file.
+        error: of reading it as a trace.
+    """
+    path = Path(path)
+    try:
+        kind = detect(path)
+        if kind == "kineto" and not _EVENTS.search(source.head(path)):  # any JSON is taken for one
+            return error
+    except InputError:
+        return error
+    expected = f"a trace, which `gpusim import {path} -o TRACE.json.gz` makes of it"
+    return InputError(path, "", f"is a profile ({kind}), not a trace", expected)
 
 
 def _detect_table(path: Path, text: bytes) -> str:

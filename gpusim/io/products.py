@@ -58,6 +58,12 @@ def stands_in(product: Product, gpu: GPU) -> bool:
     return product.name is not None and gpu.name in gpu_names() and gpu.name not in _stems(product)
 
 
+def same_gpu(name: str) -> str | None:
+    """The name of the GPU file that another way of writing a GPU's name means, such as ``Tesla K40c``; None: none."""
+    plain = {re.sub("[^a-z0-9]", "", stem): stem for stem in gpu_names()}
+    return plain.get(re.sub("[^a-z0-9]", "", name.lower())) or gpu_stem(Product(name))
+
+
 def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
     """The GPU that a profile was recorded on: the one chosen, else the one that the profile names.
 

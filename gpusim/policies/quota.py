@@ -11,7 +11,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, residents_of, unshared
-from gpusim.policies.tools.notes import fallbacks
+from gpusim.policies.tools.notes import fallbacks, splits
 from gpusim.policies.tools.values import BY_NAME, OF_STREAMS, known_stream, plus_separated, wrong
 
 
@@ -56,25 +56,28 @@ class Even(Policy):
     validated_as = ("quota", "green")
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
+    _unequal: Counter[str] = field(default_factory=Counter, init=False, repr=False)
+    _decisions: int = field(default=0, init=False, repr=False)
 
     def partition(self, view: View) -> Partition:
         """Share every SM equally among the kernels; a stream that is alone gets everything."""
         if len(streams_now(view)) < 2:
             return unshared(view)
+        self._decisions += 1
         needs = [need(kernel) for kernel in view.kernels]
         counts = even_blocks(capacity(view.gpu), needs, residents_of(view.gpu, view.kernels))
         if counts is None:
-            self._fell_back["SMs split: one block of each kernel does not fit an SM together"] += 1
+            self._fell_back["one block of each kernel does not fit an SM together"] += 1
             return self._split.evenly(view)
         if counts != _within(capacity(view.gpu), needs, len(needs)):
-            self._fell_back["shares not equal: equal ones do not hold a block of each kernel"] += 1
+            self._unequal["shares not equal: equal ones do not hold a block of each kernel"] += 1
         return Partition(
             tuple(Grant(k.id, blocks_per_sm=count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True))
         )
 
     def notes(self) -> tuple[str, ...]:
         """How often SMs were split instead, or shares were not equal."""
-        return (*fallbacks(self._fell_back), *self._split.notes())
+        return (*splits(self._fell_back, self._decisions), *fallbacks(self._unequal), *self._split.notes())
 
 
 @dataclass

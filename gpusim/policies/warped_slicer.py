@@ -19,7 +19,7 @@ from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.measure import Kind, kind
 from gpusim.policies.tools.memory import MITIGATIONS, NO_LIMIT, mitigated
 from gpusim.policies.tools.mixes import Fits, one_of, residents_of, unshared, useful_blocks
-from gpusim.policies.tools.notes import Uncounted, fallbacks
+from gpusim.policies.tools.notes import Uncounted, splits
 from gpusim.policies.tools.values import wrong
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
@@ -179,6 +179,7 @@ class WarpedSlicer(Policy):
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
     _sampled: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
     _mitigated: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
+    _decisions: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -197,6 +198,7 @@ class WarpedSlicer(Policy):
         if len(streams_now(view)) < 2:
             self._sampling = None
             return unshared(view)
+        self._decisions += 1
         if self.curve == "oracle":
             return self._sliced(view, [_curve(view, kernel) for kernel in view.kernels])
         if any(kind(kernel) not in self._profiled and kernel.id not in self._in_vain for kernel in view.kernels):
@@ -206,7 +208,7 @@ class WarpedSlicer(Policy):
     def notes(self) -> tuple[str, ...]:
         """How often SMs were split instead of sliced, and why; and whether counters were missing."""
         return (
-            *fallbacks(self._fell_back),
+            *splits(self._fell_back, self._decisions),
             *self._sampled.notes("their samples count as if memory had not been saturated"),
             *self._mitigated.notes(NO_LIMIT),
             *self._split.notes(),
@@ -228,18 +230,18 @@ class WarpedSlicer(Policy):
     def _slice(self, view: View, curves: Sequence[Curve]) -> list[int] | None:
         """Blocks of each kernel on an SM; None: split the SMs instead."""
         if not all(curves):
-            self._fell_back["SMs split: no SM came to sample one of the kernels"] += 1
+            self._fell_back["no SM came to sample one of the kernels"] += 1
             return None
         solve = water_fill if self.objective == "maxmin" else best_sum
         counts = solve(curves, residents_of(view.gpu, view.kernels))
         if counts is None:
-            self._fell_back["SMs split: the kernels do not fit an SM together"] += 1
+            self._fell_back["the kernels do not fit an SM together"] += 1
             return None
         allowed = loss_allowed(len(curves)) if self.loss is None else self.loss
         least = min(progress_at(curve, count) for curve, count in zip(curves, counts, strict=True))
         if 1.0 - least <= allowed:
             return counts
-        self._fell_back[f"SMs split: slicing would cost a kernel more than the {100.0 * allowed:.0f} % allowed"] += 1
+        self._fell_back[f"slicing would cost a kernel more than the {100.0 * allowed:.0f} % allowed"] += 1
         return None
 
     def _sample(self, view: View) -> Partition:

@@ -92,7 +92,7 @@ class StreamRun:
         stream: its name.
         priority: of the trace.
         release_us: its first request was released.
-        start_us: its first block was placed, or its first copy or host work began.
+        start_us: its first block was placed, or its first copy or host work began; its release, where it has none.
         end_us: its last operation ended; where streams restart, for the first time.
         solo_us: its makespan alone on the whole GPU, from release to end, once.
     """

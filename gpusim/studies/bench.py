@@ -1,8 +1,8 @@
 """Benchmarks of the engine: time and memory of replays as traces, grids, streams, SMs and kernels grow.
 
 Every case runs in a process of its own, so that its peak memory is its own. Times are of the engine alone, on one core,
-with kernels fitted to their recording beforehand; that fit, once a kernel, is a column of its own. Recorded traces and
-the oracle (one simpy process a block) are those of the source tree.
+with kernels fitted to their recording beforehand; that fit, once a kernel, is a column of its own. The recorded traces
+are those of the source tree; where there is none, generated ones stand in. The oracle has one simpy process a block.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ KERNELS = (100, 1_000, 10_000, 100_000)
 SMALL_KERNELS = (100_000, 1_000_000)
 CHAIN_KERNELS = (100_000, 1_000_000)
 SMALL_BLOCKS = 600  # most blocks of a small kernel
-PLAIN = "inception_3a.json.gz"
+MODULE = "inception_3a.json.gz"
 PAIRS = 1000
+GENERATED = {PAIR: (2, 1), MODULE: (4, 3), GOOGLENET: (5, 30)}  # streams, and kernels of each, of what stands in
+STAND_INS = "no recorded traces here, they are in the source tree: generated kernels stand in, group trace is left out"
 QUICK_S = 0.5  # a replay that takes less is timed several times, and the least counts
 REPEATS = 5
 
@@ -87,8 +89,8 @@ def groups() -> dict[str, Callable[[], list[Callable[[], Measurement]]]]:
         "small kernels": lambda: [partial(time_small_kernels, count) for count in SMALL_KERNELS],
         "chain": lambda: [partial(time_chain, count) for count in CHAIN_KERNELS],
         "pairs": lambda: [partial(time_pairs, PAIRS)],
-        "plain core": lambda: [partial(time_plain_core, PLAIN)],
-        "oracle": lambda: [partial(time_oracle, name) for name in (PAIR, GOOGLENET)],
+        "plain core": lambda: [partial(time_plain_core, MODULE)],
+        "oracle": lambda: [partial(time_oracle, name) for name in (PAIR, MODULE)],
     }
 
 
@@ -96,29 +98,47 @@ def measure(names: Sequence[str]) -> Iterator[Measurement]:
     """Runs the cases of some groups, one after the other.
 
     Raises:
-        InputError: the source tree is not there.
+        InputError: there are none: only the traces that ship were asked for, and the source tree is not there.
     """
     cases = [case for name in names for case in groups()[name]()]
+    if not cases:
+        raise InputError(ROOT / "traces", "", "has no traces", "the source tree of gpusim")
+    return _each(cases)
+
+
+def _each(cases: Sequence[Callable[[], Measurement]]) -> Iterator[Measurement]:
     for case in cases:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             yield pool.submit(case).result()
 
 
 def shipped() -> list[Path]:
-    """The trace files of the source tree.
+    """The trace files of the source tree; none where it is not there."""
+    return sorted(path for pattern in ("*.json", "*.json.gz") for path in (ROOT / "traces").glob(pattern))
 
-    Raises:
-        InputError: there are none.
-    """
-    found = sorted(path for pattern in ("*.json", "*.json.gz") for path in (ROOT / "traces").glob(pattern))
-    if not found:
-        raise InputError(ROOT / "traces", "", "has no traces", "the source tree of gpusim")
-    return found
+
+def recorded(name: str) -> Trace:
+    """A trace of the source tree, or of those in `GENERATED` what stands in for it."""
+    path = ROOT / "traces" / name
+    return _generated(*GENERATED[name]) if name in GENERATED and not path.is_file() else load_trace(path)
+
+
+def _generated(streams: int, kernels: int) -> Trace:
+    """Streams of kernels of 24 to 4,344 blocks and 5 to 69 us, without counters."""
+
+    def launch(n: int) -> KernelLaunch:
+        grid = (24 * (1 + (60 + 7 * n) % 181), 1, 1)
+        block, registers = (64 * (1 + n % 8), 1, 1), 32 + 8 * (n % 12)
+        return KernelLaunch(
+            name=f"k{n}", grid=grid, block=block, registers_per_thread=registers, duration_us=5.0 + n * 13 % 65
+        )
+
+    return _made([[launch(stream * kernels + i) for i in range(kernels)] for stream in range(streams)])
 
 
 def time_trace(name: str) -> Measurement:
     """A recorded trace."""
-    trace = load_trace(ROOT / "traces" / name)
+    trace = recorded(name)
     return _timed("trace", name.removesuffix(".gz").removesuffix(".json"), trace, load_gpu(trace.device))
 
 
@@ -147,7 +167,7 @@ def time_sms(count: int) -> Measurement:
 
 def time_kernels(count: int) -> Measurement:
     """At least that many kernels: the convolutions of GoogLeNet, repeated in their five streams."""
-    trace = load_trace(ROOT / "traces" / GOOGLENET)
+    trace = recorded(GOOGLENET)
     once = sum(len(op.launches()) for op in trace.operations())
     return _timed("kernels", f"{count:,}", repeated(trace, -(-count // once)), load_gpu(trace.device))
 
@@ -165,14 +185,14 @@ def time_chain(count: int) -> Measurement:
 
 def time_plain_core(name: str) -> Measurement:
     """A recorded trace on plain core.py, as where nothing is compiled."""
-    trace = load_trace(ROOT / "traces" / name)
+    trace = recorded(name)
     with patch.object(sm_array, "SMArray", plain_core("gpusim_plain_core").SMArray):
         return _timed("plain core", name.split(".")[0], trace, load_gpu(trace.device))
 
 
 def time_pairs(count: int) -> Measurement:
     """Replays of two convolutions, each under another split of the SMs."""
-    trace, gpu = load_trace(ROOT / "traces" / PAIR), load_gpu("h200")
+    trace, gpu = recorded(PAIR), load_gpu("h200")
     policies = [f"inter-sm:sms={n}+{gpu.sm_count - n}" for n in range(1, gpu.sm_count)]
     kernels, fit_s = _fitted(trace, gpu)
     start = perf_counter()
@@ -185,7 +205,7 @@ def time_pairs(count: int) -> Measurement:
 def time_oracle(name: str) -> Measurement:
     """A recorded trace, and the same on one simpy process a block."""
     measured = replace(time_trace(name), group="oracle")
-    trace = load_trace(ROOT / "traces" / name)
+    trace = recorded(name)
     gpu = load_gpu(trace.device)
     kernels, _ = _fitted(trace, gpu)
     solo = solo_makespans(trace, gpu, kernels)
@@ -219,7 +239,7 @@ def peak_mib() -> float:
 
 
 def _launches(name: str) -> list[KernelLaunch]:
-    trace = load_trace(ROOT / "traces" / name)
+    trace = recorded(name)
     return [launch for op in trace.operations() for launch in op.launches() if launch.stream == "main"]
 
 

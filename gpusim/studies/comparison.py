@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -27,6 +28,7 @@ from gpusim.common.tables import (
     print_table,
     short_name,
     shortened,
+    told_apart,
 )
 from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
@@ -58,6 +60,7 @@ MOST_STREAMS = 16
 MOST_KERNELS = 12
 KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRun))
 MOST_PLACED = 20_000  # launches, of which where their blocks ran is kept to tell how wrong an answer may be
+ALONE = "one stream: there is nothing to share the GPU with"
 DEPENDENT = "streams wait for one another, so what each takes beside the others counts that, too"
 
 
@@ -238,20 +241,34 @@ def print_comparison(comparison: Comparison) -> None:
         print_line(f"note: {note}")
     print()
     print_table(*_policy_table(comparison))
-    explained = [entry for entry in comparison.entries if entry.gain_us and entry.result.policy != BASELINE]
-    if explained:
-        print()
-        print_table(*_gain_table(explained))
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
-    _print_by_policy(*_stream_table(shown))
-    _print_left_out(len(comparison.entries) - len(shown), "policies")
-    _print_left_out(len(best.stream_runs) - MOST_STREAMS, "streams")
+    alone = shares_nothing(trace)
+    if not alone:
+        _print_sharing(comparison, shown)
     if latencies_us(best):
         _print_by_policy(*_latency_table(shown))
     if best.kernel_runs:
         print()
-        print_table(*_kernel_table(best))
-        _print_left_out(len(best.kernel_runs) - MOST_KERNELS, "kernels")
+        print_table(*(_time_table(best) if alone else _kernel_table(best)))
+        if not alone:
+            _print_left_out(len(best.kernel_runs) - MOST_KERNELS, "kernels")
+
+
+def _print_sharing(comparison: Comparison, shown: Sequence[Result]) -> None:
+    """Prints where policies save time, and when streams ran."""
+    explained = [entry for entry in comparison.entries if entry.gain_us and entry.result.policy != BASELINE]
+    if explained:
+        print()
+        print_table(*_gain_table(explained))
+    _print_by_policy(*_stream_table(shown))
+    _print_left_out(len(comparison.entries) - len(shown), "policies")
+    _print_left_out(len(shown[0].stream_runs) - MOST_STREAMS, "streams")
+
+
+def shares_nothing(trace: Trace) -> bool:
+    """Whether all kernels are in one line, so that policies have nothing to share the GPU between."""
+    streams = [stream for stream in trace.streams if stream.operations]
+    return len(streams) < 2 and all(launch.stream == "main" for launch in trace.launches())
 
 
 def _print_by_policy(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
@@ -278,7 +295,8 @@ def notes_told(comparison: Comparison) -> list[str]:
     notes = [note if len(o) == every else f"{', '.join(o)}: {note}" for note, o in owners.items()]
     if comparison.seed:
         notes.insert(0, f"seed {comparison.seed}: the jitter of blocks is another than fitted to the recording")
-    return [*([DEPENDENT] if waits_across_streams(comparison.trace) else []), *notes]
+    of_trace = {ALONE: shares_nothing(comparison.trace), DEPENDENT: waits_across_streams(comparison.trace)}
+    return [*(note for note, holds in of_trace.items() if holds), *notes]
 
 
 def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]]:
@@ -353,6 +371,30 @@ def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
     numbers = (Column(title, right=True) for title in ("start", "end", "alone", "waited", "sharing"))
     columns = [Column("operation", narrow="break"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
     return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}, us"
+
+
+def _time_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
+    """The kernels that take most time, those of one name together."""
+    by_name: dict[str, list[KernelRun]] = {}
+    for run in result.kernel_runs:
+        by_name.setdefault(short_name(run.kernel), []).append(run)
+    times = {name: fsum(run.end_us - run.start_us for run in runs) for name, runs in by_name.items()}
+    whole_us = fsum(times.values())
+    shown = sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]
+    rows = [
+        [
+            text,
+            f"{len(by_name[name]):,}",
+            number(times[name]),
+            f"{100.0 * times[name] / whole_us:.1f} %",
+            Counter(run.bound_by for run in by_name[name]).most_common(1)[0][0],
+        ]
+        for name, text in zip(shown, told_apart(shown, 60), strict=True)
+    ]
+    numbers = (Column(title, right=True) for title in ("launches", "us", "share"))
+    columns = [Column("kernel", narrow="cut"), *numbers, Column("mostly bound by")]
+    count = f", the first {MOST_KERNELS} of {len(by_name)}" if len(by_name) > MOST_KERNELS else ""
+    return columns, rows, f"Kernels by time under {result.policy}{count}"
 
 
 def _print_left_out(count: int, what: str) -> None:

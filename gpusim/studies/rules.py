@@ -92,4 +92,5 @@ def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> flo
     """Only the makespan of a replay; a chain under serial needs no event loop for the same result, bit for bit."""
     if type(policy) is Serial and is_chain(trace):
         return chain_us(trace, gpu, kernels)
-    return max(engine.stream_ends(trace, gpu, policy, kernels).values())
+    ends = engine.stream_ends(trace, gpu, policy, kernels)
+    return max(ends[stream.name] for stream in trace.streams if stream.operations)

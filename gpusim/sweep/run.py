@@ -15,6 +15,7 @@ from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU, load_shipped_gpu
 from gpusim.hardware.what_if import amount, value_of, what_if
+from gpusim.io.importing import no_trace
 from gpusim.policies.registry import policy_from
 from gpusim.studies.workload import workloads
 from gpusim.sweep.compute import Outcome, Task, compute, failed, model_version, packed
@@ -179,8 +180,9 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
         trace = load_trace(source.path)
         gpus = experiment.gpus or (load_shipped_gpu(trace.device),)
     except InputError as error:
+        wrong = no_trace(source.path, error)
         for gpu, changes in product(experiment.gpus or (None,), experiment.parameters):
-            yield from _impossible(experiment, source, gpu, changes, error)
+            yield from _impossible(experiment, source, gpu, changes, wrong)
         return
     content, parts = packed(trace), workloads(trace, experiment.workload)
     for gpu, changes in product(gpus, experiment.parameters):

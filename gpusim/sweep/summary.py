@@ -149,6 +149,21 @@ def grouped(several: Iterable[Row], names: Sequence[str]) -> dict[tuple[Label, .
     return found
 
 
+def without_effect(swept: Swept) -> list[str]:
+    """Values of a varied quantity that give the same makespans in every replay, in a sentence for each set of them."""
+    found = []
+    for (gpu,), here in grouped(rows(swept), ("gpu",)).items():
+        for quantity in swept.experiment.varied:
+            others = [name for name in label_names(swept.experiment) if name != quantity]
+            alike: dict[frozenset[tuple[Label, ...]], list[str]] = {}
+            for (value,), of in grouped(here, (quantity,)).items():
+                outcomes = ((*(row.labels[o] for o in others), f"{row.figures['makespan_us']:.9g}") for row in of)
+                alike.setdefault(frozenset(outcomes), []).append(f"{value:,}")
+            same = (values for values in alike.values() if len(values) > 1)
+            found += [f"{quantity} {' and '.join(values)} give the same makespans on {gpu}" for values in same]
+    return found
+
+
 def undominated(merits: Sequence[tuple[float, float]]) -> list[bool]:
     """Of pairs of merits, which no other exceeds in one without less of the other: the Pareto front."""
 

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from gpusim.common.errors import InputError
 from gpusim.trace.fields import MAX_LAUNCHES, fault
 from gpusim.trace.operations import Collective, Stream
 from gpusim.trace.text import show
 
 
-def check_names(streams: Sequence[Stream]) -> None:
-    """Refuse a trace without operations, and streams or operations that share a name."""
+def faults(streams: Sequence[Stream]) -> Iterator[InputError]:
+    """What is wrong with the streams of a trace beyond each by itself; of dependencies only where nothing else is."""
+    sound = True
+    for check in (_names, _launches, _collectives):
+        for found in check(streams):
+            sound = False
+            yield found
+    if sound:
+        yield from _dependencies(streams)
+
+
+def _names(streams: Sequence[Stream]) -> Iterator[InputError]:
+    """A trace without operations, and streams or operations that share a name."""
     names: dict[str, int] = {}
     ids: dict[str, tuple[int, int]] = {}
     for s, stream in enumerate(streams):
         if stream.name in names:
-            raise fault(
+            yield fault(
                 f"{stream.name!r} is also the name of streams[{names[stream.name]}]",
                 "unique stream names",
                 f"streams[{s}].name",
@@ -25,29 +37,29 @@ def check_names(streams: Sequence[Stream]) -> None:
         for o, operation in enumerate(stream.operations):
             if operation.id in ids:
                 problem = f"{operation.id!r} is also the id of {_place(*ids[operation.id])}"
-                raise fault(problem, "unique ids", f"{_place(s, o)}.id")
+                yield fault(problem, "unique ids", f"{_place(s, o)}.id")
             ids[operation.id] = s, o
     if not ids:
-        raise fault("has 0 operations", "at least one operation", "streams")
+        yield fault("has 0 operations", "at least one operation", "streams")
 
 
 def _place(stream: int, operation: int) -> str:
     return f"streams[{stream}].operations[{operation}]"
 
 
-def check_launches(streams: Sequence[Stream]) -> None:
-    """Refuse more kernel launches than a replay can keep."""
+def _launches(streams: Sequence[Stream]) -> Iterator[InputError]:
+    """More kernel launches than a replay can keep."""
     launches = sum(
         (1 if stream.arrivals is None else stream.arrivals.requests)
         * sum(len(operation.launches()) for operation in stream.operations)
         for stream in streams
     )
     if launches > MAX_LAUNCHES:
-        raise fault(f"launch {launches} kernels, all requests counted", f"at most {MAX_LAUNCHES}", "streams")
+        yield fault(f"launch {launches} kernels, all requests counted", f"at most {MAX_LAUNCHES}", "streams")
 
 
-def check_collectives(streams: Sequence[Stream]) -> None:
-    """Refuse a collective of which a rank is missing, or two are in one stream, or are requests."""
+def _collectives(streams: Sequence[Stream]) -> Iterator[InputError]:
+    """A collective of which a rank is missing, or two are in one stream, or are requests."""
     parts: dict[str, list[tuple[int, str, Collective]]] = {}
     for s, stream in enumerate(streams):
         for o, operation in enumerate(stream.operations):
@@ -58,13 +70,13 @@ def check_collectives(streams: Sequence[Stream]) -> None:
         for s, place, operation in ranks:
             if operation.ranks != len(ranks):
                 problem = f"{operation.ranks}, but {len(ranks)} streams take part in {show(name)}"
-                raise fault(
+                yield fault(
                     problem, f"an operation of that name in each of {operation.ranks} streams", f"{place}.ranks"
                 )
             if s in seen:
-                raise fault(f"{show(name)} is twice in one stream", "one rank a stream", f"{place}.name")
+                yield fault(f"{show(name)} is twice in one stream", "one rank a stream", f"{place}.name")
             if streams[s].arrivals is not None:
-                raise fault("is in a stream with arrivals", "streams with arrivals to be independent", place)
+                yield fault("is in a stream with arrivals", "streams with arrivals to be independent", place)
             seen.add(s)
 
 
@@ -75,8 +87,8 @@ class _Node(NamedTuple):
     before: tuple[int, ...]  # nodes that must end first: depends_on, and the one before in the stream
 
 
-def check_dependencies(streams: Sequence[Stream]) -> None:
-    """Refuse dependencies that are unknown, given twice, cyclic, or between requests."""
+def _dependencies(streams: Sequence[Stream]) -> Iterator[InputError]:
+    """Dependencies that are unknown, given twice, cyclic, or between requests."""
     flat = [(s, o, operation) for s, stream in enumerate(streams) for o, operation in enumerate(stream.operations)]
     number = {operation.id: n for n, (_, _, operation) in enumerate(flat)}
     nodes: list[_Node] = []
@@ -86,11 +98,12 @@ def check_dependencies(streams: Sequence[Stream]) -> None:
         for d, other in enumerate(operation.depends_on):
             where = f"{_place(s, o)}.depends_on[{d}]"
             if other not in number:
-                raise fault(f"unknown operation {show(other)}", "the id of an operation here", where)
+                yield fault(f"unknown operation {show(other)}", "the id of an operation here", where)
+                continue
             if number[other] in before:
-                raise fault(f"{other!r} given twice", "each dependency once", where)
+                yield fault(f"{other!r} given twice", "each dependency once", where)
             if flat[number[other]][0] != s:
-                _check_request(streams, s, flat[number[other]][0], where)
+                yield from _requests(streams, s, flat[number[other]][0], where)
             before[number[other]] = None
         if o:
             before[n - 1] = None
@@ -101,20 +114,20 @@ def check_dependencies(streams: Sequence[Stream]) -> None:
         together = tuple(dict.fromkeys(b for n in ranks for b in nodes[n].before))
         for n in ranks:
             nodes[n] = nodes[n]._replace(before=together)
-    _check_acyclic(nodes)
+    yield from _cycles(nodes)
 
 
-def _check_request(streams: Sequence[Stream], stream: int, other: int, where: str) -> None:
+def _requests(streams: Sequence[Stream], stream: int, other: int, where: str) -> Iterator[InputError]:
     for s in (stream, other):
         if streams[s].arrivals is not None:
-            raise fault(
+            yield fault(
                 f"crosses streams, and stream {streams[s].name!r} has arrivals",
                 "streams with arrivals to be independent",
                 where,
             )
 
 
-def _check_acyclic(nodes: Sequence[_Node]) -> None:
+def _cycles(nodes: Sequence[_Node]) -> Iterator[InputError]:
     """Kahn's algorithm; what is left over holds a cycle, which the message names."""
     waiting = [len(node.before) for node in nodes]
     after: list[list[int]] = [[] for _ in nodes]
@@ -134,7 +147,7 @@ def _check_acyclic(nodes: Sequence[_Node]) -> None:
     first = nodes[cycle[0]]
     names = [nodes[n].id for n in cycle]
     shown = names if len(names) <= 6 else [*names[:5], "…"]
-    raise fault(
+    yield fault(
         "dependency cycle: " + " waits for ".join([*shown, names[0]]),
         "dependencies without a cycle (a stream's order counts)",
         f"{_place(first.stream, first.position)}.depends_on",

@@ -35,15 +35,25 @@ def kinds(field: FieldInfo) -> dict[str, type[BaseModel]]:
 
 def trace_error(error: ValidationError, of: type[BaseModel], path: str | os.PathLike[str] | None = None) -> InputError:
     """The first fault that pydantic found in a trace, or a part of one that is to be an ``of``, as an InputError."""
-    first = first_problem(error)
-    place, owner = _place(first["loc"], of)
-    raised = first.get("ctx", {}).get("error")
+    return told(first_problem(error), of, path)
+
+
+def told(
+    error: ErrorDetails,
+    of: type[BaseModel],
+    path: str | os.PathLike[str] | None = None,
+    within: tuple[int | str, ...] = (),
+) -> InputError:
+    """A fault that pydantic found in an ``of``, or in the part of one that ``within`` locates."""
+    loc = (*within, *error["loc"])
+    place, owner = _place(loc, of)
+    raised = error.get("ctx", {}).get("error")
     if isinstance(raised, InputError):
         place = ".".join(part for part in (place, raised.place) if part)
         problem, expected = raised.problem, raised.expected
     else:
-        problem, expected = _explain(first, owner)
-        if first["type"].startswith("union_tag"):
+        problem, expected = _explain({**error, "loc": loc}, owner)
+        if error["type"].startswith("union_tag"):
             place += ".kind"
     return InputError(None if path is None else Path(path), place, problem, expected)
 

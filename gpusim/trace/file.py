@@ -63,7 +63,7 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     del data  # as large as the text
     with suppress(ValueError, RecursionError):
         return _Reading(text).trace()
-    _require_content(text, source)
+    require_content(text, source)
     try:  # the place of what is wrong counts from the outermost object
         return Trace.model_validate_json(text, context=PartsRead())
     except ValidationError as error:
@@ -136,7 +136,7 @@ class _Reading:
         return part, end
 
 
-def _require_content(text: str, source: Path | None) -> None:
+def require_content(text: str, source: Path | None) -> None:
     """Refuse a text that is no JSON, has a key twice in an object (JSON readers drop one silently), or another version.
 
     Raises:

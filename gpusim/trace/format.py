@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from gpusim.common.files import write_table
-from gpusim.trace.checks import check_collectives, check_dependencies, check_launches, check_names
+from gpusim.trace.checks import faults
 from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Operation, Stream
@@ -101,10 +101,8 @@ class Trace(Strict):
 
     @model_validator(mode="after")
     def _sound(self) -> Trace:
-        check_names(self.streams)
-        check_launches(self.streams)
-        check_collectives(self.streams)
-        check_dependencies(self.streams)
+        for fault in faults(self.streams):
+            raise fault
         return self
 
 

@@ -218,9 +218,14 @@ class KernelLaunch(Recurring):
         return self.mix is not None and self.mix.counts(fields)
 
     @property
+    def uncounted(self) -> tuple[str, ...]:
+        """Those of `ALL_COUNTERS` that its recording lacks."""
+        return ALL_COUNTERS if self.mix is None else tuple(c for c in ALL_COUNTERS if not self.mix.counts((c,)))
+
+    @property
     def estimated(self) -> bool:
-        """Whether nothing is known of what its blocks demand, so that a replay can only assume it."""
-        return self.mix is None
+        """Whether nothing was counted of what its blocks demand, so that a replay can only assume it."""
+        return self.uncounted == ALL_COUNTERS
 
     @property
     def shared_memory_per_block_bytes(self) -> int:

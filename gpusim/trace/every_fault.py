@@ -1,0 +1,81 @@
+"""Every fault of a trace that cannot be read, where reading it stops at the first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gpusim.common.errors import InputError
+from gpusim.common.files import read_bytes
+from gpusim.trace.checks import faults
+from gpusim.trace.faults import told
+from gpusim.trace.fields import Strict
+from gpusim.trace.file import require_content
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Stream
+from gpusim.trace.text import text_of
+
+Location = tuple[int | str, ...]
+
+
+def every_fault(path: str, first: InputError) -> Iterator[InputError]:
+    """The faults of a trace, part by part; those between operations only where each part is right.
+
+    Args:
+        path: a file that could not be read as a trace.
+        first: why.
+
+    Yields:
+        ``first`` alone where the file does not hold the parts of a trace.
+    """
+    source = Path(path)
+    try:
+        text = text_of(read_bytes(source), source)
+        require_content(text, source)
+    except InputError:
+        yield first
+        return
+    several = _faults(json.loads(text), source)
+    yield next(several, first)
+    yield from several
+
+
+def _faults(content: dict[str, Any], source: Path) -> Iterator[InputError]:
+    streams = content.get("streams")
+    if not isinstance(streams, list):
+        return
+    sound = True
+    for where, error in _errors(content, streams):
+        sound = False
+        yield told(error, Trace, source, where)
+    if sound:
+        for fault in faults([Stream.model_validate_json(json.dumps(stream)) for stream in streams]):
+            yield InputError(source, fault.place, fault.problem, fault.expected)
+
+
+def _errors(content: dict[str, Any], streams: list[Any]) -> Iterator[tuple[Location, ErrorDetails]]:
+    """What pydantic finds wrong with each part read by itself, and within what."""
+    for error in _wrong(Trace, {**content, "streams": []}):
+        if error["loc"]:  # else that there are no operations
+            yield (), error
+    for s, stream in enumerate(streams):
+        operations = stream.get("operations") if isinstance(stream, dict) else None
+        parts = operations if isinstance(operations, list) else []
+        for error in _wrong(Stream, {**stream, "operations": []} if parts else stream):
+            yield ("streams", s), error
+        for o, operation in enumerate(parts):
+            for error in _wrong(Stream, {"name": "one", "operations": [operation]}):
+                yield ("streams", s, "operations", o), {**error, "loc": error["loc"][2:]}
+
+
+def _wrong(model: type[Strict], part: Any) -> list[ErrorDetails]:
+    try:
+        model.model_validate_json(json.dumps(part))
+    except ValidationError as error:
+        return error.errors(include_url=False)
+    return []
