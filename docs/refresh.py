@@ -1,6 +1,9 @@
-"""Put into documents what the commands print and draw that they quote: `python docs/refresh.py FILE…` (default: all).
+"""Rewrite all that documents quote: `python docs/refresh.py FILE…` (default: all, and the pages of the studies).
 
-A document marks such a place with a comment and a block, which this rewrites:
+The page of a study is written by ``write_page(folder)`` of a script beside it, from the tables that ship in that
+folder; the study itself, which makes these tables, is not run.
+
+Any other document quotes what commands print and draw. It marks such a place with a comment and a block:
 
     <!-- gpusim gpus -->
     ```text
@@ -15,6 +18,7 @@ or with a picture that the command draws:
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -23,6 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+WRITES = "\ndef write_page("
 DOCUMENTS = ("README.md", "experiments/README.md", "docs/pictures.md")
 PLACE = re.compile(r"(<!-- gpusim (?P<arguments>[^\n]*?) -->\n+```text\n).*?(```)", re.DOTALL)
 PICTURE = re.compile(
@@ -41,9 +46,26 @@ def printed(arguments: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, encoding="utf-8").stdout
 
 
+def studies() -> dict[str, Path]:
+    """The scripts that write the pages of studies, by the name of the study."""
+    scripts = sorted((ROOT / "experiments").glob("*/*.py"))
+    return {path.parent.name: path for path in scripts if WRITES in path.read_text(encoding="utf-8")}
+
+
+def write_page(script: Path, folder: Path) -> None:
+    """Writes the page of a study from the tables in a folder, in a process of its own: studies share module names."""
+    call = f"import {script.stem}; from pathlib import Path; {script.stem}.write_page(Path({str(folder)!r}))"
+    path = os.pathsep.join(filter(None, (str(script.parent), str(ROOT), os.environ.get("PYTHONPATH"))))
+    subprocess.run([sys.executable, "-c", call], cwd=ROOT, check=True, env=os.environ | {"PYTHONPATH": path})
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rewrites the documents."""
-    for name in (sys.argv[1:] if argv is None else argv) or DOCUMENTS:
+    """Rewrites the pages of the studies and the documents."""
+    names = sys.argv[1:] if argv is None else argv
+    if not names:
+        for script in studies().values():
+            write_page(script, script.parent)
+    for name in names or DOCUMENTS:
         path = ROOT / name
         text = refreshed(path.read_text(encoding="utf-8"))
         path.write_text(text, encoding="utf-8")

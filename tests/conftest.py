@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,7 +14,8 @@ from hypothesis import HealthCheck, settings
 REPOSITORY = Path(__file__).resolve().parent.parent
 BENCHMARKS = Path(__file__).resolve().parent / "benchmarks"
 
-# No test reads or writes the cache of the user who runs it: those of one run share one that goes with it.
+# No test reads or writes the cache of the user who runs it, or is without one: those of one run share one.
+os.environ.pop("GPUSIM_NO_CACHE", None)
 if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = tempfile.TemporaryDirectory(prefix="gpusim-tests-", ignore_cleanup_errors=True)
     os.environ["XDG_CACHE_HOME"] = CACHE.name
@@ -26,6 +29,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("gpusim")
+# Whatever modules are loaded and whatever they say: hypothesis would draw constants from their sources.
+PROVIDERS: Any = sys.modules.get("hypothesis.internal.conjecture.providers")
+if hasattr(PROVIDERS, "_get_local_constants"):
+    NO_CONSTANTS = PROVIDERS._local_constants
+    PROVIDERS._get_local_constants = lambda: NO_CONSTANTS
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
+from math import sqrt
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,23 @@ from hypothesis import strategies as st
 from tiny import convolution, copy, kernel, launch, stream, tiny, trace
 
 from gpusim import cli, load_gpu, load_trace, replay
+from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
-from gpusim.choose.bound import Bounds
+from gpusim.choose import search
+from gpusim.choose.bound import Bounds, Least, least_of_kernel, least_of_launches
 from gpusim.choose.graph import Graph, graph_of, ordered
 from gpusim.choose.judge import Judge
 from gpusim.choose.moves import MIXES, SHARING, all_algorithms, all_lanes, shared, splits, with_split
-from gpusim.choose.plan import Plan, Work, memory_bytes, most_live, planned_trace
+from gpusim.choose.plan import Plan, Work, memory_bytes, most_live, planned_trace, tensor_bytes
 from gpusim.choose.report import as_json, plan_trace
 from gpusim.choose.search import Selection, select, work_of
 from gpusim.common.errors import InputError
+from gpusim.model.contention import MemoryLoad, WarpDemand
+from gpusim.model.kernel import KernelModel
 from gpusim.policies.registry import policy_from
 from gpusim.studies.rules import makespan_us
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 GPU = tiny()
@@ -190,6 +195,77 @@ def test_no_stream_with_a_kernel_in_clusters_gets_only_sms_that_hold_none() -> N
     assert not judge.allows(with_split(h200, plan, (2, 9, 4, 1)))  # 16 + 72 + 32 + 12: the H200 refused it
     others = replace(plan, algorithms={**plan.algorithms, "5b.pool_proj": "IMPLICIT_GEMM/FMA"})
     assert judge.allows(with_split(h200, others, (2, 9, 4, 1)))
+
+
+# ---- bounds and memory by hand
+
+
+def bounded(jitter: float = 0.0, **changed: object) -> KernelModel:
+    """Eight blocks on 4 SMs, one at a time on each: 0.3 + 7 x 0.1 = 1 per instruction, so 3 us a block; 1 us to launch.
+
+    Of the resource that binds it a warp takes 0.1, and 8 of them compete.
+    """
+    known = replace(
+        anchored(launch(8, 20.0), GPU),
+        unit_us=3.0,
+        latency_us=1.0,
+        jitter=jitter,
+        load=MemoryLoad(0.0, 0.0),
+        dram_share_us=0.5,
+        l2_share_us=0.25,
+        demand=WarpDemand(8.0, 0.3, 0.1, (0.05, 0.1, 0.01, 0.01, 0.01, 0.01), 1, serial_share=1.0),
+    )
+    return replace(known, **changed)
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.1, 0.5])
+def test_the_least_of_a_kernel_takes_every_block_for_the_shortest(jitter: float) -> None:
+    """Uniform jitter of a standard deviation s is between 1 - sqrt(3) s and 1 + sqrt(3) s."""
+    least, shortest = least_of_kernel(bounded(jitter)), 1.0 - sqrt(3.0) * jitter
+    assert least.alone_us == pytest.approx(1.0 + 8 * shortest * 3.0 / 4)
+    assert least.busy_us == pytest.approx(tuple(8 * shortest * us for us in (8.0 * 0.1 * 3.0 / 4, 0.5, 0.25)))
+
+
+def test_with_a_jitter_that_may_leave_nothing_of_a_block_only_the_launch_is_left() -> None:
+    assert least_of_kernel(bounded(0.6)) == Least(1.0, (0.0, 0.0, 0.0))
+
+
+def test_the_least_of_an_operation_is_its_longest_chain_and_all_its_work() -> None:
+    """Kernels of 7 and 13 us, then beside one another, and one of 7 us after both: 20 + 7."""
+    launches = [launch(8, 20.0, stream) for stream in ("main", "internal0", "internal1", "main")]
+    models = [bounded(unit_us=us) for us in (3.0, 3.0, 6.0, 3.0)]
+    assert least_of_launches(launches, models) == Least(
+        pytest.approx(7.0 + 13.0 + 7.0),
+        (pytest.approx(4.8 * (3 + 2)), pytest.approx(4 * 4.0), pytest.approx(4 * 2.0)),
+    )
+
+
+def test_tensors_are_filters_outputs_and_inputs_from_outside_each_counted_once() -> None:
+    """`c` and `e` read the same 210 numbers; `d` reads what `c` writes. Four bytes a number."""
+    shape = ConvolutionShape(
+        batch=2, in_channels=3, in_height=5, in_width=7, out_channels=11, filter_height=3, filter_width=2, padding=0,
+        padding_width=1, stride=1,
+    )  # fmt: skip
+    one_by_one = {"filter_height": 1, "filter_width": 1, "padding_width": 0}
+    after = {"in_channels": 11, "in_height": 3, "in_width": 8, "out_channels": 4, **one_by_one}
+    shapes = {"c": {}, "d": after, "e": {"out_channels": 2, **one_by_one}}
+    c, d, e = (
+        convolution(id, [launch(2, 10.0)]).model_copy(update={"shape": shape.model_copy(update=changed)})
+        for id, changed in shapes.items()
+    )
+    filters = 11 * 3 * 3 * 2 + 4 * 11 + 2 * 3
+    outputs = 2 * 11 * 3 * 8 + 2 * 4 * 3 * 8 + 2 * 2 * 5 * 7
+    work = work_of(trace(stream("x", c, d), stream("y", e)), GPU)
+    assert tensor_bytes(work) == 4 * (filters + outputs + 2 * 3 * 5 * 7)
+    assert tensor_bytes(work_of(trace(stream("x", kernel("k", 1, 5.0))), GPU)) is None
+
+
+def test_a_call_alone_takes_its_kernels_one_after_the_other() -> None:
+    op = convolution("c", [launch(4, 10.0, stream) for stream in ("main", "internal0", "internal1")])
+    work = work_of(trace(stream("x", op, copy("h", 7.0, "c"))), GPU)
+    bounds = Bounds(work, GPU, Kernels(GPU, GPU))
+    assert bounds.alone_us("c", "FFT") == pytest.approx(30.0)
+    assert (bounds.alone_us("h"), bounds.least("h")) == (7.0, Least(7.0, (0.0, 0.0, 0.0)))
 
 
 # ---- the search
@@ -463,4 +539,32 @@ def test_a_plan_that_takes_no_time(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "copy.json"
     trace(stream("a", copy("c", 0.0)), device="h200").save(path)
     assert cli.main(["select", str(path), "--no-cache"]) == 0
-    assert "1.000x over serial, fastest" in capsys.readouterr().out
+    assert "1.000x over serial by the same algorithms, 1.000x over serial by the fastest" in capsys.readouterr().out
+
+
+def test_select_and_replay_have_one_baseline(tmp_path: Path, capsys: Capture) -> None:
+    """What `gpusim select` prints as over serial is what `gpusim replay` prints of the plan that it writes."""
+    plan = tmp_path / "plan.json"
+    source = TRACES / "inception_3a_b16.json.gz"
+    assert cli.main(["select", str(source), "--sharing", "streams", "--json", "-o", str(plan)]) == 0
+    selected = json.loads(capsys.readouterr().out)
+    policy = selected["plan"]["policy"]
+    assert cli.main(["replay", str(plan), "--policy", policy, "--policy", "serial", "--json"]) == 0
+    replayed = {entry["policy"]: entry for entry in json.loads(capsys.readouterr().out)["results"]}
+    for name in ("makespan_us", "speedup_vs_serial"):
+        assert replayed[policy][name] == pytest.approx(selected[name], rel=1e-9)
+    assert cli.main(["select", str(source), "--sharing", "streams"]) == 0
+    said = f"{selected['speedup_vs_serial']:.3f}x over serial by the same algorithms, "
+    assert said in capsys.readouterr().out
+
+
+def test_complete_is_said_only_where_no_plan_is_better() -> None:
+    """Few plans, yet more to replay than the search may: with leave for all of them it is complete, and no worse."""
+    made = trace(*(stream(f"s{n}", choosing(f"c{n}", A_OR_B)) for n in range(2)))
+    everything = select(made, GPU)
+    assert everything.complete
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "REPLAYS", 12)
+        few = select(made, GPU)
+    assert not few.complete
+    assert few.best.makespan_us >= everything.best.makespan_us

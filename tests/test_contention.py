@@ -173,10 +173,16 @@ def test_an_sm_does_more_with_more_blocks_or_as_much(kernel: WarpDemand, count: 
 
 @given(mix=st.lists(st.tuples(sharings() | saturating(), st.integers(1, 8)), min_size=1, max_size=4))
 def test_no_resource_of_an_sm_is_busier_than_it_can_be(mix: list[tuple[WarpDemand, int]]) -> None:
-    """Demands are shares of what is sustained: over the time of an instruction they sum to 1 at most."""
+    """Demands are shares of what is sustained: over the time of an instruction they sum to 1 at most.
+
+    Beside kernels that a pipe binds, but that hold issue slots for longer, these may be busy all the time.
+    """
     taken = zip(mix, mix_times(mix), strict=True)
     use = [[n * kernel.warps_per_scheduler * demand / time for demand in kernel.demands] for (kernel, n), time in taken]
-    assert all(sum(of) <= 1.0 + 1e-9 for of in zip(*use, strict=True))
+    issue, *pipes = (sum(of) for of in zip(*use, strict=True))
+    bound_elsewhere = any(max(kernel.demands) > kernel.demands[kernel.bound] for kernel, _ in mix)
+    assert issue <= (1.0 / H200.model.sustained_issue_share if bound_elsewhere else 1.0) + 1e-9
+    assert max(pipes) <= 1.0 + 1e-9
 
 
 @given(kernel=saturating())

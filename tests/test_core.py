@@ -806,6 +806,39 @@ def test_steady_updates_are_in_the_bins_of_their_time_though_the_slowdown_change
     assert list(history[4 :: len(USES)])[:127] == pytest.approx([8.0] * 125 + [1.0 + 3.0 * 0.25, 0.0])
 
 
+def test_who_is_looked_at_more_often_than_its_blocks_end_is_stepped_through(core: ModuleType) -> None:
+    """Blocks of 1 and of 64 us; every 50 us somebody looks. After 1000 us the sixteenth of 64 has run for 40."""
+    array = array_of(core, 2, rates=own_pace(1.0, 1.0 / 64.0))
+    submit(array, 0, 100_000, caps=[1, 0])
+    submit(array, 1, 1_000, caps=[0, 1])
+    line(array, 0, 1, queues=[0, 1])
+    for look in range(50, 1001, 50):
+        assert ends(array, float(look)) == []
+    assert array.work_left_by_sm(1) == [0.0, 1.0 - 40.0 / 64.0]
+    assert [array.waiting_blocks(slot) for slot in (0, 1)] == [100_000 - 1_001, 1_000 - 16]
+    assert ends(array) == [(1, pytest.approx(64_000.0, rel=1e-12)), (0, pytest.approx(100_000.0, rel=1e-12))]
+
+
+@pytest.mark.parametrize("sms", [6, 49])
+def test_blocks_of_a_long_launch_are_all_counted_on_sms_of_which_each_runs_a_part_that_is_rounded(
+    core: ModuleType, sms: int
+) -> None:
+    array = array_of(core, sms, rates=own_pace(0.125))
+    submit(array, 0, 1000 * sms, caps=1)
+    line(array, 0)
+    assert ends(array) == [(0, pytest.approx(8000.0, rel=1e-12))]
+    assert [span[1] for span in array.spans(0)] == [1000] * sms
+
+
+def test_a_launch_of_few_waves_takes_what_each_of_its_blocks_takes(core: ModuleType) -> None:
+    array = array_of(core, 1, rates=own_pace(0.125))
+    submit(array, 0, 40, caps=1, jitter=0.1, seed=3)
+    line(array, 0)
+    total = sum(8.0 * plain_core().jitter_factor(3, block, 0.1) for block in range(40))
+    assert ends(array) == [(0, pytest.approx(total, rel=1e-12))]
+    assert total != pytest.approx(320.0, rel=1e-3)
+
+
 @pytest.mark.parametrize("step", [7.0, 33.25, 1000.0])
 def test_looking_in_between_changes_nothing_that_matters(core: ModuleType, step: float) -> None:
     """A policy that wants to be woken, or a request that arrives, cuts steady updates short."""
@@ -852,6 +885,28 @@ def test_a_bin_has_what_was_done_in_it_though_the_slowdown_changed_within_others
     assert width == 1.0
     used = list(history[4 :: 2 * len(USES)])[:12]
     assert used == pytest.approx([1.0, 1.0, 0.625, 0.25, 0.25, 0.25, 0.625, 1.0, 1.0, 1.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("stops", "look", "used"),
+    [
+        ((2.5, 3.0), 3.5, [1.0, 1.0, 1.0, 0.125, 0.0]),  # at the edge of a bin
+        ((2.25, 2.5), 4.5, [1.0, 1.0, 0.625, 0.25, 0.125, 0.0]),  # amid one, which is left in one step
+    ],
+)
+def test_a_bin_has_what_was_done_in_it_wherever_the_slowdown_changed(
+    core: ModuleType, stops: tuple[float, float], look: float, used: list[float]
+) -> None:
+    """A block of 64 us that is slowed to a quarter from the second stop on."""
+    array = array_of(core, 1, rates=own_pace(1.0 / 64.0))
+    submit(array, 0, 1, caps=1, issue=64.0)
+    line(array, 0)
+    assert [ends(array, stop) for stop in stops] == [[], []]
+    slow_anew(array, 4.0)
+    assert ends(array, look) == []
+    width, history = array.usage()
+    assert width == 1.0
+    assert list(history[4 :: len(USES)])[: len(used)] == pytest.approx(used, rel=1e-12)
 
 
 def test_usage_folds_and_keeps_its_sum(core: ModuleType) -> None:

@@ -107,6 +107,14 @@ def test_a_stream_that_waits_for_another_delays_kernels_too() -> None:
     assert times(apart) == {"a": (0.0, 11.0), "a2": (11.0, 17.0), "b": (17.0, 28.0)}
 
 
+def test_a_stream_that_the_host_keeps_back_delays_nobody() -> None:
+    """The host has queued nothing of b before a2 has ended, so the device has nothing of b to look at."""
+    b = kernel("b", 1, 11.0, "a2").model_copy(update={"host_waits": True})
+    a, beside = stream("a", kernel("a", 1, 11.0), kernel("a2", 1, 6.0)), stream("b", b)
+    result = played("leftover", a, beside, gpu=tiny(stream_turn_us=0.5))
+    assert times(result) == {"a": (0.0, 11.0), "a2": (11.0, 17.0), "b": (17.0, 28.0)}
+
+
 def test_streams_of_another_gpu_delay_nobody() -> None:
     operations = [stream(name, kernel(name, 1, 11.0)) for name in ("a", "b")]
     apart = [operations[0], operations[1].model_copy(update={"gpu": 1})]

@@ -100,6 +100,8 @@ def said(trace: Trace, policy: str, gpu: GPU | None = None) -> str:
         (2, "mps:percent=70", "never validated: SM sets that overlap"),
         (2, "mig", "never validated: memory slices"),
         (2, "smk", "never validated: shares of throughput"),
+        (2, "time-slicing", "measured, and not predicted: gpusim policies has what"),
+        (1, "time-slicing", "modules_serial"),
         (1, "quota:blocks=a:1", "never validated: quotas of one kernel alone"),
     ],
 )
@@ -286,6 +288,7 @@ def test_what_changes_the_model() -> None:
 
 
 BESIDE_THE_MODEL = {  # imported by its sources, but for data, errors, words and what validation does not do
+    "gpusim.policies.tools.notes",  # of a policy, after a replay
     *("gpusim.common.errors", "gpusim.common.files", "gpusim.common.fingerprint", "gpusim.common.numbers"),
     *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.tables", "gpusim.hardware.host_costs"),
     *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.studies.workload"),

@@ -64,8 +64,71 @@ def hashed(*modules: str) -> str:
 )
 def test_sources_are_a_module_and_what_it_imports(package: Path, changed: str, counts: bool) -> None:
     before = hashed("made_up.model")
-    (package / changed).write_text(MODULES[changed] + "# changed\n")
+    (package / changed).write_text(MODULES[changed] + "changed = 1\n")
     assert (hashed("made_up.model") != before) == counts
+
+
+SOURCE = '''# cython: boundscheck=False
+"""A module."""
+from math import inf
+
+LIMIT = 2.0
+"""A limit."""
+
+
+def f(x: float, y: float = inf) -> float:
+    """Add."""
+    return x + y  # both
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("A module.", "One module."),
+        ('"""A limit."""', ""),
+        ("# both", "# the two"),
+        ('    """Add."""\n', ""),
+        ("return x + y", "return (\n        x\n        + y\n    )"),
+        ("\n", "\r\n"),
+    ],
+)
+def test_rewording_keeps_the_meaning(old: str, new: str) -> None:
+    assert old in SOURCE and fingerprint.meaning(SOURCE.replace(old, new)) == fingerprint.meaning(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("2.0", "2.5"),
+        ("x + y", "x - y"),
+        ("x + y", "y + x"),
+        ("boundscheck=False", "boundscheck=True"),
+        ("x: float,", "x: int,"),
+        (" = inf", ""),
+        ("LIMIT", "MOST"),
+        ("return x + y", "return 'x + y'"),
+    ],
+)
+def test_whatever_runs_is_part_of_the_meaning(old: str, new: str) -> None:
+    assert old in SOURCE and fingerprint.meaning(SOURCE.replace(old, new)) != fingerprint.meaning(SOURCE)
+
+
+def test_a_source_that_does_not_parse_counts_as_it_is(package: Path) -> None:
+    (package / "late.py").write_text("def (: # one")
+    before = hashed("made_up.model")
+    (package / "late.py").write_text("def (: # two")
+    assert hashed("made_up.model") != before
+
+
+def test_python_files_count_by_their_meaning(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.py"
+    policy.write_text("x = 1\n")
+    found = [fingerprint.files([policy])]
+    for text in ("# one\nx = 1\n", "x = 2\n"):
+        policy.write_text(text)
+        found.append(fingerprint.files([policy]))
+    assert found[0] == found[1] != found[2]
 
 
 def test_a_package_stands_for_all_modules_in_it(package: Path) -> None:

@@ -1,4 +1,4 @@
-"""Plans that ran on a GPU: the page is what the tables say, a prediction is what a replay gives."""
+"""Plans that ran on a GPU: a prediction is what a replay gives."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ def study() -> ModuleType:
         sys.path.remove(str(STUDY))
 
 
-def test_the_page_is_what_the_table_says(study: ModuleType) -> None:
-    rows = from_csv(study.Row, STUDY / "result.csv")
-    assert len(rows) == len((STUDY / "plans.txt").read_text().splitlines())
-    assert study.readme(rows) == (STUDY / "README.md").read_text()
+def test_every_plan_has_a_row(study: ModuleType) -> None:
+    assert len(from_csv(study.Row, STUDY / "result.csv")) == len((STUDY / "plans.txt").read_text().splitlines())
 
 
 def test_a_prediction_is_what_a_replay_gives_now(study: ModuleType) -> None:

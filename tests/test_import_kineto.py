@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from profiles import refused
 
+import gpusim
 from gpusim.cli import main
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io import chrome
@@ -93,6 +94,7 @@ def test_copies_and_memsets(tmp_path: Path) -> None:
     trace = import_profile(write(tmp_path / "a.json", events)).trace
     copies = [operation for operation in trace.operations() if isinstance(operation, Copy)]
     assert [(c.direction, c.bytes) for c in copies] == [("h2d", 64), ("d2h", 65), ("d2d", 66), ("p2p", 67), ("d2d", 68)]
+    assert [copy.memory for copy in copies[:2]] == ["pageable", "pinned"]
     assert copies[-1].id == "memset/0"
 
 
@@ -103,8 +105,8 @@ def wait_event(order: int, waiting: int, source: int, record: int) -> dict[str, 
     )  # fmt: skip
 
 
-def depends(path: Path) -> dict[str, tuple[str, ...]]:
-    trace = import_profile(path).trace
+def depends(path: Path, **how: Any) -> dict[str, tuple[str, ...]]:
+    trace = import_profile(path, **how).trace
     return {op.launches()[0].name: op.depends_on for op in trace.operations() if isinstance(op, Kernel)}
 
 
@@ -141,8 +143,100 @@ def test_host_that_waits_for_the_device_orders_what_its_thread_launches_after(tm
         kernel("second", 20, 10, 20, order=4),
         kernel("of another thread", 20, 10, 21, order=5),
     ]
-    found = depends(write(tmp_path / "a.json", events))
-    assert found == {"first": (), "second": ("kernel/0",), "of another thread": ()}
+    path = write(tmp_path / "a.json", events)
+    assert depends(path, order="recorded") == {"first": (), "second": ("kernel/0",), "of another thread": ()}
+    assert not any(depends(path, order="none").values())
+    assert depends(path)["of another thread"] == ("kernel/0",)  # inferred: that had ended
+
+
+def test_order_is_inferred_where_waits_are_not_recorded(tmp_path: Path) -> None:
+    """Backward on one stream, its all-reduce on another, then the next step."""
+    events = [
+        call("cudaStreamWaitEvent", 3),
+        kernel("backward", 0, 10, 7, order=1),
+        kernel("more of it", 10, 30, 7, order=2),
+        kernel("ncclDevKernel_AllReduce_Sum_f32", 12, 38, 20, order=4),
+        kernel("next step", 50, 10, 7, order=5),
+    ]
+    path = write(tmp_path / "a.json", events)
+    imported = import_profile(path)
+    found = {op.launches()[0].name: op.depends_on for op in imported.trace.operations()}
+    assert imported.trace.order == "inferred"
+    assert found == {
+        "backward": (),
+        "more of it": (),
+        "ncclDevKernel_AllReduce_Sum_f32": ("kernel/0",),
+        "next step": ("kernel/2",),
+    }
+    assert "order is inferred" in imported.trace.notes
+    independent = import_profile(path, order="recorded").trace
+    assert (independent.order, any(op.depends_on for op in independent.operations())) == ("independent", False)
+    assert "taken as independent" in independent.notes
+    one_stream = write(tmp_path / "b.json", [kernel("a", 0), kernel("b", 10, order=2)])
+    assert import_profile(one_stream).trace.order is None
+
+
+def test_order_is_inferred_where_no_wait_tells_its_source(tmp_path: Path) -> None:
+    events = [kernel("a", 0, 10, 7, order=1), wait_event(2, 8, -1, -1), kernel("b", 20, 10, 8, order=3)]
+    trace = import_profile(write(tmp_path / "a.json", events)).trace
+    assert (trace.order, [op.depends_on for op in trace.operations()]) == ("inferred", [(), ("kernel/0",)])
+
+
+def test_nothing_is_inferred_where_waits_are_recorded(tmp_path: Path) -> None:
+    events = [kernel("a", 0, 10, 7, order=1), wait_of_host(2, 7, 1), kernel("b", 20, 10, 8, order=3)]
+    trace = import_profile(write(tmp_path / "a.json", events)).trace
+    assert (trace.order, [op.depends_on for op in trace.operations()]) == (None, [(), ()])
+
+
+def test_name_of_a_stream_is_the_same_when_a_sync_comes_first(tmp_path: Path) -> None:
+    work = [kernel("a", 0, 10, 7, order=2), kernel("b", 20, 10, 20, order=4)]
+    names = []
+    for events in ([wait_event(1, 7, 20, 0), *work], [*work, wait_event(1, 7, 20, 0)]):
+        trace = import_profile(write(tmp_path / "a.json", events)).trace
+        names.append([stream.name for stream in trace.streams])
+    assert names == [["stream7", "stream20"]] * 2
+
+
+def test_gpus_as_versions_until_2021_list_them(tmp_path: Path) -> None:
+    old = {"id": 0, "name": "Tesla V100-DGXS-32GB", "totalGlobalMem": 34 * 10**9, "multiProcessorCount": 80}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "computeProperties": [old], "traceEvents": [kernel("k", 0)]}))
+    assert import_profile(path).trace.device == "v100"
+    assert "has 56 SMs; the profile names" in refused(path, gpu=load_gpu("p100"))
+
+
+def test_gpu_of_the_recording_stays_beside_the_one_that_it_is_taken_as(tmp_path: Path) -> None:
+    titan = {"id": 0, "name": "NVIDIA TITAN Xp"}
+    path = write(tmp_path / "a.json", [kernel("k", 0)], deviceProperties=[titan])
+    imported = import_profile(path, gpu=load_gpu("p100"))
+    assert (imported.trace.device, imported.trace.stands_for) == ("p100", "NVIDIA TITAN Xp")
+    assert "Recorded on 'NVIDIA TITAN Xp', taken as p100" in imported.trace.notes
+    assert "which is another GPU" in imported.trace.notes
+    result = gpusim.replay(imported.trace, load_gpu("p100"))
+    assert "recorded on NVIDIA TITAN Xp, taken as recorded on p100: not validated" in result.notes
+    same = write(tmp_path / "b.json", [kernel("k", 0)])
+    trace = import_profile(same, gpu=load_gpu("v100")).trace
+    assert (trace.stands_for, "Recorded on 'Tesla V100-SXM2-16GB', taken as v100" in trace.notes) == (None, True)
+
+
+def test_kernel_that_exceeds_the_gpu_is_refused(tmp_path: Path) -> None:
+    wide = kernel("wide", 0, block=[1024, 1, 1], **{"registers per thread": 128})
+    line = refused(write(tmp_path / "a.json", [kernel("k", 0), wide]))
+    assert "kernel/1 ('wide'): a block asks for more registers than v100 has; expected the GPU that it ran on" in line
+    large = kernel("large", 0, **{"shared memory": 150_000})
+    assert "more shared_memory than v100" in refused(write(tmp_path / "b.json", [large]))
+
+
+def test_kernels_of_communication_keep_their_duration_on_another_gpu(tmp_path: Path) -> None:
+    events = [kernel("gemm", 0, 100), kernel("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", 200, 100, order=2)]
+    trace = import_profile(write(tmp_path / "a.json", events)).trace
+    result = gpusim.replay(trace, load_gpu("h100-sxm"))
+    gemm, reduce = (run.solo_us for run in result.kernel_runs)
+    assert gemm < 90.0
+    assert reduce == pytest.approx(100.0, rel=0.01)
+    assert "1 kernels exchange data with other GPUs and keep their recorded durations" in result.notes
+    assert "2 of 2 kernels have no counters: their times on h100-sxm are estimated" in result.notes
+    assert not any("estimated" in note for note in gpusim.replay(trace, load_gpu("v100")).notes)
 
 
 def wait_of_host(order: int, source: int, record: int) -> dict[str, Any]:
@@ -165,7 +259,18 @@ def test_host_that_waits_for_an_event_waits_for_what_came_before_its_record(
         kernel("later", 10, 5, 7, order=3),
         kernel("waits", 20, 10, 8, order=5),
     ]
-    assert depends(write(tmp_path / "a.json", events)) == {"recorded": (), "later": (), "waits": (waited,)}
+    path = write(tmp_path / "a.json", events)
+    assert depends(path) == {"recorded": (), "later": (), "waits": (waited,)}
+    assert [op.host_waits for op in import_profile(path).trace.operations()] == [None, None, True]
+
+
+def test_a_stream_that_waits_on_the_gpu_is_told_from_one_that_the_host_keeps_back(tmp_path: Path) -> None:
+    work = [kernel("a", 0, 10, 7, order=1), kernel("b", 20, 10, 8, order=4)]
+    on_gpu = write(tmp_path / "a.json", [*work, wait_event(3, 8, 7, 2)])
+    inferred = write(tmp_path / "b.json", work)
+    for path, by_host in ((on_gpu, None), (inferred, True)):
+        waiting = list(import_profile(path).trace.operations())[1]
+        assert (waiting.depends_on, waiting.host_waits) == (("kernel/0",), by_host)
 
 
 def test_zero_duration_and_kernels_side_by_side_are_said(tmp_path: Path) -> None:
@@ -285,6 +390,32 @@ def test_amd_is_refused(tmp_path: Path) -> None:
     amd = {"id": 0, "name": "AMD Instinct MI250X", "numSms": 110, "warpSize": 64}
     assert "AMD GPU" in refused(write(tmp_path / "a.json", [kernel("k", 0)], deviceProperties=[amd]))
     assert "AMD GPU" in refused(write(tmp_path / "b.json", [kernel("k", 0), call("hipLaunchKernel", 1)]))
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "instead"),
+    [
+        ({"rocprofiler-sdk-tool": [{}]}, "AMD GPU (rocprofv3)", "NVIDIA"),
+        (
+            {"schema": "1.0.1", "pid": 1, "start_ts": 2, "nodes": [{"name": "aten::add"}]},
+            "is an execution trace of PyTorch (Chakra)",
+            "export_chrome_trace",
+        ),
+        (
+            [{"children": [], "frame": {"name": "ROOT"}, "metrics": {"time (ns)": 0}}, {"CUDA": {}}],
+            "Triton's Proton",
+            "nsys or ncu",
+        ),
+    ],
+)
+def test_files_without_launches_are_refused_with_what_would_do(
+    tmp_path: Path, content: Any, what: str, instead: str
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(content))
+    line = refused(path)
+    assert what in line
+    assert instead in line
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])

@@ -37,7 +37,7 @@ STRINGS = [{"id": 1, "value": "void gemm<float>(int)"}, {"id": 2, "value": "gemm
 def write(path: Path, tables: Tables) -> Path:
     connection = sqlite3.connect(path)
     for table, rows in tables.items():
-        columns = list(rows[0])
+        columns = list(rows[0] if rows else kernel(0, 1, 1))
         connection.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
         marks = ", ".join("?" for _ in columns)
         connection.executemany(f"INSERT INTO {table} VALUES ({marks})", [tuple(row.values()) for row in rows])
@@ -113,6 +113,23 @@ def test_copies_and_memsets(tmp_path: Path) -> None:
     assert found["memset/0"] == "d2d"
 
 
+def test_host_memory_of_copies_and_migrations_of_unified_memory(tmp_path: Path) -> None:
+    copy = {"start": 0, "end": 10, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 1, "bytes": 64}
+    kinds = [(1, 0, 2), (1, 1, 2), (2, 2, 0), (2, 2, 7), (11, 0, 4), (12, 4, 0)]
+    tables = {
+        nsys.KERNELS: [kernel(5000, 6000, 9, globalPid=None)],
+        nsys.COPIES: [
+            {**copy, "start": n * 20, "end": n * 20 + 5, "copyKind": kind, "srcKind": source, "dstKind": target}
+            for n, (kind, source, target) in enumerate(kinds)
+        ],
+    }
+    found = imported(tmp_path, tables)
+    copies = [(op.direction, op.memory) for op in found.trace.operations() if isinstance(op, Copy)]
+    assert copies == [("h2d", "pageable"), ("h2d", "pinned"), ("d2h", "pageable"), ("d2h", "pinned")]
+    assert any(line.startswith("2 migrations of unified memory are left out") for line in found.remarks)
+    assert "1 copies do not tell the kind of host memory: it is taken as pinned." in found.remarks
+
+
 def test_streams_of_green_contexts_and_processes_have_names_of_their_own(tmp_path: Path) -> None:
     rows = [
         kernel(0, 10, 1, greenContextId=0),
@@ -148,7 +165,15 @@ def test_waits_without_a_recorded_event_are_counted(tmp_path: Path) -> None:
     rows = [kernel(0, 9000, 1), kernel(10_000, 12_000, 6, streamId=20)]
     found = imported(tmp_path, {nsys.KERNELS: rows, nsys.SYNCS: [sync(5, 2)]})
     assert any("1 waits of streams name no recorded event" in line for line in found.remarks)
-    assert [op.depends_on for op in found.trace.operations()] == [(), ()]
+    assert (found.trace.order, [op.depends_on for op in found.trace.operations()]) == ("inferred", [(), ("kernel/0",)])
+    as_recorded = import_profile(tmp_path / "a.sqlite", order="recorded").trace
+    assert [op.depends_on for op in as_recorded.operations()] == [(), ()]
+
+
+def test_nothing_is_inferred_between_processes(tmp_path: Path) -> None:
+    rows = [kernel(0, 9000, 1), kernel(10_000, 12_000, 6, globalPid=6 << 24)]
+    trace = imported(tmp_path, {nsys.KERNELS: rows}).trace
+    assert (trace.order, [op.depends_on for op in trace.operations()]) == (None, [(), ()])
 
 
 def test_host_that_waits_for_a_stream_orders_its_next_launches(tmp_path: Path) -> None:
@@ -196,7 +221,11 @@ def test_gzip_is_unpacked_first(tmp_path: Path) -> None:
     ("tables", "what"),
     [
         ({"rocpd_api": [{"id": 1}]}, "AMD GPU"),
-        ({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL": [{"id": 1}]}, "nvprof's own database"),
+        ({nsys.CONCURRENT_KERNELS: [{"id": 1}]}, "nvprof's own database"),
+        ({nsys.CONCURRENT_KERNELS: [{"id": 1}], nsys.KERNELS: []}, "nvprof's own database"),
+        ({nsys.CALLS: [{"correlationId": 1}]}, "holds 1 CUDA calls and no kernels"),
+        ({nsys.CALLS: [{"correlationId": 1}], nsys.KERNELS: []}, "nsys status --environment"),
+        ({nsys.KERNELS: []}, "holds no kernels"),
         ({nsys.GRAPHS: [{"start": 1}]}, "--cuda-graph-trace=node"),
         ({"StringIds": STRINGS}, "has no table"),
         ({nsys.KERNELS: [{"start": 1, "end": 2}]}, "lacks deviceId"),

@@ -44,12 +44,20 @@ def test_units_in_a_row_or_behind_each_number(tmp_path: Path, text: str) -> None
     copy, memset, kernel = trace.operations()
     assert isinstance(copy, Copy)
     assert isinstance(memset, Copy)
-    assert (copy.direction, copy.bytes, copy.duration_us) == ("h2d", 3 * 2**19, 2.5)
+    assert (copy.direction, copy.bytes, copy.duration_us, copy.memory) == ("h2d", 3 * 2**19, 2.5, "pageable")
     assert (memset.direction, memset.bytes) == ("d2d", 2**20)
     launch = kernel.launches()[0]
     assert (launch.name, launch.grid, launch.block) == ("void gemm<float, int=2>(float*)", (80, 2, 1), (256, 1, 1))
     assert (launch.static_shared_memory_bytes, launch.dynamic_shared_memory_bytes) == (8704, 512)
     assert (launch.registers_per_thread, launch.duration_us) == (40, 12.25)
+
+
+def test_order_between_streams_is_inferred(tmp_path: Path) -> None:
+    later = UNITS_ROW.replace("12.250000", "12.25").splitlines()[-1].replace('"7"', '"8"').replace("1.0,", "2.0,", 1)
+    path = written(tmp_path / "a.csv", f"{UNITS_ROW}{later}\n")
+    trace = import_profile(path).trace
+    assert (trace.order, list(trace.operations())[-1].depends_on) == ("inferred", ("kernel/0",))
+    assert import_profile(path, order="none").trace.order == "independent"
 
 
 def test_rows_of_unified_memory_markers_and_calls_are_left_out(tmp_path: Path) -> None:
@@ -90,6 +98,8 @@ def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
         (HEADER + "\n", "holds no kernels"),
         ('"Index","KernelName","gpu-id","queue-id"\n0,"k",1,1\n', "AMD GPU"),
         ('"Kind","Agent_Id","Queue_Id","Kernel_Name"\n0,1,1,"k"\n', "AMD GPU"),
+        ('"Name","Calls","TotalDurationNs","AverageNs"\n"k",1,2,2\n', "rocprofv3"),
+        ('"Domain","Function","Process_Id"\n"HIP_API","hipFree",1\n', "rocprofv3"),
         ("a,b,c\n1,2,3\n", "is no profile"),
     ],
 )

@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim.hardware.gpu import gpu_names
-from gpusim.io.products import gpu_stem
+from gpusim.hardware.gpu import gpu_names, load_gpu
+from gpusim.io.conversion import _beside_others
+from gpusim.io.order import dependencies
+from gpusim.io.products import gpu_stem, stands_in
 from gpusim.io.timeline import (
     CLOCK_US,
     Activity,
     KernelRun,
     Product,
     StreamKey,
-    _beside_others,
+    Timeline,
     copy_direction,
     count,
     finite,
@@ -34,6 +36,23 @@ def test_overlaps_are_those_of_every_pair(drawn: list[tuple[int, int, int]]) -> 
         for a in kernels
     ]
     assert _beside_others(kernels) == sum(overlapping)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 6)), max_size=9))
+def test_inferred_order_is_that_of_every_pair(drawn: list[tuple[int, int, int]]) -> None:
+    """What had ended before an activity started is before it: by its stream's order, by a wait, or by both in turn."""
+    work = [Activity(0, StreamKey(str(s)), 1.0 * start, 1.0 * us, WORK, n) for n, (s, start, us) in enumerate(drawn)]
+    found = Timeline(work).on(0)
+    waits = dependencies(found, "inferred", inferred=True)
+    before: list[set[int]] = []
+    for n, activity in enumerate(found.activities):
+        same = [m for m in range(n) if found.activities[m].stream == activity.stream]
+        direct = [*same[-1:], *waits.of.get(n, [])]
+        before.append(set(direct).union(*(before[m] for m in direct)))
+        ended = {m for m in range(n) if found.activities[m].end_us <= activity.start_us}
+        assert before[n] >= ended
+        assert all(found.activities[m].end_us <= activity.start_us for m in waits.of.get(n, []))
+    assert waits.contradicted == 0
 
 
 @pytest.mark.parametrize(
@@ -88,6 +107,22 @@ def test_name_of_a_product(name: str, sm_count: int | None, memory_gb: int | Non
     memory = None if memory_gb is None else memory_gb * 10**9
     assert gpu_stem(Product(name, sm_count, memory)) == stem
     assert stem is None or stem in gpu_names()
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "other"),
+    [
+        ("NVIDIA TITAN Xp", "p100", True),
+        ("Tesla P100-PCIE-16GB", "p100", False),
+        ("Tesla V100-SXM2-16GB", "p100", True),
+        ("NVIDIA A100-PG509-200", "a100-80", False),
+        ("NVIDIA A100-SXM4-40GB", "a100-80", True),
+        ("NVIDIA H100 PCIe", "h100-sxm", True),
+        (None, "p100", False),
+    ],
+)
+def test_gpu_that_stands_in_for_another_product(name: str | None, gpu: str, other: bool) -> None:
+    assert stands_in(Product(name), load_gpu(gpu)) is other
 
 
 def test_values_as_profilers_write_them() -> None:

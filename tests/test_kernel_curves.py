@@ -1,4 +1,4 @@
-"""SM curves of single kernels: what a timeline tells, by hand; the page is what the table says."""
+"""SM curves of single kernels: what a timeline tells, by hand."""
 
 from __future__ import annotations
 
@@ -20,10 +20,6 @@ STUDY = Path(__file__).resolve().parent.parent / "experiments" / "kernel_curves"
 @pytest.fixture(scope="module")
 def study() -> ModuleType:
     return script(STUDY / "run.py", "kernel_curves")
-
-
-def test_the_page_is_what_the_table_says(study: ModuleType) -> None:
-    assert study.readme(from_csv(study.Curve, STUDY / "result.csv")) == (STUDY / "README.md").read_text()
 
 
 def test_a_prediction_is_what_the_model_gives_now(study: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""What L2 keeps: the page is what the table says, a prediction is what the model gives."""
+"""What L2 keeps: a prediction is what the model gives."""
 
 from __future__ import annotations
 
@@ -18,10 +18,6 @@ MOST_POINTS = 5.0  # that predicted shares may be off on the mean
 @pytest.fixture(scope="module")
 def study() -> ModuleType:
     return script(STUDY / "run.py", "l2_kept")
-
-
-def test_the_page_is_what_the_table_says(study: ModuleType) -> None:
-    assert study.readme(from_csv(study.Lost, STUDY / "result.csv")) == (STUDY / "README.md").read_text()
 
 
 def test_predictions_are_what_the_model_gives_now(study: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""Kernels that only wait: the page is what the tables say, a prediction is what a replay gives."""
+"""Kernels that only wait: a prediction is what a replay gives."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ def study() -> ModuleType:
         return script(STUDY / "run.py", "placement")
     finally:
         sys.path.remove(str(STUDY))
-
-
-def test_the_page_is_what_the_tables_say(study: ModuleType) -> None:
-    runs, pairs = from_csv(study.Run, STUDY / "result.csv"), from_csv(study.Pair, STUDY / "pairs.csv")
-    assert study.readme(runs, pairs, study.runs_together(study.read_launches())) == (STUDY / "README.md").read_text()
 
 
 def test_where_blocks_go_is_predicted(study: ModuleType) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pytest
 from tiny import host, kernel, played, run_of, spans, stream, times, tiny
 from views import kernel as seen
 from views import view_of
 
 from gpusim import InputError
+from gpusim.policies.interface import OperationView, Partition, View
 from gpusim.policies.pairing import InterferenceAware, loads
 from gpusim.policies.registry import policy_from
-from gpusim.policies.sizing import fewest_sms
+from gpusim.policies.sizing import LatencyTarget, fewest_sms
 from gpusim.results.result import Result
 
 # One block of `tiny.kernel` fills an SM of four; a wave of 4 us starts 1 us after its kernel. Saving a block takes:
@@ -102,6 +106,21 @@ def test_a_latency_target_takes_no_more_sms_than_it_needs(slowdown: float, sms: 
     assert len(sms_of(result, "short")) == sms
     if slowdown > 1.0:
         assert run_of(result, "short").end_us <= slowdown * 9.0
+
+
+def test_a_latency_target_reads_no_list_of_operations() -> None:
+    """The list grows with the trace, and a decision falls at every kernel: together that would be quadratic."""
+
+    @dataclass
+    class Blind(LatencyTarget):
+        def partition(self, view: View) -> Partition:
+            def never() -> Sequence[OperationView]:
+                raise AssertionError("operations were listed")
+
+            return super().partition(view._replace(operations=never))
+
+    streams = [stream("urgent", kernel("a", 8, 9.0), priority=1), stream("batch", kernel("b", 40, 41.0))]
+    assert times(played(Blind(), *streams)) == times(played("latency-target", *streams))
 
 
 def test_without_a_critical_stream_a_latency_target_is_an_even_split() -> None:

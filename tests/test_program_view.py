@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from tiny import convolution, copy, host, kernel, launch, played, stream, times, tiny, trace
 
 from gpusim import replay
 from gpusim.policies.hardware import Leftover
-from gpusim.policies.interface import OperationView, Partition, View
+from gpusim.policies.interface import OperationView, Partition, PassView, View
 from gpusim.trace.operations import LoopArrivals, TimesArrivals
 
 CRITICAL_PATH = f"{Path(__file__).parent.parent / 'experiments' / 'critical_path.py'}:CriticalPath"
@@ -20,10 +21,12 @@ class Watching(Leftover):
     """Plain streams; notes what is left whenever it decides."""
 
     seen: dict[float, dict[str, OperationView]] = field(default_factory=dict)
+    passes: dict[float, dict[int, PassView]] = field(default_factory=dict)
     launched_by: dict[int, str] = field(default_factory=dict)
 
     def partition(self, view: View) -> Partition:
         self.seen[round(view.now_us, 6)] = {operation.id: operation for operation in view.operations()}
+        self.passes[round(view.now_us, 6)] = dict(view.passes())
         self.launched_by |= {one.id: one.operation for one in view.kernels}
         return super().partition(view)
 
@@ -44,6 +47,28 @@ def test_work_left_is_that_of_kernels_under_way_and_to_come() -> None:
     assert left_us(watching, 15.0) == {"k": 6.3, "m": 11.0, "l": 11.0}
     assert left_us(watching, 21.0) == {"m": 11.0, "l": 11.0}
     assert watching.launched_by == {0: "k", 1: "l", 2: "m"}
+
+
+def test_passes_are_the_sums_of_their_operations() -> None:
+    """At every decision, of streams that restart by arrivals, on two GPUs."""
+    watching = Watching()
+    streams = [
+        stream("a", host("h", 3.0), kernel("k", 8, 21.0), copy("c", 5.0), kernel("m", 4, 11.0)),
+        stream("b", kernel("l", 4, 11.0), host("i", 15.0), arrivals=TimesArrivals(kind="times", times_us=(2.0, 9.0))),
+        stream("c", kernel("n", 4, 11.0)).model_copy(update={"gpu": 1}),
+    ]
+    played(watching, *streams)
+    assert len(watching.seen) > 4
+    whole = {"a": 3.0 + 21.0 + 5.0 + 11.0, "b": 11.0 + 15.0}
+    for now, operations in watching.seen.items():
+        found: dict[int, float] = {}
+        for one in operations.values():
+            found[one.stream_index] = found.get(one.stream_index, 0.0) + one.left_us
+        assert {stream: one.left_us for stream, one in watching.passes[now].items()} == pytest.approx(found)
+        for stream_index, one in watching.passes[now].items():
+            assert one.alone_us == pytest.approx(whole["ab"[stream_index]])
+            releases = {other.release_us for other in operations.values() if other.stream_index == stream_index}
+            assert releases == {one.release_us}
 
 
 def test_time_left_of_copies_counts_from_when_they_have_the_engine() -> None:

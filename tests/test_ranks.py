@@ -1,4 +1,4 @@
-"""Ranks: streams on several GPUs that meet in collectives, and what the host takes for copies and allocations."""
+"""Ranks: streams that meet in collectives, and what the host takes for copies and allocations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import copy, host, kernel, played, spans, stream, times, tiny, trace
+from tiny import host, played, stream, times, tiny, trace
 
-from gpusim import load_gpu, load_trace, replay
+from gpusim import load_gpu, replay
 from gpusim.common.errors import InputError
 from gpusim.hardware.host_costs import CostTable, HostCosts
-from gpusim.results.error_band import error_band
-from gpusim.trace.operations import Collective, Convolution, Copy, Host, LoopArrivals, Stream
+from gpusim.trace.operations import Collective, Copy, Host, LoopArrivals
 
 ROOT = Path(__file__).parents[1]
 
@@ -74,56 +73,6 @@ def test_streams_that_meet_are_no_programs_that_restart() -> None:
     made = trace(stream("a", meet("x", "r", 1.0)), stream("b", meet("y", "r", 1.0)))
     with pytest.raises(InputError, match="waits for other ranks"):
         replay(made, tiny(), "leftover", restart=True)
-
-
-# ---- several GPUs
-
-
-def test_gpus_do_not_share_sms_or_copy_engines() -> None:
-    result = played(
-        "leftover",
-        on(0, "a", copy("ca", 5.0), kernel("ka", 8, 21.0)),
-        on(1, "b", copy("cb", 5.0), kernel("kb", 4, 11.0)),
-        on(1, "c", copy("cc", 2.0)),
-    )
-    assert times(result) == {"ca": (0, 5), "cb": (0, 5), "cc": (0, 7), "ka": (5, 26), "kb": (5, 16)}
-    assert {sm for sm, *_ in spans(result, "ka")} == {0, 1, 2, 3}
-    assert {sm for sm, *_ in spans(result, "kb")} == {4, 5, 6, 7}
-    assert len(result.usage.shares) == 8
-
-
-def without_warm_times(stream: Stream) -> Stream:
-    operations = []
-    for op in stream.operations:
-        assert isinstance(op, Convolution)
-        selected = op.selected.model_copy(update={"warm_us": None, "cold_us": None})
-        operations.append(op.model_copy(update={"selected": selected}))
-    return stream.model_copy(update={"operations": tuple(operations)})
-
-
-@pytest.mark.parametrize("policy", ["leftover", "even", "inter-sm", "mps", "smk"])
-def test_a_stream_on_a_gpu_of_its_own_is_as_fast_as_alone(policy: str) -> None:
-    """Nothing is shared with other GPUs, L2 and DRAM included; of kernels of which nobody said what a cold cache costs.
-
-    With that, a call beside others counts as one after others, on whichever GPU they are (`gpusim.engine.context`).
-    """
-    gpu, shipped = load_gpu("h200"), load_trace(ROOT / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz")
-    shipped = shipped.model_copy(update={"streams": tuple(map(without_warm_times, shipped.streams))})
-    apart = shipped.model_copy(
-        update={"streams": tuple(s.model_copy(update={"gpu": g}) for g, s in enumerate(shipped.streams))}
-    )
-    result = replay(apart, gpu, policy)
-    for g, one in enumerate(shipped.streams):
-        alone = replay(shipped.model_copy(update={"streams": (one,)}), gpu, policy)
-        assert result.stream_runs[g].end_us == pytest.approx(alone.makespan_us, rel=1e-3)
-    assert error_band(result, apart, gpu).band is None
-
-
-def test_serial_takes_turns_on_each_gpu() -> None:
-    result = played(
-        "serial", on(0, "a", kernel("a", 2, 11.0)), on(1, "b", kernel("b", 2, 11.0)), on(1, "c", kernel("c", 2, 11.0))
-    )
-    assert times(result) == {"a": (0, 11), "b": (0, 11), "c": (0, 22)}
 
 
 # ---- what the host takes

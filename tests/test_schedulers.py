@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from scripts import script
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 KERNELS = pytest.mark.parametrize("kernel", ["fma", "fma_barrier"])
@@ -102,10 +101,3 @@ def test_turns_that_are_not_full_take_as_long(measured: list[Case], kernel: str,
 def test_refilled_blocks_take_the_mean_of_the_schedulers(measured: list[Case], kernel: str, blocks: Blocks) -> None:
     assert time_of(of(measured, kernel, waves=16), blocks) == pytest.approx(sum(blocks) / 4, rel=0.02)
     assert time_of(of(measured, kernel), blocks) == pytest.approx(-(-sum(blocks) // 4), rel=0.04)
-
-
-def test_the_tables_of_the_page_are_those_of_the_measurements() -> None:
-    """If this fails: `python experiments/h200_microbench/schedulers.py`."""
-    folder = EXPERIMENTS / "h200_microbench"
-    schedulers = script(folder / "schedulers.py", "schedulers")
-    assert (folder / "README.md").read_text(encoding="utf-8") == schedulers.readme()

@@ -1,10 +1,8 @@
-"""The studies of Li et al. and of Geisler: their pages are what a run writes, and their figures hold by hand."""
+"""The studies of Li et al. and of Geisler: their figures hold by hand. Their pages: tests/test_pages.py."""
 
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,23 +10,6 @@ import pytest
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 HOST = EXPERIMENTS / "h200_microbench" / "host.csv"
 HOST_H100 = EXPERIMENTS / "h100_microbench" / "host.csv"
-
-
-@pytest.fixture(scope="module", params=["geisler", "li2016"])
-def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A study and the folder that it wrote to."""
-    folder = tmp_path_factory.mktemp(request.param)
-    command = [sys.executable, str(EXPERIMENTS / request.param / "run.py"), "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return request.param, folder
-
-
-def test_the_committed_study_is_what_the_run_writes(written: tuple[str, Path]) -> None:
-    name, folder = written
-    for file in ("README.md", "result.csv"):
-        assert (folder / file).read_text("utf-8") == (EXPERIMENTS / name / file).read_text("utf-8")
-    assert {path.suffix for path in folder.iterdir()} == {".md", ".csv", ".png"}
 
 
 def table(name: str, title: str) -> list[list[str]]:

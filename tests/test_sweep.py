@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
@@ -313,7 +314,7 @@ def test_identity_of_a_users_policy_is_that_of_its_file(tmp_path: Path) -> None:
     policy = "from gpusim.policies.hardware import Leftover\n\n\nclass Mine(Leftover):\n    summary = 'mine'\n"
     path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["mine.py:Mine"]\n')
     found = []
-    for text in (policy, policy + "    # changed\n", policy):
+    for text in (policy, policy + "    channels: int = 4\n", policy):
         (tmp_path / "mine.py").write_text(text)
         found += identities(path)
     assert found[0] == found[2] != found[1]
@@ -520,7 +521,7 @@ def test_a_policys_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> No
     mine = tmp_path / "mine.py"
     mine.write_text("from gpusim.policies.hardware import Leftover\n\n\nclass Mine(Leftover):\n    pass\n")
     experiment = load_experiment(small(tmp_path, policies='"mine.py:Mine"'))
-    mine.write_text(mine.read_text() + "\n")
+    mine.write_text(mine.read_text().replace("pass", "name = 'mine'"))
     done = sweep(experiment, tmp_path / "out.csv", Here, 1)
     assert all("is not what it was when the sweep began" in outcome.error for outcome in done.outcomes)
 
@@ -629,6 +630,27 @@ def test_summaries_by_hand(tmp_path: Path, restart: bool) -> None:
         assert one.stp == (pytest.approx(sum(float(row["stp"]) for row in of) / 2) if restart else None)
         assert one.fairness == (pytest.approx(sum(float(row["fairness"]) for row in of) / 2) if restart else None)
     assert sum(one.best for one in summary.policy_summaries(done)) == 4
+    for gpu in done.experiment.gpus:
+        ranked = [one.stp if restart else one.speedup for one in summary.policy_summaries(done) if one.gpu == gpu]
+        assert len(ranked) == 2 and ranked == sorted(ranked, reverse=True)
+
+
+def test_streams_that_restart_are_ranked_by_stp() -> None:
+    """Serial is slower run once, and does most work at once of streams that restart."""
+    of = [
+        summary.Row({"policy": policy}, {"speedup_vs_serial": speedup, "stp": stp}, "")
+        for policy, speedup, stp in (("serial", 1.0, 1.3), ("leftover", 1.5, 1.2))
+    ]
+    for restart, best in ((False, "leftover"), (True, "serial")):
+        assert [row.labels["policy"] for row in summary.best_of(of, restart)] == [best]
+
+
+def test_each_workload_shows_what_it_is_ranked_by(tmp_path: Path, capsys: Capture) -> None:
+    path = small(tmp_path, "restart = true\nseeds = [0, 1]\n")
+    assert cli.main(["sweep", str(path), "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "most STP in" in printed and "fastest" not in printed
+    assert re.search(r"Each workload\n.*policy with most STP +STP", printed)
 
 
 def test_json_for_programs(tmp_path: Path, capsys: Capture) -> None:

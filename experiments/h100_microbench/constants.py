@@ -33,9 +33,14 @@ SECTION = re.compile(r"\n\[model\]\n.*\Z", re.DOTALL)
 
 def main() -> int:
     """Writes both."""
-    for path, text in ((HERE / "README.md", readme()), (GPUS / "h100-sxm.toml", gpu_file())):
-        write_text(path, text)
+    write_text(GPUS / "h100-sxm.toml", gpu_file())
+    write_page(HERE)
     return 0
+
+
+def write_page(folder: Path) -> None:
+    """README.md with the table as it is now."""
+    write_text(folder / "README.md", readme())
 
 
 def measured(folder: Path) -> dict[str, dict[str, Any]]:

@@ -281,9 +281,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure(MEASURED, HERE / "calls.txt", HERE / "plans.txt", RUNS)
         return
     write_text(options.out / "result.csv", to_csv(Row, all_rows()))
-    rows = from_csv(Row, options.out / "result.csv")  # to the digits that readers of the table have
-    write_text(options.out / "README.md", readme(rows))
-    draw(rows, options.out / "gains.png")
+    write_page(options.out)
+
+
+def write_page(folder: Path) -> None:
+    """README.md and the picture from the table in a folder."""
+    rows = from_csv(Row, folder / "result.csv")
+    write_text(folder / "README.md", readme(rows))
+    draw(rows, folder / "gains.png")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ NAMES = {
 INTRODUCTION = """\
 What is there to gain in an inception module, its six convolutions in four branches, and by which lever? `gpusim select`
 searches; this counts, of all plans that it replayed, the best of each kind. Everything is against *serial*: one stream,
-each convolution by its fastest algorithm, which is what frameworks do."""
+each convolution by its fastest algorithm, which is what frameworks do. The traces select other algorithms for some; so
+speedups of the same modules in [experiments/README.md](../README.md), which are over serial as selected, differ."""
 
 KINDS = """\
 * *streams*: a stream a branch, the same algorithms.

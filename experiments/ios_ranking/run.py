@@ -2,8 +2,8 @@
 
 Ding et al. (MLSys'21) rank one stream, greedy stages and their own stages on four networks at batch 1 on a V100. This
 replays recorded forward passes of GoogLeNet in the same three ways, in the trace's own streams, and as Nimble and Opara
-would. It writes result.csv beside itself; the README says what came out and what cannot be ranked. With the folder of
-the authors' schedules it prints what these hold.
+would. It writes result.csv and what README.md says of it beside itself. With the folder of the authors' schedules it
+prints what these hold.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpusim.calibrate.cache import user_fits
@@ -18,11 +19,26 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.ios import load_schedule
 from gpusim.choose.search import WAYS, in_streams
 from gpusim.common.files import write_text
+from gpusim.common.markdown import bullet, filled, table
 from gpusim.hardware.gpu import load_gpu
 from gpusim.trace.file import load_trace
 
 HERE = Path(__file__).resolve().parent
-TRACES = ("googlenet_b1_forward", "googlenet_b16_forward", "googlenet_forward")
+TRACES = {
+    "googlenet_b1_forward": "GoogLeNet, batch 1, all layers",
+    "googlenet_b16_forward": "GoogLeNet, batch 16, all layers",
+    "googlenet_forward": "GoogLeNet, batch 128, convolutions only",
+}
+TITLES = {
+    "sequential": "sequential",
+    "greedy": "greedy",
+    "ios": "IOS",
+    "branches": "own branches",
+    "nimble": "Nimble",
+    "opara": "Opara",
+}
+MODEL_ERROR = 0.05  # relative, of such streams, about (docs/model.md)
+Times = Mapping[str, Mapping[str, float]]  # us, by trace and way
 
 
 def ranking() -> list[dict[str, str]]:
@@ -46,7 +62,7 @@ def published(folder: Path) -> None:
 
 
 def main() -> int:
-    """Writes result.csv."""
+    """Writes result.csv and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ios", type=Path, help="folder with the schedules of the authors' repository")
     args = parser.parse_args()
@@ -59,7 +75,51 @@ def main() -> int:
     writer.writeheader()
     writer.writerows(rows)
     write_text(HERE / "result.csv", text.getvalue())
+    write_page(HERE)
     return 0
+
+
+def write_page(folder: Path) -> None:
+    """README.md with the table and what it shows, from result.csv in a folder."""
+    with (folder / "result.csv").open(encoding="utf-8", newline="") as file:
+        found = {row["trace"]: {way: float(row[f"{way}_us"]) for way in TITLES} for row in csv.DictReader(file)}
+    blocks = {"replayed": replayed(found), "shown": shown(found)}
+    write_text(folder / "README.md", filled((HERE / "README.md").read_text(encoding="utf-8"), blocks))
+
+
+def replayed(found: Times) -> str:
+    """The table."""
+    rows = [[TRACES[trace], *(f"{times[way]:,.0f}" for way in TITLES)] for trace, times in found.items()]
+    return table(["us, replayed", *TITLES.values()], rows)
+
+
+def shown(found: Times) -> str:
+    """The paper's order, and IOS's stages against a stream for each branch."""
+    ordered = all(times["sequential"] > times["greedy"] > times["ios"] for times in found.values())
+    gains = each(found, "sequential", "greedy"), each(found, "sequential", "ios")
+    furthest = max(abs(times["branches"] / times["ios"] - 1.0) for times in found.values())
+    doubt = (
+        "Such differences are below the error of the model (docs/model.md): they are ties."
+        if furthest < MODEL_ERROR
+        else "Some of these differences exceed the error of the model (docs/model.md)."
+    )
+    return "\n".join(
+        (
+            bullet(
+                f"The order of the paper, sequential, greedy, IOS, {'comes' if ordered else 'does not come'} out at "
+                f"every batch size. Greedy stages are {gains[0]} times as fast as one stream, IOS's {gains[1]} times."
+            ),
+            bullet(
+                f"IOS's stages are {each(found, 'branches', 'ios')} times as fast as a stream for each branch. A stage "
+                f"ends with its longest group, while streams run on. {doubt}"
+            ),
+        )
+    )
+
+
+def each(found: Times, slow: str, fast: str) -> str:
+    """How many times as fast one way is as another, batch by batch."""
+    return ", ".join(f"{times[slow] / times[fast]:.2f}" for times in found.values())
 
 
 if __name__ == "__main__":

@@ -291,9 +291,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure(gpu)
         return
     write_text(options.out / "result.csv", to_csv(Curve, curves(from_csv(Point, MEASURED), gpu)))
-    rows = from_csv(Curve, options.out / "result.csv")  # to the digits that readers of the table have
-    write_text(options.out / "README.md", readme(rows))
-    draw(rows, options.out / "errors.png")
+    write_page(options.out)
+
+
+def write_page(folder: Path) -> None:
+    """README.md and the picture from the table in a folder."""
+    rows = from_csv(Curve, folder / "result.csv")
+    write_text(folder / "README.md", readme(rows))
+    draw(rows, folder / "errors.png")
 
 
 if __name__ == "__main__":

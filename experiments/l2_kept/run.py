@@ -187,9 +187,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure()
         return
     write_text(options.out / "result.csv", to_csv(Lost, lost(times_us(), gpusim.load_gpu("h200"))))
-    rows = from_csv(Lost, options.out / "result.csv")  # to the digits that readers of the table have
-    write_text(options.out / "README.md", readme(rows))
-    draw(rows, options.out / "lost.png")
+    write_page(options.out)
+
+
+def write_page(folder: Path) -> None:
+    """README.md and the picture from the table in a folder."""
+    rows = from_csv(Lost, folder / "result.csv")
+    write_text(folder / "README.md", readme(rows))
+    draw(rows, folder / "lost.png")
 
 
 if __name__ == "__main__":

@@ -586,13 +586,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the study and writes what it shows."""
     parser = argparse.ArgumentParser(description="Li et al., seven CNN implementations, asked again")
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write to (default: beside this file)")
-    folder = parser.parse_args(argv).out
+    write_page(parser.parse_args(argv).out)
+    return 0
+
+
+def write_page(folder: Path) -> None:
+    """The table, README.md and the picture."""
     rows, gpu = layers(), gpusim.load_gpu("h200")
     transfers = {(layer, how): transfer_percent(layer, how, gpu) for layer in LAYERS for how in HOW}
     for file_name, text in (("README.md", report(rows, transfers)), ("result.csv", table_csv(rows, transfers))):
         write_text(folder / file_name, text)
     draw(folder / "sweeps.png")
-    return 0
 
 
 if __name__ == "__main__":

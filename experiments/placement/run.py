@@ -524,8 +524,13 @@ def predict(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "result.csv", to_csv(Run, found))
     write_text(folder / "pairs.csv", to_csv(Pair, all_pairs(replays, found)))
-    tables = from_csv(Run, folder / "result.csv"), from_csv(Pair, folder / "pairs.csv")  # to the digits readers have
-    write_text(folder / "README.md", readme(*tables, runs))
+    write_page(folder)
+
+
+def write_page(folder: Path) -> None:
+    """README.md and the picture from the tables in a folder."""
+    tables = from_csv(Run, folder / "result.csv"), from_csv(Pair, folder / "pairs.csv")
+    write_text(folder / "README.md", readme(*tables, runs_together(read_launches())))
     draw(*tables, folder / "errors.png")
 
 

@@ -40,6 +40,7 @@ from gpusim.calibrate.solo import solo_makespans
 from gpusim.commands.arguments import study_options
 from gpusim.common import fingerprint
 from gpusim.common.files import write_text
+from gpusim.common.rows import from_csv
 from gpusim.results.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
 from gpusim.sweep.resume import resumed
@@ -294,12 +295,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("result.csv", table_csv(Row, rows)),
         ("modules.csv", table_csv(Module, modules)),
         ("inference.csv", table_csv(Latency, waits)),
-        ("README.md", report.readme(rows, modules, waits, REQUESTS)),
     ):
         write_text(options.out / name, text)
-    report.draw(rows, options.out / "stp.png")
+    write_page(options.out)
     for part in options.out.glob("*.part.jsonl"):
         part.unlink()
+
+
+def write_page(folder: Path) -> None:
+    """README.md and the picture from the tables in a folder."""
+    kinds = {"result": Row, "modules": Module, "inference": Latency}
+    rows, modules, waits = (from_csv(kind, folder / f"{name}.csv") for name, kind in kinds.items())
+    write_text(folder / "README.md", report.readme(rows, modules, waits, REQUESTS))
+    report.draw(rows, folder / "stp.png")
 
 
 if __name__ == "__main__":

@@ -421,14 +421,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the study and writes what it shows."""
     parser = argparse.ArgumentParser(description="SPAA'20, Table 1, as a replay")
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write to (default: beside this file)")
-    folder = parser.parse_args(argv).out
+    write_page(parser.parse_args(argv).out)
+    return 0
+
+
+def write_page(folder: Path) -> None:
+    """The table, README.md and the picture."""
     trace = load_trace(TRACE)
     gpu = load_gpu(trace.device)
     rows = study(trace, gpu)
     for name, text in (("README.md", report(trace, gpu, rows)), ("result.csv", table_csv(rows))):
         write_text(folder / name, text)
     draw(rows, selected(trace, "FFT"), folder / "ratio.png")
-    return 0
 
 
 if __name__ == "__main__":

@@ -219,12 +219,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Writes everything."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
-    out = parser.parse_args(arguments).out
+    write_page(parser.parse_args(arguments).out)
+    return 0
+
+
+def write_page(out: Path) -> None:
+    """The table, README.md and the picture."""
     rows = [*TABLE_2, *recorded()]
     for name, text in (("result.csv", to_csv(Row, rows)), ("README.md", report(rows))):
         write_text(out / name, text)
     draw(rows, out / "table2.png")
-    return 0
 
 
 if __name__ == "__main__":

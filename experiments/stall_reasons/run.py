@@ -27,8 +27,8 @@ from gpusim.io.dataset import Recordings
 from gpusim.io.ncu import STALL_COUNTER, STALLS
 from gpusim.model.contention import FEWEST_TURNS, hidden_cycles
 from gpusim.record.counters import counted_rows
-from gpusim.record.program import NCU, Program
-from gpusim.record.toolchain import require_ncu, run
+from gpusim.record.program import Program
+from gpusim.record.toolchain import NCU, require_ncu, run
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 
 HERE = Path(__file__).resolve().parent
@@ -183,9 +183,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure()
         return
     write_text(options.out / "result.csv", to_csv(Waits, waits(counted())))
-    rows = from_csv(Waits, options.out / "result.csv")  # to the digits that readers of the table have
-    write_text(options.out / "README.md", readme(rows))
-    draw(rows, options.out / "reasons.png")
+    write_page(options.out)
+
+
+def write_page(folder: Path) -> None:
+    """README.md and the picture from the table in a folder."""
+    rows = from_csv(Waits, folder / "result.csv")
+    write_text(folder / "README.md", readme(rows))
+    draw(rows, folder / "reasons.png")
 
 
 if __name__ == "__main__":

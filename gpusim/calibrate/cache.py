@@ -4,6 +4,9 @@ Each kernel has a small file in the user's cache folder, named by a hash of ever
 launch, the GPU that it was recorded on, and the sources of the fit and of all that it imports. A lost file costs only
 the time of a fit: a damaged file counts as absent, a fit that cannot be written is not kept, the oldest files are
 removed when there are too many, and processes that share the folder never see a partly written file.
+
+A file holds only the numbers that the fit found; the rest follows from the launch and the GPU. A file with a number
+that no fit of this launch can find counts as absent, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -12,22 +15,27 @@ import json
 import os
 import sys
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+from gpusim.calibrate.fit import AGE_PREFERENCES, JITTER_SEEDS, unfitted
+from gpusim.calibrate.scaling import LOADS, ROUNDS
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, read_bytes
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import MemoryLoad, WarpDemand
 from gpusim.model.kernel import KernelModel
-from gpusim.model.occupancy import Footprint
+from gpusim.model.occupancy import waves
 from gpusim.trace.kernels import KernelLaunch
 
 OFF = "GPUSIM_NO_CACHE"  # an environment variable: where it is set to anything, nothing is kept or looked for
-MOST_FITS = 10_000  # kept; one takes 1 to 2 KB
-MOST_BYTES = 2**16  # of one
+MOST_FITS = 10_000  # kept; one takes less than 1 KB
+MOST_BYTES = 2**12  # of one
+OF_MODEL = ("unit_us", "age_preference", "seed", "ramp_work", "issue_us", "dram_share_us", "l2_share_us")
+OF_LOAD = ("dram", "l2")
+OF_DEMAND = ("latency", "service_demand", "block_us")
+MOST_OFF = 10.0  # factor by which a time that a fit found may be off its estimate from the recording
 
 
 def cache_folder() -> Path:
@@ -73,15 +81,13 @@ class Fits:
             check, _, content = read_bytes(self._file(launch, gpu), MOST_BYTES).partition(b"\n")
             if check != _checksum(content):
                 return None
-            return _model(json.loads(content))
+            return _model(json.loads(content), launch, gpu)
         except (InputError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
     def keep(self, launch: KernelLaunch, gpu: GPU, model: KernelModel) -> None:
         """Keep a fit, where the folder can be written to."""
-        content = json.dumps(model, default=_fields).encode()
-        if len(content) > MOST_BYTES // 2:  # a name of many characters
-            return
+        content = json.dumps(_numbers(model)).encode()
         with suppress(InputError, OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(self._file(launch, gpu), "wb") as file:
@@ -121,17 +127,56 @@ def _checksum(content: bytes) -> bytes:
     return sha256(content).hexdigest().encode()
 
 
-def _fields(part: KernelModel | WarpDemand | Footprint | MemoryLoad) -> dict[str, object]:
-    return {field.name: getattr(part, field.name) for field in fields(part)}
+def _numbers(model: KernelModel) -> dict[str, float]:
+    """What a fit found, by name."""
+    parts = ((model, OF_MODEL), (model.load, OF_LOAD), (model.demand, OF_DEMAND))
+    return {name: getattr(part, name) for part, names in parts for name in names}
 
 
-def _model(kept: dict[str, object]) -> KernelModel:
-    """Rebuilds a model from the fields that were kept; the load of the kernel alone is derived from them."""
-    del kept["own_load"]
-    demand, foot, load = kept["demand"], kept["footprint"], kept["load"]
-    if not (isinstance(demand, dict) and isinstance(foot, dict) and isinstance(load, dict)):
-        raise TypeError
-    kept["demand"] = WarpDemand(**{**demand, "demands": tuple(demand["demands"])})
-    kept["footprint"] = Footprint(**foot)
-    kept["load"] = MemoryLoad(**load)
-    return KernelModel(**kept)  # type: ignore[arg-type]
+def _model(kept: dict[str, float], launch: KernelLaunch, gpu: GPU) -> KernelModel | None:
+    """The model of a launch with the numbers that were kept; None where no fit of it can have found one of them."""
+    model, ramp_us = unfitted(launch, gpu)
+    if any(type(kept[name]) is not type(number) for name, number in _numbers(model).items()):
+        return None
+    if not (kept["seed"] in JITTER_SEEDS and kept["age_preference"] in AGE_PREFERENCES):
+        return None
+    if not all(least <= kept[name] <= most for name, (least, most) in _limits(kept, model, ramp_us, launch).items()):
+        return None
+    return replace(
+        model,
+        **{name: kept[name] for name in OF_MODEL},  # type: ignore[arg-type]
+        load=replace(model.load, **{name: kept[name] for name in OF_LOAD}),
+        demand=replace(model.demand, **{name: kept[name] for name in OF_DEMAND}),  # type: ignore[arg-type]
+    )
+
+
+def _limits(
+    kept: dict[str, float], model: KernelModel, ramp_us: float, launch: KernelLaunch
+) -> dict[str, tuple[float, float]]:
+    """Least and most of each number that a fit of a launch can find, from its model before the fit.
+
+    Only scaling points change the loads and turns that the counters give.
+    """
+    working_us = launch.duration_us - model.latency_us
+    block_us = working_us / max(1.0, waves(model.blocks, model.blocks_per_sm, model.sm_count))
+    lives = block_us / MOST_OFF, block_us * MOST_OFF
+    most_share_us = MOST_OFF * working_us / model.blocks
+    demand, load = model.demand, model.load
+    limits = {
+        "unit_us": (lives[0] / MOST_OFF, lives[1]),  # memory may be most of a block's time
+        "block_us": lives,
+        "ramp_work": (0.0, MOST_OFF * ramp_us / block_us),
+        "issue_us": (0.0, most_share_us * model.sm_count),
+        "dram_share_us": (0.0, most_share_us),
+        "l2_share_us": (0.0, most_share_us),
+    }
+    if launch.scaling is None:
+        given = {"dram": load.dram, "l2": load.l2, "latency": demand.latency, "service_demand": demand.service_demand}
+        return limits | {name: (value, value) for name, value in given.items()}
+    most_load, most_time = max(LOADS) ** ROUNDS, max(1.0, *demand.demands)
+    return limits | {
+        "dram": (0.0, load.dram * most_load),
+        "l2": (0.0, load.l2 * most_load),
+        "service_demand": (demand.demands[demand.bound], most_time),
+        "latency": (kept["service_demand"], most_time),
+    }

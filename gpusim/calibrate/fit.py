@@ -51,10 +51,8 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     Raises:
         InputError: no SM of the GPU holds one of its blocks.
     """
-    recorded = launch.duration_us
-    blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
-    latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
-    model = _shape(launch, blocks_per_sm, recorded - latency - ramp_us, gpu)
+    model, ramp_us = unfitted(launch, gpu, place)
+    recorded, latency = launch.duration_us, model.latency_us
     alone = alone_on(gpu)
     best, makespan = _fitted(model, launch.mix, alone)
     if ramp_us > 0.0:
@@ -67,12 +65,22 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     return replace(
         fitted,
         demand=replace(fitted.demand, block_us=_block_us(fitted)),
-        latency_us=latency,
-        solo_us=recorded,
         issue_us=per_work * _issue_us(launch, gpu),
         dram_share_us=min(most, per_work * _dram_bytes(launch) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
         l2_share_us=min(most, per_work * _l2_us(launch.mix, gpu)),
     )
+
+
+def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelModel, float]:
+    """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us).
+
+    Raises:
+        InputError: no SM of the GPU holds one of its blocks.
+    """
+    blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
+    latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
+    model = _shape(launch, blocks_per_sm, launch.duration_us - latency - ramp_us, gpu)
+    return replace(model, latency_us=latency), ramp_us
 
 
 def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple[float, float]:

@@ -54,24 +54,30 @@ class Kernels:
         if model is None:
             model = self._anchored.get(launch)
             if model is None:
-                model = self._anchored[launch] = self._fitted(launch, place)
+                model = self._anchored[launch] = self._fitted(launch, self._device, place)
             if self._gpu is not self._device:
-                model = transferred(model, launch, self._device, self._gpu, place)
+                model = self._moved(model, launch, place)
             if self.seed != 0:
                 model = replace(model, seed=(model.seed + SEED_STEP * self.seed) % SEED_RANGE)
             self._same[launch] = model
         self._models[id(launch)] = (launch, model)
         return model
 
-    def _fitted(self, launch: KernelLaunch, place: str) -> KernelModel:
-        """A launch on the GPU that it was recorded on."""
+    def _fitted(self, launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
+        """A launch on a GPU where it takes its recorded duration."""
         if self._fits is None:
-            return fitted(launch, self._device, place)
-        model = self._fits.find(launch, self._device)
+            return fitted(launch, gpu, place)
+        model = self._fits.find(launch, gpu)
         if model is None:
-            model = fitted(launch, self._device, place)
-            self._fits.keep(launch, self._device, model)
+            model = fitted(launch, gpu, place)
+            self._fits.keep(launch, gpu, model)
         return model
+
+    def _moved(self, model: KernelModel, launch: KernelLaunch, place: str) -> KernelModel:
+        """A launch on another GPU; one that communicates takes as long there, because the link sets its duration."""
+        if launch.communicates:
+            return self._fitted(launch.model_copy(update={"scaling": None}), self._gpu, place)
+        return transferred(model, launch, self._device, self._gpu, place)
 
     def seeded(self, seed: int) -> Kernels:
         """The same kernels with another seed of the jitter."""

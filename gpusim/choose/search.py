@@ -5,8 +5,8 @@ A graph of more than a few plans falls into blocks that can only run one after t
 whole runs the best of each: with the blocks as stages this is the dynamic programming of IOS, and as every stage is
 given, each is solved once. A block is searched
 
-* completely, where it has no more than `COMPLETE` plans: replayed are those whose lower bound is below the best so far,
-  in the order of their bounds;
+* completely, where it has no more than `COMPLETE` plans and the replays suffice: replayed are those whose lower bound
+  is below the best so far, in the order of their bounds;
 * else by descent: from named starts (one stream, the trace's streams, Nimble's, Opara's; the fastest algorithms that
   keep the limit) the best few go on to the first better neighbour until none is better or the replays are used up.
   Neighbours have one other algorithm, an operation or a stream elsewhere, or SMs moved. Plain streams are searched

@@ -7,6 +7,7 @@ import argparse
 from gpusim.commands.arguments import gpu_from, whole
 
 FORMATS = ("ncu", "kineto", "nsys", "nvprof")
+ORDERS = ("inferred", "recorded", "none")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", required=True, metavar="TRACE", help="the trace to write (.json, .json.gz)")
     parser.add_argument("--gpu", metavar="NAME|PATH", help="the GPU it was recorded on; default: the profile's")
     parser.add_argument("--counters", metavar="FILE", help="ncu's profile of the same program, for counters")
+    parser.add_argument(
+        "--order",
+        choices=ORDERS,
+        default=ORDERS[0],
+        help="order between streams: the recorded waits; inferred from the times where the profile has none "
+        "(default); or none",
+    )
     parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
 
 
@@ -37,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     with named_steps() as step:
         step(f"importing {args.file}")
-        imported = import_profile(args.file, args.format, gpu, args.counters, args.device)
+        imported = import_profile(args.file, args.format, gpu, args.counters, args.device, args.order)
         trace = imported.trace
         step(f"writing {args.out}")
         trace.save(args.out)
@@ -45,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     kernels = sum(len(operation.launches()) for operation in trace.operations())
     streams = counted(len(trace.streams), "stream")
     held = f"{counted(kernels, 'kernel')}, {counted(operations, 'operation')}, {streams}"
-    print_line(f"{args.out}: {held}, recorded on {trace.device}")
+    device = trace.device if trace.stands_for is None else f"{trace.stands_for}, taken as {trace.device}"
+    print_line(f"{args.out}: {held}, recorded on {device}")
     for remark in imported.remarks:
         print_line(f"  {remark}")
     return 0

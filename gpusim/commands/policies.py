@@ -68,6 +68,7 @@ def _whole(name: str, policy: type[Policy]) -> dict[str, Any]:
     source = SOURCE.search(plain["summary"])
     return plain | {
         "source": source[1] if source else None,
+        "refuted": policy.refuted or None,
         "validated_as": {experiment: measured_errors(experiment) for experiment in policy.validated_as},
         "example": f"gpusim replay TRACE --policy {_example(name, policy)}",
     }
@@ -93,7 +94,8 @@ def _print_whole(content: dict[str, Any], policy: type[Policy]) -> None:
     print(_indented(f"source: {content['source'] or 'none given'}", 4))
     print(f"    parameters:{'' if content['parameters'] else ' none'}")
     _print_parameters(policy)
-    for line in _validation(content["validated_as"]):
+    measured = [f"measured, and not predicted: {policy.refuted}"] if policy.refuted else []
+    for line in measured or _validation(content["validated_as"]):
         print(_indented(line, 4))
     print(_indented(f"example: {content['example']}", 4))
 

@@ -10,6 +10,7 @@ from gpusim.common.errors import InputError, quote
 
 EPILOG = """gpusim record NETWORK|SHAPES --batch N --out DIR   a network or a list of shapes with cuDNN
 gpusim record microbench --out DIR                 the constants of the model
+gpusim record microbench --matrix --out DIR        kernels that load one resource each, isolated and in pairs
 gpusim record host --out DIR                       what the host pays for allocations, copies and launches
 gpusim record [--out DIR] -- PROGRAM …             a program of one's own under Nsight Compute"""
 
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calls.add_argument("--outcomes", action="store_true", help="also measure what `gpusim validate` scores")
     bench = parser.add_argument_group("microbench")
     bench.add_argument("--counters", action="store_true", help="profile the kernels with Nsight Compute (ncu), too")
+    bench.add_argument("--matrix", action="store_true", help="time the resource matrix instead")
     bench.add_argument("--raw", type=Path, metavar="DIR", help="keep the raw logs there")
     parser.set_defaults(program=[])
 
@@ -53,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(None, "--out", "missing", "a folder for what is recorded")
     if args.what == "host":
         return _run_host(args)
-    return _run_microbench(args) if args.what == "microbench" else _run_calls(args)
+    if args.what != "microbench":
+        return _run_calls(args)
+    return _run_matrix(args) if args.matrix else _run_microbench(args)
 
 
 def _run_microbench(args: argparse.Namespace) -> int:
@@ -64,6 +68,16 @@ def _run_microbench(args: argparse.Namespace) -> int:
     columns = [Column("constant"), Column("value", right=True), Column("unit"), Column("meaning", narrow="break")]
     constants = result["constants"].items()
     print_table(columns, [(name, f"{c['value']:g}", c["unit"], c["meaning"]) for name, c in constants])
+    return 0
+
+
+def _run_matrix(args: argparse.Namespace) -> int:
+    from gpusim.record.matrix import record_matrix
+
+    if args.raw is not None:
+        raise InputError(None, "--raw", "is not for --matrix, which keeps no logs", "no such option")
+    for line in record_matrix(args.out, counters=args.counters):
+        print(line)
     return 0
 
 

@@ -182,7 +182,8 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
     varied = swept.experiment.varied
     columns = [Column("gpu"), *(Column(name, right=True) for name in varied), Column("policy", narrow="break")]
     sharing = ("STP", "fairness") if swept.experiment.restart else ()
-    titles = ("points", "makespan us", "speedup", "slowdown", *sharing, "fastest in")
+    best = "most STP in" if swept.experiment.restart else "fastest in"
+    titles = ("points", "makespan us", "speedup", "slowdown", *sharing, best)
     columns += [Column(title, right=True) for title in titles]
     cells = [
         [
@@ -203,10 +204,10 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
 
 
 def _workload_table(swept: Swept, each: Sequence[Sequence[Row]]) -> tuple[list[Column], list[list[str]], str]:
-    """The fastest policy of each workload, and what each oracle found for it."""
+    """The best policy of each workload, by STP where streams restart, and what each oracle found for it."""
     from gpusim.common.tables import Column
     from gpusim.sweep.run import label_names
-    from gpusim.sweep.summary import fastest
+    from gpusim.sweep.summary import best_of
 
     names = [
         name
@@ -214,19 +215,25 @@ def _workload_table(swept: Swept, each: Sequence[Sequence[Row]]) -> tuple[list[C
         if name != "policy" and len({of[0].labels[name] for of in each}) > 1
     ]
     oracles = list(dict.fromkeys(str(row.labels["policy"]) for of in each for row in of if row.division))
+    restart = swept.experiment.restart
     cells = []
     for of in each:
-        best = fastest(of)[0]
-        found = {str(row.labels["policy"]): f"{_speedup(row)} {row.division}" for row in of}
+        best = best_of(of, restart)[0]
+        found = {str(row.labels["policy"]): f"{_merit(row, restart)} {row.division}" for row in of}
         labels = (str(best.labels[name]) for name in names)
-        cells.append([*labels, str(best.labels["policy"]), _speedup(best), *(found.get(name, "") for name in oracles)])
-    columns = [*(Column(name) for name in names), Column("fastest policy"), Column("speedup", right=True)]
+        shown = (found.get(name, "") for name in oracles)
+        cells.append([*labels, str(best.labels["policy"]), _merit(best, restart), *shown])
+    titles = ("policy with most STP", "STP") if restart else ("fastest policy", "speedup")
+    columns = [*(Column(name) for name in names), Column(titles[0]), Column(titles[1], right=True)]
     columns += [Column(name, narrow="break") for name in oracles]
     return columns, cells, "Each workload"
 
 
-def _speedup(row: Row) -> str:
-    return f"{row.figures['speedup_vs_serial']:.3f}x"
+def _merit(row: Row, restart: bool) -> str:
+    """The figure by which policies are ranked."""
+    from gpusim.sweep.summary import merit
+
+    return f"{row.figures[merit(restart)]:.3f}" + "x" * (not restart)
 
 
 def _print_left_out(count: int) -> None:

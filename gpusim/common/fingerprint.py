@@ -1,33 +1,32 @@
 """Hashes of what can change a result: source code, plain data, files.
 
-What is predicted by the same sources from the same GPUs, traces and parameters is the same, so a hash of these says
-whether a result that was kept may be used again.
+The same sources predict the same from the same GPUs, traces and parameters, so a hash of these says whether a stored
+result still holds. Sources count by their meaning: a hash changes with a constant, an operator or a directive to the
+compiler, not with docstrings, comments or layout.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from gpusim.common.errors import quote
 
-IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;(]+)|import[ \t]+([^\n#;]+))", re.M
-)
-"""An import at the beginning of a line; a parser finds no others in this package and takes ten times as long."""
-FOR_CHECKERS = re.compile(r"\nif TYPE_CHECKING:\n(?:[ \t].*\n|\n)*")
-"""What only type checkers read: `gpusim` itself names there what it imports when first used."""
-COMMENT = re.compile("#.*")
+DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?:cython|distutils):.*", re.M)
+"""A comment that the compiler of the core obeys."""
+CHECKERS_ONLY = "TYPE_CHECKING"
+"""What a block is under that only type checkers read: `gpusim` names there what it imports when first used."""
 
 
 def model_sources() -> str:
@@ -50,7 +49,7 @@ def sources(*modules: str) -> str:
     """
     asked = [name for module in modules for name in _with_modules_inside(module)]
     packages = {module.partition(".")[0] for module in modules}
-    found: dict[str, bytes] = {}
+    found: dict[str, Path] = {}
     specs: dict[str, ModuleSpec | None] = {}
     seen: set[str] = set()
     while asked:
@@ -61,15 +60,11 @@ def sources(*modules: str) -> str:
         file = module_file(name, specs)
         if file is None:
             continue
-        found[name] = _text(file)
-        if file.suffix == ".py":
-            package = name if file.stem == "__init__" else name.rpartition(".")[0]
-            asked += [other for other in _imports(found[name], package) if other.partition(".")[0] in packages]
+        found[name] = file
+        package = name if file.stem == "__init__" else name.rpartition(".")[0]
+        asked += [other for other in _meaning(file).imported_by(package) if other.partition(".")[0] in packages]
         asked.append(name.rpartition(".")[0] or name)  # importing it runs the package that it is in
-        declarations = file.with_suffix(".pxd")
-        if declarations.exists():
-            found[f"{name}.pxd"] = _text(declarations)
-    return _hash(part for name in sorted(found) for part in (name.encode(), found[name]))
+    return _of_modules(found)
 
 
 @cache
@@ -79,13 +74,25 @@ def modules(*names: str) -> str:
     Raises:
         ModuleNotFoundError: there is no such module.
     """
-    inside = [name for module in names for name in _with_modules_inside(module)]
-    return _hash(part for name in sorted(inside) for part in (name.encode(), *_texts(name)))
+    inside = {name: module_file(name) for module in names for name in _with_modules_inside(module)}
+    return _of_modules({name: file for name, file in inside.items() if file is not None})
 
 
 def files(paths: Iterable[Path]) -> str:
-    """A hash of the names and contents of files, in their order."""
-    return _hash(part for path in paths for part in (path.name.encode(), path.read_bytes()))
+    """A hash of the names and contents of files, in their order; Python's by their meaning."""
+    return _hash(part for path in paths for part in (path.name.encode(), _content(path)))
+
+
+def meaning(source: str) -> bytes:
+    """What a Python source says to its interpreter and to the compiler of the core.
+
+    Two sources with the same syntax tree, docstrings left out, and the same directives (`DIRECTIVE`) mean the same, in
+    every version of Python that parses both.
+
+    Raises:
+        SyntaxError, ValueError: it is no Python.
+    """
+    return _meaning_of(source, ast.parse(source))
 
 
 def data(content: Any) -> str:
@@ -134,17 +141,99 @@ def _top(name: str) -> ModuleSpec | None:
         return None
 
 
-def _texts(name: str) -> list[bytes]:
-    """The source of a module and its declarations for the compiler."""
-    file = module_file(name)
-    if file is None:
-        return []
-    return [_text(path) for path in (file, file.with_suffix(".pxd")) if path.exists()]
+class _Meaning(NamedTuple):
+    """Of a source file: what it means, and its imports as (dots, module, names), whose modules `imported_by` gives."""
+
+    content: bytes
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...] = ()
+
+    def imported_by(self, package: str) -> Iterator[str]:
+        """Modules that one of a package may import; of `from a import b` both `a` and `a.b`, which need not be one."""
+        for dots, module, names in self.imports:
+            base = resolve_name("." * dots + module, package)
+            yield base
+            yield from (f"{base}.{name}" for name in names)
 
 
-def _text(path: Path) -> bytes:
-    """A source, however its lines end."""
-    return path.read_bytes().replace(b"\r\n", b"\n")
+@cache
+def _read(text: bytes) -> _Meaning:
+    """Of a Python source; what does not parse means what its bytes are."""
+    try:
+        source = text.decode()
+        tree = ast.parse(source)
+        return _Meaning(_meaning_of(source, tree), tuple(_imports(tree)))
+    except (SyntaxError, ValueError, RecursionError):
+        return _Meaning(text)
+
+
+def _meaning(file: Path) -> _Meaning:
+    """Of a module's file; one that is compiled from no source beside it means what its bytes are."""
+    text = file.read_bytes()
+    return _read(text) if file.suffix == ".py" else _Meaning(text)
+
+
+def _meaning_of(source: str, tree: ast.Module) -> bytes:
+    parts = [directive.strip() for directive in DIRECTIVE.findall(source)]
+    _write(tree.body, parts)
+    return "\n".join(parts).encode()
+
+
+def _content(path: Path) -> bytes:
+    return _meaning(path).content
+
+
+def _of_modules(found: Mapping[str, Path]) -> str:
+    """A hash of modules by name, and of their declarations for the compiler."""
+    parts: list[bytes] = []
+    for name in sorted(found):
+        parts += [name.encode(), _content(found[name])]
+        declarations = found[name].with_suffix(".pxd")
+        if declarations.exists():
+            parts.append(declarations.read_bytes().replace(b"\r\n", b"\n"))
+    return _hash(parts)
+
+
+def _write(part: Any, parts: list[str]) -> None:
+    """Append a part of a syntax tree, as text that is the same in all versions of Python: empty fields are left out."""
+    if isinstance(part, list):
+        parts.append("[")
+        for one in part:
+            if not (isinstance(one, ast.Expr) and _is_text(one.value)):  # a docstring, or one of an attribute
+                _write(one, parts)
+        parts.append("]")
+    elif isinstance(part, ast.AST):
+        parts.append(type(part).__name__)
+        for field in part._fields:
+            value = getattr(part, field, None)
+            if value is not None and value != []:
+                parts.append(field)
+                _write(value, parts)
+    else:
+        parts.append(ascii(part))
+
+
+def _is_text(part: ast.expr) -> bool:
+    return isinstance(part, ast.Constant) and isinstance(part.value, str)
+
+
+def _imports(part: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Imports wherever they stand, but for those that only type checkers read: dots, module and names of each."""
+    for one in _statements(part):
+        if isinstance(one, ast.ImportFrom):
+            yield one.level, one.module or "", tuple(alias.name for alias in one.names)
+        elif isinstance(one, ast.Import):
+            yield from ((0, alias.name, ()) for alias in one.names)
+
+
+def _statements(part: ast.AST) -> Iterator[ast.AST]:
+    for one in ast.iter_child_nodes(part):
+        if isinstance(one, ast.If) and isinstance(one.test, ast.Name) and one.test.id == CHECKERS_ONLY:
+            for other in one.orelse:
+                yield other
+                yield from _statements(other)
+        elif isinstance(one, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield one
+            yield from _statements(one)
 
 
 def _with_modules_inside(name: str) -> Iterator[str]:
@@ -154,22 +243,6 @@ def _with_modules_inside(name: str) -> Iterator[str]:
     yield name
     for folder in spec.submodule_search_locations or ():
         yield from (f"{name}.{file.stem}" for file in Path(folder).glob("*.py") if file.stem != "__init__")
-
-
-def _imports(source: bytes, package: str) -> Iterator[str]:
-    """Modules that one of a package may import; of `from a import b` both `a` and `a.b`, which need not be one."""
-    for where, names, modules in IMPORT.findall(FOR_CHECKERS.sub("\n", source.decode("utf-8", "replace"))):
-        if where:
-            base = resolve_name(where, package)
-            yield base
-            yield from (f"{base}.{name}" for name in _names(names))
-        else:
-            yield from _names(modules)
-
-
-def _names(text: str) -> list[str]:
-    """The names in `(a, b as c)`."""
-    return [words[0] for words in (one.split() for one in COMMENT.sub("", text).strip("() \t\n").split(",")) if words]
 
 
 def _hash(parts: Iterable[bytes]) -> str:

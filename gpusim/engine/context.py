@@ -7,7 +7,7 @@ long it takes warm and cold, and how many bytes it touches; calls of which it sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import fsum
 from typing import Any
@@ -24,7 +24,7 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
     """A trace with the kernels of each operation as long as they take after the others.
 
     The trace is taken to run again and again, as measurements do: an operation that is not alone then runs after
-    others. It loads its instructions anew (`switch_us`). What all operations together touch beyond what L2 keeps
+    others. It loads its instructions anew (`switch_us`). What all operations of a GPU touch beyond what L2 keeps
     (`l2_kept_share`) takes as much of that away: from twice as much on nothing is left [D]. An operation takes as much
     longer as it took cold over warm, for the part of its tensors that is gone.
 
@@ -32,20 +32,29 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
         trace: as recorded; itself where it tells no warm durations.
         gpu: the GPU that runs it.
     """
-    told = [op.selected for op in trace.operations() if isinstance(op, Convolution) and op.selected.warm_us is not None]
-    if not told or sum(len(stream.operations) for stream in trace.streams) == 1:
+    gpus = {stream.gpu for stream in trace.streams}
+    longer = {at: _longer_on([stream for stream in trace.streams if stream.gpu == at], gpu) for at in gpus}
+    if not any(longer.values()):
         return trace
+    return trace.model_copy(update={"streams": tuple(_in_context(one, longer[one.gpu]) for one in trace.streams)})
+
+
+def _longer_on(streams: Sequence[Stream], gpu: GPU) -> Mapping[int, ConvolutionAlgorithm]:
+    """For the streams of one GPU the algorithms that tell warm durations, as long as they take there, by id."""
+    operations = [op for stream in streams for op in stream.operations]
+    told = [op.selected for op in operations if isinstance(op, Convolution) and op.selected.warm_us is not None]
+    if not told or len(operations) == 1:
+        return {}
     touched, kept = fsum(map(_touched_bytes, told)), gpu.model.l2_kept_share * gpu.l2_bytes
     lost_share = min(1.0, max(0.0, touched / kept - 1.0))
     different = {id(one): one for one in told}  # a network that repeats has few
-    longer = {key: _lengthened(one, gpu.model.switch_us, lost_share) for key, one in different.items()}
-    streams = tuple(
-        stream
-        if _repeats_itself(stream)
-        else stream.model_copy(update={"operations": tuple(_after_others(op, longer) for op in stream.operations)})
-        for stream in trace.streams
-    )
-    return trace.model_copy(update={"streams": streams})
+    return {key: _lengthened(one, gpu.model.switch_us, lost_share) for key, one in different.items()}
+
+
+def _in_context(stream: Stream, longer: Mapping[int, ConvolutionAlgorithm]) -> Stream:
+    if not longer or _repeats_itself(stream):
+        return stream
+    return stream.model_copy(update={"operations": tuple(_after_others(op, longer) for op in stream.operations)})
 
 
 def with_cold_caches(algorithm: ConvolutionAlgorithm) -> ConvolutionAlgorithm:

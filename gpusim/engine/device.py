@@ -25,7 +25,7 @@ from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import Border, ask, named
-from gpusim.policies.interface import Grant, KernelView, OperationView, Policy, View
+from gpusim.policies.interface import Grant, KernelView, OperationView, PassView, Policy, View
 from gpusim.results.runs import Shares, Spans, Usage
 
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
@@ -49,6 +49,7 @@ class Device:
         gpu_of: of each stream, which of the GPUs that ``gpu`` is, of equal parts of its SMs
             (`gpusim.engine.several_gpus`); empty: it is one.
         keep_residents: note what each SM holds whenever that changes.
+        passes: as ``View.passes``.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Device:
         operations: Callable[[], Sequence[OperationView]] = tuple,
         gpu_of: Sequence[int] = (),
         keep_residents: bool = False,
+        passes: Callable[[], Mapping[int, PassView]] = dict,
     ) -> None:
         self._env = env
         self._keep_spans = keep_spans
@@ -71,6 +73,7 @@ class Device:
         self._busy_streams = busy_streams
         self._unready = unready
         self._operations = operations
+        self._passes = passes
         self._border = border = Border(policy, gpu)
         ask(policy, policy.prepare, gpu, streams)
         self._shows_sms = border.shows_sms(ask(policy, policy.shows_sms))
@@ -115,8 +118,10 @@ class Device:
         self._looked = True  # the SMs have looked at what binds launches since blocks were placed
         self._wake_us = NEVER
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
-        sliced = domains is not None and len(domains) > gpus
-        self.limits = {"memory slices"} if sliced else set[str]()  # of `gpusim.results.runs.LIMITS`, met so far
+        met = {"memory slices"} if domains is not None and len(domains) > gpus else set[str]()
+        if policy.refuted and len(streams) > 1:
+            met.add("refuted")
+        self.limits = met  # of `gpusim.results.runs.LIMITS`, met so far
 
     def launch(
         self,
@@ -462,6 +467,7 @@ class Device:
             progress=self._progress,
             unready=self._unready,
             operations=self._operations,
+            passes=self._passes,
         )
 
     def _kernel_view(self, launch: Launch) -> KernelView:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import fsum
 
 from gpusim.engine.launch import Launch
-from gpusim.policies.interface import OperationView
+from gpusim.policies.interface import OperationView, PassView
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Operation, Stream
 
@@ -55,6 +56,32 @@ def operation_views(
         for index, at in sorted(passes.items())
         for view in _views_of(trace.streams[index], index, at, left, now_us, work_us, work_done)
     )
+
+
+def work_from(stream: Stream, work_us: Callable[[Operation], float]) -> list[float]:
+    """Work (us) of a stream's pass from each of its operations on, and 0 behind the last."""
+    sums = accumulate((work_us(op) for op in reversed(stream.operations)), initial=0.0)
+    return list(sums)[::-1]
+
+
+def pass_view(
+    stream: Stream, at: Pass, from_us: Sequence[float], now_us: float, work_done: Callable[[Launch], float]
+) -> PassView:
+    """A pass under way, as ``View.passes`` gives it.
+
+    Args:
+        stream: its stream.
+        at: how far it is.
+        from_us: `work_from` of the stream.
+        now_us: time.
+        work_done: share of a launch's work that is done.
+    """
+    left_us = from_us[at.position]
+    if at.position < len(stream.operations):
+        later_us = from_us[at.position + 1]
+        done_us = _done_us(stream.operations[at.position], at, now_us, work_done)
+        left_us = max(later_us, left_us - done_us)
+    return PassView(at.release_us, from_us[0], left_us)
 
 
 def _views_of(

@@ -17,12 +17,12 @@ from gpusim.engine.context import in_context
 from gpusim.engine.device import Device
 from gpusim.engine.host import host_queues, release_times, unready
 from gpusim.engine.launch import Launch
-from gpusim.engine.remaining import Pass, operation_views
-from gpusim.engine.several_gpus import EachGPU, together
+from gpusim.engine.remaining import Pass, operation_views, pass_view, work_from
+from gpusim.engine.several_gpus import EachGPU, merged, notes_of_all, parts, policies_of, together
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import name_of, named
-from gpusim.policies.interface import OperationView, Policy
+from gpusim.policies.interface import OperationView, PassView, Policy
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, Placements, RequestRun, StreamRun
 from gpusim.trace.format import Trace
@@ -55,7 +55,7 @@ class KernelSource(Protocol):
 def replay(
     trace: Trace,
     gpu: GPU,
-    policy: Policy,
+    policy: Policy | Mapping[int, Policy],
     kernels: KernelSource,
     solo: Mapping[str, float],
     *,
@@ -70,7 +70,7 @@ def replay(
     Args:
         trace: what ran.
         gpu: where to replay it.
-        policy: a fresh one.
+        policy: a fresh one, or one for each GPU of the trace.
         kernels: those of the trace on that GPU.
         solo: makespan (us) of each stream alone on the whole GPU.
         name: of the policy, with its parameters; its own by default.
@@ -83,19 +83,33 @@ def replay(
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
         Starved: a stream that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
     """
-    limit_us = TURNS_PER_SM * gpu.sm_count * fsum(solo.values()) if restart else None
-    run = _Replay(trace, gpu, policy, kernels, limit_us, placements, residents)
-    run.run()
-    return run.result(solo, name or name_of(policy), notes)
+    policies = policy if isinstance(policy, Mapping) else policies_of(policy, trace)
+    on_gpus = parts(trace, gpu)
+    runs = []
+    for part in on_gpus:
+        turn_us = fsum(solo[stream.name] for stream in part.trace.streams)
+        limit_us = TURNS_PER_SM * gpu.sm_count * turn_us if restart else None
+        mine = [policies[at] for at in part.gpus]
+        runs.append(_Replay(part.trace, gpu, mine, kernels, limit_us, placements, residents))
+        runs[-1].run()
+    if restart:  # those of other GPUs keep running until the last stream has ended once
+        until_us = max(run.env.now for run in runs)
+        for run in runs:
+            run.go_on(until_us)
+    notes = (*notes, *notes_of_all(policies))
+    results = [run.result(solo, name or name_of(next(iter(policies.values()))), notes) for run in runs]
+    return merged(trace, gpu, on_gpus, results)
 
 
 def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: KernelSource) -> dict[str, float]:
     """Only the end of each stream in a replay, us."""
-    run = _Replay(trace, gpu, policy, kernels)
-    run.run()
+    policies = policies_of(policy, trace)
     ends = dict.fromkeys((stream.name for stream in trace.streams), 0.0)
-    for request in run.requests:
-        ends[request.stream] = max(ends[request.stream], request.end_us)
+    for part in parts(trace, gpu):
+        run = _Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels)
+        run.run()
+        for request in run.requests:
+            ends[request.stream] = max(ends[request.stream], request.end_us)
     return ends
 
 
@@ -105,7 +119,7 @@ def operation_end(
     """When an operation of a trace ends that has the GPU to itself from a time on (us), whatever it waits for."""
     alone = op.model_copy(update={"depends_on": ()})
     stream = trace.streams[0].model_copy(update={"operations": (alone,), "arrivals": None, "gpu": 0})
-    run = _Replay(trace.model_copy(update={"streams": (stream,)}), gpu, policy, kernels, from_us=from_us)
+    run = _Replay(trace.model_copy(update={"streams": (stream,)}), gpu, [policy], kernels, from_us=from_us)
     run.run()
     return run.requests[0].end_us
 
@@ -133,13 +147,16 @@ class _Timed:
 
 
 class _Replay:
-    """One replay; with a time limit (us) streams restart until each has ended once."""
+    """One replay of GPUs that wait for one another, each with its policy.
+
+    With a time limit (us) streams restart until each has ended once.
+    """
 
     def __init__(
         self,
         trace: Trace,
         gpu: GPU,
-        policy: Policy,
+        policies: Sequence[Policy],
         kernels: KernelSource,
         limit_us: float | None = None,
         keep_placements: bool = False,
@@ -149,18 +166,18 @@ class _Replay:
         trace = in_context(trace, gpu)
         self.trace = trace
         self.gpu = gpu
-        self.policy = policy
+        self.policy = policies[0]
         self.kernels = kernels
         self.env = simpy.Environment(from_us)
         self.busy = tuple(stream.name for stream in trace.streams if stream.operations)  # have work left
         names = [stream.name for stream in trace.streams]
         self.queues = host_queues(trace)
         gpu_of = [stream.gpu for stream in trace.streams]
-        gpus = 1 + max(gpu_of)
+        gpus = len(policies)
         self.device = Device(
             self.env,
             together(gpu, gpus),
-            EachGPU(policy, gpu, gpu_of) if gpus > 1 else policy,
+            EachGPU(policies, gpu, gpu_of) if gpus > 1 else self.policy,
             names,
             lambda: self.busy,
             lambda: unready(self.queues, self.env.now),
@@ -168,7 +185,9 @@ class _Replay:
             self._operation_views,
             gpu_of,
             keep_residents,
+            self._pass_views,
         )
+        self.work_from: dict[int, list[float]] = {}  # by the position of a stream, once a policy has asked
         self.passes: dict[int, Pass] = {}  # under way, by the position of their stream
         self.resources: dict[str, simpy.Resource] = {}
         idle = [op.occupies(gpu) for op in trace.operations() if not op.launches()]
@@ -207,6 +226,11 @@ class _Replay:
                 "a policy that runs all",
             )
 
+    def go_on(self, until_us: float) -> None:
+        """Let streams restart until a time, if that has not passed."""
+        if until_us > self.env.now:
+            self.device.run(until=self.env.timeout(until_us - self.env.now))
+
     # ---- streams ---------------------------------------------------------------------------------------------------
 
     def _stream(self, index: int, stream: Stream) -> simpy.events.ProcessGenerator:
@@ -232,7 +256,8 @@ class _Replay:
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
         if waits := [self.ended[name] for name in op.depends_on if not self.ended[name].triggered]:
-            self.device.waiting_streams.add(index)
+            if not op.host_waits:
+                self.device.waiting_streams.add(index)
             yield self.env.all_of(waits)
             self.device.waiting_streams.discard(index)
         start = self.env.now
@@ -361,6 +386,15 @@ class _Replay:
 
     def _operation_views(self) -> Sequence[OperationView]:
         return operation_views(self.trace, self.passes, self.env.now, self._work_us, self.device.work_done)
+
+    def _pass_views(self) -> Mapping[int, PassView]:
+        return {index: self._pass_view(index, at) for index, at in sorted(self.passes.items())}
+
+    def _pass_view(self, index: int, at: Pass) -> PassView:
+        stream = self.trace.streams[index]
+        if index not in self.work_from:
+            self.work_from[index] = work_from(stream, self._work_us)
+        return pass_view(stream, at, self.work_from[index], self.env.now, self.device.work_done)
 
     def _stream_runs(self, solo: Mapping[str, float]) -> tuple[StreamRun, ...]:
         requests: dict[str, list[RequestRun]] = {stream.name: [] for stream in self.trace.streams}

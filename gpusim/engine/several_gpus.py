@@ -1,28 +1,109 @@
-"""Several equal GPUs as one array of SMs: each has L2, DRAM and copy engines of its own, and its own streams [D]."""
+"""Several equal GPUs: each has SMs, L2, DRAM and copy engines of its own, its own streams and its own policy [D].
+
+GPUs whose streams wait for one another, in collectives or by dependencies, are replayed together, as one array of SMs.
+Others are replayed by themselves, so that to the last bit nothing on one depends on what another runs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
-from typing import TypeVar
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.checks import Border, ask, name_of
+from gpusim.policies.checks import Border, ask, name_of, notes_of
 from gpusim.policies.interface import (
     Domains,
+    Eviction,
     Grant,
     KernelView,
     MixRates,
     OperationView,
     Partition,
+    PassView,
     Policy,
     SoloRate,
     View,
 )
+from gpusim.policies.tools.values import deepcopied, for_streams
+from gpusim.results.result import Result
+from gpusim.results.runs import Held, Placements, Usage
+from gpusim.trace.format import Trace
 
 T = TypeVar("T")
+
+
+class Part(NamedTuple):
+    """GPUs that wait for one another, and what runs on them.
+
+    Attributes:
+        gpus: their numbers in the trace, ascending.
+        trace: their streams, with the GPUs numbered from 0.
+    """
+
+    gpus: tuple[int, ...]
+    trace: Trace
+
+
+def parts(trace: Trace, gpu: GPU) -> list[Part]:
+    """A trace divided into GPUs that can be replayed by themselves; those without streams are in none."""
+    gpus = sorted({stream.gpu for stream in trace.streams})
+    if gpus == [0]:
+        return [Part((0,), trace)]
+    found: list[Part] = []
+    for group in _coupled(trace, gpu, gpus):
+        streams = tuple(
+            stream.model_copy(update={"gpu": group.index(stream.gpu)})
+            for stream in trace.streams
+            if stream.gpu in group
+        )
+        found.append(Part(group, trace.model_copy(update={"streams": streams})))
+    return found
+
+
+def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...]]:
+    """GPUs that wait for one another, however indirectly."""
+    group = {at: {at} for at in gpus}
+
+    def join(one: int, other: int) -> None:
+        if group[one] is not group[other]:
+            group[one] |= group[other]
+            group.update(dict.fromkeys(group[other], group[one]))
+
+    home = {op.id: stream.gpu for stream in trace.streams for op in stream.operations}
+    met: dict[str, int] = {}
+    for stream in trace.streams:
+        for op in stream.operations:
+            for other in op.depends_on:
+                join(stream.gpu, home[other])
+            if not op.launches() and (meeting := op.occupies(gpu).meeting):
+                join(stream.gpu, met.setdefault(meeting, stream.gpu))
+    return sorted({tuple(sorted(members)) for members in group.values()})
+
+
+def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:
+    """A policy object for each GPU that has streams: copies, but for the first if it can be the policy itself.
+
+    Raises:
+        InputError: a policy for several GPUs that cannot be copied.
+    """
+    names: dict[int, list[str]] = {}
+    for stream in trace.streams:
+        names.setdefault(stream.gpu, []).append(stream.name)
+    everybody = [stream.name for stream in trace.streams]
+    first, *others = sorted(names)
+    copies = {gpu: for_streams(deepcopied(policy), everybody, names[gpu]) for gpu in others}
+    return {first: for_streams(policy, everybody, names[first]), **copies}
+
+
+def notes_of_all(policies: Mapping[int, Policy]) -> tuple[str, ...]:
+    """What the policies of the GPUs say of the replay that has ended, with the GPU where not all say the same."""
+    notes = {gpu: notes_of(policy) for gpu, policy in policies.items()}
+    if len(set(notes.values())) == 1:
+        return next(iter(notes.values()))
+    return tuple(f"GPU {gpu}: {note}" for gpu, mine in notes.items() for note in mine)
 
 
 def together(gpu: GPU, count: int) -> GPU:
@@ -35,26 +116,81 @@ def together(gpu: GPU, count: int) -> GPU:
     return replace(gpu, sm_count=gpu.sm_count * count, sms_per_gpc=own, limits=limits)
 
 
+def merged(trace: Trace, gpu: GPU, on_gpus: Sequence[Part], results: Sequence[Result]) -> Result:
+    """What became of all GPUs of a trace.
+
+    Args:
+        trace: all of it.
+        gpu: one of the GPUs.
+        on_gpus: its parts.
+        results: of each part; SM ``i`` of GPU ``g`` is SM ``g`` times the SMs of a GPU plus ``i`` of what is given.
+    """
+    if len(results) == 1 and on_gpus[0].trace is trace:
+        return results[0]
+    sms = [[at * gpu.sm_count + sm for at in part.gpus for sm in range(gpu.sm_count)] for part in on_gpus]
+    rows = sorted(
+        ((run.ready_us, part, row) for part, one in enumerate(results) for row, run in enumerate(one.kernel_runs))
+    )
+    row_of: list[dict[int, int]] = [{} for _ in results]
+    for at, (_, part, row) in enumerate(rows):
+        row_of[part][row] = at
+    streams = {run.stream: run for one in results for run in one.stream_runs}
+    passes = {name: count for one in results if one.passes is not None for name, count in one.passes.items()}
+    names = [stream.name for stream in trace.streams]
+    count = (1 + max(stream.gpu for stream in trace.streams)) * gpu.sm_count
+    return replace(
+        results[0],
+        makespan_us=max(one.makespan_us for one in results),
+        kernel_runs=tuple(results[part].kernel_runs[row] for _, part, row in rows),
+        operation_runs=tuple(sorted((run for one in results for run in one.operation_runs), key=attrgetter("end_us"))),
+        request_runs=tuple(sorted((run for one in results for run in one.request_runs), key=attrgetter("end_us"))),
+        stream_runs=tuple(streams[name] for name in names),
+        placements=Placements.joined(one.placements.moved(sms[part], row_of[part]) for part, one in enumerate(results)),
+        usage=Usage.joined(count, [(one.usage, sms[part]) for part, one in enumerate(results)]),
+        limits=frozenset().union(*(one.limits for one in results)),
+        residents=_residents(count, sms, results, row_of),
+        passes=None if results[0].passes is None else {name: passes[name] for name in names},
+    )
+
+
+def _residents(
+    count: int, sms: Sequence[Sequence[int]], results: Sequence[Result], row_of: Sequence[Mapping[int, int]]
+) -> tuple[Held, ...] | None:
+    if results[0].residents is None:
+        return None
+    found: list[Held] = [()] * count
+    for part, one in enumerate(results):
+        for sm, held in zip(sms[part], one.residents or (), strict=True):
+            found[sm] = tuple((at, tuple((row_of[part][row], blocks) for row, blocks in mix)) for at, mix in held)
+    return tuple(found)
+
+
 class EachGPU(Policy):
     """Every GPU shared by a policy object of its own, which sees that GPU and its streams only.
 
+    A policy is asked when a kernel of its GPU is ready or has ended, or when it wants to be; until then its last
+    answer holds.
+
     Args:
-        policy: the first GPU's object; the others get copies of it.
+        policies: one object for each GPU.
         gpu: one of the GPUs.
         gpu_of: for each stream of the trace, its GPU.
     """
 
     summary = "a policy on each of several GPUs"
 
-    def __init__(self, policy: Policy, gpu: GPU, gpu_of: Sequence[int]) -> None:
-        self.name = name_of(policy)  # type: ignore[misc]
-        self.single_stream = policy.single_stream  # type: ignore[misc]
+    def __init__(self, policies: Sequence[Policy], gpu: GPU, gpu_of: Sequence[int]) -> None:
+        self.name = name_of(policies[0])  # type: ignore[misc]
+        self.refuted = policies[0].refuted  # type: ignore[misc]
+        self.single_stream = policies[0].single_stream  # type: ignore[misc]
         self._gpu = gpu
         self._gpu_of = gpu_of
-        self._policies = [policy, *(deepcopy(policy) for _ in range(max(gpu_of)))]
-        self._borders = [Border(one, gpu) for one in self._policies]
+        self._policies = policies
+        self._borders = [Border(one, gpu) for one in policies]
         self._place = [sum(other == g for other in gpu_of[:at]) for at, g in enumerate(gpu_of)]  # among its GPU's
         self._streams: list[list[str]] = []
+        self._met: list[tuple[int, ...] | None] = [None] * len(policies)  # kernels at the last decision, by id
+        self._held = [Partition(())] * len(policies)  # what was decided then
 
     def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
         """Each with the streams of its GPU."""
@@ -79,23 +215,28 @@ class EachGPU(Policy):
         return found
 
     def partition(self, view: View) -> Partition:
-        """What each decides for its GPU."""
-        answers = [self._decision(view, at) for at in range(len(self._policies))]
-        wakes = [answer.wake_us for answer in answers if answer.wake_us is not None]
-        return Partition(
-            tuple(self._grant(grant, at) for at, answer in enumerate(answers) for grant in answer.grants),
-            tuple(
-                replace(eviction, sm=eviction.sm + at * self._gpu.sm_count)
-                for at, answer in enumerate(answers)
-                for eviction in answer.evictions
-            ),
-            min(wakes, default=None),
+        """What each decides for its GPU, or last decided."""
+        evictions = tuple(
+            replace(eviction, sm=eviction.sm + at * self._gpu.sm_count)
+            for at in range(len(self._policies))
+            for eviction in self._decide(view, at)
         )
+        wakes = [held.wake_us for held in self._held if held.wake_us is not None]
+        grants = tuple(grant for held in self._held for grant in held.grants)
+        return Partition(grants, evictions, min(wakes, default=None))
 
-    def _decision(self, view: View, at: int) -> Partition:
-        kernels = tuple(self._here(kernel) for kernel in view.kernels if self._gpu_of[kernel.stream_index] == at)
-        if not kernels:
-            return Partition(())
+    def _decide(self, view: View, at: int) -> tuple[Eviction, ...]:
+        """Have one decide, if it is to; gives what it takes off the SMs of its GPU."""
+        kernels = tuple(kernel for kernel in view.kernels if self._gpu_of[kernel.stream_index] == at)
+        met, wake_us = tuple(kernel.id for kernel in kernels), self._held[at].wake_us
+        if met == self._met[at] and (wake_us is None or view.now_us < wake_us):
+            return ()
+        self._met[at] = met
+        answer = self._answer(view, tuple(map(self._here, kernels)), at) if kernels else Partition(())
+        self._held[at] = replace(answer, grants=tuple(self._grant(grant, at) for grant in answer.grants), evictions=())
+        return answer.evictions
+
+    def _answer(self, view: View, kernels: tuple[KernelView, ...], at: int) -> Partition:
         policy, first, most = self._policies[at], at * self._gpu.sm_count, self._gpu.sm_count
         own = View(
             now_us=view.now_us,
@@ -109,6 +250,7 @@ class EachGPU(Policy):
             progress=_part(view.progress, first, most),
             unready=lambda: self._unready(view, at),
             operations=lambda: self._operations(view, at),
+            passes=lambda: self._passes(view, at),
         )
         answer = ask(policy, policy.partition, own)
         return self._borders[at].partition(answer, {kernel.id for kernel in kernels}, view.now_us, {})[0]
@@ -125,6 +267,9 @@ class EachGPU(Policy):
             for op in view.operations()
             if self._gpu_of[op.stream_index] == at
         )
+
+    def _passes(self, view: View, at: int) -> Mapping[int, PassView]:
+        return {self._place[s]: one for s, one in view.passes().items() if self._gpu_of[s] == at}
 
     def _moved(self, sms: frozenset[int], at: int) -> frozenset[int]:
         return frozenset(sm + at * self._gpu.sm_count for sm in sms)

@@ -8,6 +8,7 @@ disagree. `GPU` is what the simulator reads; `GPUFile` is the strict model of th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -442,6 +443,19 @@ def _build(name: str, file: GPUFile) -> GPU:
         unverified=_unverified(file),
         host=file.host,
     )
+
+
+def gpu_of(given: GPU | str | os.PathLike[str]) -> GPU:
+    """A GPU that is given as such, by the name of one that ships, or by the path of a file.
+
+    Raises:
+        InputError: it is none of these, or the file is wrong.
+    """
+    if isinstance(given, GPU):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return load_gpu(given if isinstance(given, str) else Path(given))
+    raise InputError(None, "gpu", f"is {quote(given)}", "a GPU, the name of one that ships, or the path of a file")
 
 
 _Section = TypeVar("_Section", SMLimits, ModelConstants)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpusim.calibrate.launchable import launch_occupancy
-from gpusim.common.errors import InputError, from_pydantic, quote
+from gpusim.common.errors import InputError, quote
 from gpusim.common.files import read_table
 from gpusim.common.numbers import finite_number
 from gpusim.hardware.gpu import GPU
@@ -421,10 +421,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _why(error: BaseException) -> str:
-    """One line of an error; of pydantic's the field and what was wrong with it."""
-    from pydantic import ValidationError
-
-    if isinstance(error, ValidationError):
-        first = from_pydantic(None, error)
-        return f"{first.place} {first.problem}"
+    """One line of an error; of a trace's field the field and what was wrong with it."""
+    if isinstance(error, InputError):
+        return f"{error.place} {error.problem}"
     return _first_line(error)

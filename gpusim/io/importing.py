@@ -11,10 +11,11 @@ from pathlib import Path
 from gpusim.common.errors import InputError, one_line
 from gpusim.hardware.gpu import GPU
 from gpusim.io import kineto, ncu_profile, nsys, nvprof, source
+from gpusim.io.conversion import as_trace
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
-from gpusim.io.products import recording_gpu
-from gpusim.io.timeline import Activity, KernelRun, Product, Timeline, as_trace, with_mixes
+from gpusim.io.products import recording_gpu, stands_in
+from gpusim.io.timeline import Activity, KernelRun, Order, Product, Timeline, with_mixes
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import Mix
 
@@ -23,6 +24,20 @@ Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 _KINETO_WORDS = (b'"schemaVersion"', b'"deviceProperties"', b'"Operator"', b'"cpu_op"', b'"cuda_runtime"')
 _EVENTS = re.compile(rb'"(traceEvents|ph)"\s*:')
 _NVPROF_CATEGORY = re.compile(rb'"cat"\s*:\s*"cuda"')
+_TIMES_LAUNCHES = "a profile that times each kernel: torch.profiler's export_chrome_trace, nsys or ncu"
+_WITHOUT_LAUNCHES = (  # words that a file has, what it is, and what to record instead
+    ((b'"rocprofiler-sdk-tool"',), "is a profile of an AMD GPU (rocprofv3)", "a profile of an NVIDIA GPU"),
+    (
+        (b'"nodes"', b'"schema"', b'"start_ts"'),
+        "is an execution trace of PyTorch (Chakra), which holds operators and no kernels",
+        "the profile of the same run: torch.profiler's export_chrome_trace",
+    ),
+    (
+        (b'"frame"', b'"metrics"', b'"children"'),
+        "is a profile of Triton's Proton, which sums up kernels and keeps no launches",
+        _TIMES_LAUNCHES,
+    ),
+)
 _UNREAD = {
     b"<": "is HTML or XML",
     b"\x7fELF": "is a program",
@@ -51,6 +66,7 @@ def import_profile(
     gpu: GPU | None = None,
     counters: str | Path | None = None,
     device: int | None = None,
+    order: Order = "inferred",
 ) -> Imported:
     """Reads a profile into a trace.
 
@@ -60,6 +76,7 @@ def import_profile(
         gpu: that it was recorded on; None takes the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
+        order: between streams: as the profile records it, inferred from the times where it does not, or none.
 
     Raises:
         InputError: what the file is, or lacks, in one line.
@@ -70,8 +87,11 @@ def import_profile(
     timeline, chosen, remarks = _on_one_device(whole, path, device)
     product = _product(timeline, chosen)
     recorded_on = recording_gpu(product, gpu)
-    if gpu is None and product.name is not None:
-        remarks.append(f"Recorded on {one_line(product.name)!r}, taken as {recorded_on.name} ({recorded_on.title}).")
+    other = stands_in(product, recorded_on)
+    if product.name is not None:
+        apart = ", which is another GPU" if other else ""
+        taken = f"taken as {recorded_on.name} ({recorded_on.title}){apart}"
+        remarks.append(f"Recorded on {one_line(product.name)!r}, {taken}.")
     if profiled is not None:
         ran = ncu_profile.timeline(path, profiled, recorded_on)
         timeline = replace(ran.on(chosen), remarks=timeline.remarks)
@@ -79,7 +99,8 @@ def import_profile(
         timeline, line = _joined(timeline, Path(counters), recorded_on)
         remarks.append(line)
     notes = [f"Imported from {one_line(path.name)} ({format}).", *remarks]
-    trace = as_trace(timeline, path, _trace_name(path), recorded_on, notes)
+    stands_for = product.name if other else None
+    trace = as_trace(timeline, path, _trace_name(path), recorded_on, notes, order, stands_for)
     return Imported(trace, format, tuple(trace.notes.splitlines()[1:]))
 
 
@@ -98,6 +119,7 @@ def detect(path: Path) -> str:
     if not text:
         raise InputError(path, "", "is empty", source.A_PROFILE)
     if text[:1] in (b"{", b"["):
+        _require_launches(path, text)
         if re.match(rb'\{\s*"version"', text) and b'"streams"' in text:
             raise InputError(path, "", "is a trace already", source.A_PROFILE)
         plain = not any(word in text for word in _KINETO_WORDS)
@@ -123,6 +145,17 @@ def no_trace(path: str | Path, error: InputError) -> InputError:
     return InputError(path, "", f"is a profile ({kind}), not a trace", expected)
 
 
+def _require_launches(path: Path, text: bytes) -> None:
+    """Refuse JSON of tools that record no launches of kernels, with what would.
+
+    Raises:
+        InputError: it is of such a tool.
+    """
+    for words, what, expected in _WITHOUT_LAUNCHES:
+        if all(word in text for word in words):
+            raise InputError(path, "", what, expected)
+
+
 def _detect_table(path: Path, text: bytes) -> str:
     decoded = text.decode("utf-16" if text[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8", "replace")
     for line in decoded.splitlines():
@@ -134,6 +167,8 @@ def _detect_table(path: Path, text: bytes) -> str:
             raise InputError(path, "", "is a table of nsys stats", "nsys export --type sqlite FILE")
         if re.match(r'\s*"?(Kind|Index)"?,', line) and re.search(r"Agent|gpu-id|queue-id", line, re.IGNORECASE):
             raise InputError(path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
+        if re.match(r'\s*"?(Domain"?,"?Function|Name"?,"?Calls"?,"?TotalDurationNs)"?,', line):
+            raise InputError(path, "", "is a table of rocprofv3 (AMD)", "a profile of an NVIDIA GPU")
     if text.startswith(b"NVR") or path.suffix in (".nsys-rep", ".qdrep", ".nvvp"):
         expected = "nsys export --type sqlite FILE" if path.suffix != ".nvvp" else "nvprof --print-gpu-trace --csv"
         raise InputError(path, "", "is a report in its tool's own form", expected)

@@ -43,7 +43,7 @@ def read(path: Path) -> Timeline:
     for name, value in chrome.members(path):
         if name == chrome.EVENTS:
             reader.event(value)
-        elif name == "deviceProperties":
+        elif name in ("deviceProperties", "computeProperties"):  # the second until 2021
             reader.properties(value)
     return reader.timeline()
 
@@ -55,9 +55,13 @@ class _Reader:
         self.ops: dict[int, str] = {}  # External id: name
         self.externals: dict[int, int] = {}  # number of the activity: External id
         self.unusable = 0
-        self.silent_waits = 0  # cudaStreamWaitEvent calls
+        self.syncs_told = False
+        self.unknown_waits = 0  # told without the stream that is waited for
+        self.calls_to_wait = 0  # cudaStreamWaitEvent
         self.hip = 0
-        self.streams: dict[tuple[int, str], StreamKey] = {}
+        self.streams: dict[tuple[int, str], StreamKey] = {}  # that worked, by GPU and number
+        self.waits: list[tuple[int, int, int, int, int]] = []  # GPU, waiting stream, order, source, order of the record
+        self.syncs: list[tuple[int, int, int, int]] = []  # GPU, stream, order, order of the record
         self.names: dict[str, str] = {}  # printable, by the name given
 
     def properties(self, value: Any) -> None:
@@ -66,8 +70,8 @@ class _Reader:
                 name = str(entry.get("name", ""))
                 if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or entry.get("warpSize") == 64:
                     raise _amd(self.path, name)
-                memory = whole(entry.get("totalGlobalMem"))
-                self.found.products[index] = Product(name, whole(entry.get("numSms")), memory)
+                sms = whole(entry.get("numSms", entry.get("multiProcessorCount")))
+                self.found.products[index] = Product(name, sms, whole(entry.get("totalGlobalMem")))
 
     def event(self, event: Any) -> None:
         if not isinstance(event, dict) or event.get("ph") != "X":
@@ -129,26 +133,32 @@ class _Reader:
         elif name in ("cudaDeviceSynchronize", "cuCtxSynchronize"):
             self.found.syncs.append(HostSync(thread, order, None, order))
         else:
-            self.silent_waits += "StreamWaitEvent" in name
+            self.calls_to_wait += "StreamWaitEvent" in name
             if "Synchronize" in name:
                 self.found.threads["", order] = thread
 
     def _sync(self, args: dict[str, Any]) -> None:
-        """What newer versions tell of a wait: by whom and for which stream."""
+        """What newer versions tell of a wait: by whom and for which stream.
+
+        A sync may come before the first work of its stream, so streams are looked up at the end.
+        """
+        self.syncs_told = True
         kind, order, device = args.get("cuda_sync_kind"), whole(args.get("correlation")), whole(args.get("device"))
         if order is None or device is None:
             return
         waiting, source = whole(args.get("stream")), whole(args.get("wait_on_stream"))
-        if kind == "Stream Wait Event" and waiting is not None and source is not None and source not in _UNKNOWN:
-            recorded = _recorded(args, order)
-            self.found.waits.append(Wait(self._key(device, waiting), order, self._key(device, source), recorded))
+        if kind == "Stream Wait Event":
+            if waiting is None or source is None or source in _UNKNOWN:
+                self.unknown_waits += 1
+                return
+            self.waits.append((device, waiting, order, source, _recorded(args, order)))
         elif kind == "Stream Sync" and waiting is not None and waiting not in _UNKNOWN:
-            self.found.syncs.append(HostSync("", order, self._key(device, waiting), order))
+            self.syncs.append((device, waiting, order, order))
         elif kind == "Event Sync" and source is not None and source not in _UNKNOWN:
-            self.found.syncs.append(HostSync("", order, self._key(device, source), _recorded(args, order)))
+            self.syncs.append((device, source, order, _recorded(args, order)))
 
     def _key(self, device: int, number: int) -> StreamKey:
-        return self.streams.setdefault((device, str(number)), StreamKey(str(number)))
+        return self.streams.get((device, str(number)), StreamKey(str(number)))
 
     def timeline(self) -> Timeline:
         found = self.found
@@ -160,14 +170,15 @@ class _Reader:
             raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
         if self.hip:
             raise _amd(self.path, "")
+        found.tells_waits = self.syncs_told and (bool(self.waits) or not self.unknown_waits)
         self._name_operations()
-        self._find_threads()
+        self._find_streams_and_threads()
         if self.unusable:
             found.remarks.append(f"{self.unusable} GPU events {_UNUSABLE} are left out.")
-        if self.silent_waits and not found.waits:
+        if self.calls_to_wait and not found.tells_waits:
             found.remarks.append(
-                f"{self.silent_waits} waits between streams are not in the profile and are left out "
-                "(recorded with enable_cuda_sync_events they are)."
+                f"{self.calls_to_wait} calls made a stream wait; what for is not in the profile "
+                "(PyTorch records it with enable_cuda_sync_events)."
             )
         return found
 
@@ -179,12 +190,16 @@ class _Reader:
             if op is not None:
                 activities[n] = replace(activities[n], label=f"{op}/{external}")
 
-    def _find_threads(self) -> None:
-        """The thread of a wait is that of its call."""
+    def _find_streams_and_threads(self) -> None:
+        """Complete the waits: their streams as work names them, and the thread of a wait is that of its call."""
         found = self.found
-        found.syncs = [
-            sync if sync.thread else replace(sync, thread=found.threads.get(("", sync.order), ""))
-            for sync in found.syncs
+        found.waits += [
+            Wait(self._key(device, waiting), order, self._key(device, source), recorded)
+            for device, waiting, order, source, recorded in self.waits
+        ]
+        found.syncs += [
+            HostSync(found.threads.get(("", order), ""), order, self._key(device, stream), recorded)
+            for device, stream, order, recorded in self.syncs
         ]
 
 

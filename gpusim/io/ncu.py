@@ -111,8 +111,8 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
     stalls = {name: STALL_COUNTER.format(part) for name, part in STALLS.items()}
     if all(stalls[name] in counters for name in TELLING_STALLS):
         counted = {name: trimmed(float(counters[c])) for name, c in stalls.items() if c in counters}
-        fields["stalls"] = WarpStalls.model_validate(counted)
-    return Mix.model_validate(fields) if fields.keys() - {"shared_memory_config_bytes"} else None
+        fields["stalls"] = WarpStalls(**counted)
+    return Mix(**fields) if fields.keys() - {"shared_memory_config_bytes"} else None
 
 
 def launch_from_counters(counters: Counters, sm_count: int, stream: str = "main") -> KernelLaunch:

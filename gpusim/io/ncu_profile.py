@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from gpusim.common.errors import InputError, from_pydantic, one_line, quote
+from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
 from gpusim.io import source
 from gpusim.io.ncu import DURATION, Counters, mix_from_counters
@@ -64,9 +62,8 @@ class Profiled:
         """
         try:
             return mix_from_counters(self.counters, sm_count)
-        except ValidationError as error:
-            first = from_pydantic(path, error)
-            raise InputError(path, quote(self.name), f"{first.place} {first.problem}", first.expected) from None
+        except InputError as fault:
+            raise InputError(path, quote(self.name), f"{fault.place} {fault.problem}", fault.expected) from None
         except (ValueError, OverflowError) as error:
             raise InputError(path, quote(self.name), f"has a counter that is no number ({error})", A_RAW_PAGE) from None
 
@@ -94,7 +91,7 @@ def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timel
     Raises:
         InputError: a launch without a duration.
     """
-    found = Timeline()
+    found = Timeline(one_at_a_time=True)
     clock_us = 0.0
     for order, launch in enumerate(profiled):
         found.products.setdefault(launch.device, launch.product)
@@ -104,7 +101,7 @@ def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timel
         mix = launch.mix(path, gpu.sm_count) if gpu is not None else None
         found.activities.append(Activity(launch.device, launch.stream, clock_us, duration_us, _run(launch, mix), order))
         clock_us += duration_us
-    found.remarks.append("Nsight Compute ran one kernel at a time: streams are taken as independent.")
+    found.remarks.append("Nsight Compute ran one kernel at a time.")
     return found
 
 

@@ -14,6 +14,7 @@ from gpusim.io.timeline import (
     Activity,
     CopyRun,
     Direction,
+    HostMemory,
     HostSync,
     KernelRun,
     Product,
@@ -26,6 +27,7 @@ from gpusim.io.timeline import (
 MAGIC = b"SQLite format 3\x00"
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+CONCURRENT_KERNELS = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"  # only nvprof writes it
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -38,9 +40,15 @@ VISIBLE_GPUS = "TARGET_INFO_CUDA_DEVICE"
 
 _GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _NEEDED = ("start", "end", "deviceId", "streamId", *_GRID)
-_DIRECTIONS: dict[int, Direction] = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 10: "p2p", 11: "h2d", 12: "d2h"}
+_DIRECTIONS: dict[int, Direction] = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 10: "p2p"}
 _HOST_TO_HOST = 9
+_MIGRATIONS = (11, 12, 13)  # of unified memory
+_HOST_MEMORY: dict[int, HostMemory] = {0: "pageable", 1: "pinned"}
 _EVENT_SYNC, _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 1, 2, 3, 4  # CUPTI's kinds of synchronization
+_A_GPU_SIDE = (
+    "a profile of a program that launches kernels and ends by itself, with no other profiler beside it "
+    "(nsys status --environment tells what the machine lacks)"
+)
 _AN_EXPORT = "a file of nsys export --type sqlite, of a profile with --trace=cuda"
 
 
@@ -86,7 +94,10 @@ class _Export:
         self.visible = self._visible_gpus()
 
     def timeline(self) -> Timeline:
-        if KERNELS not in self.tables:
+        if CONCURRENT_KERNELS in self.tables:
+            expected = "nvprof -i FILE --print-gpu-trace --csv, or nsys export --type sqlite"
+            raise InputError(self.path, "", "is nvprof's own database", expected)
+        if KERNELS not in self.tables or not self._count(KERNELS):
             raise self._no_kernels()
         self._kernels()
         self._copies()
@@ -106,10 +117,11 @@ class _Export:
             return InputError(self.path, "", "holds whole CUDA graphs", "nsys profile --cuda-graph-trace=node")
         if any(name.startswith("rocpd") for name in self.tables):
             return InputError(self.path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
-        if "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL" in self.tables:
-            expected = "nvprof -i FILE --print-gpu-trace --csv, or nsys export --type sqlite"
-            return InputError(self.path, "", "is nvprof's own database", expected)
-        return InputError(self.path, "", f"has no table {KERNELS}", _AN_EXPORT)
+        if CALLS in self.tables and (calls := self._count(CALLS)):
+            problem = f"holds {calls} CUDA calls and no kernels: the GPU's side was not recorded"
+            return InputError(self.path, "", problem, _A_GPU_SIDE)
+        problem = "holds no kernels" if KERNELS in self.tables else f"has no table {KERNELS}"
+        return InputError(self.path, "", problem, _AN_EXPORT)
 
     def _rows(self, table: str, columns: Sequence[str], needed: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
         """The columns of a table; NULL for those that this version of nsys does not write."""
@@ -152,19 +164,22 @@ class _Export:
 
     def _copies(self) -> None:
         common = ("start", "end", "deviceId", "streamId", "contextId", "greenContextId", "globalPid", "correlationId")
-        for table, extra in ((COPIES, ("bytes", "copyKind")), (MEMSETS, ("bytes",))):
+        migrations = 0
+        for table, extra in ((COPIES, ("bytes", "copyKind", "srcKind", "dstKind")), (MEMSETS, ("bytes",))):
             if table not in self.tables:
                 continue
             for row in self._rows(table, (*common, *extra), common[:4]):
                 start, end, device, stream, context, green, process, order, size, *kind = row
-                if kind and kind[0] == _HOST_TO_HOST:
-                    continue
-                work = (
-                    CopyRun("memcpy", _DIRECTIONS.get(kind[0], "d2d"), _whole(size or 0))
-                    if kind
-                    else CopyRun("memset", "d2d", _whole(size or 0))
-                )
-                self._add(device, _key(stream, process, context, green), start, end, work, order, "")
+                if kind and kind[0] in _MIGRATIONS:
+                    migrations += 1
+                elif not kind or kind[0] != _HOST_TO_HOST:
+                    work = _copy(_whole(size or 0), kind)
+                    self._add(device, _key(stream, process, context, green), start, end, work, order, "")
+        if migrations:
+            self.found.remarks.append(
+                f"{migrations} migrations of unified memory are left out: "
+                "the time that kernels waited for them is in the kernels' durations."
+            )
 
     def _add(
         self, device: Any, key: StreamKey, start: Any, end: Any, work: KernelRun | CopyRun, order: Any, label: str
@@ -222,6 +237,7 @@ class _Export:
             return
         records = self._records()
         threads = self._calls_of_syncs()
+        waits = 0
         keys = {(a.stream.process, a.stream.context, a.stream.number): a.stream for a in self.found.activities}
         unknown = 0
         columns = ("streamId", "contextId", "globalPid", "correlationId", "syncType", "eventSyncId")
@@ -234,6 +250,7 @@ class _Export:
             source = None if record is None else keys.get((owner, record[0], record[1]))
             thread = threads.get((owner, at), "")
             if kind == _STREAM_WAIT:
+                waits += 1
                 unknown += record is None
                 if waiting is not None and source is not None and record is not None:
                     self.found.waits.append(Wait(waiting, at, source, record[2]))
@@ -243,9 +260,10 @@ class _Export:
                 self.found.syncs.append(HostSync(thread, at, None, at))
             elif kind == _EVENT_SYNC and source is not None and record is not None:
                 self.found.syncs.append(HostSync(thread, at, source, record[2]))
+        self.found.tells_waits = not waits or unknown < waits
         if unknown:
             self.found.remarks.append(
-                f"{unknown} waits of streams name no recorded event and are left out "
+                f"{unknown} waits of streams name no recorded event "
                 "(nsys profile --cuda-event-trace=true records them)."
             )
 
@@ -269,6 +287,15 @@ class _Export:
             for thread, order in self._rows(CALLS, ("globalTid", "correlationId"))
             if order is not None and _whole(order) in wanted
         }
+
+
+def _copy(size: int, kinds: Sequence[Any]) -> CopyRun:
+    """A copy by its kind and the kinds of memory from and to which it copies, as CUPTI numbers them; else a memset."""
+    if not kinds:
+        return CopyRun("memset", "d2d", size)
+    kind, source, target = kinds
+    direction = _DIRECTIONS.get(kind, "d2d")
+    return CopyRun("memcpy", direction, size, _HOST_MEMORY.get(target if direction == "d2h" else source))
 
 
 def _key(stream: Any, process: Any, context: Any, green: Any) -> StreamKey:

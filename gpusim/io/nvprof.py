@@ -34,7 +34,6 @@ _NUMBER_WITH_UNIT = re.compile(r"\s*([-+0-9.,eE]+?)\s*([A-Za-z]*)\s*$")
 _DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")  # Tesla V100-SXM2-16GB (0)
 _PROCESS = re.compile(r"\[(\d+):(\d+)\]\s*(.*)")  # [device:context] Tesla V100-SXM2-16GB
 _ROWS_OF_ALL_GPUS = {"", "Overview", "Compute"}
-_NO_WAITS = "nvprof tells of no waits between streams: streams are taken as independent."
 _A_GPU_TRACE = "the output of nvprof --print-gpu-trace --csv"
 
 Row = Mapping[str, str]
@@ -73,7 +72,6 @@ def read_csv(path: Path) -> Timeline:
         found.remarks.append(
             f"{others} rows that are no kernel, copy or memset (unified memory, markers) are left out."
         )
-    found.remarks.append(_NO_WAITS)
     return found
 
 
@@ -107,7 +105,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Row, Row]]:
 def _work_of_row(name: str, row: Row, units: Row) -> KernelRun | CopyRun | None:
     if name.startswith("[CUDA mem"):
         size = round(_scaled(row.get("Size", "") or "0", units.get("Size", ""), _BYTES))
-        return _copy(name, size)
+        return _copy(name, size, f"{row.get('SrcMemType', '')} {row.get('DstMemType', '')}")
     grid = three([row.get(f"Grid {axis}", "") for axis in "XYZ"])
     block = three([row.get(f"Block {axis}", "") for axis in "XYZ"])
     if grid is None or block is None:
@@ -123,8 +121,8 @@ def _work_of_row(name: str, row: Row, units: Row) -> KernelRun | CopyRun | None:
     return KernelRun(re.sub(r"\[\d+\]$", "", name).rstrip(), grid, block, registers, static, dynamic)
 
 
-def _copy(name: str, size: int) -> CopyRun | None:
-    return copy_run(name, "memset" in name.lower(), size)
+def _copy(name: str, size: int, ends: str) -> CopyRun | None:
+    return copy_run(name, "memset" in name.lower(), size, ends)
 
 
 def _scaled(text: str, unit: str, scales: Mapping[str, float]) -> float:
@@ -175,7 +173,6 @@ def read_json(path: Path) -> Timeline:
         found.remarks.append("Kernels name no stream: they are taken as of one.")
     if lost:
         found.remarks.append(f"{lost} copies or kernels without a usable stream, grid, size or time are left out.")
-    found.remarks.append(_NO_WAITS)
     return found
 
 
@@ -186,7 +183,7 @@ def _activity(
     start, duration = finite(event.get("ts")), finite(event.get("dur"))
     stream = fields.get("streamid", fields.get("stream", ""))
     size = count(fields.get("bytes"))
-    work = _kernel(name, fields) if not is_copy else None if size is None else _copy(name, size)
+    work = _kernel(name, fields) if not is_copy else None if size is None else _copy(name, size, "")
     if start is None or duration is None or duration < 0 or work is None or stream in ("", None):
         return None
     return Activity(device, StreamKey(str(stream)), start, duration, work, 0)

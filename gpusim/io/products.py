@@ -34,17 +34,28 @@ _NAMES = (  # the first that is found in the name; None: it has no file
 
 def gpu_stem(product: Product) -> str | None:
     """The name of the GPU file of a product; None where there is no file, or its SM count is another."""
+    return next(iter(_stems(product)), None)
+
+
+def _stems(product: Product) -> list[str]:
+    """The names of the GPU files that a product may have, the likeliest first."""
     if product.name is None:
-        return None
+        return []
     name = re.sub(r"\s+", " ", product.name.upper())
-    stem = next((stem for pattern, stem in _NAMES if re.search(pattern, name)), None)
-    if stem == "a100":
-        stem = "a100-80" if (product.memory_bytes or 0) > _LARGE_MEMORY_BYTES else "a100-40"
-    if stem == "h100-sxm" and product.sm_count == 114:
-        stem = "h100-pcie"
-    if stem is None or (product.sm_count is not None and load_gpu(stem).sm_count != product.sm_count):
-        return None
-    return stem
+    found = next((stem for pattern, stem in _NAMES if re.search(pattern, name)), None)
+    stems = [] if found is None else [found]
+    if found == "a100" and product.memory_bytes is None:
+        stems = ["a100-40", "a100-80"]
+    elif found == "a100":
+        stems = ["a100-80" if (product.memory_bytes or 0) > _LARGE_MEMORY_BYTES else "a100-40"]
+    elif found == "h100-sxm" and product.sm_count in (None, 114):
+        stems = ["h100-sxm", "h100-pcie"]
+    return [stem for stem in stems if product.sm_count in (None, load_gpu(stem).sm_count)]
+
+
+def stands_in(product: Product, gpu: GPU) -> bool:
+    """Whether a GPU that ships is taken for a product that its file does not describe."""
+    return product.name is not None and gpu.name in gpu_names() and gpu.name not in _stems(product)
 
 
 def same_gpu(name: str) -> str | None:

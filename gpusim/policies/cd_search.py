@@ -16,6 +16,7 @@ from gpusim.policies.interface import KernelView, Partition, View
 from gpusim.policies.spatial import Split, confined, even_counts, layout, streams_now
 from gpusim.policies.tools.measure import Kinds, MeasuringPolicy, kinds, steady
 from gpusim.policies.tools.mixes import one_of, unshared
+from gpusim.policies.tools.notes import Uncounted
 from gpusim.policies.tools.values import wrong
 
 
@@ -87,6 +88,7 @@ class CDSearch(MeasuringPolicy):
     drop: float = field(default=0.03, metadata={"help": "loss of speed, relative, at which a step is taken back"})
     _walks: dict[Kinds, Walk] = field(default_factory=dict, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
+    _uncounted: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -119,13 +121,17 @@ class CDSearch(MeasuringPolicy):
         return Partition(confined(view, mine, drain=True).grants, wake_us=wake)
 
     def notes(self) -> tuple[str, ...]:
-        """For how many sets of kernels there was nothing to move."""
+        """For how many sets of kernels there was nothing to move or no time to, and whether counters were missing."""
         fixed = sum(walk.start is None and not walk.givers for walk in self._walks.values())
         kept = f"even SM split kept for {counted(fixed, 'set')} of kernels: nobody to take SMs from, or to give them to"
-        return (*((kept,) if fixed else ()), *self._split.notes())
+        begun = sum(walk.searching for walk in self._walks.values())
+        cut = f"the search was cut short for {counted(begun, 'set')} of kernels"
+        uncounted = self._uncounted.notes("these counted as compute-bound")
+        return (*((kept,) if fixed else ()), *((cut,) if begun else ()), *uncounted, *self._split.notes())
 
     def _walk(self, streams: Sequence[Sequence[KernelView]], sms: int) -> Walk:
         """Where the search starts: who gives SMs, and who gets them."""
+        self._uncounted.ask(kernel for kernels in streams for kernel in kernels)
         memory = [i for i, kernels in enumerate(streams) if any(memory_bound(kernel) for kernel in kernels)]
         compute = [i for i in range(len(streams)) if i not in memory]
         counts = even_counts(sms, len(streams))

@@ -10,7 +10,7 @@ from itertools import islice
 
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.tools.values import known_stream, wrong
+from gpusim.policies.tools.values import BY_NAME, OF_STREAMS, known_stream, wrong
 
 whole_gpu = lru_cache(4096)(Grant)  # by kernel: one that is given again is the same object, and is not checked again
 
@@ -61,7 +61,9 @@ class Leftover(Policy):
         "Anderson, RTAS'24)"
     )
     validated_as = ("streams", "modules_streams")
-    first: str | None = field(default=None, metadata={"help": "stream that goes before its equals at one instant"})
+    first: str | None = field(
+        default=None, metadata={"help": "stream that goes before its equals at one instant", OF_STREAMS: BY_NAME}
+    )
     channels: int = field(default=8, metadata={"help": "channels that streams share in turn; 0: one each"})
     _share_channels: bool = field(default=False, init=False, repr=False)
     _entered: dict[int, int] = field(default_factory=dict, init=False, repr=False)

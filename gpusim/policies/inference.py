@@ -14,6 +14,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.mixes import capacity, need, unshared
+from gpusim.policies.tools.notes import Uncounted
 from gpusim.policies.tools.values import wrong
 
 NONE_CRITICAL = "no kernel beside others had a priority above 0: all were best effort"
@@ -76,6 +77,9 @@ class Orion(Policy):
     _launched_us: float = field(default=0.0, init=False, repr=False)
     _last: int = field(default=-1, init=False, repr=False)
     _met_critical: bool = field(default=False, init=False, repr=False)
+    _held_back: set[int] = field(default_factory=set, init=False, repr=False)  # best-effort kernels, by critical ones
+    _beside: bool = field(default=False, init=False, repr=False)
+    _uncounted: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -98,12 +102,22 @@ class Orion(Policy):
                 running.append(kernel)
                 self._launched_us += kernel.solo_us
                 self._last = kernel.stream_index
+                self._beside |= bool(urgent)
+            elif urgent:
+                self._held_back.add(kernel.id)
         running.sort(key=lambda kernel: kernel.id)
         return Partition(tuple(Grant(kernel.id) for kernel in [*urgent, *running]))
 
     def notes(self) -> tuple[str, ...]:
-        """Whether there was nothing to protect."""
-        return () if self._met_critical else (NONE_CRITICAL,)
+        """Whether there was nothing to protect, nothing was let in, or counters were missing."""
+        if not self._met_critical:
+            return (NONE_CRITICAL,)
+        waited = counted(len(self._held_back), "best-effort kernel")
+        alone = bool(self._held_back) and not self._beside
+        return (
+            *((f"{waited} waited for latency-critical ones, none ran beside",) if alone else ()),
+            *self._uncounted.notes("whether two are bound by the same was not asked of these, only their size"),
+        )
 
     def _in_turn(self, kernels: Sequence[KernelView]) -> list[KernelView]:
         """Best-effort kernels, from the stream after the one that was served last."""
@@ -117,6 +131,7 @@ class Orion(Policy):
         if not urgent:
             return True
         most = view.gpu.sm_count if self.sms is None else self.sms
+        self._uncounted.ask([kernel, *urgent])
         classes = {kernel_class(other) for other in urgent}
         mine = kernel_class(kernel)
         disturbs = mine != UNKNOWN and classes == {mine}

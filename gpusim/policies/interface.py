@@ -78,6 +78,11 @@ class KernelView(NamedTuple):
     l2_us: float = 0.0
     operation: str = ""
 
+    @property
+    def counted(self) -> bool:
+        """Whether its counters tell what it demands."""
+        return self.bound_by != "unknown"
+
     def later(self, waiting: int, resident: int, started: bool) -> KernelView:
         """The same launch as it is later: what a launch is does not change, how far it is does."""
         return KernelView._make((*self[:7], waiting, resident, started, *self[10:]))
@@ -102,6 +107,20 @@ class OperationView:
     left_us: float
     waits_for: tuple[str, ...]
     release_us: float
+
+
+class PassView(NamedTuple):
+    """The pass of a stream that is under way, as a policy sees it.
+
+    Attributes:
+        release_us: when it was released: the arrival of its request.
+        alone_us: work of the whole pass: what each of its kernels takes alone, each copy and all host work, added.
+        left_us: what is left of that work.
+    """
+
+    release_us: float
+    alone_us: float
+    left_us: float
 
 
 class MixRates(Protocol):
@@ -141,6 +160,8 @@ class View(NamedTuple):
         operations: gives all that the streams still have to do in their passes under way, stream by stream in the order
             of the trace, each in launch order; requests that wait for the one before them are not among them. Its time
             grows with their number.
+        passes: gives, for a stream's position in the trace, its pass under way: the sums of ``operations`` without
+            their cost.
     """
 
     now_us: float
@@ -154,6 +175,7 @@ class View(NamedTuple):
     progress: Callable[[int], Sequence[float]]
     unready: Callable[[], Mapping[int, tuple[float, int]]] = dict
     operations: Callable[[], Sequence[OperationView]] = tuple
+    passes: Callable[[], Mapping[int, PassView]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +263,8 @@ class Policy(ABC):
             division of that kind.
         validated_as: experiments (`gpusim.results.error_band.SHARING`) in which a real GPU was measured sharing as
             this policy does; empty: in none, though what it happened to do in a replay may have been measured.
+        refuted: what a real GPU did that was measured where it should share as this policy does, and did not; empty:
+            nothing of that kind.
         single_stream: the device has one stream at a time; those of the trace that wait for it cost it nothing.
     """
 
@@ -248,6 +272,7 @@ class Policy(ABC):
     summary: ClassVar[str]
     family: ClassVar[str] = ""
     validated_as: ClassVar[tuple[str, ...]] = ()
+    refuted: ClassVar[str] = ""
     single_stream: ClassVar[bool] = False
 
     @abstractmethod

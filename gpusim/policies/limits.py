@@ -24,7 +24,8 @@ from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Domains, Partition, Policy, View
 from gpusim.policies.spatial import confined, sm_counts
-from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
+from gpusim.policies.tools.notes import not_used
+from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, decimal, hexadecimal, one_each, plus_separated, wrong
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Parts(Policy):
     _sm_count: int = field(default=0, init=False, repr=False)
     _streams: list[str] = field(default_factory=list, init=False, repr=False)
     _holder: list[int] = field(default_factory=list, init=False, repr=False)
+    _outside: set[int] = field(default_factory=set, init=False, repr=False)  # kernels that no part holds
 
     @abstractmethod
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
@@ -71,11 +73,13 @@ class Parts(Policy):
             ended = [i for i, holder in enumerate(self._holder) if self._streams[holder] not in view.streams]
             if ended and stream not in self._holder:
                 self._holder[ended[0]] = stream
+        if not self.holds_internal:
+            self._outside.update(kernel.id for kernel in view.kernels if kernel.internal)
         sms = {holder: self._parts[i] for i, holder in enumerate(self._holder)}
         return confined(view, sms, internal=self.holds_internal, by_priority=self.one_process)
 
     def notes(self) -> tuple[str, ...]:
-        """Where the parts are not what was asked for, are fewer than the streams, or leave SMs out."""
+        """Where the parts are not what was asked for, are fewer than the streams, or leave SMs or kernels out."""
         parts, streams, asked = len(self._parts), len(self._streams), self.asked()
         unused = self._sm_count - len(frozenset().union(*self._parts))
         found = []
@@ -83,9 +87,9 @@ class Parts(Policy):
             found.append(f"{asked} is made {'+'.join(str(len(part)) for part in self._parts)} SMs")
         if parts < streams:
             found.append(f"{counted(parts, 'part')} for {streams} streams: the others wait until one has ended")
-        if unused:
-            found.append(f"{unused} of {self._sm_count} SMs are in no part")
-        return tuple(found)
+        free = counted(len(self._outside), "kernel")
+        outside = (f"{free} on streams that a library opened ran outside their stream's part",) if self._outside else ()
+        return (*found, *not_used(unused, self._sm_count), *outside)
 
     def asked(self) -> str:
         """The parameter that could not be given as it is; empty where it was."""
@@ -107,7 +111,8 @@ class GreenContext(Parts):
     sms: str | None = field(
         default=None,
         metadata={
-            "help": "SMs of each stream, as 64+68: rounded up to what the driver makes; the last may be the rest"
+            "help": "SMs of each stream, as 64+68: rounded up to what the driver makes; the last may be the rest",
+            OF_STREAMS: IN_ORDER,
         },
     )
 
@@ -165,7 +170,10 @@ class Mps(Parts):
     )
     percent: str = field(
         default="100",
-        metadata={"help": "active-thread percentage of each stream, as 50+50, or one for all: a limit, no reservation"},
+        metadata={
+            "help": "active-thread percentage of each stream, as 50+50, or one for all: a limit, no reservation",
+            OF_STREAMS: IN_ORDER,
+        },
     )
     granularity: int = field(
         default=1, metadata={"help": "SMs that a percentage is rounded up to (undocumented): 1, or 2 for whole TPCs"}
@@ -233,7 +241,10 @@ class Mig(Parts):
     summary = "a MIG instance a stream, each with its SMs and its own slice of L2 and DRAM (NVIDIA Multi-Instance GPU)"
     slices: str | None = field(
         default=None,
-        metadata={"help": "profile of each stream, as 3g+4g; default: the largest that all streams can have"},
+        metadata={
+            "help": "profile of each stream, as 3g+4g; default: the largest that all streams can have",
+            OF_STREAMS: IN_ORDER,
+        },
     )
     _shares: list[float] = field(default_factory=list, init=False, repr=False)
 
@@ -311,7 +322,8 @@ class TpcMask(Parts):
     masks: str = field(
         default="0",
         metadata={
-            "help": "mask of each stream, hexadecimal, as 0xff+0xff00, or one for all; bit t set: TPC t disabled"
+            "help": "mask of each stream, hexadecimal, as 0xff+0xff00, or one for all; bit t set: TPC t disabled",
+            OF_STREAMS: IN_ORDER,
         },
     )
 

@@ -42,6 +42,7 @@ class Search:
         best: of those measured.
         best_stp: its measured STP.
         climbing: whether the start configurations have been measured and neighbours are tried.
+        split_only: whether blocks of all on every SM, as they would start, cannot be.
     """
 
     streams: int
@@ -49,6 +50,7 @@ class Search:
     best: Config
     best_stp: float = -1.0
     climbing: bool = False
+    split_only: bool = False
 
     @property
     def current(self) -> Config:
@@ -64,6 +66,7 @@ class Search:
         if not self.trials:
             return
         tried = self.trials.pop(0)
+        self.split_only |= stp < 0.0 and tried == Config(INTRA)
         needed = self.best_stp * (1.0 + gain) if self.climbing else self.best_stp
         if stp >= 0.0 and stp > needed:
             self.best, self.best_stp = tried, stp
@@ -138,6 +141,7 @@ class Maestro(MeasuringPolicy):
         found = (
             (spatial, "an SM split measured best"),
             (len(started) - spatial, "blocks of all on every SM measured best"),
+            (sum(search.split_only for search in self._searches.values()), "one block of each does not fit an SM"),
             (unfinished, "the search was cut short"),
         )
         told = (f"{what} for {counted(count, 'set')} of kernels" for count, what in found if count)

@@ -9,6 +9,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.mixes import unshared
+from gpusim.policies.tools.notes import Uncounted
 from gpusim.policies.tools.values import wrong
 
 Loads = tuple[float, float, float, float]  # shares of issue slots, of SMs' data paths, of L2's and of DRAM's bandwidth
@@ -40,6 +41,7 @@ class InterferenceAware(Policy):
     )
     limit: float = field(default=1.0, metadata={"help": "largest sum of the kernels' shares of any one resource"})
     _refused: bool = field(default=False, init=False, repr=False)
+    _uncounted: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -64,14 +66,16 @@ class InterferenceAware(Policy):
         return Partition(tuple(Grant(kernel.id, queue=kernel.stream_index) for kernel in chosen))
 
     def notes(self) -> tuple[str, ...]:
-        """Whether everything fitted."""
-        return () if self._refused else ("no kernel had to wait for others: no resource was asked for too much",)
+        """Whether everything fitted, and whether counters were missing."""
+        uncounted = self._uncounted.notes("these ran beside nobody")
+        return uncounted if self._refused else ("no kernel had to wait for others: no resource was asked for too much",)
 
     def _fit(self, kernels: Sequence[KernelView], gpu: GPU) -> bool:
         """Whether kernels may run side by side; one stream's own always may."""
         if len({kernel.stream_index for kernel in kernels}) < 2:
             return True
-        if any(kernel.bound_by == "unknown" for kernel in kernels):
+        self._uncounted.ask(kernels)
+        if not all(kernel.counted for kernel in kernels):
             return False
         together = map(sum, zip(*(loads(kernel, gpu) for kernel in kernels), strict=True))
         return all(share <= self.limit for share in together)

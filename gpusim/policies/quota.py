@@ -11,8 +11,8 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, residents_of, unshared
-from gpusim.policies.tools.notes import splits
-from gpusim.policies.tools.values import known_stream, plus_separated, wrong
+from gpusim.policies.tools.notes import fallbacks
+from gpusim.policies.tools.values import BY_NAME, OF_STREAMS, known_stream, plus_separated, wrong
 
 
 def even_blocks(room: Resources, needs: Sequence[Resources], fit: Fits) -> list[int] | None:
@@ -66,15 +66,17 @@ class Even(Policy):
         needs = [need(kernel) for kernel in view.kernels]
         counts = even_blocks(capacity(view.gpu), needs, residents_of(view.gpu, view.kernels))
         if counts is None:
-            self._fell_back["one block of each kernel does not fit an SM together"] += 1
+            self._fell_back["SMs split: one block of each kernel does not fit an SM together"] += 1
             return self._split.evenly(view)
+        if counts != _within(capacity(view.gpu), needs, len(needs)):
+            self._fell_back["shares not equal: equal ones do not hold a block of each kernel"] += 1
         return Partition(
             tuple(Grant(k.id, blocks_per_sm=count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True))
         )
 
     def notes(self) -> tuple[str, ...]:
-        """How often SMs were split instead."""
-        return (*splits(self._fell_back, self._decisions), *self._split.notes())
+        """How often SMs were split instead, or shares were not equal."""
+        return (*fallbacks(self._fell_back, self._decisions), *self._split.notes())
 
 
 @dataclass
@@ -87,12 +89,16 @@ class Quota(Policy):
     validated_as = ("quota", "green")
     blocks: str | None = field(
         default=None,
-        metadata={"help": "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit"},
+        metadata={
+            "help": "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit",
+            OF_STREAMS: BY_NAME,
+        },
     )
     release: bool = field(
         default=False, metadata={"help": "a stream that is alone on the GPU for the moment may fill it"}
     )
     _most: Mapping[str, int] = field(default_factory=dict, init=False, repr=False)
+    _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Read the quotas."""
@@ -108,8 +114,16 @@ class Quota(Policy):
         """Every stream places blocks within its quota, in a line of its own; room goes to the higher priority."""
         if self.release and len(streams_now(view)) < 2:
             return unshared(view)
+        limited = [kernel for kernel in view.kernels if kernel.stream in self._most]
+        counts = [min(self._most[kernel.stream], kernel.blocks_per_sm) for kernel in limited]
+        if limited and not residents_of(view.gpu, limited)(counts):
+            self._fell_back["an SM does not hold the quotas together: the first come has its own"] += 1
         line = sorted(view.kernels, key=lambda kernel: -kernel.priority)
         return Partition(tuple(Grant(k.id, blocks_per_sm=self._most.get(k.stream), queue=k.stream_index) for k in line))
+
+    def notes(self) -> tuple[str, ...]:
+        """How often the quotas of the kernels there did not fit an SM together."""
+        return fallbacks(self._fell_back)
 
 
 def _quotas(text: str) -> dict[str, int]:

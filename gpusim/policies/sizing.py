@@ -6,15 +6,20 @@ The ideas are from the papers' abstracts [A]; the searches, which ask the model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from math import fsum
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import fsum, inf
 
+from gpusim.common.tables import counted
 from gpusim.policies.inference import NONE_CRITICAL
-from gpusim.policies.interface import KernelView, Partition, Policy, View
+from gpusim.policies.interface import KernelView, Partition, PassView, Policy, View
 from gpusim.policies.spatial import Split, even_counts, proportional_counts, streams_now, time_on
 from gpusim.policies.tools.mixes import unshared
+from gpusim.policies.tools.notes import fallbacks
 from gpusim.policies.tools.values import wrong
+
+LATE = 1.0 + 1e-6  # of a deadline: from there on a pass has missed it by more than rounding
 
 
 def fewest_sms(most: int, fast_enough: Callable[[int], bool]) -> int:
@@ -50,6 +55,7 @@ class RightSize(Policy):
     family = "inter-sm"
     tolerance: float = field(default=0.05, metadata={"help": "time over that on all SMs, as a share of it"})
     _split: Split = field(default_factory=Split, init=False, repr=False)
+    _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -61,16 +67,68 @@ class RightSize(Policy):
         return self._split.share(view, lambda streams: self._counts(view, streams))
 
     def notes(self) -> tuple[str, ...]:
-        """Whether streams waited for SMs of their own."""
-        return self._split.notes()
+        """How often the GPU was too small for the sizes, and whether streams waited for SMs of their own."""
+        return (*fallbacks(self._fell_back), *self._split.notes())
 
     def _counts(self, view: View, streams: list[list[KernelView]]) -> list[int]:
         all_sms = view.gpu.sm_count
         sizes = [sms_needed(view, kernels, 1.0 + self.tolerance, all_sms) for kernels in streams]
         spare = all_sms - sum(sizes)
         if spare < 0:
+            self._fell_back["sizes shrunk: streams need more SMs within the tolerance than there are"] += 1
             return proportional_counts(all_sms, sizes)
         return [size + more for size, more in zip(sizes, even_counts(spare, len(sizes)), strict=True)]
+
+
+PassKey = tuple[int, float]  # position of a stream, and when its pass was released
+
+
+@dataclass
+class Deadlines:
+    """The passes of latency-critical streams, and which of them end later than they should.
+
+    Attributes:
+        slowdown: time that a pass may take from its release, over its work.
+    """
+
+    slowdown: float
+    _known: set[PassKey] = field(default_factory=set)
+    _late: set[PassKey] = field(default_factory=set)
+
+    def budget(self, now_us: float, of: PassView) -> float:
+        """How much longer than alone what is left of a pass may take, a factor."""
+        return (self._end_us(of) - now_us) / of.left_us if of.left_us > 0.0 else inf
+
+    def look(self, view: View, passes: Mapping[int, PassView]) -> float | None:
+        """Note the passes that what is left of them, even alone, keeps beyond their deadline.
+
+        Returns:
+            When to look again: as soon as another pass is late if it has not ended by then; None: no need.
+        """
+        self._known.update(
+            (kernel.stream_index, passes[kernel.stream_index].release_us)
+            for kernel in view.kernels
+            if kernel.priority > 0
+        )
+        ends = []
+        for stream, of in passes.items():
+            key, end_us = (stream, of.release_us), self._end_us(of) * LATE
+            if key in self._known and key not in self._late:
+                if view.now_us + of.left_us > end_us:
+                    self._late.add(key)
+                elif view.now_us < end_us:
+                    ends.append(end_us)
+        return min(ends, default=None)
+
+    def notes(self) -> tuple[str, ...]:
+        """How many passes were late, if any were."""
+        if not self._late:
+            return ()
+        late = f"{len(self._late):,} of {counted(len(self._known), 'latency-critical request')}"
+        return (f"target missed: {late} took more than {self.slowdown:g} times what its work takes alone",)
+
+    def _end_us(self, of: PassView) -> float:
+        return of.release_us + self.slowdown * of.alone_us
 
 
 @dataclass
@@ -89,39 +147,31 @@ class LatencyTarget(Policy):
     family = "inter-sm"
     slowdown: float = field(default=1.25, metadata={"help": "latency to hold, over that of the pass alone"})
     _split: Split = field(default_factory=Split, init=False, repr=False)
-    _alone_us: dict[tuple[int, float], float] = field(default_factory=dict, init=False, repr=False)
+    _deadlines: Deadlines = field(default_factory=lambda: Deadlines(1.0), init=False, repr=False)
     _met_critical: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
         if not self.slowdown >= 1.0:
             raise wrong(self.name, f"slowdown={self.slowdown} is below 1", "1 or more")
+        self._deadlines.slowdown = self.slowdown
 
     def partition(self, view: View) -> Partition:
         """Size the critical streams by what they have left and how long they have for it."""
-        budgets = self._budgets(view)
+        passes = view.passes()
+        look_us = self._deadlines.look(view, passes)
         if len(streams_now(view)) < 2:
-            return unshared(view)
-        return self._split.share(view, lambda streams: self._counts(view, streams, budgets))
+            shared = unshared(view)
+        else:
+            shared = self._split.share(view, lambda streams: self._counts(view, streams, passes))
+        return replace(shared, wake_us=look_us if self._met_critical else None)
 
     def notes(self) -> tuple[str, ...]:
-        """Whether there was no target to hold, and whether streams waited for SMs of their own."""
-        return (*(() if self._met_critical else (NONE_CRITICAL,)), *self._split.notes())
+        """Whether there was a target to hold, whether it was held, and whether streams waited for SMs of their own."""
+        none = () if self._met_critical else (NONE_CRITICAL,)
+        return (*none, *self._deadlines.notes(), *self._split.notes())
 
-    def _budgets(self, view: View) -> dict[int, float]:
-        """For each stream with work: how much longer than alone what is left of its pass may take, a factor."""
-        left_us: dict[tuple[int, float], float] = {}
-        for operation in view.operations():
-            work = (operation.stream_index, operation.release_us)
-            left_us[work] = left_us.get(work, 0.0) + operation.left_us
-        found = {}
-        for (stream, release_us), left in left_us.items():
-            alone_us = self._alone_us.setdefault((stream, release_us), left)
-            deadline_us = release_us + self.slowdown * alone_us
-            found[stream] = (deadline_us - view.now_us) / left if left > 0.0 else float("inf")
-        return found
-
-    def _counts(self, view: View, streams: list[list[KernelView]], budgets: dict[int, float]) -> list[int]:
+    def _counts(self, view: View, streams: list[list[KernelView]], passes: Mapping[int, PassView]) -> list[int]:
         """SMs of each stream; every other gets one at least."""
         counts = [0] * len(streams)
         urgent = [i for i, kernels in enumerate(streams) if kernels[0].priority > 0]
@@ -129,7 +179,8 @@ class LatencyTarget(Policy):
         free = view.gpu.sm_count
         for rank, i in enumerate(sorted(urgent, key=lambda i: -streams[i][0].priority)):
             most = free - (len(streams) - rank - 1)
-            counts[i] = sms_needed(view, streams[i], budgets[streams[i][0].stream_index], most)
+            budget = self._deadlines.budget(view.now_us, passes[streams[i][0].stream_index])
+            counts[i] = sms_needed(view, streams[i], budget, most)
             free -= counts[i]
         rest = [i for i in range(len(streams)) if not counts[i]] or urgent
         for i, more in zip(rest, even_counts(free, len(rest)), strict=True):

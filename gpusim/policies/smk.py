@@ -14,9 +14,9 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.occupancy import most_resident
 from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import streams_now
-from gpusim.policies.tools.memory import MITIGATIONS, mitigated
+from gpusim.policies.tools.memory import MITIGATIONS, NO_LIMIT, mitigated
 from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, one_of, residents_of, unshared, useful_blocks
-from gpusim.policies.tools.notes import fallbacks
+from gpusim.policies.tools.notes import Uncounted, fallbacks
 
 BYTES_PER_REGISTER = 4
 
@@ -90,6 +90,7 @@ class SMK(Policy):
 
     _saving_until_us: dict[int, float] = field(default_factory=dict, init=False, repr=False)  # by SM
     _without_room: int = field(default=0, init=False, repr=False)
+    _uncounted: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -112,6 +113,8 @@ class SMK(Policy):
             if count > 0
         ]
         self._without_room += len(grants) < len(kernels)
+        if self.mitigation != "none":
+            self._uncounted.ask(kernels)
         grants = mitigated(view, grants, self.mitigation)
         if self.preempt == "drain":
             return Partition(tuple(grants))
@@ -124,9 +127,10 @@ class SMK(Policy):
         )
 
     def notes(self) -> tuple[str, ...]:
-        """How many times a kernel waited because no block of it fitted on an SM beside the others' shares."""
+        """How often a kernel waited as no block of it fitted an SM beside the others, and whether counters lacked."""
         waited = "a kernel waited: an SM has no room for a block of it beside the others' shares"
-        return fallbacks({waited: self._without_room} if self._without_room else {})
+        fell_back = {waited: self._without_room} if self._without_room else {}
+        return (*fallbacks(fell_back), *self._uncounted.notes(NO_LIMIT))
 
     def _save(self, view: View, evictions: Sequence[Eviction]) -> None:
         """Note until when SMs save the blocks that leave them, one after the other."""

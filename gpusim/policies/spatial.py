@@ -18,7 +18,8 @@ from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.tools.mixes import one_of
-from gpusim.policies.tools.values import plus_separated, wrong
+from gpusim.policies.tools.notes import not_used
+from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, plus_separated, wrong
 
 RULES = ("even", "smart-even", "rounds", "profile")
 
@@ -292,7 +293,10 @@ class InterSM(Policy):
             "profile (largest predicted STP)"
         },
     )
-    sms: str | None = field(default=None, metadata={"help": "SMs of each stream in the order of the trace, as 64+68"})
+    sms: str | None = field(
+        default=None,
+        metadata={"help": "SMs of each stream in the order of the trace, as 64+68", OF_STREAMS: IN_ORDER},
+    )
     dynamic: bool | None = field(
         default=None,
         metadata={
@@ -304,6 +308,7 @@ class InterSM(Policy):
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _fixed: dict[int, frozenset[int]] | None = field(default=None, init=False, repr=False)
     _weights: list[int] = field(default_factory=list, init=False, repr=False)
+    _sm_count: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check what needs no trace."""
@@ -324,7 +329,7 @@ class InterSM(Policy):
         if self.sms is not None:
             self._weights = sm_counts(self.name, self.sms, gpu, streams)
         if not (self.sms is None if self.dynamic is None else self.dynamic):
-            self._fixed = self._layout(gpu, streams)
+            self._fixed, self._sm_count = self._layout(gpu, streams), gpu.sm_count
 
     def shows_sms(self) -> bool:
         """A split that is fixed does, as green contexts would; one that moves is the hardware's own affair [D]."""
@@ -337,8 +342,9 @@ class InterSM(Policy):
         return self._split.share(view, lambda streams: self._counts(view, streams), self.granularity)
 
     def notes(self) -> tuple[str, ...]:
-        """Whether streams waited for SMs of their own."""
-        return self._split.notes()
+        """Whether a fixed split leaves SMs out, and whether streams waited for SMs of their own."""
+        unused = self._sm_count - sum(map(len, (self._fixed or {}).values()))
+        return (*not_used(unused, self._sm_count), *self._split.notes())
 
     def _layout(self, gpu: GPU, streams: Sequence[str]) -> dict[int, frozenset[int]]:
         counts = self._weights

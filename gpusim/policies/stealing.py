@@ -9,7 +9,8 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, Policy, View
 from gpusim.policies.spatial import confined, even_counts, sm_counts, streams_now
 from gpusim.policies.tools.mixes import unshared
-from gpusim.policies.tools.values import wrong
+from gpusim.policies.tools.notes import not_used
+from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, wrong
 
 
 @dataclass
@@ -27,9 +28,14 @@ class TpcStealing(Policy):
     )
     family = "inter-sm"
     sms: str | None = field(
-        default=None, metadata={"help": "SMs that each stream owns, in the order of the trace, as 64+68; default even"}
+        default=None,
+        metadata={
+            "help": "SMs that each stream owns, in the order of the trace, as 64+68; default even",
+            OF_STREAMS: IN_ORDER,
+        },
     )
     _owned: list[list[int]] = field(default_factory=list, init=False, repr=False)  # TPCs of each stream
+    _unused: tuple[str, ...] = field(default=(), init=False, repr=False)
 
     def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
         """Give each stream its TPCs, the first ones to the first stream."""
@@ -45,6 +51,7 @@ class TpcStealing(Policy):
             counts = [sms // gpu.sms_per_tpc for sms in asked]
         ends = [sum(counts[: i + 1]) for i in range(len(counts))]
         self._owned = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+        self._unused = not_used(gpu.sm_count - sum(counts) * gpu.sms_per_tpc, gpu.sm_count)
 
     def partition(self, view: View) -> Partition:
         """Everybody on what it owns, and who has blocks waiting also on what others do not need."""
@@ -59,6 +66,10 @@ class TpcStealing(Policy):
             held[wanting[i % len(wanting)]].append(tpc)
         sms = {stream: frozenset(_sms(tpcs, view.gpu.sms_per_tpc)) for stream, tpcs in held.items()}
         return confined(view, sms, drain=True)
+
+    def notes(self) -> tuple[str, ...]:
+        """Whether SMs are nobody's while several streams share the GPU."""
+        return self._unused
 
 
 def _sms(tpcs: Iterable[int], sms_per_tpc: int) -> Iterator[int]:

@@ -17,9 +17,9 @@ from math import fsum, prod, sqrt
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.measure import Kind, kind
-from gpusim.policies.tools.memory import MITIGATIONS, mitigated
+from gpusim.policies.tools.memory import MITIGATIONS, NO_LIMIT, mitigated
 from gpusim.policies.tools.mixes import Fits, one_of, residents_of, unshared, useful_blocks
-from gpusim.policies.tools.notes import splits
+from gpusim.policies.tools.notes import Uncounted, fallbacks
 from gpusim.policies.tools.values import wrong
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
@@ -178,6 +178,8 @@ class WarpedSlicer(Policy):
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
     _decisions: int = field(default=0, init=False, repr=False)
+    _sampled: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
+    _mitigated: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -204,8 +206,13 @@ class WarpedSlicer(Policy):
         return self._sliced(view, self._curves(view))
 
     def notes(self) -> tuple[str, ...]:
-        """How often SMs were split instead of sliced, and why."""
-        return (*splits(self._fell_back, self._decisions), *self._split.notes())
+        """How often SMs were split instead of sliced, and why; and whether counters were missing."""
+        return (
+            *fallbacks(self._fell_back, self._decisions),
+            *self._sampled.notes("their samples count as if memory had not been saturated"),
+            *self._mitigated.notes(NO_LIMIT),
+            *self._split.notes(),
+        )
 
     def _curves(self, view: View) -> list[Curve]:
         """What was profiled of each kernel; empty where no SM came to sample it."""
@@ -216,23 +223,25 @@ class WarpedSlicer(Policy):
         if counts is None:
             return self._split.evenly(view)
         grants = [Grant(k.id, count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True)]
+        if self.mitigation != "none":
+            self._mitigated.ask(view.kernels)
         return Partition(tuple(mitigated(view, grants, self.mitigation)))
 
     def _slice(self, view: View, curves: Sequence[Curve]) -> list[int] | None:
         """Blocks of each kernel on an SM; None: split the SMs instead."""
         if not all(curves):
-            self._fell_back["no SM came to sample one of the kernels"] += 1
+            self._fell_back["SMs split: no SM came to sample one of the kernels"] += 1
             return None
         solve = water_fill if self.objective == "maxmin" else best_sum
         counts = solve(curves, residents_of(view.gpu, view.kernels))
         if counts is None:
-            self._fell_back["the kernels do not fit an SM together"] += 1
+            self._fell_back["SMs split: the kernels do not fit an SM together"] += 1
             return None
         allowed = loss_allowed(len(curves)) if self.loss is None else self.loss
         least = min(progress_at(curve, count) for curve, count in zip(curves, counts, strict=True))
         if 1.0 - least <= allowed:
             return counts
-        self._fell_back[f"slicing would cost a kernel more than the {100.0 * allowed:.0f} % allowed"] += 1
+        self._fell_back[f"SMs split: slicing would cost a kernel more than the {100.0 * allowed:.0f} % allowed"] += 1
         return None
 
     def _sample(self, view: View) -> Partition:
@@ -246,6 +255,7 @@ class WarpedSlicer(Policy):
         if view.now_us >= sampling.until_us - 1e-9:
             if sampling.before is not None:
                 self._sampling = None
+                self._sampled.ask(view.kernels)
                 for kernel, curve in zip(view.kernels, _sampled_curves(view, sampling, sample_us), strict=True):
                     if curve:
                         self._profiled[kind(kernel)] = curve

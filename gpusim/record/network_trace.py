@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
 from gpusim.io.dataset import back_to_back_us
@@ -16,7 +14,6 @@ from gpusim.io.timeline import Product
 from gpusim.networks.steps import CONVOLUTION, Step, Work
 from gpusim.record.calls import Call
 from gpusim.record.recording import Recording
-from gpusim.trace.file import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, taking
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Kernel, Stream
@@ -68,8 +65,8 @@ def network_trace(recording: Recording, name: str, steps: Sequence[Step], calls:
             notes=notes,
             streams=tuple(Stream(name=stream, operations=tuple(ops)) for stream, ops in streams.items()),
         )
-    except ValidationError as error:
-        raise trace_error(error, recording.folder) from None
+    except InputError as fault:
+        raise InputError(recording.folder, fault.place, fault.problem, fault.expected) from None
 
 
 def _gpu(recording: Recording) -> GPU:
@@ -103,16 +100,13 @@ def _operations(
     selected, *others = algorithms
     if step.work.kind == CONVOLUTION:
         return [
-            Convolution.model_validate(
-                {
-                    "id": step.id,
-                    "kind": "convolution",
-                    "depends_on": waits,
-                    "shape": _shape(step.work),
-                    "direction": step.work.direction,
-                    "selected": selected,
-                    "alternatives": tuple(others),
-                }
+            Convolution(
+                id=step.id,
+                depends_on=waits,
+                shape=_shape(step.work),
+                direction=step.work.direction,  # type: ignore[arg-type]  # checked as it is built
+                selected=selected,
+                alternatives=tuple(others),
             )
         ]
     return [_kernel(step, n, launch, waits if n == 0 else ()) for n, launch in enumerate(selected.kernels)]

@@ -15,8 +15,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder
 from gpusim.io import source
 from gpusim.record.counters import COUNTERS
-from gpusim.record.program import NCU
-from gpusim.record.toolchain import explain, require_ncu
+from gpusim.record.toolchain import NCU, explain, require_ncu
 
 DEVICE_COUNTERS = ("device__attribute_display_name", "device__attribute_multiprocessor_count")
 

@@ -16,11 +16,10 @@ from gpusim.common.files import MAX_BYTES, read_text
 from gpusim.record.calls import Call
 from gpusim.record.counters import COUNTERS
 from gpusim.record.recording import Row, kernel_rows
-from gpusim.record.toolchain import build, explain, require_ncu, run
+from gpusim.record.toolchain import NCU, build, explain, require_ncu, run
 
 SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
 LEAST_CAPABILITY = 7.0  # for the waits at a gate
-NCU = ("ncu", "--csv", "--page", "raw", "--clock-control", "none", "--cache-control", "none")
 PROFILED_TOGETHER = 40  # calls of one run under ncu
 CRASHES = 3  # of calls one after the other: taken for the machine's fault, and not theirs
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 
+NCU = ("ncu", "--csv", "--page", "raw", "--clock-control", "none", "--cache-control", "none")
 NO_GPU_STATUS = 3  # with which our programs say that they found none
 
 
@@ -39,8 +40,9 @@ def build(source: Path, program: Path, least_capability: float, *libraries: str)
     """
     if shutil.which("nvcc") is None:
         raise InputError(None, "nvcc", "not found on PATH", "the compiler of the CUDA toolkit, 12.5 or later")
-    architecture = "sm_" + compute_capability(least_capability).replace(".", "")
-    options = ["-O3", "-std=c++17", f"-arch={architecture}"]
+    digits = compute_capability(least_capability).replace(".", "")
+    chip = digits + "a" if digits == "90" else digits  # with the instructions that no later GPU has
+    options = ["-O3", "-std=c++17", f"-gencode=arch=compute_{chip},code=sm_{chip}"]
     run(["nvcc", *options, "-o", str(program), str(source), *(f"-l{name}" for name in libraries)], "nvcc")
 
 

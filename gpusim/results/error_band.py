@@ -62,6 +62,7 @@ SHARING = {  # experiment: how its kernels have the GPU
     "green": "on a part of the SMs",
     "quota": "mixed on an SM",
 }
+REFUTED = "measured, and not predicted: gpusim policies has what"
 UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
     "memory slices": "memory slices",
     "evictions": "evicted blocks",
@@ -213,6 +214,8 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         gpu: where.
         recorded_on: the GPU of the recording, where it is not the one that the trace names.
     """
+    if "refuted" in result.limits:
+        return HowWrong(None, REFUTED)
     source, never = _source(trace, gpu, recorded_on)
     if source is None:
         return _never(never)
@@ -312,6 +315,10 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
         return None, f"nothing measured on {gpu.name}"
     if not _ships(gpu):
         return None, f"not {gpu.name} as it ships"
+    if trace.stands_for is not None:
+        return None, f"recorded on {trace.stands_for}"
+    if trace.order is not None:
+        return None, "streams in inferred order" if trace.order == "inferred" else "streams taken as independent"
     name = trace.device if recorded_on is None else recorded_on.name
     if name not in by_recording or not (recorded_on is None or _ships(recorded_on)):
         return None, f"recorded on {name}"

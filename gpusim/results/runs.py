@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import fsum
+from operator import itemgetter
 from typing import Any, overload
 
 USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram", "l2")
@@ -18,6 +19,7 @@ LIMITS = (  # to which a policy can hold a kernel
     "shares",  # of an SM's issue slots, of its L1 data path or of DRAM
     "evictions",  # blocks taken off their SM
     "memory slices",  # parts of L2 and DRAM of its own
+    "refuted",  # what a real GPU was measured not to do (`Policy.refuted`)
 )
 
 
@@ -144,6 +146,21 @@ class Placements(Sequence[Placement]):
         """Of each launch its index among the kernel runs, and where its blocks ran, column by column."""
         return ((run, self._in_replay(run, columns)) for run, columns in self._spans)
 
+    def moved(self, sms: Sequence[int], rows: Mapping[int, int]) -> Placements:
+        """The same with other numbers: for SM ``i`` that at ``i``, for each row its new one."""
+        known: dict[int, array[int]] = {}  # launches share lists of SMs
+        for _, columns in self._spans:
+            known.setdefault(id(columns[0]), array("i", [sms[sm] for sm in columns[0]]))
+        spans = [(rows[run], (known[id(columns[0])], *columns[1:])) for run, columns in self._spans]
+        return Placements(spans, {rows[run]: start for run, start in self._from_us.items()})
+
+    @staticmethod
+    def joined(several: Iterable[Placements]) -> Placements:
+        """Several as one, in the order of their rows."""
+        several = list(several)
+        spans = sorted((one for each in several for one in each._spans), key=itemgetter(0))
+        return Placements(spans, {run: start for each in several for run, start in each._from_us.items()})
+
     def _in_replay(self, run: int, columns: Spans) -> Spans:
         """Columns with times from the start of the replay."""
         start = self._from_us.get(run)
@@ -217,6 +234,27 @@ class Shares(Sequence[tuple[tuple[float, ...], ...]]):
             )
         return self._read[sm]
 
+    @staticmethod
+    def joined(sms: int, several: Sequence[tuple[Shares, Sequence[int], int]]) -> Shares:
+        """Several as one.
+
+        Args:
+            sms: how many SMs that has; those of which there is nothing are idle.
+            several: of each its SMs' numbers in the whole, and how many of its bins make one: at least once 1.
+        """
+        import numpy as np
+
+        uses = len(several[0][0]._scale)
+        bins = max(-(-shares._bins // times) for shares, _, times in several)
+        whole = np.zeros((bins, sms, uses))
+        for shares, numbers, times in several:
+            flat = np.frombuffer(shares._flat)[: shares._bins * shares._sms * uses]
+            padded = np.zeros((bins * times, shares._sms, uses))
+            padded[: shares._bins] = flat.reshape(shares._bins, shares._sms, uses)
+            whole[:, list(numbers)] = padded.reshape(bins, times, shares._sms, uses).sum(axis=1)
+        scale = next(shares._scale for shares, _, times in several if times == 1)
+        return Shares(sms, bins, array("d", whole.tobytes()), scale)
+
     def means(self, use: int) -> list[float]:
         """For each bin the share of one use, mean over the SMs."""
         uses = len(self._scale)
@@ -256,6 +294,18 @@ class Usage:
     bin_us: float
     shares: Sequence[Sequence[Sequence[float]]]
     unknown: frozenset[str] = frozenset()
+
+    @staticmethod
+    def joined(sms: int, several: Sequence[tuple[Usage, Sequence[int]]]) -> Usage:
+        """The use of several devices as one of ``sms`` SMs: each with the numbers of its SMs."""
+        widest = max(usage.bin_us for usage, _ in several)
+        shares = [
+            (usage.shares, numbers, round(widest / usage.bin_us))
+            for usage, numbers in several
+            if isinstance(usage.shares, Shares)
+        ]
+        unknown = frozenset[str]().union(*(usage.unknown for usage, _ in several))
+        return Usage(widest, Shares.joined(sms, shares), unknown)
 
     def of_device(self, use: str) -> list[float]:
         """For each bin the share of one of `USES` that was used, mean over the SMs."""

@@ -14,7 +14,7 @@ from gpusim.common.errors import one_line
 from gpusim.common.tables import number, shortened
 from gpusim.results.error_band import HowWrong
 from gpusim.results.plots import COLOURS, GRID, HATCHES, in_words, ink, new_figure, time_unit
-from gpusim.studies.comparison import Comparison, Entry
+from gpusim.studies.comparison import Comparison, Entry, speedup_mark
 from gpusim.studies.curves import UNDIVIDED, Curve, ResidencyCurve, SplitCurve
 from gpusim.studies.kernel_mix import ARITHMETIC, PIPES, REST, STALLS, KernelMix
 
@@ -89,7 +89,8 @@ def _verdict(entry: Entry, comparison: Comparison) -> str:
         for other in comparison.entries
         if other is not entry and number(other.result.makespan_us, 3) == number(entry.result.makespan_us, 3)
     ]
-    text = f"{number(entry.speedup_vs_serial, 3)}x serial, {_wrong_by(entry.how_wrong)}"
+    mark = speedup_mark(entry, comparison.trace)
+    text = f"{number(entry.speedup_vs_serial, 3)}x{mark} serial, {_wrong_by(entry.how_wrong)}"
     return one_line(text + (f"; same as {', '.join(same)}" if same else ""))
 
 

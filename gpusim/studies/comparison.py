@@ -308,13 +308,18 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
             [
                 entry.result.policy,
                 number(entry.result.makespan_us),
-                number(entry.speedup_vs_serial, 3) + "x",
+                f"{number(entry.speedup_vs_serial, 3)}x{speedup_mark(entry, comparison.trace)}",
                 *("" if value is None else number(value, 3) for value in found),
                 band_text(entry.how_wrong, comparison.trace, comparison.gpu, comparison.recorded_on),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
     return [Column("policy", narrow="break"), *numbers, Column("how wrong", narrow="break")], rows
+
+
+def speedup_mark(entry: Entry, trace: Trace) -> str:
+    """A star behind a speedup over serial that rests on an order between streams which was not recorded."""
+    return "" if trace.order is None or entry.result.policy == BASELINE else "*"
 
 
 def _gain_table(entries: Sequence[Entry]) -> tuple[list[Column], list[list[str]], str]:

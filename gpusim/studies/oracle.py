@@ -17,7 +17,9 @@ from itertools import product
 
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
+from gpusim.common.errors import InputError
 from gpusim.engine.replay import Starved
+from gpusim.engine.several_gpus import parts
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Policy
 from gpusim.policies.oracles import Oracle, OracleInterSM
@@ -87,20 +89,46 @@ def search(
     solo = solo if solo is not None else solo_makespans(trace, gpu, kernels)
     if asked.objective == "stp":
         require_independent(trace, solo)
-    tried = _Tried(trace, gpu, asked, kernels, solo, recorded_on)
-    for name in asked.named:
+    found: dict[int, str] = {}
+    notes: list[str] = []
+    for part in parts(trace, gpu):
+        if len(part.gpus) > 1:
+            waiting = f"GPUs {', '.join(map(str, part.gpus))} wait for one another"
+            raise InputError(None, f"policy {asked.name}", waiting, "GPUs that do not: each is divided by itself")
+        (at,) = part.gpus
+        found[at], note = _best_division(part.trace, gpu, asked, kernels, solo, recorded_on)
+        notes.append(note)
+    several = len(found) > 1
+    if several:
+        notes = [f"GPU {at}: {note}" for at, note in zip(found, notes, strict=True)]
+    result = replay_rule(
+        trace,
+        gpu,
+        {at: policy_from(text) for at, text in found.items()},
+        kernels=kernels,
+        solo=solo,
+        restart=restart,
+        residents=residents,
+        recorded_on=recorded_on,
+    )
+    name = oracle if isinstance(oracle, str) else asked.name
+    division = "; ".join(f"GPU {at}: {text}" if several else text for at, text in found.items())
+    return replace(result, policy=name, notes=(*result.notes, *notes), division=division)
+
+
+def _best_division(
+    trace: Trace, gpu: GPU, oracle: Oracle, kernels: Kernels, solo: Mapping[str, float], recorded_on: GPU | None
+) -> tuple[str, str]:
+    """The best division of one GPU, as a policy, and a note on how it was found."""
+    tried = _Tried(trace, gpu, oracle, kernels, solo, recorded_on)
+    for name in oracle.named:
         tried.score(name)
-    space = _splits(trace, gpu, asked, solo) if isinstance(asked, OracleInterSM) else _quotas(trace, kernels)
+    space = _splits(trace, gpu, oracle, solo) if isinstance(oracle, OracleInterSM) else _quotas(trace, kernels)
     for adapts in (True, False):
         space.search(partial(tried.division, adapts=adapts), tried.limit_reached)
     text = tried.best()
     how = "all divisions" if space.complete else "a local search"
-    note = f"best of {len(tried.scores)} replays ({how}) by {asked.objective}: {text}"
-    result = replay_rule(
-        trace, gpu, text, kernels=kernels, solo=solo, restart=restart, residents=residents, recorded_on=recorded_on
-    )
-    name = oracle if isinstance(oracle, str) else asked.name
-    return replace(result, policy=name, notes=(*result.notes, note), division=text)
+    return text, f"best of {len(tried.scores)} replays ({how}) by {oracle.objective}: {text}"
 
 
 class _Tried:

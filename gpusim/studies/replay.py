@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from os import PathLike
 
 from gpusim.calibrate.kernels import Kernels, recording_gpu
-from gpusim.hardware.gpu import GPU
+from gpusim.engine.several_gpus import policies_of
+from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.policies.interface import Policy
 from gpusim.policies.oracles import Oracle
 from gpusim.policies.registry import policy_from
@@ -15,6 +17,7 @@ from gpusim.results.metrics import BASELINE
 from gpusim.results.result import Result
 from gpusim.studies import oracle
 from gpusim.studies.rules import makespan_us, replay_rule
+from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 
 
@@ -26,12 +29,13 @@ def check(trace: Trace, gpu: GPU, policy: str) -> None:
     """
     chosen = policy_from(policy)
     if not isinstance(chosen, Oracle):
-        chosen.prepare(gpu, [stream.name for stream in trace.streams])
+        for at, one in policies_of(chosen, trace).items():
+            one.prepare(gpu, [stream.name for stream in trace.streams if stream.gpu == at])
 
 
 def replay(
-    trace: Trace,
-    gpu: GPU,
+    trace: Trace | str | PathLike[str],
+    gpu: GPU | str | PathLike[str] | None = None,
     policy: str | Policy = "leftover",
     *,
     kernels: Kernels | None = None,
@@ -40,13 +44,13 @@ def replay(
     restart: bool = False,
     placements: bool = True,
     residents: bool = False,
-    recorded_on: GPU | None = None,
+    recorded_on: GPU | str | PathLike[str] | None = None,
 ) -> Result:
     """Replay a trace on a GPU under a policy.
 
     Args:
-        trace: what was recorded.
-        gpu: where to replay it.
+        trace: what was recorded, or the path of its file.
+        gpu: where to replay it: a GPU, its name or the path of its file; None: that of the recording.
         policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object. The name of an
             oracle replays many divisions and gives the best.
         kernels: from an earlier replay of the same kernels on the same GPUs, to save the time of working them out.
@@ -63,6 +67,9 @@ def replay(
         InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
             for ever, streams that cannot restart.
     """
+    trace = trace_of(trace)
+    recorded_on = None if recorded_on is None else gpu_of(recorded_on)
+    gpu = gpu_of(gpu) if gpu is not None else recorded_on or load_shipped_gpu(trace.device)
     chosen = policy_from(policy) if isinstance(policy, str) else policy
     kernels = kernels if kernels is not None else Kernels(recorded_on or recording_gpu(trace, gpu), gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)

@@ -37,7 +37,7 @@ class PolicySummary:
         largest_slowdown: of a stream, mean.
         stp: mean; None where streams do not restart.
         fairness: mean; None where streams do not restart.
-        best: in how many workloads no other policy was faster, run once.
+        best: in how many workloads no other policy had more of the `merit`.
         undominated: whether no other policy here has more of one of the two `merits` without less of the other.
     """
 
@@ -69,13 +69,13 @@ def rows(swept: Swept) -> list[Row]:
 
 
 def policy_summaries(swept: Swept) -> list[PolicySummary]:
-    """Each policy on each GPU, the fastest first on each."""
-    varied = swept.experiment.varied
+    """Each policy on each GPU, on each the one with most of the `merit` first."""
+    varied, restart = swept.experiment.varied, swept.experiment.restart
     found: list[PolicySummary] = []
     for on, here in grouped(rows(swept), ("gpu", *varied)).items():
-        wins = [row.labels["policy"] for of in by_workload(here) for row in fastest(of)]
+        wins = [row.labels["policy"] for of in by_workload(here) for row in best_of(of, restart)]
         policies = grouped(here, ("policy",))
-        merit = {policy: merits(of, swept.experiment.restart) for policy, of in policies.items()}
+        merit = {policy: merits(of, restart) for policy, of in policies.items()}
         front = undominated(list(merit.values()))
         several = [
             PolicySummary(
@@ -86,14 +86,14 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
                 makespan_us=geometric_mean(values(of, "makespan_us")),
                 speedup=geometric_mean(values(of, "speedup_vs_serial")),
                 largest_slowdown=mean(of, "largest_slowdown"),
-                stp=mean(of, "stp") if swept.experiment.restart else None,
-                fairness=mean(of, "fairness") if swept.experiment.restart else None,
+                stp=mean(of, "stp") if restart else None,
+                fairness=mean(of, "fairness") if restart else None,
                 best=wins.count(policy[0]),
                 undominated=kept,
             )
             for (policy, of), kept in zip(policies.items(), front, strict=True)
         ]
-        found += sorted(several, key=lambda one: -one.speedup)
+        found += sorted(several, key=lambda one: -(one.speedup if one.stp is None else one.stp))
     return found
 
 
@@ -103,11 +103,16 @@ def by_workload(several: Sequence[Row]) -> list[list[Row]]:
     return list(grouped(several, [name for name in names if name != "policy"]).values())
 
 
-def fastest(of: Sequence[Row]) -> list[Row]:
-    """The fastest of some rows: one, or several that are as fast."""
-    speedups = values(of, "speedup_vs_serial")
-    least = max(speedups) * (1.0 - CLOSE)
-    return [row for row, speedup in zip(of, speedups, strict=True) if speedup >= least]
+def merit(restart: bool) -> str:
+    """Name of the figure by which policies are ranked: of streams that restart STP, else the speedup over serial."""
+    return "stp" if restart else "speedup_vs_serial"
+
+
+def best_of(of: Sequence[Row], restart: bool) -> list[Row]:
+    """The rows of a workload with most of the `merit`: one, or several that have as much."""
+    found = values(of, merit(restart))
+    least = max(found) * (1.0 - CLOSE)
+    return [row for row, value in zip(of, found, strict=True) if value >= least]
 
 
 def values(of: Sequence[Row], name: str) -> list[float]:

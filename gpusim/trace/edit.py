@@ -11,7 +11,7 @@ from graphlib import TopologicalSorter
 from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, quote
-from gpusim.trace.file import trace_error
+from gpusim.trace.faults import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
 
@@ -83,7 +83,17 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
     ]
     notes = "\n".join(f"{prefix}: {trace.notes}" for trace, prefix in zip(traces, names, strict=True) if trace.notes)
     first = traces[0]
-    whole = first.model_copy(update={"name": name, "notes": notes[: 10**5], "streams": tuple(streams)})
+    products = dict.fromkeys(trace.stands_for for trace in traces if trace.stands_for is not None)
+    orders = [trace.order for trace in traces if trace.order is not None]
+    whole = first.model_copy(
+        update={
+            "name": name,
+            "notes": notes[: 10**5],
+            "streams": tuple(streams),
+            "stands_for": " and ".join(products)[:200] or None,
+            "order": "inferred" if "inferred" in orders else next(iter(orders), None),
+        }
+    )
     return _checked(whole)
 
 
@@ -96,7 +106,7 @@ def _checked(trace: Trace) -> Trace:
     try:
         return Trace.model_validate(trace.model_dump(), strict=False)
     except ValidationError as error:
-        raise trace_error(error) from None
+        raise trace_error(error, Trace) from None
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -13,13 +13,12 @@ from pydantic_core import ErrorDetails
 from gpusim.common.errors import InputError
 from gpusim.common.files import read_bytes
 from gpusim.trace.checks import faults
+from gpusim.trace.faults import told
 from gpusim.trace.fields import Strict
-from gpusim.trace.file import require_content, told
+from gpusim.trace.file import require_content
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Stream
 from gpusim.trace.text import text_of
-
-Location = tuple[int | str, ...]
 
 
 def every_fault(path: str, first: InputError) -> Iterator[InputError]:
@@ -49,32 +48,32 @@ def _faults(content: dict[str, Any], source: Path) -> Iterator[InputError]:
     if not isinstance(streams, list):
         return
     sound = True
-    for where, error in _errors(content, streams):
+    for within, of, error in _errors(content, streams):
         sound = False
-        yield told(error, source, where)
+        yield told(error, of, source, within)
     if sound:
         for fault in faults([Stream.model_validate_json(json.dumps(stream)) for stream in streams]):
             yield InputError(source, fault.place, fault.problem, fault.expected)
 
 
-def _errors(content: dict[str, Any], streams: list[Any]) -> Iterator[tuple[Location, ErrorDetails]]:
-    """What pydantic finds wrong with each part read by itself, and within what."""
+def _errors(content: dict[str, Any], streams: list[Any]) -> Iterator[tuple[str, type[Strict], ErrorDetails]]:
+    """What pydantic finds wrong with each part read by itself, what the part is to be, and where it is."""
     for error in _wrong(Trace, {**content, "streams": []}):
         if error["loc"]:  # else that there are no operations
-            yield (), error
+            yield "", Trace, error
     for s, stream in enumerate(streams):
         operations = stream.get("operations") if isinstance(stream, dict) else None
         parts = operations if isinstance(operations, list) else []
         for error in _wrong(Stream, {**stream, "operations": []} if parts else stream):
-            yield ("streams", s), error
+            yield f"streams[{s}]", Stream, error
         for o, operation in enumerate(parts):
             for error in _wrong(Stream, {"name": "one", "operations": [operation]}):
-                yield ("streams", s, "operations", o), {**error, "loc": error["loc"][2:]}
+                yield f"streams[{s}]", Stream, {**error, "loc": ("operations", o, *error["loc"][2:])}
 
 
-def _wrong(model: type[Strict], part: Any) -> list[ErrorDetails]:
+def _wrong(of: type[Strict], part: Any) -> list[ErrorDetails]:
     try:
-        model.model_validate_json(json.dumps(part))
+        of.model_validate_json(json.dumps(part))
     except ValidationError as error:
         return error.errors(include_url=False)
     return []

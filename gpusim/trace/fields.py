@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ValidationError,
     ValidationInfo,
     model_validator,
 )
 
 from gpusim.common.errors import InputError
+from gpusim.trace.faults import trace_error
 
 # What a trace can have at most; `gpusim schema trace` gives the limit of every number with its unit.
 LEAST_DURATION_US = 1e-3  # of a kernel: 1 ns, what profilers count in
@@ -36,9 +37,6 @@ MAX_SCALING_POINTS = 2  # times on other numbers of SMs: what a second of record
 MAX_SCALING_SMS = 4096
 MAX_GPUS = 16  # of one host
 MAX_LAUNCHES = 10**7  # of one replay, every request counted
-ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
-STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
-NAME_PATTERN = r"^[A-Za-z0-9_./-]+$"
 
 
 def measured(unit: str, description: str | None = None, **limits: Any) -> Any:
@@ -69,18 +67,35 @@ def require_printable(text: str, allowed: str = "") -> str:
     return text
 
 
-class Strict(BaseModel):
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+
+class _FromPython(ModelMetaclass):
+    """How trace objects are made in Python: of lists where files have lists, and an `InputError` for what is wrong.
+
+    Reading a file does not come here.
+    """
+
+    def __call__(cls, *args: Any, **given: Any) -> Any:
+        if args:
+            raise InputError(None, cls.__name__, "has arguments without a name", "name=value for each")
+        try:
+            return super().__call__(**{name: _tuples(value) for name, value in given.items()})
+        except ValidationError as error:
+            raise trace_error(error, cls) from None  # type: ignore[arg-type]  # a metaclass of models
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+class Strict(BaseModel, metaclass=_FromPython):
     """Strict types, no unknown fields, no NaN or infinity, immutable."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
-
-
-def models_in(annotation: Any) -> Iterator[type[Strict]]:
-    """The models in the type of a field: of ``tuple[Kernel | Copy, ...]`` both."""
-    if isinstance(annotation, type) and issubclass(annotation, Strict):
-        yield annotation
-    for part in get_args(annotation):
-        yield from models_in(part)
 
 
 class Recurring(Strict):

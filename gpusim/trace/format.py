@@ -31,14 +31,25 @@ from gpusim.trace.operations import Operation, Stream
 from gpusim.trace.text import layout
 
 FORMAT_VERSION = 1
+StreamOrder = Literal["inferred", "independent"]  # how streams are ordered whose waits the source does not tell
 
 
 class Trace(Strict):
     """A recorded trace, format version 1."""
 
-    version: Annotated[Literal[1], described("version of this format")]
+    version: Annotated[Literal[1], described("version of this format")] = 1
     name: Annotated[str, described("name of the trace", min_length=1, max_length=200)]
     device: Annotated[str, described("GPU it was recorded on, a name of `gpusim gpus`", min_length=1, max_length=200)]
+    stands_for: Annotated[
+        str | None,
+        described(
+            "product name of the GPU that recorded it, where `device` is another one", min_length=1, max_length=200
+        ),
+    ] = None
+    order: Annotated[
+        StreamOrder | None,
+        described("order between streams whose waits the source does not tell: inferred from the times, or none"),
+    ] = None
     notes: Annotated[str, described("where it came from, what was assumed or left out", max_length=10**5)] = ""
     streams: Annotated[
         tuple[Stream, ...],
@@ -78,10 +89,10 @@ class Trace(Strict):
             text = layout(content)
         write_table(Path(path), f"{text}\n")
 
-    @field_validator("name", "device")
+    @field_validator("name", "device", "stands_for")
     @classmethod
-    def _one_line(cls, text: str) -> str:
-        return require_printable(text)
+    def _one_line(cls, text: str | None) -> str | None:
+        return None if text is None else require_printable(text)
 
     @field_validator("notes")
     @classmethod
@@ -96,5 +107,14 @@ class Trace(Strict):
 
 
 def trace_schema() -> dict[str, Any]:
-    """The JSON Schema of the trace format, with a unit and a description on every field."""
-    return Trace.model_json_schema()
+    """The JSON Schema of the trace format, with a unit and a description on every field.
+
+    Files must have the ``version`` and each ``kind``, which Python objects fill in.
+    """
+    schema = Trace.model_json_schema()
+    for model in (schema, *schema["$defs"].values()):
+        for tag in ("version", "kind"):
+            if "const" in model.get("properties", {}).get(tag, {}):
+                del model["properties"][tag]["default"]
+                model["required"] = [tag, *model.get("required", ())]
+    return schema

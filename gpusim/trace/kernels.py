@@ -12,6 +12,7 @@ from pydantic import (
     field_validator,
 )
 
+from gpusim.trace.faults import STREAM_PATTERN
 from gpusim.trace.fields import (
     LEAST_DURATION_US,
     MAX_BLOCKS,
@@ -20,7 +21,6 @@ from gpusim.trace.fields import (
     MAX_DURATION_US,
     MAX_SCALING_POINTS,
     MAX_SCALING_SMS,
-    STREAM_PATTERN,
     ActiveCycles,
     Cycles,
     Percent,
@@ -175,6 +175,10 @@ class KernelLaunch(Recurring):
             ge=0,
             le=MAX_DURATION_US,
         ),
+    ] = None
+    communicates: Annotated[
+        bool | None,
+        described("true: it exchanges data with other GPUs, whose link sets its duration; absent: it does not"),
     ] = None
     mix: Annotated[Mix | None, described("what a block asks for; absent if the source cannot know")] = None
     scaling: Annotated[

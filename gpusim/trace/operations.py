@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import (
     FailFast,
@@ -20,8 +20,8 @@ from pydantic import (
 
 from gpusim.hardware.gpu import GPU
 from gpusim.hardware.host_costs import HostService
+from gpusim.trace.faults import ID_PATTERN, NAME_PATTERN
 from gpusim.trace.fields import (
-    ID_PATTERN,
     LEAST_DURATION_US,
     LEAST_RATE_PER_S,
     MAX_ALGORITHM_NAME,
@@ -34,13 +34,11 @@ from gpusim.trace.fields import (
     MAX_REQUESTS,
     MAX_STREAMS,
     MAX_TRAFFIC_BYTES,
-    NAME_PATTERN,
     Recurring,
     Strict,
     described,
     fault,
     measured,
-    models_in,
 )
 from gpusim.trace.kernels import KernelLaunch
 
@@ -70,6 +68,10 @@ class Operation(Strict):
         FailFast(),
         described("ids of operations that must end before this one starts, beside its stream's order"),
     ] = ()
+    host_waits: Annotated[
+        bool | None,
+        described("the host waits for depends_on before it queues this operation; null: its stream waits, on the GPU"),
+    ] = None
 
     def launches(self) -> tuple[KernelLaunch, ...]:
         """The kernels it launches, in launch order; see `launch_waits` for their order. None: it has `occupies`."""
@@ -93,7 +95,7 @@ class Operation(Strict):
 class Kernel(Operation):
     """An operation that is one kernel launch."""
 
-    kind: Annotated[Literal["kernel"], described("kind of operation")]
+    kind: Annotated[Literal["kernel"], described("kind of operation")] = "kernel"
     kernel: Annotated[KernelLaunch, described("the launch; its stream must be main")]
 
     def launches(self) -> tuple[KernelLaunch, ...]:
@@ -216,7 +218,7 @@ class MicroBatch(Strict):
 class Convolution(Operation):
     """A convolution: one library call, replayed with the algorithm selected."""
 
-    kind: Annotated[Literal["convolution"], described("kind of operation")]
+    kind: Annotated[Literal["convolution"], described("kind of operation")] = "convolution"
     shape: Annotated[ConvolutionShape, described("shape of the tensors")]
     direction: Annotated[Literal["fwd", "bwd_data", "bwd_filter"], described("forward, or gradient of input or filter")]
     selected: Annotated[ConvolutionAlgorithm, described("the algorithm that replay runs")]
@@ -294,7 +296,7 @@ def _on_host(duration_us: float | None, gpu: GPU, operation: str, service: HostS
 class Copy(Operation):
     """A memory copy."""
 
-    kind: Annotated[Literal["copy"], described("kind of operation")]
+    kind: Annotated[Literal["copy"], described("kind of operation")] = "copy"
     direction: Annotated[Literal["h2d", "d2h", "d2d", "p2p"], described("host to device, back, …")]
     memory: Annotated[Literal["pinned", "pageable"], described("of the host")] = "pinned"
     bytes: Annotated[int, measured("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
@@ -323,7 +325,7 @@ class Copy(Operation):
 class Host(Operation):
     """Work of the host that the stream waits for."""
 
-    kind: Annotated[Literal["host"], described("kind of operation")]
+    kind: Annotated[Literal["host"], described("kind of operation")] = "host"
     what: Annotated[
         Literal["allocation", "free", "pool_allocation", "pool_free", "launch", "other"],
         described("kind of host work; from a pool: stream-ordered, as cudaMallocAsync"),
@@ -350,7 +352,7 @@ class Host(Operation):
 class Collective(Operation):
     """A rank's part in communication between ranks: all begin it together, when the last of them is ready."""
 
-    kind: Annotated[Literal["collective"], described("kind of operation")]
+    kind: Annotated[Literal["collective"], described("kind of operation")] = "collective"
     name: Annotated[str, described("of the communication, the same for all ranks", pattern=ID_PATTERN, max_length=200)]
     what: Annotated[
         Literal[
@@ -379,7 +381,7 @@ else:  # read as the class whose kind it names
 class TimesArrivals(Strict):
     """Requests at given times."""
 
-    kind: Annotated[Literal["times"], described("kind of arrivals")]
+    kind: Annotated[Literal["times"], described("kind of arrivals")] = "times"
     times_us: Annotated[
         tuple[Annotated[float, Field(ge=0, le=MAX_DURATION_US)], ...],
         FailFast(),
@@ -405,7 +407,7 @@ class TimesArrivals(Strict):
 class PoissonArrivals(Strict):
     """Requests with exponential gaps; the seed makes them repeat."""
 
-    kind: Annotated[Literal["poisson"], described("kind of arrivals")]
+    kind: Annotated[Literal["poisson"], described("kind of arrivals")] = "poisson"
     rate_per_s: Annotated[float, measured("1/s", "mean rate", ge=LEAST_RATE_PER_S, le=1e9)]
     count: Annotated[int, measured("requests", "number of requests", ge=1, le=MAX_REQUESTS)]
     seed: Annotated[int, described("seed of the random gaps", ge=0, le=2**63 - 1)]
@@ -419,7 +421,7 @@ class PoissonArrivals(Strict):
 class LoopArrivals(Strict):
     """Requests back to back: the next arrives when the one before has ended."""
 
-    kind: Annotated[Literal["loop"], described("kind of arrivals")]
+    kind: Annotated[Literal["loop"], described("kind of arrivals")] = "loop"
     count: Annotated[int, measured("requests", "number of requests", ge=1, le=MAX_REQUESTS)]
 
     @property
@@ -451,9 +453,3 @@ class Stream(Strict):
         if not self.gpu:
             content.pop("gpu", None)
         return content
-
-
-def kinds(field: str) -> dict[str, type[Strict]]:
-    """The classes that one element of a stream's field may be (``operations`` or ``arrivals``), by their kind."""
-    members = models_in(Stream.model_fields[field].annotation)
-    return {get_args(member.model_fields["kind"].annotation)[0]: member for member in members}

@@ -18,6 +18,7 @@ from dataclasses import replace
 from gpusim.policies.interface import Grant, KernelView, View
 
 MITIGATIONS = ("none", "qbmi", "dmil")
+NO_LIMIT = "the mitigation held these to no limit"
 ENOUGH = 1.0 - 1e-9  # a demand that the fair share covers to rounding needs no limit
 
 

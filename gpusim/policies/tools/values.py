@@ -1,17 +1,22 @@
-"""Reading policy parameters that hold one value a stream, such as ``64+68`` or ``A:2+B:3``."""
+"""Reading policy parameters that are of streams, such as ``64+68`` or ``A:2+B:3``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.numbers import MOST_DIGITS
+from gpusim.policies.interface import Policy
 
 T = TypeVar("T")
 
 LONGEST = 10_000  # characters of a parameter
+OF_STREAMS = "of streams"  # key of a field's metadata: how its value, joined by +, is of a trace's streams
+IN_ORDER, BY_NAME = "in order", "by name"  # the values of that key: 64+68; first, or A:2+B:3
 
 
 def wrong(policy: str, problem: str, expected: str) -> InputError:
@@ -80,3 +85,47 @@ def known_stream(policy: str, key: str, stream: str, streams: Sequence[str]) -> 
     """
     if stream not in streams:
         raise wrong(policy, f"{key} names stream {quote(stream)}", expected_one_of(streams, stream))
+
+
+def deepcopied(policy: Policy) -> Policy:
+    """A copy of a policy, for another GPU.
+
+    Raises:
+        InputError: it cannot be copied.
+    """
+    try:
+        return deepcopy(policy)
+    except Exception as error:
+        name = getattr(policy, "name", type(policy).__name__)
+        raise wrong(name, f"cannot be copied ({described(error)})", "one that can, for several GPUs") from error
+
+
+def for_streams(policy: Policy, streams: Sequence[str], mine: Sequence[str]) -> Policy:
+    """A policy for the streams of one of several GPUs: itself, if its parameters may stay as they are.
+
+    Parameters in the order of the trace's streams keep the values of these, if there is one for each stream of the
+    trace; parameters by name keep the names that are not of other GPUs' streams.
+
+    Args:
+        policy: one for the whole trace that has not been used.
+        streams: names of the trace's streams.
+        mine: those on the GPU, in the same order.
+    """
+    changes = {
+        field.name: _kept(getattr(policy, field.name), field.metadata[OF_STREAMS], streams, mine)
+        for field in (fields(policy) if is_dataclass(policy) else ())
+        if OF_STREAMS in field.metadata and isinstance(getattr(policy, field.name), str)
+    }
+    same = all(getattr(policy, name) == value for name, value in changes.items())
+    return policy if same else replace(policy, **changes)
+
+
+def _kept(text: str, how: str, streams: Sequence[str], mine: Sequence[str]) -> Any:
+    parts = text.split("+")
+    if how == BY_NAME:
+        others = set(streams) - set(mine)
+        kept = [part for part in parts if (part.rpartition(":")[0] or part).strip() not in others]
+        return "+".join(kept) if kept else None
+    if len(parts) != len(streams):
+        return text
+    return "+".join(part for part, stream in zip(parts, streams, strict=True) if stream in mine)

@@ -19,7 +19,7 @@ from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES, in_words
 from gpusim.results.result import Result
 from gpusim.results.runs import USES
-from gpusim.studies.comparison import Comparison, Entry, notes_told
+from gpusim.studies.comparison import Comparison, Entry, notes_told, speedup_mark
 from gpusim.studies.report.reasons import Hold, Mix, hold, why_no_more
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -112,6 +112,7 @@ class PolicyReport(Strict):
         policy: its name with parameters, as given.
         title: the same in words.
         makespan_us, speedup: as in the comparison.
+        speedup_mark: behind the speedup, as `gpusim.studies.comparison.speedup_mark`.
         how_wrong: how far off the model is, or why nobody knows; in percent where that is known.
         sharing: STP, ANTT and fairness, where streams restart.
         gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial.
@@ -127,6 +128,7 @@ class PolicyReport(Strict):
     title: Text
     makespan_us: Time
     speedup: Time
+    speedup_mark: Text = ""
     how_wrong: Text
     error_percent: Time | None
     sharing: dict[Text, Real]
@@ -209,6 +211,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         title=in_words(result.policy),
         makespan_us=_short(result.makespan_us),
         speedup=entry.speedup_vs_serial,
+        speedup_mark=speedup_mark(entry, comparison.trace),
         how_wrong=band_text(entry.how_wrong, comparison.trace, comparison.gpu, comparison.recorded_on),
         error_percent=None if band is None else band["mape_percent"],
         sharing={name: value for name, value in entry.sharing.items() if value is not None},

@@ -71,7 +71,7 @@ function showPolicies() {
       }
     }
     return element("tr", {}, element("th", { title: policy.policy }, policy.title), cell(time(policy.makespan_us)),
-      element("td", {}, svg), cell(`${number(policy.speedup, 3)}x`),
+      element("td", {}, svg), cell(`${number(policy.speedup, 3)}x${policy.speedup_mark}`),
       ...sharing.map((name) => cell(name in policy.sharing ? number(policy.sharing[name], 3) : "")),
       element("td", {}, policy.how_wrong));
   });

@@ -1,0 +1,280 @@
+"""From a timeline to a trace: streams, operations, dependencies, names and notes, as docs/importing.md states."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpusim.calibrate.launchable import launch_occupancy
+from gpusim.common.errors import InputError, one_line, quote
+from gpusim.hardware.gpu import GPU
+from gpusim.io.order import dependencies, stream_order
+from gpusim.io.timeline import CLOCK_US, Activity, CopyRun, KernelRun, Order, StreamKey, Timeline
+from gpusim.trace.format import StreamOrder, Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Copy, Kernel, Stream
+
+LONGEST_NAME = 2000  # characters of a kernel's name that are kept
+LEAST_DURATION_US = 0.5  # of a kernel whose duration was rounded down to 0
+MOST_OPERATIONS = 2_000_000
+
+_COMMUNICATION = re.compile(r"(?:void )?(?:nccl|nvshmem)")
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./:-]+")
+_NOT_IN_STREAMS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def as_trace(
+    timeline: Timeline,
+    path: Path,
+    name: str,
+    gpu: GPU,
+    notes: Sequence[str],
+    order: Order = "inferred",
+    stands_for: str | None = None,
+) -> Trace:
+    """The trace of a timeline of one GPU, its activities in the order in which they started.
+
+    Args:
+        timeline: as `Timeline.on` gives it.
+        path: the profile, for errors.
+        name: of the trace.
+        gpu: that the profile was recorded on.
+        notes: sentences for the trace's notes, before the timeline's remarks.
+        order: where the dependencies between streams come from: the recorded waits, these or the recorded times where
+            the profile tells no waits, or nowhere.
+        stands_for: the product that the profile names, where ``gpu`` is another.
+
+    Raises:
+        InputError: no kernel, too many operations, or a kernel that no trace can hold or ``gpu`` cannot launch.
+    """
+    activities = timeline.activities
+    if not any(isinstance(a.work, KernelRun) for a in activities):
+        raise InputError(path, "", "holds no kernels", "a profile of a program that ran kernels on the GPU")
+    if len(activities) > MOST_OPERATIONS:
+        raise InputError(path, "", f"holds {len(activities)} operations", f"at most {MOST_OPERATIONS}")
+    remarks = [*notes, *timeline.remarks]
+    ids = _ids(activities)
+    known_order = stream_order(timeline, order)
+    waits = dependencies(timeline, order, known_order == "inferred")
+    builder = _Builder(path, gpu)
+    streams: dict[StreamKey, list[Kernel | Copy]] = {}
+    for n, activity in enumerate(activities):
+        before = tuple(ids[other] for other in waits.of.get(n, ()))
+        operation = builder.operation(activity, ids[n], before, host_waits=n in waits.by_host)
+        streams.setdefault(activity.stream, []).append(operation)
+    remarks += _remarks(activities, waits.contradicted, builder.rounded, known_order)
+    names = _stream_names(streams)
+    try:
+        return Trace(
+            version=1,
+            name=_plain(name)[:200] or "imported",
+            device=gpu.name,
+            stands_for=None if stands_for is None else _plain(stands_for)[:200],
+            order=known_order,
+            notes="\n".join(remarks)[: 10**5],
+            streams=tuple(Stream(name=names[key], operations=tuple(ops)) for key, ops in streams.items()),
+        )
+    except InputError as fault:
+        raise InputError(path, fault.place, fault.problem, fault.expected) from None
+
+
+class _Builder:
+    """Makes operations; equal launches become one object."""
+
+    def __init__(self, path: Path, gpu: GPU) -> None:
+        self.path = path
+        self.gpu = gpu
+        self.rounded = 0  # kernels whose recorded duration was 0
+        self._launches: dict[tuple[Any, ...], KernelLaunch] = {}
+
+    def operation(self, activity: Activity, id: str, waits: tuple[str, ...], host_waits: bool) -> Kernel | Copy:
+        work, by_host = activity.work, host_waits or None
+        try:
+            if isinstance(work, KernelRun):
+                launch = self._launch(work, activity.duration_us, id)
+                return Kernel(id=id, depends_on=waits, host_waits=by_host, kernel=launch)
+            return Copy(
+                id=id,
+                depends_on=waits,
+                host_waits=by_host,
+                direction=work.direction,
+                memory=work.memory or "pinned",
+                bytes=work.bytes,
+                duration_us=_microseconds(activity.duration_us),
+            )
+        except InputError as fault:
+            if fault.path is not None:
+                raise
+            name = work.name if isinstance(work, KernelRun) else work.what
+            problem = f"{fault.place} {fault.problem}"
+            raise InputError(self.path, f"{id} ({quote(name)})", problem, fault.expected) from None
+
+    def _launch(self, work: KernelRun, duration_us: float, id: str) -> KernelLaunch:
+        duration_us = _microseconds(duration_us)
+        if duration_us <= 0.0:
+            duration_us = LEAST_DURATION_US
+            self.rounded += 1
+        key = (
+            work.name,
+            work.grid,
+            work.block,
+            work.registers_per_thread,
+            work.static_shared_memory_bytes,
+            work.dynamic_shared_memory_bytes,
+            duration_us,
+            work.mix,
+        )
+        known = self._launches.get(key)
+        if known is None:
+            known = self._launches[key] = KernelLaunch(
+                name=_plain(work.name)[:LONGEST_NAME] or "unnamed",
+                grid=work.grid,
+                block=work.block,
+                registers_per_thread=work.registers_per_thread,
+                static_shared_memory_bytes=work.static_shared_memory_bytes,
+                dynamic_shared_memory_bytes=work.dynamic_shared_memory_bytes,
+                communicates=True if communicates(work.name) else None,
+                duration_us=duration_us,
+                mix=work.mix,
+            )
+            self._require_launchable(known, id)
+        return known
+
+    def _require_launchable(self, launch: KernelLaunch, id: str) -> None:
+        """Refuse a kernel that the GPU cannot launch: it was not recorded there.
+
+        Raises:
+            InputError: no SM holds a block of it.
+        """
+        fit = launch_occupancy(launch, self.gpu)
+        if fit.blocks_per_sm == 0:
+            problem = f"a block asks for more {fit.limiter} than {self.gpu.name} has"
+            raise InputError(self.path, f"{id} ({quote(launch.name)})", problem, "the GPU that it ran on (--gpu)")
+
+
+def communicates(name: str) -> bool:
+    """Whether the name of a kernel is one of a library that exchanges data between GPUs."""
+    return _COMMUNICATION.match(name) is not None
+
+
+def _microseconds(value: float) -> float:
+    return round(value, 3)
+
+
+def _plain(text: str) -> str:
+    return one_line(text).strip()
+
+
+# ---- names
+
+
+def _stream_names(keys: Iterable[StreamKey]) -> dict[StreamKey, str]:
+    """A name a stream: `stream7`, with the process, context and green context before it where they differ."""
+    keys = list(keys)
+    parts = {part: len({getattr(key, part) for key in keys}) > 1 for part in ("process", "context", "green_context")}
+    names: dict[StreamKey, str] = {}
+    taken: set[str] = set()
+    for key in keys:
+        before = [
+            f"{title}{_NOT_IN_STREAMS.sub('_', getattr(key, part))}"
+            for part, title in (("process", "process"), ("context", "context"), ("green_context", "green"))
+            if parts[part] and getattr(key, part) not in ("", "0")
+        ]
+        name = "/".join([*before, f"stream{_NOT_IN_STREAMS.sub('_', key.number)}"])[:180]
+        unique, n = name, 1
+        while unique in taken:
+            n += 1
+            unique = f"{name}.{n}"
+        taken.add(unique)
+        names[key] = unique
+    return names
+
+
+def _ids(activities: Sequence[Activity]) -> list[str]:
+    """An id an activity: its label, and a number that no other of the label has."""
+    seen: Counter[str] = Counter()
+    ids = []
+    for activity in activities:
+        work = activity.work
+        plain = "kernel" if isinstance(work, KernelRun) else work.what
+        label = _NOT_IN_IDS.sub("_", activity.label)[:150] or plain
+        ids.append(f"{label}/{seen[label]}")
+        seen[label] += 1
+    return ids
+
+
+# ---- what the notes say
+
+
+_ORDER_REMARKS: dict[StreamOrder, str] = {
+    "inferred": "The profile does not record what streams wait for. Their order is inferred: each operation waits for "
+    "what had ended on other streams when it started (--order recorded leaves them independent).",
+    "independent": "Streams are taken as independent: what they wait for is not recorded or left out.",
+}
+
+
+def _remarks(
+    activities: Sequence[Activity], contradicted: int, rounded: int, known_order: StreamOrder | None
+) -> list[str]:
+    kernels = [a for a in activities if isinstance(a.work, KernelRun)]
+    unknown = sum(isinstance(a.work, KernelRun) and a.work.mix is None for a in kernels)
+    remarks = []
+    if unknown:
+        remarks.append(
+            f"{unknown} of {len(kernels)} kernels have no counters: what their blocks ask of the GPU is estimated."
+        )
+    if known_order is not None:
+        remarks.append(_ORDER_REMARKS[known_order])
+    of_unknown_memory = sum(
+        isinstance(a.work, CopyRun) and a.work.direction in ("h2d", "d2h") and a.work.memory is None for a in activities
+    )
+    if of_unknown_memory:
+        remarks.append(f"{of_unknown_memory} copies do not tell the kind of host memory: it is taken as pinned.")
+    communicating = sum(isinstance(a.work, KernelRun) and communicates(a.work.name) for a in kernels)
+    if communicating:
+        remarks.append(
+            f"{communicating} kernels exchange data with other GPUs: their durations include waiting for these."
+        )
+    beside = _beside_others(kernels)
+    if beside:
+        remarks.append(f"{beside} kernels ran beside kernels of other streams: their durations include that.")
+    if rounded:
+        remarks.append(f"{rounded} kernels were recorded with 0 us and are taken as {LEAST_DURATION_US} us.")
+    if contradicted:
+        remarks.append(f"{contradicted} waits between streams contradict the recorded times and are left out.")
+    remarks.append("Host time and gaps between kernels are left out.")
+    return remarks
+
+
+def _beside_others(kernels: Sequence[Activity]) -> int:
+    """How many kernels overlap with a kernel of another stream by more than the clock is exact.
+
+    Kernels come in the order in which they started, so one sweep finds those that began beside another, and one from
+    the end those that another began beside.
+    """
+    kernels = [kernel for kernel in kernels if kernel.duration_us > CLOCK_US]
+    beside = set()
+    latest = second = (-math.inf, StreamKey(""))  # the last ends so far, of two streams
+    for n, kernel in enumerate(kernels):
+        end_us = second[0] if latest[1] == kernel.stream else latest[0]
+        if min(end_us, kernel.end_us) - kernel.start_us > CLOCK_US:
+            beside.add(n)
+        own = (kernel.end_us, kernel.stream)
+        if latest[1] == kernel.stream:
+            latest = max(latest, own)
+        elif own > latest:
+            latest, second = own, latest
+        else:
+            second = max(second, own)
+    next_us = math.inf  # when the next kernel of another stream starts
+    for n in range(len(kernels) - 2, -1, -1):
+        kernel, following = kernels[n], kernels[n + 1]
+        if following.stream != kernel.stream:
+            next_us = following.start_us
+        if kernel.end_us - next_us > CLOCK_US:
+            beside.add(n)
+    return len(beside)

@@ -1,0 +1,92 @@
+"""The Python interface: what is exported, and objects that are made in Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpusim
+from gpusim import InputError, Kernel, KernelLaunch, Stream, Trace
+
+ROOT = Path(__file__).parents[1]
+TABLE_1 = ROOT / "traces" / "spaa20_table1.json"
+
+
+def launch(**changes: object) -> KernelLaunch:
+    fields = {"name": "k", "grid": [132, 1, 1], "block": [256, 1, 1], "registers_per_thread": 64, "duration_us": 10.0}
+    return KernelLaunch(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def made() -> Trace:
+    return Trace(name="made", device="h200", streams=[Stream(name="a", operations=[Kernel(id="k", kernel=launch())])])  # type: ignore[arg-type]
+
+
+def test_whatever_is_exported_is_there() -> None:
+    for name in gpusim.__all__:
+        assert callable(getattr(gpusim, name))
+
+
+def test_a_trace_is_built_of_lists_and_is_what_a_file_would_say(tmp_path: Path) -> None:
+    made().save(tmp_path / "made.json")
+    assert gpusim.load_trace(tmp_path / "made.json") == made()
+    assert made().version == 1 and made().streams[0].operations[0].kind == "kernel"
+    assert gpusim.replay(made(), "h200").makespan_us == pytest.approx(10.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: launch(duration_us=-1), "duration_us: is -1; expected a number >= 0.001 (us)"),
+        (lambda: launch(grid=[132, 1]), "grid[2]: missing; expected a value here"),
+        (lambda: launch(registers=64), "registers: is an unknown field; expected one of name, grid"),
+        (lambda: Kernel(id="k", kernel=3), "kernel: is 3; expected an object"),  # type: ignore[arg-type]
+        (lambda: Kernel(id="k", kernel=launch(), depends_on="b"), "depends_on: is 'b'; expected a list"),  # type: ignore[arg-type]
+        (lambda: Stream(name="a", operations=[3]), "operations[0]: is 3; expected an object"),  # type: ignore[list-item,arg-type]
+        (lambda: Trace(name="t", device="h200", streams=()), "streams: has 0 operations; expected at least one"),
+        (lambda: KernelLaunch("k"), "KernelLaunch: has arguments without a name"),  # type: ignore[call-arg]
+    ],
+)  # fmt: skip
+def test_objects_that_cannot_be_are_refused_in_one_line(make: object, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make()  # type: ignore[operator]
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+
+
+def test_a_file_must_say_its_version_and_kinds(tmp_path: Path) -> None:
+    text = TABLE_1.read_text(encoding="utf-8")
+    for line, said in (('"version": 1,', "version: missing"), ('"kind": "convolution",', "kind: missing")):
+        assert line in text
+        (tmp_path / "t.json").write_text(text.replace(line, "", 1), encoding="utf-8")
+        with pytest.raises(InputError, match=said):
+            gpusim.load_trace(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("gpu", ["k40c", None, gpusim.load_gpu("k40c"), ROOT / "gpus" / "k40c.toml"])
+@pytest.mark.parametrize("trace", [str(TABLE_1), TABLE_1, gpusim.load_trace(TABLE_1)], ids=["text", "path", "trace"])
+def test_traces_and_gpus_are_given_as_such_or_by_name(trace: object, gpu: object) -> None:
+    assert gpusim.replay(trace, gpu, "serial").gpu == "k40c"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((3, "h200"), "trace: is 3; expected a Trace, or the path of a file"),
+        ((TABLE_1, 3), "gpu: is 3; expected a GPU, the name of one that ships, or the path of a file"),
+        ((TABLE_1, "h300"), "unknown GPU 'h300'"),
+        ((TABLE_1, "k40c", 3), "policy: is 3; expected an object of a subclass of Policy, or its name"),
+        ((TABLE_1, "k40c", gpusim.Policy), "policy: is <class"),
+    ],
+)
+def test_other_arguments_are_refused_in_one_line(arguments: tuple[object, ...], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        gpusim.replay(*arguments)  # type: ignore[arg-type]
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_importing_is_quick_for_it_imports_little() -> None:
+    script = "import sys, gpusim; print(*sorted(name for name in sys.modules if name.startswith('gpusim')))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ran.stdout.split() == ["gpusim"]

@@ -1,0 +1,234 @@
+"""What a fit makes of a recording, step by step and by hand: memory, issue slots, who goes first, and seeds.
+
+The GPU has 4 SMs. A launch takes 1 us; a block of 1024 threads has an SM to itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tiny import launch, tiny
+
+from gpusim.calibrate.fit import (
+    _before_work_us,
+    _fitted,
+    _issue_us,
+    _l2_us,
+    _misfit,
+    _preferences,
+    _recorded_residents,
+    _shape,
+    anchored,
+    work_blocks,
+)
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.launchable import launch_footprint
+from gpusim.engine.sm_array import AloneTimes
+from gpusim.model.kernel import KernelModel
+from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
+
+L2_LIMITS = {
+    "l2_sustained_share": 0.8,
+    "l2_read_gb_per_s": 5000.0,
+    "l2_write_gb_per_s": 3000.0,
+    "l2_atomic_gb_per_s": 2000.0,
+}
+GPU = tiny(**L2_LIMITS)
+CYCLES = 19_800.0  # of the 10 us in which blocks work
+WAITS = 0.6  # of its warps, that are for memory
+COUNTED = Mix(
+    **{**dict.fromkeys(ALL_COUNTERS, 0.0), "stalls": WarpStalls(long_scoreboard=6.0, selected=1.0, wait=3.0)},
+).model_copy(update={"active_cycles_avg": CYCLES, "active_cycles_max": CYCLES, "achieved_warps_per_sm": 32.0})
+
+
+def counted(blocks: int = 4, duration_us: float = 11.0, threads: int = 1024, **counters: object) -> KernelLaunch:
+    """A launch with all counters, 0 but for those given."""
+    mix = COUNTED.model_copy(update=counters)
+    return launch(blocks, duration_us, threads=threads).model_copy(update={"mix": mix})
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("active", [1.0, 0.8])
+@pytest.mark.parametrize(("fma", "limited"), [(0.3, False), (0.9, True)])
+def test_what_is_left_without_waiting_for_hits_in_l2_is_at_least_what_the_pipes_took(
+    active: float, fma: float, limited: bool
+) -> None:
+    """L2 is half busy while the SMs are active and holds all that is read: a hit waits 1.5 times its load longer."""
+    cycles = active * CYCLES
+    told = {"active_cycles_avg": cycles, "fma_cycles": fma * cycles, "l2_read_bytes": 1.0}
+    model = _shape(counted(**told, l2_busy_us=0.5 * 10.0 * active * 0.8 / 4), 1, 10.0, GPU)
+    free = (1.0 - 0.5**8) ** 0.125
+    busy = 0.5 / free
+    waited = WAITS * 1.5 * busy / (1.0 + 1.5 * busy)
+    assert (waited > 1.0 - fma / free) == limited
+    assert model.unit_us == pytest.approx(fma if limited else free * (1.0 - waited), rel=1e-9)
+    waited = 1.0 - model.unit_us / free
+    assert model.load.hits == pytest.approx(waited / (1.0 - waited) / busy, rel=1e-9)
+    assert model.own_load.l2 == pytest.approx(busy, rel=1e-9)
+
+
+def test_a_block_of_fewer_warps_than_schedulers_takes_of_a_pipe_what_it_holds_it() -> None:
+    """One warp competes with none: the pipe was busy for 0.9 of the time, though no other warp waited for it."""
+    told = counted(threads=32, fma_cycles=0.9 * CYCLES, l2_read_bytes=1.0, l2_busy_us=0.5 * 10.0 * 0.8 / 4)
+    assert _shape(told, 1, 10.0, GPU).unit_us == pytest.approx(0.9, rel=1e-9)
+
+
+def test_a_kernel_that_was_not_fully_counted_can_have_waited_all_the_time() -> None:
+    """What its pipes took is not known, so they hold nothing of its time."""
+    partly = counted(fma_cycles=0.9 * CYCLES, lsu_cycles=None, l2_read_bytes=1.0, l2_busy_us=0.5 * 10.0 * 0.8 / 4)
+    free = (1.0 - 0.5**8) ** 0.125
+    busy = 0.5 / free
+    assert _shape(partly, 1, 10.0, GPU).unit_us == pytest.approx(free * (1.0 - WAITS * 1.5 * busy / (1.0 + 1.5 * busy)))
+
+
+@pytest.mark.parametrize(("waits", "free"), [(1.0, 0.8), (0.5, 1.0 - 0.7 * 0.5)])
+def test_a_kernel_waited_for_dram_no_longer_than_its_warps_did(waits: float, free: float) -> None:
+    """DRAM was busy for 0.6 or, where that leaves less than the warps' waits allow, for less; two waves of 10 us."""
+    busy = 0.6 if waits == 1.0 else 0.99
+    stalls = WarpStalls(long_scoreboard=10.0 * waits, wait=10.0 * (1.0 - waits))
+    moved = busy * 10.0 * GPU.model.dram_sustained_gb_per_s * 1e3 / 8
+    model = _shape(counted(8, dram_read_bytes=0.75 * moved, dram_write_bytes=0.25 * moved, stalls=stalls), 1, 10.0, GPU)
+    assert model.unit_us == pytest.approx(free, rel=1e-9)
+    felt = (1.0 - free * free) ** 0.5
+    assert model.own_load.dram == pytest.approx(felt / free, rel=1e-9)
+    assert model.load.dram == pytest.approx(felt / free / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("counters", "us"),
+    [
+        ({"l2_busy_us": 2.0}, 2.0 / 0.8),
+        ({"l2_read_bytes": 10e6}, 2.0),
+        ({"l2_write_bytes": 9e6}, 3.0),
+        ({"l2_bytes": 30e6, "l2_read_bytes": 10e6, "l2_write_bytes": 9e6}, 11.0 / 2.0),
+        ({"l2_bytes": 19e6, "l2_read_bytes": 10e6, "l2_write_bytes": 9e6}, 3.0),
+        ({"l2_bytes": 30e6, "l2_write_bytes": 9e6}, 3.0),  # the rest may be reads
+        ({"l2_bytes": 30e6}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_l2_is_busy_by_whichever_of_its_limits_is_nearest(counters: dict[str, float], us: float) -> None:
+    assert _l2_us(Mix(**counters), GPU) == pytest.approx(us)
+
+
+def test_a_kernel_without_counters_is_taken_to_use_no_l2() -> None:
+    assert _l2_us(None, GPU) == 0.0
+
+
+def test_a_ramp_takes_its_part_of_what_blocks_ask_for() -> None:
+    """Two waves of 4 blocks; the first four have a ramp of 1/9 of their work: 8 blocks do the work of 8 + 4/9."""
+    stalls = WarpStalls(no_instruction=0.3, imc_miss=0.1, selected=1.0, not_selected=2.6)
+    one = counted(8, 20.0, stalls=stalls, dram_read_bytes=1e6, l2_read_bytes=3e6, issue_cycles=990.0)
+    model = anchored(one, GPU)
+    assert work_blocks(model) == pytest.approx(8.0 + 4.0 / 9.0, rel=1e-6)
+    per_work = 8.0 / (8.0 + 4.0 / 9.0)
+    assert model.dram_share_us == pytest.approx(per_work * 1e6 / (GPU.model.dram_sustained_gb_per_s * 1e3), rel=1e-6)
+    assert model.l2_share_us == pytest.approx(per_work * 3e6 / 5e6, rel=1e-6)
+    assert model.issue_us == pytest.approx(per_work * 990.0 / GPU.boost_clock_mhz, rel=1e-6)
+
+
+# ---- issue slots, residents, and the time before work
+
+
+def test_issue_slots_by_their_counter_else_by_the_arithmetic_utilisation() -> None:
+    one = launch(8, 20.0)
+    by_counter = Mix(issue_cycles=990.0, alu_utilisation_percent=25.0)
+    assert _issue_us(one.model_copy(update={"mix": by_counter}), GPU) == 990.0 / GPU.boost_clock_mhz
+    by_alu = one.model_copy(update={"mix": Mix(alu_utilisation_percent=25.0)})
+    assert _issue_us(by_alu, GPU) == pytest.approx(0.25 * 20.0 * 4 / 8)
+    assert _issue_us(one.model_copy(update={"mix": Mix()}), GPU) == _issue_us(one, GPU) == 0.0
+
+
+@pytest.mark.parametrize(("warps", "residents"), [(12.0, 1.5), (4.0, 1.0), (100.0, 3.0), (0.0, 3.0), (None, 3.0)])
+def test_mean_residents_are_between_one_and_the_most(warps: float | None, residents: float) -> None:
+    """Blocks of 8 warps, 12 of them on 4 SMs."""
+    one = counted(12, threads=256, achieved_warps_per_sm=warps)
+    assert _recorded_residents(one, launch_footprint(one, GPU), 4, GPU) == residents
+
+
+@pytest.mark.parametrize(
+    ("duration_us", "load_us", "blocks", "before", "first"),
+    [
+        (20.0, None, 8, 1.0, 1.0),  # a tenth of the 10 us that a block lives
+        (20.0, None, 2, 1.0, 2.0),  # a wave that is not full lives as long as one that is
+        (20.0, 3.0, 8, 4.0, 1.0),
+        (20.0, 40.0, 8, 16.0 + 1.0, 1.0),  # loading takes four fifths at most
+        (5.0, 40.0, 8, 4.0 + 0.8 * 0.8, 0.8 * 0.2),  # and both together four fifths of the rest
+        (1.0, None, 8, 0.8 / 1.05, 0.8 * 0.05 / 1.05),
+    ],
+)
+def test_launch_and_first_instructions_take_no_more_than_most_of_the_time(
+    duration_us: float, load_us: float | None, blocks: int, before: float, first: float
+) -> None:
+    """A tenth of the warps' time is waiting for instructions."""
+    stalls = WarpStalls(no_instruction=0.3, imc_miss=0.1, selected=1.0, not_selected=2.6)
+    one = counted(blocks, duration_us, stalls=stalls).model_copy(update={"load_us": load_us})
+    assert _before_work_us(one, 1, GPU) == pytest.approx((before, first))
+
+
+# ---- who goes first, and how the tail falls
+
+
+MODEL = anchored(launch(8, 20.0, threads=256), GPU)  # two blocks of 8 warps on each SM
+
+
+@pytest.mark.parametrize(
+    ("residents", "active", "averaged", "misfit"),
+    [(2.5, 0.8, None, 0.25), (1.5, 0.8, None, 0.25), (2.0, 0.7, 800.0, 0.125), (2.5, 0.9, 800.0, 0.25 + 0.125)],
+)
+def test_a_misfit_is_the_relative_error_of_warps_and_of_the_active_share(
+    residents: float, active: float, averaged: float | None, misfit: float
+) -> None:
+    mix = Mix(achieved_warps_per_sm=16.0, active_cycles_avg=averaged, active_cycles_max=1000.0)
+    assert _misfit(MODEL, mix, residents, active) == pytest.approx(misfit)
+
+
+def test_nothing_recorded_is_no_misfit_and_leaves_nothing_to_choose() -> None:
+    assert _misfit(MODEL, None, 2.5, 0.8) == _misfit(MODEL, Mix(active_cycles_avg=1.0), 2.5, 0.8) == 0.0
+    assert _preferences(MODEL, None) == _preferences(MODEL, Mix()) == (0.0,)
+    mix = Mix(achieved_warps_per_sm=16.0)
+    assert _preferences(replace(MODEL, blocks_per_sm=1), mix) == (0.0,)
+    assert _preferences(MODEL, mix) == (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("misfits", "chosen", "tried"),
+    [
+        ({(0.0, 1): 0.02}, (0.0, 1), 1),  # good enough at once
+        ({(0.02, 1): 0.192, (0.05, 1): 0.18, (0.1, 1): 0.02}, (0.1, 1), 4),  # the first that is good enough
+        ({(0.02, 1): 0.191}, (0.0, 1), 8),  # hardly better, so it stays at the weakest
+        ({(0.02, 1): 0.1, (0.1, 1): 0.085, (0.4, 1): 0.08, (0.1, 2): 0.08, (0.1, 3): 0.07}, (0.1, 3), 8),
+        ({(0.0, 2): 0.029}, (0.0, 2), 7),  # so the third seed is not tried
+        ({(0.0, 2): 0.031}, (0.0, 2), 8),
+    ],
+)
+def test_the_weakest_preference_then_the_first_seed_that_fits(
+    misfits: dict[tuple[float, int], float], chosen: tuple[float, int], tried: int
+) -> None:
+    """0.2 is the misfit of all others; a change must better it by more than 0.01, and below 0.03 none is looked for."""
+    asked = []
+
+    def alone(model: KernelModel) -> AloneTimes:
+        asked.append((model.age_preference, model.seed))
+        return AloneTimes(100.0 * model.seed + model.age_preference, 1.0 + misfits.get(asked[-1], 0.2), 1.0)
+
+    found, makespan_us = _fitted(MODEL, Mix(achieved_warps_per_sm=8.0), alone)
+    assert (found.age_preference, found.seed) == chosen
+    assert makespan_us == 100.0 * chosen[1] + chosen[0]
+    assert len(asked) == tried
+
+
+# ---- seeds of a replay
+
+
+@pytest.mark.parametrize(
+    ("seed", "of_jitter"), [(0, 1), (1, 1_000_004), (2, 2_000_007), (3000, 3_000_009_001 - 2_147_483_648)]
+)
+def test_a_replays_seed_moves_every_kernels_by_a_prime_within_31_bits(seed: int, of_jitter: int) -> None:
+    one = launch(8, 20.0)
+    assert anchored(one, GPU).seed == 1
+    assert Kernels(GPU, GPU, seed=seed).model(one, "").seed == of_jitter
+    assert Kernels(GPU, GPU).seeded(seed).model(one, "") == replace(anchored(one, GPU), seed=of_jitter)

@@ -1,0 +1,121 @@
+"""A kernel as it is replayed, alone and in mixes: its throughput, loads and times in closed form.
+
+`A` has two blocks of 8 warps on each of 4 SMs. An instruction takes 0.4 + 0.2 = 0.6 where a block is alone on an SM,
+and 0.4 + 3 x 0.2 = 1 where two are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+
+import pytest
+from tiny import launch, tiny
+
+from gpusim.calibrate.fit import anchored
+from gpusim.model.contention import MemoryLoad, WarpDemand, memory_slowdown
+from gpusim.model.kernel import loads_at, mix_rates
+
+TURNS = WarpDemand(2.0, 0.4, 0.2, (0.1, 0.2, 0.05, 0.05, 0.05, 0.06), 1, serial_share=1.0)
+A = replace(
+    anchored(launch(8, 20.0), tiny()),
+    blocks=8,
+    blocks_per_sm=2,
+    sm_count=4,
+    unit_us=2.0,
+    load=MemoryLoad(0.05, 0.03, 0.7),
+    demand=TURNS,
+    resident_share=1.0,
+)
+B = replace(
+    A,
+    unit_us=5.0,
+    load=MemoryLoad(0.02, 0.07),
+    demand=WarpDemand(1.0, 0.5, 0.1, (0.1, 0.05, 0.05, 0.05, 0.05, 0.05), 0, serial_share=1.0),
+)
+
+
+def test_loads_are_blocks_times_progress_times_time_times_the_load_of_one() -> None:
+    (a, b) = loads_at([(A, 3), (B, 2)], [0.5, 0.25])
+    assert a == pytest.approx((3 * 0.5 * 2.0 * 0.05, 3 * 0.5 * 2.0 * 0.03), rel=1e-12)
+    assert b == pytest.approx((2 * 0.25 * 5.0 * 0.02, 2 * 0.25 * 5.0 * 0.07), rel=1e-12)
+
+
+def test_rates_and_loads_of_a_kernel_alone_on_an_sm() -> None:
+    assert mix_rates([(A, 1)]) == ([pytest.approx(1.0 / 1.2)], pytest.approx(0.05 / 0.6), pytest.approx(0.03 / 0.6))
+    assert mix_rates([(A, 2)]) == ([pytest.approx(0.5)], pytest.approx(0.1), pytest.approx(0.06))
+
+
+def test_rates_and_loads_of_two_kernels_on_an_sm() -> None:
+    """A waits for its own two turns and two of B, 0.4 + 0.2; B for its own two and two of A, 0.2 + 0.4."""
+    rates, dram, l2 = mix_rates([(A, 1), (B, 2)])
+    time_a, time_b = 0.4 + (0.6 - 0.2), 0.5 + (0.6 - 0.1)
+    assert rates == pytest.approx([1.0 / (2.0 * time_a), 1.0 / (5.0 * time_b)])
+    assert dram == pytest.approx(0.05 / time_a + 2 * 0.02 / time_b)
+    assert l2 == pytest.approx(0.03 / time_a + 2 * 0.07 / time_b)
+    assert (dram, l2) == pytest.approx(tuple(map(sum, zip(*loads_at([(A, 1), (B, 2)], rates), strict=True))))
+
+
+def test_no_rate_is_above_what_its_limit_leaves() -> None:
+    rates, dram, _ = mix_rates([(A, 1), (B, 2)], [1.6, 0.0])
+    assert rates == pytest.approx([1.0 / (2.0 * 1.6), 1.0 / 5.0])
+    assert dram == pytest.approx(0.05 / 1.6 + 2 * 0.02)
+
+
+@pytest.mark.parametrize(("blocks", "most", "pace"), [(8, 2, 4 * 2.0), (7, 2, 3 * 2.0 + 1 / 0.6), (3, 1, 3 / 0.6)])
+def test_throughput_alone_is_that_of_sms_with_the_most_blocks_and_with_one_less(
+    blocks: int, most: int, pace: float
+) -> None:
+    model = replace(A, blocks=blocks)
+    assert (model.most_resident, model.full_pace) == (most, pytest.approx(pace))
+    assert model.full_load == MemoryLoad(pytest.approx(0.05 * pace), pytest.approx(0.03 * pace))
+
+
+def test_the_load_of_a_kernel_alone_is_that_of_its_mean_resident_blocks() -> None:
+    """Three quarters of two blocks, each of which takes (0.6 + 1) / 2 per instruction."""
+    own = replace(A, resident_share=0.75).own_load
+    assert (own.dram, own.l2, own.hits) == pytest.approx((0.05 * 1.5 * 4 / 0.8, 0.03 * 1.5 * 4 / 0.8, 0.7))
+
+
+def test_the_most_of_a_memory_that_a_block_uses_is_its_time_alone_over_the_blocks_at_once() -> None:
+    free = replace(A, load=MemoryLoad(0.0, 0.0))
+    assert free.most_share_us == pytest.approx(2.0 / 8.0)
+    loaded = replace(A, load=MemoryLoad(0.05, 0.0))  # 0.4 of DRAM alone
+    assert loaded.most_share_us == pytest.approx(2.0 * sqrt(1.0 + 0.4**2) / 8.0)
+    both = replace(A, load=MemoryLoad(0.05, 0.12))  # and 0.96 of L2
+    assert both.most_share_us == pytest.approx(2.0 * ((1.0 + 0.4**2) ** 4 + 0.96**8) ** 0.125 / 8.0)
+
+
+def test_of_one_wave_the_most_is_of_the_blocks_that_do_most() -> None:
+    """Blocks of 2 warps: two fill the schedulers as one does, a third makes all wait for another turn; 2 % in hand."""
+    turns = WarpDemand(0.5, 0.5, 0.5, (0.5,), 0, serial_share=1.0, one_wave=True)
+    model = replace(A, blocks=12, blocks_per_sm=3, demand=turns, load=MemoryLoad(0.0, 0.0))
+    assert model.full_pace == pytest.approx(4 * 3 / 1.0)
+    assert model.most_share_us == pytest.approx(2.0 / (1.02 * 4 * 2 / 0.5))
+    assert replace(model, demand=replace(turns, one_wave=False)).most_share_us == pytest.approx(2.0 / (4 * 3 / 0.75))
+
+
+def test_on_tensor_cores_a_kernel_was_recorded_at_their_cycle() -> None:
+    for on_tensor_cores, cycle in ((True, 1.0), (False, 1.25)):
+        model = replace(A, on_tensor_cores=on_tensor_cores)
+        assert model.slowdown(0.3, 0.2, 1.25) == memory_slowdown(0.3, 0.2, model.own_load, cycle)
+    assert memory_slowdown(0.0, 0.0, A.own_load, 1.25) == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(("sms", "first"), [(1, 2), (3, 2), (4, 1), (8, 1), (0, 2)])
+def test_a_ramp_takes_as_long_on_few_sms_as_on_all(sms: int, first: int) -> None:
+    """Four blocks have an SM each; on three SMs or fewer two share one and progress at 0.6 / 1 of the pace."""
+    model = replace(A, blocks=4, ramp_work=0.3)
+    assert model.on(sms).ramp_work == pytest.approx(0.3 if first == 1 else 0.3 * 0.6 / 1.0)
+    assert model.on(sms).ramp_work / mix_rates([(model, first)])[0][0] == pytest.approx(0.3 * 1.2)
+
+
+def test_a_block_keeps_a_resource_busy_for_its_warps_demand_and_time() -> None:
+    assert A.busy_us("alu_cycles") == pytest.approx(2.0 * 0.2 * 2.0)
+    assert A.busy_us("l1_cycles") == pytest.approx(2.0 * 0.06 * 2.0)
+    assert (A.pieces, replace(A, persistent=True).pieces) == (1, 8)
+
+
+def test_what_a_block_holds() -> None:
+    """1024 threads of 64 registers, and the shared memory that the driver keeps for itself."""
+    assert A.need == (65536, 1024, 32, 1)
