@@ -293,7 +293,7 @@ BESIDE_THE_MODEL = {  # imported by its sources, but for data, errors, words and
     *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.tables", "gpusim.hardware.host_costs"),
     *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.studies.workload"),
     *("gpusim.results.error_band", "gpusim.results.result", "gpusim.results.runs"),
-    *("gpusim.trace.fields", "gpusim.trace.format"),
+    *("gpusim.trace.faults", "gpusim.trace.fields", "gpusim.trace.format"),
 }
 
 

@@ -223,7 +223,7 @@ def test_code_runs_once_a_point_and_once_before(folders: Folders) -> None:
 def test_a_worker_runs_no_other_code_than_was_allowed(folders: Folders) -> None:
     mine = folders.policy(folders.experiments / "mine.py")
     (point,) = points(load_experiment(folders.experiment("mine.py:Mine")))
-    mine.write_text(mine.read_text() + "# another\n")
+    mine.write_text(mine.read_text() + "ANOTHER = 1\n")
     assert point.task is not None
     assert "is not what it was when the sweep began" in compute.compute(point.task).error
     assert folders.ran == 0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpusim.studies.bench import Measurement
 
 # Those that take seconds first, the slowest last.
-GROUPS = ("grid", "pairs", "SMs", "streams", "trace", "plain core", "kernels", "chain", "small kernels", "oracle")
+GROUPS = ("grid", "pairs", "SMs", "trace", "plain core", "streams", "kernels", "chain", "small kernels", "oracle")
 WIDTHS = {  # of the columns: every row is printed as it comes
     "group": 13, "case": 34, "kernels": 9, "blocks": 13, "replays": 7, "fit s": 7, "replay s": 8, "peak MiB": 8,
     "oracle s": 8, "oracle / replay": 15,

@@ -30,7 +30,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 def kinds(field: FieldInfo) -> dict[str, type[BaseModel]]:
     """The classes that an element of a field may be, by their kind; none where it is of one class."""
     found = list(models_in(field.annotation))
-    return {member.model_fields["kind"].default: member for member in found} if len(found) > 1 else {}
+    return {get_args(one.model_fields["kind"].annotation)[0]: one for one in found} if len(found) > 1 else {}
 
 
 def trace_error(error: ValidationError, of: type[BaseModel], path: str | os.PathLike[str] | None = None) -> InputError:
