@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import tracemalloc
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +16,8 @@ from tiny import LATENCY_US, convolution, copy, kernel, launch, stream, tiny, tr
 import gpusim
 from gpusim.cli import main
 from gpusim.common.errors import InputError
-from gpusim.io.viewer import save_timeline, timeline_format
+from gpusim.io.viewer import save_timeline
+from gpusim.io.wire import ascending_varint, field, varint
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
 
@@ -243,11 +244,26 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("t.json", "before")]
 
 
-def test_without_its_package_perfetto_is_refused_and_chrome_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace", None)
-    with pytest.raises(InputError, match=r"pip install 'gpusim\[perfetto\]', or a file that ends in .json"):
-        timeline_format("t.pftrace")
-    assert timeline_format("T.JSON") == ".json"
+@pytest.mark.parametrize("at", [0, 1, 127, 128, 2**14 - 1, 2**14, 2**21, 2**28 - 1, 2**35 + 5, 2**63 - 1])
+def test_protobuf_reads_times_of_any_length(at: int) -> None:
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+    assert ascending_varint(at) == varint(at)
+    assert pb.TracePacket(timestamp=at).SerializeToString() == field(8, at)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_long_timeline_needs_little_memory(tmp_path: Path, ending: str) -> None:
+    """300 kernels on 64 SMs: slices of all SMs at once would take some 500 bytes each."""
+    gpu, kernels = tiny(64), 300
+    of = trace(stream("one", *(kernel(f"k{n}", 128, 9.0) for n in range(kernels))))
+    result = gpusim.replay(of, gpu, "leftover")
+    tracemalloc.start()
+    save_timeline(tmp_path / f"t{ending}", of, result)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(result.placements) == 64 * kernels
+    assert peak_bytes < 150 * len(result.placements)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -99,4 +99,4 @@ def host_queues(trace: Trace) -> list[HostQueue]:
 
 def unready(queues: Sequence[HostQueue], now: float) -> dict[int, tuple[float, int]]:
     """By stream: when its next launch was queued, and that launch's place, where it is queued but not yet ready."""
-    return {index: queue.next for index, queue in enumerate(queues) if queue.next is not None and queue.next[0] <= now}
+    return {index: first for index, queue in enumerate(queues) if (first := queue.next) is not None and first[0] <= now}

@@ -7,43 +7,58 @@ to the beginning of the one that waited (``f``). Times are in microseconds, to a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from itertools import chain, count, islice
 from typing import Any
 
-from gpusim.io.tracks import Process, Slice, Track
+from gpusim.io.tracks import Label, Process, Slice, Track
 
 Event = dict[str, Any]
 DEPENDENCY = {"name": "waits for", "cat": "dependency"}
+EVENTS_AT_ONCE = 1000  # that are joined before they are written
+
+_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-def encoded(processes: Sequence[Process]) -> Iterator[bytes]:
-    """The parts of the file, in order."""
+def encoded(processes: Iterable[Process]) -> Iterator[bytes]:
+    """Yield the parts of the file, in order."""
     yield b'{"displayTimeUnit":"ns","traceEvents":[\n'
-    between = b""
-    for event in chain.from_iterable(_events(pid, process) for pid, process in enumerate(processes, 1)):
-        yield between + json.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii")
-        between = b",\n"
+    events = chain.from_iterable(_events(pid, process) for pid, process in enumerate(processes, 1))
+    between = ""
+    while some := list(islice(events, EVENTS_AT_ONCE)):
+        yield (between + ",\n".join(some)).encode("ascii")
+        between = ",\n"
     yield b"\n]}\n"
 
 
-def _events(pid: int, process: Process) -> Iterator[Event]:
-    yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process.name}}
-    yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
-    for tid, track in enumerate((*process.streams, *process.sms), 1):
-        for what, value in (("name", track.name), ("sort_index", tid)):
-            yield {"ph": "M", "pid": pid, "tid": tid, "name": f"thread_{what}", "args": {what: value}}
-        yield from _slices({"pid": pid, "tid": tid}, track)
+def _events(pid: int, process: Process) -> Iterator[str]:
+    """Yield the events of a process, each as JSON."""
+    yield _json({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process.name}})
+    yield _json({"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}})
+    tids = count(1)
+    for tracks in (process.streams, process.sms):
+        known: dict[Label, tuple[str, str]] = {}
+        for track, tid in zip(tracks, tids, strict=False):
+            for what, value in (("name", track.name), ("sort_index", tid)):
+                yield _json({"ph": "M", "pid": pid, "tid": tid, "name": f"thread_{what}", "args": {what: value}})
+            yield from _slices({"pid": pid, "tid": tid}, track, known)
     for counter in process.counters:
         for at, percent in counter.values:
-            yield {"ph": "C", "pid": pid, "name": counter.name, "ts": at / 1e3, "args": {"%": percent}}
+            yield _json({"ph": "C", "pid": pid, "name": counter.name, "ts": at / 1e3, "args": {"%": percent}})
 
 
-def _slices(place: Event, track: Track) -> Iterator[Event]:
+def _slices(place: Event, track: Track, known: dict[Label, tuple[str, str]]) -> Iterator[str]:
+    """Yield the events of a track; ``known`` has the name and the details of labels as JSON."""
+    head = _json({"ph": "X", **place})[:-1]
     for part in track.slices:
-        time = {"ts": part.start_ns / 1e3, "dur": (part.end_ns - part.start_ns) / 1e3}
-        yield {"ph": "X", **place, "name": part.name, **time, "args": part.details}
-        yield from _flows(place, part)
+        start, end, label, leads_to, follows = part
+        texts = known.get(label)
+        if texts is None:
+            texts = known[label] = _json(label.name), _json(label.details)
+        name, details = texts
+        yield f'{head},"name":{name},"ts":{start / 1e3},"dur":{(end - start) / 1e3},"args":{details}}}'
+        if leads_to or follows:
+            yield from map(_json, _flows(place, part))
 
 
 def _flows(place: Event, part: Slice) -> Iterator[Event]:

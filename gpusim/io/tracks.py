@@ -1,11 +1,28 @@
-"""What a trace viewer shows of a replay: tracks of slices, and counters, whatever the format of the file."""
+"""What a trace viewer shows of a replay: tracks of slices, and counters, whatever the format of the file.
+
+A long replay has millions of slices. Tracks are therefore made one after the other, as a writer comes to them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Details = dict[str, str | int | float]
+Details = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Label:
+    """What a viewer shows of a slice. Slices may share one, so that a writer encodes it once.
+
+    Attributes:
+        name: text within the slice.
+        details: values beside it.
+    """
+
+    name: str
+    details: Details
 
 
 class Slice(NamedTuple):
@@ -13,38 +30,39 @@ class Slice(NamedTuple):
 
     Attributes:
         start_ns, end_ns: whole nanoseconds from the start of the replay.
-        name: what a viewer shows in it.
-        details: what it shows beside it.
+        label: what a viewer shows of it.
         leads_to, follows: numbers of dependencies that it ends or that it had to wait for.
     """
 
     start_ns: int
     end_ns: int
-    name: str
-    details: Details
-    leads_to: tuple[int, ...] = ()
-    follows: tuple[int, ...] = ()
+    label: Label
+    leads_to: Sequence[int] = ()
+    follows: Sequence[int] = ()
 
 
 class Track(NamedTuple):
-    """Slices in the order of time, none of which begins before the one before it has ended."""
+    """Slices in the order of time, none of which begins before the one before it has ended.
+
+    They can be iterated over once.
+    """
 
     name: str
-    slices: tuple[Slice, ...]
+    slices: Iterable[Slice]
 
 
 class Counter(NamedTuple):
     """Mean over the SMs, %, from each of some times (ns) on."""
 
     name: str
-    values: tuple[tuple[int, float], ...]
+    values: Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
 class Process:
-    """One replay."""
+    """One replay. Its tracks can be iterated over once, those of the streams first."""
 
     name: str
-    streams: tuple[Track, ...]
-    sms: tuple[Track, ...]
-    counters: tuple[Counter, ...]
+    streams: Iterable[Track]
+    sms: Iterable[Track]
+    counters: Sequence[Counter]

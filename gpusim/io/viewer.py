@@ -8,15 +8,20 @@ is a track. `gpusim.io.perfetto` and `gpusim.io.chrome_events` write them.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heappush, heapreplace
+from itertools import accumulate, pairwise
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.common.files import atomic_write
 from gpusim.common.tables import short_name
 from gpusim.io import chrome_events, perfetto
-from gpusim.io.tracks import Counter, Details, Process, Slice, Track
+from gpusim.io.tracks import Counter, Details, Label, Process, Slice, Track
 from gpusim.results.plots import in_words
 from gpusim.results.runs import KernelRun, OperationRun, Replayed
 from gpusim.trace.format import Trace
@@ -40,7 +45,7 @@ def save_timeline(path: str | Path, trace: Trace, *results: Replayed) -> None:
         results: of `gpusim.replay`, with placements for the SMs' tracks.
 
     Raises:
-        InputError: another ending, a file that cannot be written, or no package that writes Perfetto's format.
+        InputError: another ending, or a file that cannot be written.
     """
     ending = timeline_format(path)
     processes = _processes(trace, results)
@@ -53,51 +58,61 @@ def timeline_format(path: str | Path) -> str:
     """Which of `FORMATS` the ending of a file says.
 
     Raises:
-        InputError: none of them, or its package is not there.
+        InputError: none of them.
     """
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
         raise InputError(path, "timeline", "cannot be written to", f"a file that ends in {' or '.join(FORMATS)}")
-    if ending == ".pftrace":
-        perfetto.require_package(path)
     return ending
 
 
-def _processes(trace: Trace, results: Sequence[Replayed]) -> list[Process]:
+def _processes(trace: Trace, results: Sequence[Replayed]) -> Iterator[Process]:
     edges = [(before, op.id) for op in trace.operations() for before in op.depends_on]
-    return [_process(result, edges, 1 + i * len(edges)) for i, result in enumerate(results)]
+    return (_process(result, edges, 1 + i * len(edges)) for i, result in enumerate(results))
 
 
 def _process(result: Replayed, edges: Sequence[tuple[str, str]], first: int) -> Process:
-    leads_to: dict[str, tuple[int, ...]] = {}
-    follows: dict[str, tuple[int, ...]] = {}
-    for number, (before, after) in enumerate(edges, first):
-        leads_to[before] = (*leads_to.get(before, ()), number)
-        follows[after] = (*follows.get(after, ()), number)
-    streams: dict[str, list[list[Slice]]] = {run.stream: [] for run in result.stream_runs}
-    for (stream, operation, request), parts in _by_operation(result).items():
-        groups = [_slices(part) for part in parts]
-        if request == 0:
-            ends = max(range(len(parts)), key=lambda i: parts[i].end_us)
-            begins = min(range(len(parts)), key=lambda i: parts[i].start_us)
-            groups[ends][-1] = groups[ends][-1]._replace(leads_to=leads_to.get(operation, ()))
-            groups[begins][-1] = groups[begins][-1]._replace(follows=follows.get(operation, ()))
-        streams[stream] += groups
     return Process(
         f"{in_words(one_line(result.policy))}: {one_line(result.trace)} on {one_line(result.gpu)}",
-        tuple(track for name, groups in streams.items() for track in _lanes(one_line(name), groups)),
-        tuple(track for sm, spans in enumerate(_on_sms(result)) for track in _lanes(f"SM {sm}", spans)),
+        _streams(result, edges, first),
+        _on_sms(result),
         tuple(_counter(result, use) for use in COUNTERS if use not in result.usage.unknown),
     )
 
 
-def _by_operation(result: Replayed) -> dict[tuple[str, str, int], list[KernelRun | OperationRun]]:
-    """What each operation did: its kernels, or itself where it has none."""
-    found: dict[tuple[str, str, int], list[KernelRun | OperationRun]] = {}
+def _streams(result: Replayed, edges: Sequence[tuple[str, str]], first: int) -> Iterator[Track]:
+    """Yield the tracks of each stream: its kernels, copies and host work."""
+    leads_to: dict[str, list[int]] = {}
+    follows: dict[str, list[int]] = {}
+    for number, (before, after) in enumerate(edges, first):
+        leads_to.setdefault(before, []).append(number)
+        follows.setdefault(after, []).append(number)
+    for name, operations in _by_operation(result).items():
+        groups: list[list[Slice]] = []
+        for (operation, request), parts in operations.items():
+            made = [_slices(part) for part in parts]
+            if request == 0:
+                ends = max(range(len(parts)), key=lambda i: parts[i].end_us)
+                begins = min(range(len(parts)), key=lambda i: parts[i].start_us)
+                made[ends][-1] = made[ends][-1]._replace(leads_to=leads_to.get(operation, ()))
+                made[begins][-1] = made[begins][-1]._replace(follows=follows.get(operation, ()))
+            groups += made
+        groups.sort(key=lambda group: (group[0].start_ns, group[-1].end_ns))
+        lanes: dict[int, list[Slice]] = {0: []}
+        for lane, group in zip(_lanes((group[0].start_ns, group[-1].end_ns) for group in groups), groups, strict=True):
+            lanes.setdefault(lane, []).extend(group)
+        for lane, slices in lanes.items():
+            yield Track(_lane_name(one_line(name), lane), slices)
+
+
+def _by_operation(result: Replayed) -> dict[str, dict[tuple[str, int], list[KernelRun | OperationRun]]]:
+    """What each operation of each stream did: its kernels, or itself where it has none."""
+    found: dict[str, dict[tuple[str, int], list[KernelRun | OperationRun]]]
+    found = {run.stream: {} for run in result.stream_runs}
     for run in result.kernel_runs:
-        found.setdefault((run.stream, run.operation, run.request), []).append(run)
+        found[run.stream].setdefault((run.operation, run.request), []).append(run)
     for op in result.operation_runs:
-        found.setdefault((op.stream, op.operation, op.request), [op])
+        found[op.stream].setdefault((op.operation, op.request), [op])
     return found
 
 
@@ -105,7 +120,7 @@ def _slices(run: KernelRun | OperationRun) -> list[Slice]:
     """A kernel, after the time that it waited; or an operation without kernels."""
     start, end = _ns(run.start_us), _ns(run.end_us)
     if isinstance(run, OperationRun):
-        return [Slice(start, end, one_line(run.operation), {"kind": run.kind, "request": run.request})]
+        return [Slice(start, end, Label(one_line(run.operation), {"kind": run.kind, "request": run.request}))]
     name = one_line(short_name(run.kernel))
     details: Details = {
         "operation": one_line(run.operation),
@@ -118,35 +133,73 @@ def _slices(run: KernelRun | OperationRun) -> list[Slice]:
         "sharing, us": round(run.sharing_us, DECIMALS),
     }
     held_up = "waits" if run.waited_us > 0.0 else "launch latency"
-    return [Slice(_ns(run.ready_us), start, held_up, {"kernel": name}), Slice(start, end, name, details)]
+    return [
+        Slice(_ns(run.ready_us), start, Label(held_up, {"kernel": name})),
+        Slice(start, end, Label(name, details)),
+    ]
 
 
-def _on_sms(result: Replayed) -> list[list[list[Slice]]]:
-    """For each SM the kernels that had blocks there, from the first block's start to the last one's end."""
-    found: list[list[list[Slice]]] = [[] for _ in range(len(result.usage.shares))]
-    for row, (sms, blocks, starts, ends) in result.placements.launches:
+def _on_sms(result: Replayed) -> Iterator[Track]:
+    """Yield the tracks of each SM: kernels with blocks there, from the first block's start to the last one's end.
+
+    Slices of all SMs at once would take gigabytes. What they are made of is therefore kept in columns.
+    """
+    begins = _slices_before(result)
+    count = begins[-1]
+    starts, ends = np.empty(count, np.int64), np.empty(count, np.int64)
+    numbers = np.empty(count, np.int32)  # of labels
+    labels: list[Label] = []
+    free = np.array(begins)
+    for row, (sms, blocks, starts_us, ends_us) in result.placements.launches:
         run = result.kernel_runs[row]
         name, operation = one_line(short_name(run.kernel)), one_line(run.operation)
-        for sm, count, start, end in zip(sms, blocks, starts, ends, strict=True):
-            details: Details = {"operation": operation, "blocks": count}
-            found[sm].append([Slice(_ns(start), _ns(end), name, details)])
-    return found
+        number = {}
+        for different in dict.fromkeys(blocks):
+            number[different] = len(labels)
+            labels.append(Label(name, {"operation": operation, "blocks": different}))
+        places = free[sms]
+        starts[places], ends[places] = _all_ns(starts_us), _all_ns(ends_us)
+        numbers[places] = [number[here] for here in blocks]
+        free[sms] += 1
+    for sm, (begin, end) in enumerate(pairwise(begins)):
+        in_time = begin + np.lexsort((ends[begin:end], starts[begin:end]))
+        lanes = np.array(list(_lanes(zip(starts[in_time].tolist(), ends[in_time].tolist(), strict=True))), np.int64)
+        for lane in range(1 + lanes.max(initial=0)):
+            here = in_time[lanes == lane]
+            columns = starts[here].tolist(), ends[here].tolist(), numbers[here].tolist()
+            rows = zip(*columns, strict=True)
+            yield Track(
+                _lane_name(f"SM {sm}", lane), (Slice(start, stop, labels[number]) for start, stop, number in rows)
+            )
 
 
-def _lanes(name: str, groups: Iterable[Sequence[Slice]]) -> Iterator[Track]:
-    """Slices that stay together, on as few tracks as keep them from overlapping; at least one."""
-    lanes: list[list[Slice]] = [[]]
+def _slices_before(result: Replayed) -> list[int]:
+    """For each SM the number of slices on those before it; the last number is that of all slices."""
+    counts = np.zeros(len(result.usage.shares), np.int64)
+    for _, (sms, *_) in result.placements.launches:
+        counts[sms] += 1
+    return list(accumulate(counts.tolist(), initial=0))
+
+
+def _lanes(spans: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """For each start and end the number of its lane; spans on one lane do not overlap, and there are as few as can be.
+
+    Args:
+        spans: in ascending order.
+    """
     free: list[tuple[int, int]] = [(0, 0)]  # until when each lane is taken
-    for group in sorted(groups, key=lambda group: (group[0].start_ns, group[-1].end_ns)):
-        if free[0][0] <= group[0].start_ns:
-            _, lane = heappop(free)
+    for start, end in spans:
+        if free[0][0] <= start:
+            lane = free[0][1]
+            heapreplace(free, (end, lane))
         else:
-            lane = len(lanes)
-            lanes.append([])
-        lanes[lane] += group
-        heappush(free, (group[-1].end_ns, lane))
-    for number, slices in enumerate(lanes, 1):
-        yield Track(name if number == 1 else f"{name} ({number})", tuple(slices))
+            lane = len(free)
+            heappush(free, (end, lane))
+        yield lane
+
+
+def _lane_name(name: str, lane: int) -> str:
+    return f"{name} ({lane + 1})" if lane else name
 
 
 def _counter(result: Replayed, use: str) -> Counter:
@@ -158,3 +211,8 @@ def _counter(result: Replayed, use: str) -> Counter:
 
 def _ns(us: float) -> int:
     return round(us * 1e3)
+
+
+def _all_ns(us: array[float]) -> npt.NDArray[np.int64]:
+    """What `_ns` gives for each of them."""
+    return np.rint(np.frombuffer(us) * 1e3).astype(np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
@@ -92,9 +92,9 @@ class Leftover(Policy):
 
     def _through_channels(self, view: View) -> list[int]:
         """The line, followed by the kernels that enter it one after the other as those before them are placed."""
-        reachable = self._reachable(view)
+        near, reachable = self._reachable(view)
         order = {kernel: place for place, kernel in enumerate(self._line)}
-        channels = self._channels(view.kernels, reachable)
+        channels = self._channels(near, reachable)
         free = [kernel for kernel in reachable if kernel.internal]
         free += [kernel for channel in channels.values() for kernel in channel.freed()]
         for kernel in sorted(free, key=lambda k: (order.get(k.id, len(order)), self._place(k))):
@@ -115,18 +115,29 @@ class Leftover(Policy):
                     places += 1
         return self._line
 
-    def _reachable(self, view: View) -> list[KernelView]:
-        """The kernels that are not behind one of their channel that is not ready."""
-        heads: dict[int, list[tuple[tuple[float, int], int]]] = {}
-        for stream, queued in view.unready().items():
-            heads.setdefault(stream % self.channels, []).append((queued, stream))
-        first = {channel: _first_of_two(sorted(found)) for channel, found in heads.items()}
-        nobody = _first_of_two([])
-        return [
-            kernel
-            for kernel in view.kernels
-            if kernel.internal or not _behind(kernel, first.get(kernel.stream_index % self.channels, nobody))
-        ]
+    def _reachable(self, view: View) -> tuple[list[KernelView], list[KernelView]]:
+        """The kernels that are not behind one of their channel that is not ready, without those that surely are.
+
+        Returns:
+            The kernels that may be reachable, for which nothing behind them counts; of these those that are.
+        """
+        firsts = self._firsts(view.unready())
+        channels, latest = self.channels, [first[2] for first in firsts]  # behind that, everybody is
+        near = [k for k in view.kernels if k.internal or k.queued <= latest[k.stream_index % channels]]
+        return near, [k for k in near if k.internal or not _behind(k, firsts[k.stream_index % channels])]
+
+    def _firsts(self, unready: Mapping[int, tuple[float, int]]) -> list[_Firsts]:
+        """For each channel the first of the kernels that are not ready, and the first of another stream."""
+        found: list[list[tuple[tuple[float, int], int]]] = [[] for _ in range(self.channels)]
+        missing = 2 * self.channels
+        for stream in sorted(unready, key=unready.__getitem__):
+            heads = found[stream % self.channels]
+            if len(heads) < 2:  # each stream has one
+                heads.append((unready[stream], stream))
+                missing -= 1
+                if not missing:
+                    break
+        return [_first_of_two(heads) for heads in found]
 
     def _channels(self, kernels: Sequence[KernelView], reachable: Sequence[KernelView]) -> dict[int, _Channel]:
         """What stands in each channel, as far as kernels can be reached."""

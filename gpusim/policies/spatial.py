@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import fsum
+from operator import attrgetter
 
 from gpusim.common.numbers import whole_number
 from gpusim.common.tables import counted
@@ -21,6 +23,7 @@ from gpusim.policies.tools.mixes import one_of
 from gpusim.policies.tools.notes import not_used
 from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, plus_separated, wrong
 
+_grant = lru_cache(4096)(Grant)  # one that is given again is the same object, and is not checked again
 RULES = ("even", "smart-even", "rounds", "profile")
 
 
@@ -195,19 +198,21 @@ class Split:
         """
         sms = view.gpu.sm_count
         present = streams_now(view)
-        seated = sorted(present, key=lambda i: (i not in self.held, min(k.id for k in present[i])))
+        seated = sorted(present, key=lambda i: (i not in self.held, present[i][0].id))
         seated = sorted(seated[: sms // granularity])
         self.most_unseated = max(self.most_unseated, len(present) - len(seated))
         counts = [units * granularity for units in count([present[i] for i in seated])]
         counts[-1] += sms - sum(counts)
-        self.held = layout(dict(zip(seated, counts, strict=True)), self.held, sms)
+        wanted = dict(zip(seated, counts, strict=True))
+        if wanted != {stream: len(mine) for stream, mine in self.held.items()}:
+            self.held = layout(wanted, self.held, sms)
         return confined(view, {i: frozenset(mine) for i, mine in self.held.items()}, drain=True)
 
 
 def streams_now(view: View) -> dict[int, list[KernelView]]:
-    """Ready and running kernels by the position of their stream in the trace, ascending."""
+    """Ready and running kernels by the position of their stream in the trace, ascending; each stream's by their id."""
     found: dict[int, list[KernelView]] = {}
-    for kernel in sorted(view.kernels, key=lambda k: (k.stream_index, k.id)):
+    for kernel in sorted(view.kernels, key=attrgetter("stream_index", "id")):
         found.setdefault(kernel.stream_index, []).append(kernel)
     return found
 
@@ -232,7 +237,7 @@ def confined(
     line = sorted(view.kernels, key=lambda k: -k.priority) if by_priority else view.kernels
     return Partition(
         tuple(
-            Grant(
+            _grant(
                 kernel.id,
                 sms=sms[kernel.stream_index] if internal or not kernel.internal else None,
                 queue=kernel.stream_index,
