@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gpusim.policies.interface import Policy as Policy
     from gpusim.policies.interface import View as View
     from gpusim.results.result import Result as Result
+    from gpusim.studies.comparison import Comparison as Comparison
+    from gpusim.studies.comparison import compare as compare
     from gpusim.studies.replay import replay as replay
     from gpusim.trace.file import load_trace as load_trace
     from gpusim.trace.format import Trace as Trace
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Comparison": "gpusim.studies.comparison",
+    "compare": "gpusim.studies.comparison",
     "Collective": "gpusim.trace.operations",
     "Convolution": "gpusim.trace.operations",
     "ConvolutionAlgorithm": "gpusim.trace.operations",
@@ -81,6 +85,7 @@ _HOME = {
 __all__ = [
     "GPU",
     "Collective",
+    "Comparison",
     "Convolution",
     "ConvolutionAlgorithm",
     "ConvolutionShape",
@@ -102,6 +107,7 @@ __all__ = [
     "TimesArrivals",
     "Trace",
     "View",
+    "compare",
     "import_profile",
     "load_gpu",
     "load_trace",

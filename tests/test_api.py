@@ -90,3 +90,20 @@ def test_importing_is_quick_for_it_imports_little() -> None:
     script = "import sys, gpusim; print(*sorted(name for name in sys.modules if name.startswith('gpusim')))"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stdout.split() == ["gpusim"]
+
+
+def test_policies_are_compared_in_one_table() -> None:
+    found = gpusim.compare(TABLE_1, policies=["leftover", "serial"])
+    table = found.table
+    assert list(table.columns) == ["policy", "makespan_us", "speedup", "model_error", "model_error_reason"]
+    assert list(table.makespan_us) == sorted(table.makespan_us) and set(table.policy) == {"leftover", "serial"}
+    serial = table.set_index("policy").loc["serial"]
+    assert serial.speedup == 1.0 and (serial.model_error != serial.model_error) == bool(serial.model_error_reason)
+    assert "stp" in gpusim.compare(TABLE_1, "k40c", ["leftover"], restart=True).table.columns
+
+
+def test_a_comparison_shows_itself_in_a_notebook() -> None:
+    found = gpusim.compare(made(), "h200", ["serial", "leftover"])
+    page = found._repr_html_()
+    assert page.count("<tr") == 3 and "made on h200" in page and "<script" not in page
+    assert [text.get_text() for text in found.plot().axes[0].get_yticklabels()] == ["serial", "leftover"]

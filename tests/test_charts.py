@@ -70,11 +70,18 @@ def with_errors(comparison: Comparison, *errors: HowWrong) -> Comparison:
     return replace(comparison, entries=entries)
 
 
+def bars_of(comparison: Comparison) -> list[charts.PolicyBar]:
+    return [
+        charts.PolicyBar(e.result.policy, e.result.makespan_us, f"{e.speedup_vs_serial:.3f}x", e.how_wrong)
+        for e in comparison.entries
+    ]
+
+
 def test_a_bar_a_policy_with_its_error_where_that_was_measured(comparison: Comparison) -> None:
     never = HowWrong(None, "never validated: here")
     made = with_errors(comparison, KNOWN, never, KNOWN)
     axes = Figure().subplots()
-    charts.makespans(made, axes)
+    charts.makespans(bars_of(made), axes)
     bars = [bar for c in axes.containers if isinstance(c, BarContainer) for bar in c]
     times = [entry.result.makespan_us for entry in made.entries]
     assert [bar.get_width() for bar in bars] == times
@@ -91,7 +98,7 @@ def test_a_bar_a_policy_with_its_error_where_that_was_measured(comparison: Compa
 
 def test_the_legend_says_once_what_a_bar_means(comparison: Comparison) -> None:
     never = HowWrong(None, "never validated: here")
-    figure = charts.policies(with_errors(comparison, KNOWN, never, never))
+    figure = with_errors(comparison, KNOWN, never, never).plot()
     legend = figure.axes[0].get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [ERROR_KNOWN, ERROR_UNKNOWN]
@@ -101,7 +108,7 @@ def test_policies_that_take_the_same_time_are_said_to(comparison: Comparison) ->
     one = comparison.entries[0]
     twice = replace(comparison, entries=(one, replace(one, result=replace(one.result, policy="p:a_us=2"))))
     axes = Figure().subplots()
-    charts.makespans(twice, axes)
+    charts.makespans(bars_of(twice), axes)
     first, second = (text.get_text() for text in axes.texts)
     assert first.endswith("; same as p, a 2 us") and second.endswith(f"; same as {charts.in_words(one.result.policy)}")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpusim.commands.arguments import gpu_from, told_with, trace_from
-from gpusim.commands.replay import DEFAULT_POLICIES
 from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.results.metrics import DEFAULT_POLICIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,12 +105,11 @@ def _occupancy(args: argparse.Namespace) -> Figure:
 def _policies(args: argparse.Namespace) -> Figure:
     from gpusim.calibrate.cache import user_fits
     from gpusim.common.progress import named_steps
-    from gpusim.studies.charts import policies
     from gpusim.studies.comparison import compare
 
     trace, gpu = _trace(args)
     with named_steps() as step:
-        return policies(compare(trace, gpu, args.policy or DEFAULT_POLICIES, step, placements=True, fits=user_fits()))
+        return compare(trace, gpu, args.policy or DEFAULT_POLICIES, step, placements=True, fits=user_fits()).plot()
 
 
 def _split(args: argparse.Namespace) -> Figure:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_gpus, whole
+from gpusim.results.metrics import DEFAULT_POLICIES
 
 if TYPE_CHECKING:
     from gpusim.common.progress import Step
     from gpusim.hardware.gpu import GPU
     from gpusim.studies.comparison import Comparison
     from gpusim.trace.format import Trace
-
-DEFAULT_POLICIES = ("serial", "leftover", "inter-sm", "even", "warped-slicer")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,7 @@ from gpusim.results.runs import USES, Replayed
 
 LATENCY_PERCENTILES = (50, 95, 99)
 BASELINE = "serial"  # the policy that speedups are over
+DEFAULT_POLICIES = (BASELINE, "leftover", "inter-sm", "even", "warped-slicer")  # compared where none is named
 SHARING = ("stp", "antt", "fairness")
 
 

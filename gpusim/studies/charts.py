@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import fsum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpusim.common.errors import one_line
 from gpusim.common.tables import number, shortened
 from gpusim.results.error_band import HowWrong
 from gpusim.results.plots import COLOURS, GRID, HATCHES, in_words, ink, new_figure, time_unit
-from gpusim.studies.comparison import Comparison, Entry, speedup_mark
 from gpusim.studies.curves import UNDIVIDED, Curve, ResidencyCurve, SplitCurve
 from gpusim.studies.kernel_mix import ARITHMETIC, PIPES, REST, STALLS, KernelMix
 
@@ -40,28 +39,35 @@ STALL_COLOURS = ("#004D35", "#8CCBEA", "#E69F00", "#CC79A7", "#B8A800", "#0072B2
 # ---- policies
 
 
-def policies(comparison: Comparison) -> Figure:
-    """The makespans of a trace under several policies, the best above, with how far off such predictions were."""
-    with new_figure(12.0, 1.7 + 0.46 * len(comparison.entries)) as figure:
+class PolicyBar(NamedTuple):
+    """A policy in the chart of several: its makespan, what is said of its speedup, and how far off the model was."""
+
+    policy: str
+    makespan_us: float
+    speedup: str
+    how_wrong: HowWrong
+
+
+def policies(title: str, bars: Sequence[PolicyBar]) -> Figure:
+    """The makespans of a trace under several policies, from above, with how far off such predictions were."""
+    with new_figure(12.0, 1.7 + 0.46 * len(bars)) as figure:
         axes = figure.add_subplot()
-        makespans(comparison, axes)
-        axes.set_title(one_line(f"{comparison.trace.name} on {comparison.gpu.name}"), loc="left", fontsize=11,
-                       fontweight="bold", pad=24)  # fmt: skip
+        makespans(bars, axes)
+        axes.set_title(one_line(title), loc="left", fontsize=11, fontweight="bold", pad=24)
         _legend_above(axes)
         figure.tight_layout()
         return figure
 
 
-def makespans(comparison: Comparison, axes: Axes) -> None:
+def makespans(bars: Sequence[PolicyBar], axes: Axes) -> None:
     """Draws a bar for each policy: its makespan, labelled with the speedup over serial and the error of the model.
 
     Where the model's error was measured for such replays, an error bar shows it; other bars are hatched.
     """
-    entries = comparison.entries
-    divisor, unit = time_unit(max(entry.result.makespan_us for entry in entries))
-    times = [entry.result.makespan_us / divisor for entry in entries]
-    for row, (entry, time) in enumerate(zip(entries, times, strict=True)):
-        band = entry.how_wrong.band
+    divisor, unit = time_unit(max(bar.makespan_us for bar in bars))
+    times = [bar.makespan_us / divisor for bar in bars]
+    for row, (bar, time) in enumerate(zip(bars, times, strict=True)):
+        band = bar.how_wrong.band
         if band is not None:
             axes.barh(row, time, height=0.62, color=COLOURS[3], label=ERROR_KNOWN)
         else:
@@ -72,25 +78,24 @@ def makespans(comparison: Comparison, axes: Axes) -> None:
             error = time * band["mape_percent"] / 100.0
             axes.errorbar(time, row, xerr=error, color="black", capsize=4, linewidth=1.2)
             end += error
-        axes.annotate(_verdict(entry, comparison), (end, row), xytext=(6, 0), textcoords="offset points", va="center",
+        axes.annotate(_verdict(bar, bars), (end, row), xytext=(6, 0), textcoords="offset points", va="center",
                       fontsize=8.5)  # fmt: skip
     axes.set_xlim(0.0, 1.9 * max(times) or 1.0)
-    axes.set_ylim(len(entries) - 0.4, -0.6)
-    axes.set_yticks(range(len(entries)))
-    axes.set_yticklabels([shortened(in_words(entry.result.policy), POLICY_CHARACTERS) for entry in entries], fontsize=9)
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_yticks(range(len(bars)))
+    axes.set_yticklabels([shortened(in_words(bar.policy), POLICY_CHARACTERS) for bar in bars], fontsize=9)
     axes.set_xlabel(f"makespan, {unit}")
     axes.grid(axis="x", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
 
 
-def _verdict(entry: Entry, comparison: Comparison) -> str:
+def _verdict(bar: PolicyBar, bars: Sequence[PolicyBar]) -> str:
     same = [
-        in_words(other.result.policy)
-        for other in comparison.entries
-        if other is not entry and number(other.result.makespan_us, 3) == number(entry.result.makespan_us, 3)
+        in_words(other.policy)
+        for other in bars
+        if other is not bar and number(other.makespan_us, 3) == number(bar.makespan_us, 3)
     ]
-    mark = speedup_mark(entry, comparison.trace)
-    text = f"{number(entry.speedup_vs_serial, 3)}x{mark} serial, {_wrong_by(entry.how_wrong)}"
+    text = f"{bar.speedup} serial, {_wrong_by(bar.how_wrong)}"
     return one_line(text + (f"; same as {', '.join(same)}" if same else ""))
 
 

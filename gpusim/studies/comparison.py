@@ -6,11 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from math import fsum
+from functools import cached_property, partial
+from html import escape
+from math import fsum, nan
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
@@ -37,6 +39,7 @@ from gpusim.results.error_band import HowWrong, band_text, error_band
 from gpusim.results.gains import PARTS, gain_us, sm_time
 from gpusim.results.metrics import (
     BASELINE,
+    DEFAULT_POLICIES,
     LATENCY_PERCENTILES,
     SHARING,
     latencies_us,
@@ -49,10 +52,14 @@ from gpusim.results.metrics import (
 )
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
-from gpusim.studies.replay import check, replay
+from gpusim.studies.replay import check, given, replay
 from gpusim.studies.rules import makespan_us
 from gpusim.studies.workload import require_independent, waits_across_streams
 from gpusim.trace.format import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 JSON_VERSION = 1  # of what `as_json` gives
 MOST_POLICIES = 6  # side by side in the tables of streams
@@ -113,6 +120,46 @@ class Comparison:
     seed: int = 0
     recorded_on: GPU | None = None
 
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row for each policy, best first.
+
+        Columns: ``policy``, ``makespan_us``, ``speedup`` over serial, ``model_error`` (mean absolute error in percent
+        where co-runs of this kind were measured, else NaN), ``model_error_reason`` (why it is not known, else empty),
+        and, where streams restart, ``stp``, ``antt`` and ``fairness``.
+        """
+        import pandas as pd
+
+        rows = []
+        for entry in self.entries:
+            band, reason = entry.how_wrong
+            rows.append(
+                {
+                    "policy": entry.result.policy,
+                    "makespan_us": entry.result.makespan_us,
+                    "speedup": entry.speedup_vs_serial,
+                    **(entry.sharing if self.restart else {}),
+                    "model_error": nan if band is None else band["mape_percent"],
+                    "model_error_reason": reason,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def plot(self) -> Figure:
+        """The makespans as bars, with the model's error where it is known: a matplotlib figure."""
+        from gpusim.studies.charts import PolicyBar, policies
+
+        bars = [
+            PolicyBar(entry.result.policy, entry.result.makespan_us, speedup_text(entry, self.trace), entry.how_wrong)
+            for entry in self.entries
+        ]
+        return policies(f"{self.trace.name} on {self.gpu.name}", bars)
+
+    def _repr_html_(self) -> str:
+        """The table and the notes, for a notebook."""
+        notes = "".join(f"<li>{escape(note)}</li>" for note in notes_told(self))
+        return f"<p>{escape(self.trace.name)} on {escape(self.gpu.name)}</p>{self.table.to_html()}<ul>{notes}</ul>"
+
     def noted(self, note: str) -> Comparison:
         """The same with one more note on every result."""
         entries = (replace(entry, notes=(note, *entry.notes)) for entry in self.entries)
@@ -120,22 +167,22 @@ class Comparison:
 
 
 def compare(
-    trace: Trace,
-    gpu: GPU,
-    policies: Sequence[str],
+    trace: Trace | str | PathLike[str],
+    gpu: GPU | str | PathLike[str] | None = None,
+    policies: Sequence[str] = DEFAULT_POLICIES,
     step: Step = no_step,
     restart: bool = False,
     placements: bool = True,
     seed: int = 0,
-    recorded_on: GPU | None = None,
+    recorded_on: GPU | str | PathLike[str] | None = None,
     fits: Fits | None = None,
     residents: bool = False,
 ) -> Comparison:
     """Replay a trace under each policy, and under serial for the speedups.
 
     Args:
-        trace: what was recorded.
-        gpu: where to replay it.
+        trace: what was recorded, or the path of its file.
+        gpu: where to replay it: a GPU, its name or the path of its file; None: that of the recording.
         policies: names with parameters; one given twice counts once.
         step: told the name of each step before it.
         restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
@@ -148,6 +195,7 @@ def compare(
     Raises:
         InputError: as `gpusim.replay`.
     """
+    trace, gpu, recorded_on = given(trace, gpu, recorded_on)
     wanted = list(dict.fromkeys(policies))
     for policy in wanted:
         check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
@@ -308,13 +356,18 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
             [
                 entry.result.policy,
                 number(entry.result.makespan_us),
-                f"{number(entry.speedup_vs_serial, 3)}x{speedup_mark(entry, comparison.trace)}",
+                speedup_text(entry, comparison.trace),
                 *("" if value is None else number(value, 3) for value in found),
                 band_text(entry.how_wrong, comparison.trace, comparison.gpu, comparison.recorded_on),
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
     return [Column("policy", narrow="break"), *numbers, Column("how wrong", narrow="break")], rows
+
+
+def speedup_text(entry: Entry, trace: Trace) -> str:
+    """A speedup over serial, marked where it rests on an order that is not known."""
+    return f"{number(entry.speedup_vs_serial, 3)}x{speedup_mark(entry, trace)}"
 
 
 def speedup_mark(entry: Entry, trace: Trace) -> str:

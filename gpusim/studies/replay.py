@@ -33,6 +33,26 @@ def check(trace: Trace, gpu: GPU, policy: str) -> None:
             one.prepare(gpu, [stream.name for stream in trace.streams if stream.gpu == at])
 
 
+def given(
+    trace: Trace | str | PathLike[str],
+    gpu: GPU | str | PathLike[str] | None,
+    recorded_on: GPU | str | PathLike[str] | None,
+) -> tuple[Trace, GPU, GPU | None]:
+    """A trace, a GPU and the GPU of the recording, each given as such, by name or by path.
+
+    Args:
+        trace: the trace.
+        gpu: where to replay it; None: the GPU of the recording.
+        recorded_on: None: as the trace says.
+
+    Raises:
+        InputError: one of them is nothing of the kind, or its file is wrong.
+    """
+    found = trace_of(trace)
+    device = None if recorded_on is None else gpu_of(recorded_on)
+    return found, gpu_of(gpu) if gpu is not None else device or load_shipped_gpu(found.device), device
+
+
 def replay(
     trace: Trace | str | PathLike[str],
     gpu: GPU | str | PathLike[str] | None = None,
@@ -67,9 +87,7 @@ def replay(
         InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
             for ever, streams that cannot restart.
     """
-    trace = trace_of(trace)
-    recorded_on = None if recorded_on is None else gpu_of(recorded_on)
-    gpu = gpu_of(gpu) if gpu is not None else recorded_on or load_shipped_gpu(trace.device)
+    trace, gpu, recorded_on = given(trace, gpu, recorded_on)
     chosen = policy_from(policy) if isinstance(policy, str) else policy
     kernels = kernels if kernels is not None else Kernels(recorded_on or recording_gpu(trace, gpu), gpu)
     kernels = kernels if seed is None else kernels.seeded(seed)
