@@ -310,3 +310,62 @@ def test_select_writes_what_replays(tmp_path: Path) -> None:
     assert main(["trace", "select", str(INCEPTION), "--stream", "1x1", "--stream", "pool*", "-o", str(out)]) == 0
     assert [stream.name for stream in load_trace(out).streams] == ["1x1", "pool_proj"]
     assert main(["replay", str(out), "--policy", "serial"]) == 0
+
+
+# ---- new
+
+
+TABLE = """kernel,blocks,threads_per_block,registers_per_thread,duration_us,stream,shared_memory_bytes
+gemm,528,256,128,120.5,a,32768
+norm,66,1024,32,8,a,
+copy,1056,128,32,80,b,0
+"""
+
+
+def test_a_new_trace_replays_as_it_is(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "new.json"
+    assert main(["trace", "new", "-o", str(path)]) == 0
+    assert "2 streams, 2 operations, 2 kernels" in capsys.readouterr().out
+    assert main(["trace", "check", str(path)]) == 0
+    assert main(["replay", str(path), "--policy", "serial"]) == 0
+
+
+def test_a_table_makes_a_kernel_of_each_row(tmp_path: Path) -> None:
+    table, path = tmp_path / "table.csv", tmp_path / "made.json.gz"
+    table.write_text(TABLE)
+    assert main(["trace", "new", "--from", str(table), "--gpu", "k40c", "-o", str(path)]) == 0
+    trace = load_trace(path)
+    assert (trace.name, trace.device) == ("table", "k40c")
+    found = {s.name: [op.launches()[0] for op in s.operations] for s in trace.streams}
+    assert [(one.name, one.blocks, one.duration_us) for one in found["a"]] == [("gemm", 528, 120.5), ("norm", 66, 8.0)]
+    assert [one.dynamic_shared_memory_bytes for one in (*found["a"], *found["b"])] == [32768, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("blocks,", "grid,", "line 1: has no column blocks; expected the columns kernel, blocks"),
+        ("stream,", "streem,", "line 1: has a column 'streem'; expected one of kernel, blocks"),
+        ("528", "5e2", "line 2: blocks is '5e2'; expected a whole number"),
+        ("120.5", "-1", "line 2: duration_us is -1.0; expected a number >= 0.001 (us)"),
+        ("120.5", "", "line 2: has no duration_us; expected a value in each of kernel"),
+        ("norm,66,1024", "norm,66,2048", "line 3: "),
+        ("80,b", "80,b b", "line 4: stream is 'b b'; expected letters, digits"),
+        (TABLE.partition("\n")[2], "", "has no rows; expected one for each kernel"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_wrong_is_one_line(tmp_path: Path, capsys: Any, old: str, new: str, said: str) -> None:
+    table, path = tmp_path / "table.csv", tmp_path / "made.json"
+    assert old in TABLE
+    table.write_text(TABLE.replace(old, new, 1))
+    assert main(["trace", "new", "--from", str(table), "-o", str(path)]) == 2
+    line = capsys.readouterr().err
+    assert said in line and line.count("\n") == 1 and str(table) in line
+    assert not path.exists()
+
+
+def test_a_new_trace_does_not_overwrite_its_table(tmp_path: Path, capsys: Any) -> None:
+    table = tmp_path / "table.json"
+    table.write_text(TABLE)
+    assert main(["trace", "new", "--from", str(table), "-o", str(table)]) == 2
+    assert table.read_text() == TABLE and "table.json" in capsys.readouterr().err

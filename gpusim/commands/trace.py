@@ -1,4 +1,4 @@
-"""`gpusim trace`: what is in a trace, a part of it, several side by side, another file of it, whether it is sound."""
+"""`gpusim trace`: new traces, what is in one, parts of one, several side by side, other files, whether one is sound."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ NAME_WIDTH = 60  # of a kernel where no terminal is wider
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    new = actions.add_parser("new", help="a template that replays, or one kernel for each row of a table")
+    new.add_argument(
+        "--from",
+        dest="table",
+        metavar="TABLE.csv",
+        help="columns kernel, blocks, threads_per_block, registers_per_thread, duration_us, and if need be "
+        "shared_memory_bytes and stream",
+    )
+    new.add_argument("--gpu", metavar="NAME|PATH", default="h200", help="GPU that the durations are of; default: h200")
     show = actions.add_parser("show", help="streams, kernels by time, what limits occupancy, what is estimated")
     show.add_argument("trace", metavar="TRACE")
     show.add_argument("--gpu", metavar="NAME|PATH", help="whose occupancy is shown; default: the trace's own")
@@ -40,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     merge.add_argument("traces", nargs="+", metavar="TRACE")
     convert = actions.add_parser("convert", help="the same trace in another file: .json or .json.gz, newest version")
     convert.add_argument("trace", metavar="TRACE")
-    for action in (select, merge, convert):
+    for action in (new, select, merge, convert):
         action.add_argument("-o", "--out", required=True, metavar="FILE", help="the trace to write (.json, .json.gz)")
     check = actions.add_parser("check", help="whether traces are sound and their kernels can run on their GPU")
     check.add_argument("traces", nargs="+", metavar="TRACE")
@@ -54,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.action == "check":
         return _check(args.traces)
+    if args.action == "new":
+        return _new(args.table, args.gpu, args.out)
     paths = args.traces if args.action == "merge" else [args.trace]
     if args.action != "show":
         require_output(args.out, paths)
@@ -65,6 +76,19 @@ def run(args: argparse.Namespace) -> int:
         trace = select(trace, args.stream, args.operation, args.algorithm)
     trace.save(args.out)
     print_line(f"{args.out}: {_size(trace)}")
+    return 0
+
+
+def _new(table: str | None, gpu: str, out: str) -> int:
+    from gpusim.common.files import require_output
+    from gpusim.common.tables import print_line
+    from gpusim.trace.new import from_table, template
+
+    require_output(out, [] if table is None else [table])
+    device = gpu_from(gpu).name
+    trace = template(device) if table is None else from_table(table, device)
+    trace.save(out)
+    print_line(f"{out}: {_size(trace)}; replay it with gpusim replay {out}")
     return 0
 
 

@@ -1,0 +1,108 @@
+"""New traces: a template to edit, or one kernel for each row of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpusim.common.errors import InputError, expected_one_of, one_line, quote
+from gpusim.common.numbers import finite_number, whole_number
+from gpusim.common.spreadsheet import table_rows
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel, Operation, Stream
+
+REQUIRED = ("kernel", "blocks", "threads_per_block", "registers_per_thread", "duration_us")
+OPTIONAL = {"shared_memory_bytes": "0", "stream": "main"}  # with what a table without the column means
+COLUMNS = (*REQUIRED, *OPTIONAL)
+
+
+def template(device: str) -> Trace:
+    """A trace of two streams that replays as it is: every field that a kernel must have, to be replaced by one's own.
+
+    Args:
+        device: name of the GPU of the recording.
+    """
+    first = _kernel("first", "gemm", blocks=528, threads=256, registers=128, shared_bytes=32768, duration_us=120.0)
+    second = _kernel("second", "copy", blocks=1056, threads=128, registers=32, shared_bytes=0, duration_us=80.0)
+    notes = "A template: replace its kernels by your own. Durations are of each kernel alone on the whole GPU."
+    streams = (Stream(name="a", operations=(first,)), Stream(name="b", operations=(second,)))
+    return Trace(name="template", device=device, notes=notes, streams=streams)
+
+
+def from_table(path: str | Path, device: str) -> Trace:
+    """A trace with one kernel for each row of a CSV file, in the order of the rows.
+
+    Args:
+        path: a table with the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per
+            thread of a block, its static and dynamic shared memory together, the duration of the kernel alone on the
+            whole GPU in microseconds, and the stream that it runs on.
+        device: name of the GPU that the durations are of.
+
+    Raises:
+        InputError: with the line of the file, where a column or a value is missing or wrong.
+    """
+    streams: dict[str, list[Operation]] = {}
+    with table_rows(path) as rows:
+        columns = list(rows.fieldnames or ())
+        for name in REQUIRED:
+            if name not in columns:
+                raise InputError(path, "line 1", f"has no column {name}", f"the columns {', '.join(REQUIRED)}")
+        for name in columns:
+            if name not in COLUMNS:
+                raise InputError(path, "line 1", f"has a column {quote(name)}", expected_one_of(COLUMNS, name))
+        for n, row in enumerate(rows):
+            place = f"line {rows.line_num}"
+            cells = {**OPTIONAL, **{name: cell for name, cell in row.items() if cell not in (None, "")}}
+            stream, kernel = _row(path, place, f"kernel{n}", cells)
+            streams.setdefault(stream, []).append(kernel)
+    if not streams:
+        raise InputError(path, "", "has no rows", "one for each kernel")
+    notes = f"From {Path(path).name}: durations are of each kernel alone. What blocks demand was not counted."
+    made = tuple(Stream(name=name, operations=tuple(operations)) for name, operations in streams.items())
+    return Trace(name=one_line(Path(path).stem)[:200] or "table", device=device, notes=notes, streams=made)
+
+
+def _row(path: str | Path, place: str, id: str, cells: Mapping[str, str]) -> tuple[str, Kernel]:
+    numbers: dict[str, int] = {}
+    for name in REQUIRED:
+        if name not in cells:
+            raise InputError(path, place, f"has no {name}", "a value in each of " + ", ".join(REQUIRED))
+    for name in ("blocks", "threads_per_block", "registers_per_thread", "shared_memory_bytes"):
+        try:
+            numbers[name] = whole_number(cells[name].strip())
+        except ValueError:
+            raise InputError(path, place, f"{name} is {quote(cells[name])}", "a whole number") from None
+    try:
+        duration_us = finite_number(cells["duration_us"].strip())
+    except ValueError:
+        raise InputError(path, place, f"duration_us is {quote(cells['duration_us'])}", "a number (us)") from None
+    try:
+        kernel = _kernel(
+            id,
+            cells["kernel"],
+            numbers["blocks"],
+            numbers["threads_per_block"],
+            numbers["registers_per_thread"],
+            numbers["shared_memory_bytes"],
+            duration_us,
+        )
+        stream = Stream(name=cells["stream"].strip(), operations=(kernel,))
+    except InputError as fault:
+        what = "stream" if fault.place == "name" else fault.place
+        raise InputError(path, place, f"{what} {fault.problem}", fault.expected) from None
+    return stream.name, kernel
+
+
+def _kernel(
+    id: str, name: str, blocks: int, threads: int, registers: int, shared_bytes: int, duration_us: float
+) -> Kernel:
+    launch = KernelLaunch(
+        name=name,
+        grid=(blocks, 1, 1),
+        block=(threads, 1, 1),
+        registers_per_thread=registers,
+        dynamic_shared_memory_bytes=shared_bytes,
+        duration_us=duration_us,
+    )
+    return Kernel(id=id, kernel=launch)
