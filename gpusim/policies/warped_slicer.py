@@ -173,6 +173,7 @@ class WarpedSlicer(Policy):
     warmup_cycles: int = field(default=20_000, metadata={"help": "before sampling, SM clock cycles (profiled)"})
     sample_cycles: int = field(default=5_000, metadata={"help": "sampled, SM clock cycles (profiled)"})
     _profiled: dict[Kind, Curve] = field(default_factory=dict, init=False, repr=False)
+    _oracle: dict[int, Curve] = field(default_factory=dict, init=False, repr=False)  # by kernel, of those in the view
     _in_vain: set[int] = field(default_factory=set, init=False, repr=False)
     _sampling: _Sampling | None = field(default=None, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
@@ -196,7 +197,9 @@ class WarpedSlicer(Policy):
             self._sampling = None
             return unshared(view)
         if self.curve == "oracle":
-            return self._sliced(view, [_curve(view, kernel) for kernel in view.kernels])
+            known = self._oracle
+            self._oracle = {k.id: known[k.id] if k.id in known else _curve(view, k) for k in view.kernels}
+            return self._sliced(view, list(self._oracle.values()))
         if any(kind(kernel) not in self._profiled and kernel.id not in self._in_vain for kernel in view.kernels):
             return self._sample(view)
         return self._sliced(view, self._curves(view))
