@@ -161,7 +161,7 @@ def exceeded(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> str | None
     Returns:
         "warps", "registers", "shared_memory" or "blocks", the first in this order that is exceeded; or None.
     """
-    residents = list(residents)
+    residents = [(block, count) for block, count in residents if count]
     warps = sum(count * block.warps for block, count in residents)
     shared = sum(count * block.shared_memory_bytes for block, count in residents)
     blocks = sum(count for _, count in residents)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 
 from gpusim.hardware.gpu import GPU
 from gpusim.model.occupancy import most_resident
@@ -39,15 +40,14 @@ def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int], fit: F
         fit: whether so many blocks of each can be resident.
     """
     counts = [0] * len(needs)
-    growing = [i for i in range(len(needs)) if most[i] > 0]
+    growing = [(0.0, i) for i in range(len(needs)) if most[i] > 0]  # a heap: dominant shares, and whose they are
     while growing:
-        i = min(growing, key=lambda k: (dominant_share(needs[k], room, counts[k]), k))
+        _, i = heappop(growing)
         counts[i] += 1
         if not fit(counts):
             counts[i] -= 1
-            growing.remove(i)
-        elif counts[i] == most[i]:
-            growing.remove(i)
+        elif counts[i] < most[i]:
+            heappush(growing, (dominant_share(needs[i], room, counts[i]), i))
     return counts
 
 
@@ -175,11 +175,14 @@ def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[
     waiting = [kernel.waiting if there else 0 for kernel, there in zip(kernels, arrived, strict=True)]
     found: list[Eviction] = []
     for sm in range(view.gpu.sm_count):
-        held = [residents[sm] for residents in here]
-        missing = [min(max(0, count - have), left) for count, have, left in zip(counts, held, waiting, strict=True)]
-        if not any(missing):
+        lacking = [i for i, left in enumerate(waiting) if left and here[i][sm] < counts[i]]
+        if not lacking:
             continue
-        waiting = [left - lack for left, lack in zip(waiting, missing, strict=True)]
+        held = [residents[sm] for residents in here]
+        missing = [0] * len(kernels)
+        for i in lacking:
+            missing[i] = min(counts[i] - held[i], waiting[i])
+            waiting[i] -= missing[i]
         keep = _kept(held, missing, counts, needs, room, fit)
         found.extend(
             Eviction(kernel.id, sm, have - kept, context_us(kernel, view.gpu))

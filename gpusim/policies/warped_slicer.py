@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import fsum, prod, sqrt
 
-from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.measure import Kind, kind
 from gpusim.policies.tools.memory import MITIGATIONS, NO_LIMIT, mitigated
@@ -173,6 +173,7 @@ class WarpedSlicer(Policy):
     warmup_cycles: int = field(default=20_000, metadata={"help": "before sampling, SM clock cycles (profiled)"})
     sample_cycles: int = field(default=5_000, metadata={"help": "sampled, SM clock cycles (profiled)"})
     _profiled: dict[Kind, Curve] = field(default_factory=dict, init=False, repr=False)
+    _oracle: dict[tuple[int, int], Curve] = field(default_factory=dict, init=False, repr=False)
     _in_vain: set[int] = field(default_factory=set, init=False, repr=False)
     _sampling: _Sampling | None = field(default=None, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
@@ -200,7 +201,9 @@ class WarpedSlicer(Policy):
             return unshared(view)
         self._decisions += 1
         if self.curve == "oracle":
-            return self._sliced(view, [_curve(view, kernel) for kernel in view.kernels])
+            sought = [(kernel.id, useful_blocks(kernel, view.gpu.sm_count)) for kernel in view.kernels]
+            self._oracle = {key: self._oracle.get(key) or _curve(view, *key) for key in sought}
+            return self._sliced(view, list(self._oracle.values()))
         if any(kind(kernel) not in self._profiled and kernel.id not in self._in_vain for kernel in view.kernels):
             return self._sample(view)
         return self._sliced(view, self._curves(view))
@@ -271,9 +274,9 @@ class WarpedSlicer(Policy):
         return Partition(tuple(grants), wake_us=sampling.until_us)
 
 
-def _curve(view: View, kernel: KernelView) -> Curve:
-    most = useful_blocks(kernel, view.gpu.sm_count)
-    return kept_points([view.solo_rate(kernel.id, blocks) for blocks in range(1, most + 1)])
+def _curve(view: View, kernel: int, most: int) -> Curve:
+    """The curve of a kernel by its id, for up to so many blocks on an SM."""
+    return kept_points([view.solo_rate(kernel, blocks) for blocks in range(1, most + 1)])
 
 
 def _layout(view: View) -> dict[int, tuple[int, ...]]:
