@@ -92,7 +92,7 @@ def test_the_line_of_any_kernels_in_any_channels(data: st.DataObject, channels: 
 
 
 def test_kernels_far_behind_in_their_channel_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """800 streams of two kernels on 8 channels: each first one is ready, each second one is what later streams wait for."""
+    """800 streams of two kernels on 8 channels: first ones are ready, second ones are what later streams wait for."""
     looked_at: list[int] = []
     behind = hardware._behind
     monkeypatch.setattr(hardware, "_behind", lambda k, firsts: looked_at.append(k.id) or behind(k, firsts))
