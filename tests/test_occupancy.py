@@ -14,6 +14,7 @@ import gpusim
 from gpusim.common.errors import InputError
 from gpusim.hardware.compute_capability import compute_capabilities, sm_limits
 from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.model import occupancy as module
 from gpusim.model.occupancy import Footprint, Occupancy, exceeded, fits, footprint, occupancy, register_blocks
 
 H200 = load_gpu("h200")
@@ -250,3 +251,11 @@ def test_package_names() -> None:
     assert {"occupancy", "load_gpu"} <= set(dir(gpusim))
     with pytest.raises(AttributeError, match="nothing"):
         gpusim.nothing  # noqa: B018
+
+
+def test_kernels_without_blocks_cost_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Footprint] = []
+    monkeypatch.setattr(module, "register_blocks", lambda limits, others, block: asked.append(block) or 99)
+    block = Footprint(warps=4, registers=4096, shared_memory_bytes=1024)
+    assert fits(load_gpu("h200"), [(block, 0)] * 60 + [(block, 1)])
+    assert asked == [block]

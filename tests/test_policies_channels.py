@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from views import kernel as kernel_view
+from views import view_of
 
+from gpusim.policies import hardware
 from gpusim.policies.hardware import Leftover
+from gpusim.policies.registry import policy_from
 
 Queued = tuple[float, int]
 
@@ -84,3 +89,16 @@ def test_the_line_of_any_kernels_in_any_channels(data: st.DataObject, channels: 
         unready = data.draw(heads)
         view: Any = SimpleNamespace(kernels=tuple(here), unready=lambda unready=unready: unready)
         assert [grant.kernel for grant in policy.partition(view).grants] == rule.decide(here, unready)
+
+
+def test_kernels_far_behind_in_their_channel_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """800 streams of two kernels on 8 channels: first ones are ready, second ones are what later streams wait for."""
+    looked_at: list[int] = []
+    behind = hardware._behind
+    monkeypatch.setattr(hardware, "_behind", lambda k, firsts: looked_at.append(k.id) or behind(k, firsts))
+    kernels = [kernel_view(n, queued=(0.0, 2 * n)) for n in range(800)]
+    view = view_of(*kernels)._replace(unready=lambda: {n: (0.0, 2 * n + 1) for n in range(800)})
+    policy = policy_from("leftover")
+    policy.prepare(view.gpu, view.streams)
+    assert {grant.kernel for grant in policy.partition(view).grants} == set(range(8))
+    assert len(looked_at) < 100

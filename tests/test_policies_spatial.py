@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import traces
 from tiny import convolution, host, kernel, launch, played, run_of, spans, stream, times, tiny
+from views import kernel as kernel_view
+from views import view_of
 
 from gpusim import InputError, load_gpu
 from gpusim.calibrate.kernels import Kernels
@@ -295,3 +297,10 @@ def test_any_text_is_a_split_or_an_input_error(text: str) -> None:
         policy_from(f"inter-sm:sms={text}").prepare(gpu, ["a", "b"])
     except InputError as error:
         assert "\n" not in str(error)
+
+
+def test_a_split_that_stays_grants_the_same_objects() -> None:
+    """They are checked and compared once only."""
+    policy, view = policy_from("inter-sm"), view_of(kernel_view(0), kernel_view(1), kernel_view(2))
+    before, after = policy.partition(view).grants, policy.partition(view).grants
+    assert len(before) == 3 and all(one is other for one, other in zip(before, after, strict=True))

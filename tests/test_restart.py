@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+from functools import partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from tiny import convolution, copy, host, kernel, launch, stream, tiny, trace
 
 from gpusim import InputError, Trace, cli, load_gpu, load_trace, replay
+from gpusim.common import progress
 from gpusim.engine.replay import Starved
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.results.metrics import metrics
@@ -303,3 +307,19 @@ def test_a_policy_under_which_a_stream_starves_has_no_stp(
     passes = (tmp_path / "out" / rows[0]["folder"] / "restart.csv").read_text().splitlines()
     assert passes[0] == "stream,until_us,passes,normalised_progress" and len(passes) == 3
     assert not (tmp_path / "out" / rows[1]["folder"] / "restart.csv").exists()
+
+
+def test_the_time_left_is_estimated_while_streams_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three operations are to end once; a clock that goes on by 10 s whenever it is asked."""
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=partial(next, count(0.0, 10.0))))
+    of = trace(stream("a", kernel("a", 8, 21.0), kernel("b", 8, 21.0)), stream("b", kernel("c", 2, 11.0)))
+    told: list[str] = []
+    with progress.estimated(told.append, "replaying"):
+        replay(of, tiny(4), "serial", restart=True, solo={"a": 42.0, "b": 11.0})
+    assert told == [
+        "replaying",
+        "replaying: 33%, about 20 s left",
+        "replaying: 67%, about 10 s left",
+        "replaying: 100%, about 0 s left",
+    ]
+    assert progress.watcher() is None

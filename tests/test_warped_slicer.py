@@ -370,3 +370,20 @@ def test_bad_parameters(wrong: str) -> None:
 @pytest.mark.parametrize("right", ["loss=0", "loss=1", "warmup_cycles=0", "sample_cycles=1", "objective=stp"])
 def test_parameters_at_their_edge(right: str) -> None:
     policy_from(f"warped-slicer:{right}")
+
+
+def test_a_curve_is_worked_out_once_until_fewer_blocks_are_left() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def rate(number: int, blocks: int) -> float:
+        asked.append((number, blocks))
+        return float(blocks)
+
+    policy = policy_from("warped-slicer")
+    both = kernel(0), kernel(1)
+    policy.partition(view_of(*both, solo_rate=rate))
+    assert asked == [(number, blocks) for number in (0, 1) for blocks in (1, 2, 3, 4)]
+    policy.partition(view_of(*both, solo_rate=rate))
+    assert len(asked) == 8
+    policy.partition(view_of(both[0], kernel(1, waiting=200), solo_rate=rate))  # two on an SM are all that is left
+    assert asked[8:] == [(1, 1), (1, 2)]

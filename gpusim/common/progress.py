@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from gpusim.common.errors import one_line
 from gpusim.common.tables import shortened
 
 Step = Callable[[str], None]
+Watcher = Callable[[float], None]  # told the share of the work that is done, 0 to 1
+
+SHOWN_EVERY_S = 0.5
+_watcher = ContextVar[Watcher | None]("watcher", default=None)
 
 T = TypeVar("T")
 
@@ -35,6 +41,34 @@ def named_steps() -> Iterator[Step]:
 def _show(name: str) -> None:
     line = shortened(one_line(name), shutil.get_terminal_size().columns - 1)
     print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def estimated(step: Step, name: str) -> Iterator[None]:
+    """Show the name of a step; while it runs, add the share that is done and the time left, as `watcher` is told."""
+    step(name)
+    if step is no_step:
+        yield
+        return
+    start = shown = time.monotonic()
+
+    def watch(share: float) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if share > 0.0 and now >= shown + SHOWN_EVERY_S:
+            shown = now
+            step(f"{name}: {share:.0%}, about {(now - start) * (1.0 - share) / share:.0f} s left")
+
+    token = _watcher.set(watch)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def watcher() -> Watcher | None:
+    """Return what to tell the share of the work that is done; None where nobody watches."""
+    return _watcher.get()
 
 
 def tracked(items: Iterable[T], total: int, what: str) -> Iterator[T]:

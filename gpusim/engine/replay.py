@@ -13,6 +13,7 @@ from typing import Protocol
 import simpy
 
 from gpusim.common.errors import InputError
+from gpusim.common.progress import watcher
 from gpusim.engine.context import in_context
 from gpusim.engine.device import Device
 from gpusim.engine.host import host_queues, release_times, unready
@@ -205,6 +206,11 @@ class _Replay:
         self.timed: list[_Timed] = []
         self.operations: list[OperationRun] = []
         self.requests: list[RequestRun] = []
+        self.watcher = watcher()
+        self.all_operations = sum(
+            len(s.operations) * len(q.releases) for s, q in zip(trace.streams, self.queues, strict=True)
+        )
+        self.done = 0  # operations, of those awaited: where streams restart, those of their first passes
         work_out(trace, kernels)
 
     def run(self) -> None:
@@ -270,6 +276,9 @@ class _Replay:
         else:
             yield from self._occupied(index, stream, op.occupies(self.gpu), request)
         self.operations.append(OperationRun(stream.name, op.id, request, op.kind, start, self.env.now))
+        if self.watcher is not None and (self.limit_us is None or request == 0):
+            self.done += 1
+            self.watcher(self.done / self.all_operations)
         if op.id in self.ended and not self.ended[op.id].triggered:
             self.ended[op.id].succeed()
 

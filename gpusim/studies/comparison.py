@@ -18,7 +18,7 @@ from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.files import whole_folder
-from gpusim.common.progress import Step, no_step
+from gpusim.common.progress import Step, estimated, no_step
 from gpusim.common.spreadsheet import csv_text
 from gpusim.common.tables import (
     Column,
@@ -219,20 +219,21 @@ def compare(
     serial_time = sm_time(serial) if serial else None
     entries: list[Entry] = []
     for policy in wanted:
-        step(f"comparing {policy}{', streams restarting' * restart}")
+        step(f"comparing {policy}")
         result = replace(results[policy], serial_us=partial(float, serial_us))
         gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu, recorded_on)
-        again, notes = _restarted(partial(replayed, solo=solo), result) if restart else (None, ())
+        again, notes = _restarted(partial(replayed, solo=solo), result, step) if restart else (None, ())
         parts = gain_us(serial_time, sm_time(result))
         entries.append(Entry(result, gained, band, again, (*result.notes, *notes), parts))
     return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart, seed, recorded_on)
 
 
-def _restarted(replayed: Callable[..., Result], once: Result) -> tuple[Result | None, tuple[str, ...]]:
+def _restarted(replayed: Callable[..., Result], once: Result, step: Step) -> tuple[Result | None, tuple[str, ...]]:
     """The same with streams that restart, and why there is none."""
     try:
         policy = once.division or once.policy  # what an oracle found need not be searched for again
-        return replayed(policy, restart=True), ()
+        with estimated(step, f"replaying under {policy}, streams restarting"):
+            return replayed(policy, restart=True), ()
     except Starved as error:
         return None, (f"no STP: {error.problem}",)
 
