@@ -63,7 +63,7 @@ def scenes(draw: st.DrawFn, most_blocks: int = 60) -> Scene:
             ramp=draw(st.sampled_from([0.0, 0.3])),
             jitter=draw(st.sampled_from([0.0, 0.02, 0.1])),
             queue=draw(st.integers(0, 2)),
-            pace=draw(st.sampled_from([1.0, 0.5, 0.3, 2.0])),
+            pace=draw(st.sampled_from([1.0, 0.5, 0.3, 2.0, 0.01])),
             pieces=draw(st.sampled_from([1, 1, 4])),
             cluster=draw(st.sampled_from([1, 1, 2, 3])),
         )

@@ -29,7 +29,7 @@ cdef class SMArray:
     cdef long long[::1] waiting, resident, unfinished, seed, tenant, evicted, cluster, together, pieces, next_piece, all_pieces
     cdef long long[::1] cap, here, ran, pieces_ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, held_back, first_part, last_part, part_slot, part_rates
-    cdef long long[::1] bound_by, largest_is
+    cdef long long[::1] bound_by, largest_is, jumped
     cdef double[::1] recorded_at, work, charged, rate, jitter, ramp, recorded, virtual, slowdown, progress
     cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, own_hits, first_start
     cdef double[::1] dispatched_at, throughput, carried, start_here, end_here, dram_load, l2_load, dram_seen, l2_seen
@@ -159,7 +159,8 @@ cdef class SMArray:
                    progress=cython.double)
     cdef double served(self, long long domain) noexcept
     @cython.locals(i=cython.longlong, slot=cython.longlong, clock=cython.longlong, sm=cython.longlong,
-                   p=cython.longlong, spare=cython.longlong, length=cython.double, run=cython.double)
+                   p=cython.longlong, spare=cython.longlong, least_waves=cython.longlong, jumps=cython.longlong,
+                   length=cython.double, left=cython.double, run=cython.double)
     cdef skip(self, double until)
     @cython.locals(share=cython.double, given=cython.longlong, total=cython.longlong, sm=cython.longlong,
                    p=cython.longlong, clock=cython.longlong)

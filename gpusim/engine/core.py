@@ -211,6 +211,7 @@ class SMArray:
         self.dispatched_at = reals(slots, -1.0)
         self.throughput = reals(slots)
         self.carried = reals(slots)
+        self.jumped = zeros(slots)  # whether the jump under way (`skip`) passes over waves of its launch
         self.evicted = zeros(slots)
         self.saved: list[list[float]] = [[] for _ in range(slots)]
         self.bound_by = unknown(slots)  # what bounds its launch, a position in `BINDING`; -1: not looked at yet
@@ -1287,40 +1288,61 @@ class SMArray:
         return (l2 if l2 > dram else dram) / self.capacity[domain]
 
     def skip(self, until: float) -> None:
-        """Jump over a time in which every launch only replaces blocks by its own, leaving two waves of each.
+        """Jump over a time in which every launch only replaces blocks by its own, leaving two waves of each, or none.
 
         The state after the jump is the state before it, later. That is exact in the mean: the launch that sets the
         length skips whole waves, the others carry what is left of a block to their next jump. Which SM runs the last
-        few blocks may differ, so nothing is skipped unless every launch has many waves to go.
+        few blocks may differ, so a launch that has not many waves to go is not jumped over: the jump ends before the
+        first of its blocks does, and those just progress.
         """
         self.stable = 0
+        length = until - self.now
+        least_waves = 1
         for i in range(self.active_count):
             slot = self.active[i]
             self.throughput[slot] = 0.0
+            self.jumped[slot] = 0
             for clock in range(slot, self.domain_count * self.slots, self.slots):
                 self.throughput[slot] += self.progress[clock] / self.slowdown[clock]
-        length = until - self.now
-        for i in range(self.slots):
-            if self.resident[i] > 0:
-                spare = (self.waiting[i] - 2 * self.resident[i]) // self.resident[i] * self.resident[i]
-                if spare < SKIPPED_WAVES * self.resident[i] or self.evicted[i] > 0 or self.pieces[i] > 1:
+            if self.resident[slot] == 0:
+                continue
+            spare = (self.waiting[slot] - 2 * self.resident[slot]) // self.resident[slot] * self.resident[slot]
+            if spare >= SKIPPED_WAVES * self.resident[slot] and self.evicted[slot] == 0 and self.pieces[slot] == 1:
+                self.jumped[slot] = 1
+                if spare / self.throughput[slot] < length:
+                    length = spare / self.throughput[slot]
+            else:
+                least_waves = SKIPPED_WAVES
+                for clock in range(slot, self.domain_count * self.slots, self.slots):
+                    left = (self.first_due[clock * self.nodes + 1] - self.virtual[clock]) * self.slowdown[clock]
+                    if left < length:
+                        length = left
+        jumps = 0
+        for i in range(self.active_count):
+            slot = self.active[i]
+            if self.jumped[slot] > 0:
+                jumps += 1
+                if length * self.throughput[slot] < least_waves * self.resident[slot]:
                     return
-                if spare / self.throughput[i] < length:
-                    length = spare / self.throughput[i]
-        for i in range(self.slots):
-            if self.resident[i] > 0 and length * self.throughput[i] < self.resident[i]:
-                return
-        for i in range(self.slots):
-            if self.resident[i] > 0:
-                run = length * self.throughput[i] + self.carried[i]
-                self.skip_blocks(i, int(run + 1e-6), self.now + length)
-                self.carried[i] = run - int(run + 1e-6)
+        if jumps == 0:
+            return
         self.record_all()
+        for i in range(self.active_count):
+            slot = self.active[i]
+            if self.jumped[slot] > 0:
+                run = length * self.throughput[slot] + self.carried[slot]
+                self.skip_blocks(slot, int(run + 1e-6), self.now + length)
+                self.carried[slot] = run - int(run + 1e-6)
+            else:
+                for clock in range(slot, self.domain_count * self.slots, self.slots):
+                    self.virtual[clock] += length / self.slowdown[clock]
         self.now += length
-        for sm in range(self.sms):  # as if virtual time had passed while blocks stayed as they are
+        for sm in range(self.sms):  # as if virtual time had passed while the blocks jumped over stayed as they are
             for p in range(self.first_part[self.rated[sm]], self.last_part[self.rated[sm]]):
-                clock = self.domain[sm] * self.slots + self.part_slot[p]
-                self.recorded[self.part_slot[p] * self.sms + sm] -= length / self.slowdown[clock]
+                slot = self.part_slot[p]
+                if self.jumped[slot] > 0:
+                    clock = self.domain[sm] * self.slots + slot
+                    self.recorded[slot * self.sms + sm] -= length / self.slowdown[clock]
         self.record_all()
 
     def skip_blocks(self, slot: int, blocks: int, end: float) -> None:
