@@ -7,7 +7,6 @@ takes 1 us.
 from __future__ import annotations
 
 import csv
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,6 +108,8 @@ def test_clusters_fit_as_measured() -> None:
         ((30, 4), OUT_OF_REACH_BEFORE, 4, True),
         ((39, 3), OUT_OF_REACH_BEFORE, 3, True),
         ((3, 8), OUT_OF_REACH_BEFORE, 8, False),
+        ((16, 8), OUT_OF_REACH_BEFORE, 1, False),  # more than can be there at once
+        ((33, 4), OUT_OF_REACH_BEFORE, 1, True),
         ((120, 1), OUT_OF_REACH_BEFORE, 4, True),
         ((110, 1), OUT_OF_REACH_BEFORE, 1, False),  # clusters of 5 could have as many SMs
         ((132, 1), OUT_OF_REACH_BEFORE, 1, True),
@@ -155,12 +156,10 @@ def test_on_another_gpu_that_one_s_gpcs_count() -> None:
 # ---- where they run
 
 
-def test_clusters_go_to_each_gpc_in_turn() -> None:
-    """Four of three blocks fit; the next starts as soon as three SMs of a GPC are free, two of which always were."""
-    waves = clustered(6, 3, duration_us=21.0)
-    first, second = (0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13), (0, 6, 7, 1, 2, 3)
-    found = spans(run_on(range(20), waves), "k")
-    assert [(sm, blocks) for sm, blocks, _, _ in found] == sorted((Counter(first) + Counter(second)).items())
+def test_the_next_cluster_starts_as_soon_as_a_gpc_has_room_for_it() -> None:
+    """Two of three blocks fit on a GPC of 8 and two more SMs; for the third two SMs were always free."""
+    found = spans(run_on(range(10), clustered(3, 3)), "k")
+    assert [(sm, blocks) for sm, blocks, _, _ in found] == [(0, 2), *((sm, 1) for sm in range(1, 8))]
     assert {(start, end) for sm, _, start, end in found if sm in (6, 7)} == {(11.0, 21.0)}
     assert max(end for *_, end in found) == 21.0
 

@@ -127,10 +127,18 @@ def test_a_kernel_joins_others_where_the_carveout_is_what_it_needs_though_less_t
 
 def test_the_first_blocks_of_a_launch_take_longer(core: ModuleType) -> None:
     array = array_of(core, 2, rates=own_pace(0.5))
-    submit(array, 0, 5, caps=1, ramp=0.25)
+    submit(array, 0, 5, caps=1, ramps=(0.25,))
     line(array, 0)
     assert ends(array) == [(0, 2.5 + 2.0 + 2.0)]  # two at once with 0.25 of a block more, two, one
     assert array.spans(0) == [(0, 3, 0.0, 6.5), (1, 2, 0.0, 4.5)]
+
+
+@pytest.mark.parametrize(("caps", "end"), [(3, 2.0 * 1.125 + 2.0), (2, 2.0 * 1.25 + 2.0), (1, 2.0 * 1.5 + 3 * 2.0)])
+def test_how_much_longer_depends_on_how_many_share_an_sm(core: ModuleType, caps: int, end: float) -> None:
+    array = array_of(core, 1, rates=own_pace(0.5))
+    submit(array, 0, 4, caps=caps, ramps=(0.5, 0.25, 0.125))
+    line(array, 0)
+    assert ends(array) == [(0, end)]
 
 
 # ---- when blocks end ------------------------------------------------------------------------------------------------
@@ -780,6 +788,42 @@ def test_what_is_slowed_on_its_way_still_takes_its_waves(core: ModuleType) -> No
     _, flat = array.usage()
     assert array.block_time() == pytest.approx(8 * array.now)
     assert sum(flat[4::7]) == pytest.approx(8_000 * 0.25)
+
+
+def test_waves_beside_blocks_that_run_on_are_jumped_over(core: ModuleType) -> None:
+    """A million blocks of 8 us beside two that take a million us, slowed to half."""
+    array = array_of(core, 2, rates=own_pace(0.125, 2e-6), slowdowns=lambda *_: {0: 1.0, 1: 2.0})
+    submit(array, 0, 10**6, caps=2, issue=0.25)
+    submit(array, 1, 2, caps=1, issue=1e5)
+    line(array, 0, 1, queues=[0, 1])
+    assert ends(array, 7.5e5) == []
+    assert array.work_left_by_sm(1) == [pytest.approx(0.25)] * 2
+    assert array.waiting_blocks(0) == pytest.approx(10**6 - 4 * 7.5e5 / 8.0, abs=8)
+    assert ends(array) == [(1, pytest.approx(1e6, rel=1e-12)), (0, pytest.approx(2e6, rel=1e-6))]
+    _, flat = array.usage()
+    assert sum(flat[4::7]) == pytest.approx(0.25 * 10**6 + 2e5, rel=1e-9)
+    width, flat = array.usage()
+    half = [sum(flat[14 * b + 4 : 14 * b + 14 : 7]) for b in range(int(1e6 / width))]
+    assert half == [pytest.approx((0.125 + 0.2) * width, rel=1e-3)] * len(half)  # of 4 blocks and of 2
+
+
+def test_few_steps_do_for_many_waves_beside_blocks_that_run_on() -> None:
+    steps = 0
+
+    class Counting(plain_core().SMArray):  # type: ignore[misc, name-defined]  # a module that is loaded by path
+        def complete(self, sm: int) -> None:
+            nonlocal steps
+            steps += 1
+            super().complete(sm)
+
+    counting = ModuleType("counting")
+    counting.SMArray = Counting  # type: ignore[attr-defined]
+    array = array_of(counting, 2, rates=own_pace(0.125, 2e-6))
+    submit(array, 0, 10**6, caps=2)
+    submit(array, 1, 2, caps=1, pieces=4)
+    line(array, 0, 1, queues=[0, 1])
+    assert [slot for slot, _ in ends(array)] == [1, 0]
+    assert steps < 1_000
 
 
 def test_steady_updates_are_in_the_history_wherever_they_stop(core: ModuleType) -> None:

@@ -63,7 +63,7 @@ def scenes(draw: st.DrawFn, most_blocks: int = 60) -> Scene:
             ramp=draw(st.sampled_from([0.0, 0.3])),
             jitter=draw(st.sampled_from([0.0, 0.02, 0.1])),
             queue=draw(st.integers(0, 2)),
-            pace=draw(st.sampled_from([1.0, 0.5, 0.3, 2.0])),
+            pace=draw(st.sampled_from([1.0, 0.5, 0.3, 2.0, 0.01])),
             pieces=draw(st.sampled_from([1, 1, 4])),
             cluster=draw(st.sampled_from([1, 1, 2, 3])),
         )
@@ -119,7 +119,7 @@ def built(core: ModuleType, scene: Scene) -> Any:
             need=launch.need,
             carveout=launch.carveout,
             least_carveout=launch.least_carveout,
-            ramp=launch.ramp,
+            ramps=[launch.ramp / count for count in range(1, scene.limits[3] + 1)],
             jitter=launch.jitter,
             seed=slot,
             issue=0.25,

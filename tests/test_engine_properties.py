@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,12 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.calibrate.transfer import transferred
 from gpusim.engine import sm_array
+from gpusim.engine.alone import alone_under
+from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel
+from gpusim.policies.interface import Grant
 from gpusim.policies.registry import policies
 from gpusim.results.result import Result
 from gpusim.studies.rules import replay_rule as replay
@@ -119,6 +124,68 @@ def test_a_gpu_of_the_same_numbers_changes_nothing(launch: KernelLaunch) -> None
     )
 
 
+@settings(max_examples=200)
+@given(launch=kernels(), share=st.floats(0.0, 1.0))
+def test_fewer_blocks_on_an_sm_save_less_than_the_life_of_one(launch: KernelLaunch, share: float) -> None:
+    """Their ramp lasts as long and they progress no faster together; a tail alone may fall better.
+
+    Where old blocks go first the youngest lives longer, and waits longer for its ramp.
+    """
+    model = anchored(launch, H200)
+    assume(model.most_resident > 1)
+    fewer = 1 + int(share * (model.most_resident - 2))
+    whole, limited = (alone_under(Grant(0, blocks_per_sm=most), model, H200).us for most in (None, fewer))
+    slowest = age_shares(model.most_resident, model.age_preference)[-1]
+    ramp = model.ramp_work if slowest < 1.0 else 0.0
+    assert limited > whole - model.demand.block_us * (1.0 + ramp) / slowest
+
+
+class Stepping(plain_core().SMArray):  # type: ignore[misc, name-defined]  # a module that is loaded by path
+    """The core, stepping through every block."""
+
+    def skip(self, until: float) -> None:
+        self.stable = 0
+
+
+@settings(max_examples=40)
+@given(
+    blocks=st.integers(500, 1600),
+    warps=st.sampled_from([16, 32]),
+    bytes_per_us=st.sampled_from([0.0, 0.3, 0.9]),
+    alu=st.sampled_from([10.0, 50.0, 95.0]),
+)
+def test_jumping_over_waves_moves_the_end_of_a_kernel_alone_by_less_than_a_hundredth(
+    blocks: int, warps: int, bytes_per_us: float, alu: float
+) -> None:
+    gpu = replace(H200, sm_count=4)
+    read = bytes_per_us * gpu.model.dram_sustained_gb_per_s * 1e3 * 1000.0 / blocks
+    mix = Mix(alu_utilisation_percent=alu, dram_read_bytes=read)
+    launch = KernelLaunch(
+        name="k", grid=(blocks, 1, 1), block=(32 * warps, 1, 1), registers_per_thread=32, duration_us=1000.0, mix=mix
+    )
+    model = anchored(launch, gpu)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sm_array, "SMArray", Stepping)
+        stepped = run_alone(model, gpu)
+    assert run_alone(model, gpu).makespan_us == pytest.approx(stepped.makespan_us, rel=0.01)
+
+
+@settings(max_examples=200)
+@given(launch=kernels(), times=st.sampled_from([1.0, 10.0, 1000.0]))
+def test_a_kernel_moves_no_more_bytes_than_memory_does_but_for_jitter(launch: KernelLaunch, times: float) -> None:
+    """Whatever its counters say; all of its blocks may have less to do than the mean one, whose bytes count."""
+    mix = launch.mix or Mix(dram_read_bytes=1e5, l2_read_bytes=1e5)
+    more = {
+        "dram_read_bytes": times * (mix.dram_read_bytes or 1e3),
+        "l2_read_bytes": times * (mix.l2_read_bytes or 1e3),
+    }
+    model = anchored(launch.model_copy(update={"mix": mix.model_copy(update=more)}), H200)
+    work = model.blocks * (1.0 - model.jitter * 3.0**0.5)
+    whole = (model.solo_us - model.latency_us) * (1.0 + 1e-6)
+    assert model.dram_share_us * work <= whole
+    assert model.l2_share_us * work <= whole
+
+
 # ---- any trace ------------------------------------------------------------------------------------------------------
 
 
@@ -148,6 +215,9 @@ def check(trace: Trace, result: Result) -> None:
     for stream, run in zip(trace.streams, result.stream_runs, strict=True):
         assert run.stream == stream.name
         assert run.end_us >= run.start_us >= run.release_us >= 0.0 or not stream.operations
+        asked = sorted((r for r in result.request_runs if r.stream == run.stream), key=lambda r: r.request)
+        assert all(r.start_us >= r.release_us for r in asked if stream.operations)
+        assert all(first.end_us <= then.start_us for first, then in pairwise(asked) if stream.operations)
     ends = {(r.operation, r.request): r for r in result.operation_runs}
     for op in trace.operations():
         for other in op.depends_on:

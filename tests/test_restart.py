@@ -49,6 +49,17 @@ def test_a_pass_counts_by_the_blocks_it_has_done() -> None:
     assert found.metrics["fairness"] == pytest.approx(progress["b"] / progress["a"])
 
 
+def test_a_pass_under_way_may_count_for_more_than_its_time() -> None:
+    """a: four blocks of five by 11 us, the fifth by 21; b, on the host alone, ends at 32, a's fourth block of pass two.
+
+    Nothing slows either; a has done 1.8 passes in the time of 1.52.
+    """
+    found = restarted("leftover", stream("a", kernel("a", 5, 21.0)), stream("b", host("b", 32.0)))
+    assert found.makespan_us == 32.0
+    assert found.passes == pytest.approx({"a": 1.8, "b": 1.0})
+    assert found.metrics["progress[a]"] == pytest.approx(1.8 * 21 / 32)
+
+
 def test_two_kernels_that_fill_the_gpu_gain_only_at_the_tail() -> None:
     """41 blocks on four SMs: ten waves and one block, then the other on three SMs, at 101.
 

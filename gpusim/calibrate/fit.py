@@ -160,14 +160,15 @@ def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     """Blocks of a cluster of a launch: of one in clusters of more than two blocks; else 1.
 
     What is recorded does not tell clusters. A kernel is taken to launch in them [D] where it has one block a SM, with
-    more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, which are its clusters' (on
-    an H200 such grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3: as many clusters of 8, 7, 4 and 3 as fit), or a grid of
-    one dimension with just as many blocks as clusters of the largest size can have (120): of the smallest that can.
+    more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, which are its clusters', all
+    of which the GPU holds at once (on an H200 the largest such grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3: as many
+    clusters of 8, 7, 4 and 3 as fit), or a grid of one dimension with just as many blocks as clusters of the largest
+    size can have (120): of the smallest that can.
     """
     if blocks_per_sm > 1 or launch.shared_memory_per_block_bytes <= MOST_BEFORE_CLUSTERS:
         return 1
     if launch.grid[1] in CLUSTERS:
-        return launch.grid[1]
+        return launch.grid[1] if launch.blocks <= _cluster_sms(launch.grid[1], gpu) else 1
     most = _cluster_sms(CLUSTERS[-1], gpu)
     if launch.grid != (most, 1, 1) or not gpu.sms_per_gpc:
         return 1

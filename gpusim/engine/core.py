@@ -200,7 +200,7 @@ class SMArray:
         self.tenant = unknown(slots)
         self.on_tensor_cores = zeros(slots)
         self.jitter = reals(slots)
-        self.ramp = reals(slots)
+        self.ramps = reals(slots * block_slots)  # by how many of its first blocks share an SM, from one on
         self.issue_demand = reals(slots)
         self.dram_demand = reals(slots)
         self.l2_demand = reals(slots)
@@ -211,6 +211,7 @@ class SMArray:
         self.dispatched_at = reals(slots, -1.0)
         self.throughput = reals(slots)
         self.carried = reals(slots)
+        self.jumped = zeros(slots)  # whether the jump under way (`skip`) passes over waves of its launch
         self.evicted = zeros(slots)
         self.saved: list[list[float]] = [[] for _ in range(slots)]
         self.bound_by = unknown(slots)  # what bounds its launch, a position in `BINDING`; -1: not looked at yet
@@ -409,7 +410,7 @@ class SMArray:
         own_dram: float = 0.0,
         own_l2: float = 0.0,
         least_carveout: int = 0,
-        ramp: float = 0.0,
+        ramps: Sequence[float] = (),
         on_tensor_cores: bool = False,
         own_hits: float = 0.0,
         pieces: int = 1,
@@ -431,7 +432,8 @@ class SMArray:
             own_dram: load that it puts on DRAM where it has the whole device, for `slowdown_at`.
             own_l2: the same of L2.
             least_carveout: of an SM that holds blocks: this launch joins them only where it is set to no less.
-            ramp: work (blocks) that the blocks placed at the instant of the first have beside their own.
+            ramps: work (blocks) that each block placed at the instant of the first has beside its own, by how many of
+                them share an SM: one, two, …; empty: none.
             on_tensor_cores: whether its blocks compute on tensor cores; what is said of it is at the cycle they cause.
             own_hits: how much longer it takes, relative, where L2 is as busy as it can be, for `slowdown_at`.
             pieces: how many each block's work is in. With more than one a block that has done a piece goes on with the
@@ -458,7 +460,8 @@ class SMArray:
         self.all_pieces[slot] = blocks * pieces
         self.seed[slot] = seed
         self.jitter[slot] = jitter
-        self.ramp[slot] = ramp
+        for k in range(self.width):
+            self.ramps[slot * self.width + k] = ramps[k] if k < len(ramps) else 0.0
         self.on_tensor_cores[slot] = 1 if on_tensor_cores else 0
         self.issue_demand[slot] = issue_demand
         self.dram_demand[slot] = dram_demand
@@ -1025,6 +1028,16 @@ class SMArray:
                     self.dispatched_at[slot] = self.now
         return jitter_factor(self.seed[slot], piece, self.jitter[slot]) / self.pieces[slot]
 
+    def share_ramp(self, slot: int, sm: int) -> float:
+        """What one more of a launch's first blocks on an SM has to do beside its own work; each of those there, too."""
+        k = slot * self.width + self.here[slot * self.sms + sm]
+        ramp = self.ramps[k]
+        if ramp > 0.0 and self.here[slot * self.sms + sm] > 0:
+            for j in range(sm * self.width, sm * self.width + self.count[sm]):
+                if self.owner[j] == slot:
+                    self.work[j] += ramp - self.ramps[k - 1]
+        return ramp
+
     def start(self, slot: int, sm: int) -> None:
         """Make the next waiting block of a slot resident on an SM (whose progress is booked up to now)."""
         self.waiting[slot] -= 1
@@ -1034,7 +1047,7 @@ class SMArray:
         else:
             work = self.take_piece(slot, sm)
             if self.first_start[slot] < 0.0 or self.first_start[slot] == self.now:
-                work += self.ramp[slot]
+                work += self.share_ramp(slot, sm)
         if self.count[sm] == 0:
             self.carveout[sm] = self.wanted_carveout[slot]
         j = sm * self.width + self.count[sm]
@@ -1287,40 +1300,61 @@ class SMArray:
         return (l2 if l2 > dram else dram) / self.capacity[domain]
 
     def skip(self, until: float) -> None:
-        """Jump over a time in which every launch only replaces blocks by its own, leaving two waves of each.
+        """Jump over a time in which every launch only replaces blocks by its own, leaving two waves of each, or none.
 
         The state after the jump is the state before it, later. That is exact in the mean: the launch that sets the
         length skips whole waves, the others carry what is left of a block to their next jump. Which SM runs the last
-        few blocks may differ, so nothing is skipped unless every launch has many waves to go.
+        few blocks may differ, so a launch that has not many waves to go is not jumped over: the jump ends before the
+        first of its blocks does, and those just progress.
         """
         self.stable = 0
+        length = until - self.now
+        least_waves = 1
         for i in range(self.active_count):
             slot = self.active[i]
             self.throughput[slot] = 0.0
+            self.jumped[slot] = 0
             for clock in range(slot, self.domain_count * self.slots, self.slots):
                 self.throughput[slot] += self.progress[clock] / self.slowdown[clock]
-        length = until - self.now
-        for i in range(self.slots):
-            if self.resident[i] > 0:
-                spare = (self.waiting[i] - 2 * self.resident[i]) // self.resident[i] * self.resident[i]
-                if spare < SKIPPED_WAVES * self.resident[i] or self.evicted[i] > 0 or self.pieces[i] > 1:
+            if self.resident[slot] == 0:
+                continue
+            spare = (self.waiting[slot] - 2 * self.resident[slot]) // self.resident[slot] * self.resident[slot]
+            if spare >= SKIPPED_WAVES * self.resident[slot] and self.evicted[slot] == 0 and self.pieces[slot] == 1:
+                self.jumped[slot] = 1
+                if spare / self.throughput[slot] < length:
+                    length = spare / self.throughput[slot]
+            else:
+                least_waves = SKIPPED_WAVES
+                for clock in range(slot, self.domain_count * self.slots, self.slots):
+                    left = (self.first_due[clock * self.nodes + 1] - self.virtual[clock]) * self.slowdown[clock]
+                    if left < length:
+                        length = left
+        jumps = 0
+        for i in range(self.active_count):
+            slot = self.active[i]
+            if self.jumped[slot] > 0:
+                jumps += 1
+                if length * self.throughput[slot] < least_waves * self.resident[slot]:
                     return
-                if spare / self.throughput[i] < length:
-                    length = spare / self.throughput[i]
-        for i in range(self.slots):
-            if self.resident[i] > 0 and length * self.throughput[i] < self.resident[i]:
-                return
-        for i in range(self.slots):
-            if self.resident[i] > 0:
-                run = length * self.throughput[i] + self.carried[i]
-                self.skip_blocks(i, int(run + 1e-6), self.now + length)
-                self.carried[i] = run - int(run + 1e-6)
+        if jumps == 0:
+            return
         self.record_all()
+        for i in range(self.active_count):
+            slot = self.active[i]
+            if self.jumped[slot] > 0:
+                run = length * self.throughput[slot] + self.carried[slot]
+                self.skip_blocks(slot, int(run + 1e-6), self.now + length)
+                self.carried[slot] = run - int(run + 1e-6)
+            else:
+                for clock in range(slot, self.domain_count * self.slots, self.slots):
+                    self.virtual[clock] += length / self.slowdown[clock]
         self.now += length
-        for sm in range(self.sms):  # as if virtual time had passed while blocks stayed as they are
+        for sm in range(self.sms):  # as if virtual time had passed while the blocks jumped over stayed as they are
             for p in range(self.first_part[self.rated[sm]], self.last_part[self.rated[sm]]):
-                clock = self.domain[sm] * self.slots + self.part_slot[p]
-                self.recorded[self.part_slot[p] * self.sms + sm] -= length / self.slowdown[clock]
+                slot = self.part_slot[p]
+                if self.jumped[slot] > 0:
+                    clock = self.domain[sm] * self.slots + slot
+                    self.recorded[slot * self.sms + sm] -= length / self.slowdown[clock]
         self.record_all()
 
     def skip_blocks(self, slot: int, blocks: int, end: float) -> None:

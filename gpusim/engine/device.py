@@ -105,7 +105,6 @@ class Device:
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
         self._held: dict[int, Grant] = {}  # what the SMs hold launches to, by slot, in the order of placing blocks
-        self._sized_models: dict[tuple[int, int], tuple[KernelModel, KernelModel]] = {}  # keeps the id's owner alive
         self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._known_sms: dict[bytes, array[int]] = {}  # lists of the SMs that launches ran on
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
@@ -321,9 +320,7 @@ class Device:
         if not self._free_slots:  # as many kernels run as the GPU takes at once
             self._late.append(launch)
             return
-        model = self._sized(launch)
-        if model is not launch.model:
-            launch.model, launch.view = model, None
+        model = launch.model
         slot = self._slot_for(model)
         last, self._last_model[slot] = self._last_model[slot], model
         if last is not None and last is not model:
@@ -384,18 +381,6 @@ class Device:
         launch.bound_by = known.bound_by
         launch.spans, launch.spans_shared = (known.spans, True) if self._keep_spans else (None, False)
         self._ended(launch, slot)
-
-    def _sized(self, launch: Launch) -> KernelModel:
-        """The kernel as it launches on the SMs that it sees."""
-        model, grant = launch.model, self._grants.get(launch.id)
-        if grant is None or not self._shows_sms:
-            return model
-        caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
-        sms = sum(cap > 0 for cap in caps)
-        key = (id(model), sms)
-        if key not in self._sized_models:
-            self._sized_models[key] = (model, model.on(sms))
-        return self._sized_models[key][1]
 
     def _slot_for(self, model: KernelModel) -> int:
         """A free slot, the one that held the same kernel last if there is one: what is known of its mixes stays."""
