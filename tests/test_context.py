@@ -10,12 +10,14 @@ from tiny import convolution, launch, stream, tiny, trace
 
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
+from gpusim.engine.alone import alone_under
 from gpusim.engine.context import in_context
 from gpusim.engine.replay import stream_ends
 from gpusim.engine.serial import chain_us
 from gpusim.engine.sm_array import run_alone
 from gpusim.model.contention import mix_times
 from gpusim.policies.hardware import Serial
+from gpusim.policies.interface import Grant
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 from gpusim.trace.operations import Convolution, LoopArrivals
 
@@ -109,9 +111,18 @@ def test_first_blocks_wait_for_instructions_and_constants_and_the_recorded_time_
 
 def test_a_ramp_takes_as_long_however_many_of_the_first_blocks_share_an_sm() -> None:
     model = anchored(fetching(launch(4, 20.0, threads=256)), GPU)  # four of its blocks fit on an SM
-    fewer = model.on(1)
-    time = mix_times([(model.demand, 4)])[0] / mix_times([(model.demand, 1)])[0]
-    assert time > 1.5
-    assert fewer.ramp_work * time == pytest.approx(model.ramp_work)
-    assert replace(fewer, ramp_work=model.ramp_work) == model
-    assert model.on(4) is model
+    times = [mix_times([(model.demand, count)])[0] for count in range(1, 5)]
+    assert times[3] > 1.5 * times[0]
+    assert model.ramps == pytest.approx([model.ramp_work * times[0] / time for time in times])
+    assert replace(model, ramp_work=0.0).ramps == ()
+
+
+def test_a_limit_on_blocks_saves_no_ramp() -> None:
+    """Of a saturated SM, whose four blocks do little more than one: the ramp lasts as long for one."""
+    mix = Mix(alu_utilisation_percent=99.0, stalls=WarpStalls(no_instruction=1.0, selected=1.0, not_selected=8.0))
+    launched = launch(16, 20.0, threads=256).model_copy(update={"mix": mix})
+    gpu = replace(GPU, model=GPU.model.model_copy(update={"block_jitter": 0.0}))
+    model = anchored(launched, gpu)
+    assert model.most_resident == 4
+    assert model.ramp_work > 0.1
+    assert [alone_under(Grant(0, blocks_per_sm=most), model, gpu).us >= 19.0 - 1e-9 for most in (1, 2, 4)] == [True] * 3

@@ -127,10 +127,18 @@ def test_a_kernel_joins_others_where_the_carveout_is_what_it_needs_though_less_t
 
 def test_the_first_blocks_of_a_launch_take_longer(core: ModuleType) -> None:
     array = array_of(core, 2, rates=own_pace(0.5))
-    submit(array, 0, 5, caps=1, ramp=0.25)
+    submit(array, 0, 5, caps=1, ramps=(0.25,))
     line(array, 0)
     assert ends(array) == [(0, 2.5 + 2.0 + 2.0)]  # two at once with 0.25 of a block more, two, one
     assert array.spans(0) == [(0, 3, 0.0, 6.5), (1, 2, 0.0, 4.5)]
+
+
+@pytest.mark.parametrize(("caps", "end"), [(3, 2.0 * 1.125 + 2.0), (2, 2.0 * 1.25 + 2.0), (1, 2.0 * 1.5 + 3 * 2.0)])
+def test_how_much_longer_depends_on_how_many_share_an_sm(core: ModuleType, caps: int, end: float) -> None:
+    array = array_of(core, 1, rates=own_pace(0.5))
+    submit(array, 0, 4, caps=caps, ramps=(0.5, 0.25, 0.125))
+    line(array, 0)
+    assert ends(array) == [(0, end)]
 
 
 # ---- when blocks end ------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def built(core: ModuleType, scene: Scene) -> Any:
             need=launch.need,
             carveout=launch.carveout,
             least_carveout=launch.least_carveout,
-            ramp=launch.ramp,
+            ramps=[launch.ramp / count for count in range(1, scene.limits[3] + 1)],
             jitter=launch.jitter,
             seed=slot,
             issue=0.25,

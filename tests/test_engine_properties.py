@@ -23,9 +23,12 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.calibrate.transfer import transferred
 from gpusim.engine import sm_array
+from gpusim.engine.alone import alone_under
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel
+from gpusim.policies.interface import Grant
 from gpusim.policies.registry import policies
 from gpusim.results.result import Result
 from gpusim.studies.rules import replay_rule as replay
@@ -119,6 +122,22 @@ def test_a_gpu_of_the_same_numbers_changes_nothing(launch: KernelLaunch) -> None
     assert transferred(model, launch, H200, replace(H200, name="twin"), "").solo_us == pytest.approx(
         model.solo_us, rel=1e-6
     )
+
+
+@settings(max_examples=200)
+@given(launch=kernels(), share=st.floats(0.0, 1.0))
+def test_fewer_blocks_on_an_sm_save_less_than_the_life_of_one(launch: KernelLaunch, share: float) -> None:
+    """Their ramp lasts as long and they progress no faster together; a tail alone may fall better.
+
+    Where old blocks go first the youngest lives longer, and waits longer for its ramp.
+    """
+    model = anchored(launch, H200)
+    assume(model.most_resident > 1)
+    fewer = 1 + int(share * (model.most_resident - 2))
+    whole, limited = (alone_under(Grant(0, blocks_per_sm=most), model, H200).us for most in (None, fewer))
+    slowest = age_shares(model.most_resident, model.age_preference)[-1]
+    ramp = model.ramp_work if slowest < 1.0 else 0.0
+    assert limited > whole - model.demand.block_us * (1.0 + ramp) / slowest
 
 
 class Stepping(plain_core().SMArray):  # type: ignore[misc, name-defined]  # a module that is loaded by path

@@ -168,7 +168,7 @@ def _longer_ramps() -> None:
 
 
 def _ramps_take_turns() -> None:
-    _put(kernel_model.KernelModel, "on", lambda model, sms: model)
+    _put(kernel_model.KernelModel, "_ramps", lambda model: (model.ramp_work,) * model.blocks_per_sm)
 
 
 def _without_stalls() -> None:

@@ -122,12 +122,11 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _fields(part: KernelModel | WarpDemand | Footprint | MemoryLoad) -> dict[str, object]:
-    return {field.name: getattr(part, field.name) for field in fields(part)}
+    return {field.name: getattr(part, field.name) for field in fields(part) if field.init}
 
 
 def _model(kept: dict[str, object]) -> KernelModel:
-    """Rebuilds a model from the fields that were kept; the load of the kernel alone is derived from them."""
-    del kept["own_load"]
+    """Rebuilds a model from the fields that were kept; the others are derived from them."""
     demand, foot, load = kept["demand"], kept["footprint"], kept["load"]
     if not (isinstance(demand, dict) and isinstance(foot, dict) and isinstance(load, dict)):
         raise TypeError

@@ -45,7 +45,7 @@ def fitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
 
 def confined_us(model: KernelModel, sms: int, gpu: GPU) -> float:
     """Time of a kernel alone on some of the SMs, us."""
-    return model.latency_us + run_alone(model.on(sms), replace(gpu, sm_count=sms))[0]
+    return model.latency_us + run_alone(model, replace(gpu, sm_count=sms))[0]
 
 
 def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float], gpu: GPU) -> tuple[KernelLaunch, ...]:

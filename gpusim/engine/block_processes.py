@@ -64,7 +64,7 @@ class Launch:
     need: tuple[int, int, int, int]
     carveout: int
     least_carveout: int
-    ramp: float
+    ramps: Sequence[float]
     jitter: float
     seed: int
     demand: tuple[float, float]
@@ -146,7 +146,7 @@ class SlowSMs:
         own_dram: float = 0.0,
         own_l2: float = 0.0,
         least_carveout: int = 0,
-        ramp: float = 0.0,
+        ramps: Sequence[float] = (),
         on_tensor_cores: bool = False,
         own_hits: float = 0.0,
         pieces: int = 1,
@@ -159,7 +159,7 @@ class SlowSMs:
             need,
             carveout,
             least_carveout,
-            ramp,
+            ramps,
             jitter,
             seed,
             demand,
@@ -392,7 +392,7 @@ class SlowSMs:
         else:
             work = self._take_piece(launch, sm)
             if launch.first_start in (-1.0, self.now):
-                work += launch.ramp
+                work += self._share_ramp(slot, sm)
         if not sm.blocks:
             sm.carveout = launch.carveout
         sm.blocks.append(Block(slot, work, self.now))
@@ -403,6 +403,15 @@ class SlowSMs:
         if launch.waiting == 0:
             launch.dispatched_at = self.now
         launch.spans.setdefault(sm.number, (0, self.now, self.now))
+
+    def _share_ramp(self, slot: int, sm: SM) -> float:
+        """What one more of a launch's first blocks has to do beside its own work; each of those there, too."""
+        ramps, beside = self.launches[slot].ramps, [block for block in sm.blocks if block.slot == slot]
+        if not ramps:
+            return 0.0
+        for block in beside:
+            block.work += ramps[len(beside)] - ramps[len(beside) - 1]
+        return ramps[len(beside)]
 
     def _take_piece(self, launch: Launch, sm: SM) -> float:
         """Work of the next piece; blocks that wait when it is the last of several a block have nothing to do."""

@@ -30,7 +30,7 @@ cdef class SMArray:
     cdef long long[::1] cap, here, ran, pieces_ran, dispatch_order, order_queue, open, after_add, after_drop, most_of
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, held_back, first_part, last_part, part_slot, part_rates
     cdef long long[::1] bound_by, largest_is, jumped
-    cdef double[::1] recorded_at, work, charged, rate, jitter, ramp, recorded, virtual, slowdown, progress
+    cdef double[::1] recorded_at, work, charged, rate, jitter, ramps, recorded, virtual, slowdown, progress
     cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, own_hits, first_start
     cdef double[::1] dispatched_at, throughput, carried, start_here, end_here, dram_load, l2_load, dram_seen, l2_seen
     cdef double[::1] capacity, mix_dram, mix_l2, part_progress, rates, history
@@ -56,9 +56,9 @@ cdef class SMArray:
     cpdef dispatch(self)
     @cython.locals(base=cython.longlong, j=cython.longlong)
     cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart=*)
-    @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong)
+    @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong, k=cython.longlong)
     cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
-                 double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, double ramp=*,
+                 double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, ramps=*,
                  bint on_tensor_cores=*, double own_hits=*, long long pieces=*, long long cluster=*)
     @cython.locals(sm=cython.longlong, gpc=cython.longlong, usable=cython.longlong, i=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
@@ -123,6 +123,8 @@ cdef class SMArray:
     @cython.locals(room=cython.longlong, r=cython.longlong, need=cython.longlong, fit=cython.longlong,
                    limit=cython.longlong)
     cdef long long room_for(self, long long slot, long long sm) noexcept
+    @cython.locals(k=cython.longlong, j=cython.longlong, ramp=cython.double)
+    cdef double share_ramp(self, long long slot, long long sm) noexcept
     @cython.locals(work=cython.double, j=cython.longlong, r=cython.longlong, mix=cython.longlong, i=cython.longlong)
     cdef start(self, long long slot, long long sm)
     @cython.locals(slot=cython.longlong, last=cython.longlong, i=cython.longlong, r=cython.longlong,

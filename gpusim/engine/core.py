@@ -200,7 +200,7 @@ class SMArray:
         self.tenant = unknown(slots)
         self.on_tensor_cores = zeros(slots)
         self.jitter = reals(slots)
-        self.ramp = reals(slots)
+        self.ramps = reals(slots * block_slots)  # by how many of its first blocks share an SM, from one on
         self.issue_demand = reals(slots)
         self.dram_demand = reals(slots)
         self.l2_demand = reals(slots)
@@ -410,7 +410,7 @@ class SMArray:
         own_dram: float = 0.0,
         own_l2: float = 0.0,
         least_carveout: int = 0,
-        ramp: float = 0.0,
+        ramps: Sequence[float] = (),
         on_tensor_cores: bool = False,
         own_hits: float = 0.0,
         pieces: int = 1,
@@ -432,7 +432,8 @@ class SMArray:
             own_dram: load that it puts on DRAM where it has the whole device, for `slowdown_at`.
             own_l2: the same of L2.
             least_carveout: of an SM that holds blocks: this launch joins them only where it is set to no less.
-            ramp: work (blocks) that the blocks placed at the instant of the first have beside their own.
+            ramps: work (blocks) that each block placed at the instant of the first has beside its own, by how many of
+                them share an SM: one, two, …; empty: none.
             on_tensor_cores: whether its blocks compute on tensor cores; what is said of it is at the cycle they cause.
             own_hits: how much longer it takes, relative, where L2 is as busy as it can be, for `slowdown_at`.
             pieces: how many each block's work is in. With more than one a block that has done a piece goes on with the
@@ -459,7 +460,8 @@ class SMArray:
         self.all_pieces[slot] = blocks * pieces
         self.seed[slot] = seed
         self.jitter[slot] = jitter
-        self.ramp[slot] = ramp
+        for k in range(self.width):
+            self.ramps[slot * self.width + k] = ramps[k] if k < len(ramps) else 0.0
         self.on_tensor_cores[slot] = 1 if on_tensor_cores else 0
         self.issue_demand[slot] = issue_demand
         self.dram_demand[slot] = dram_demand
@@ -1026,6 +1028,16 @@ class SMArray:
                     self.dispatched_at[slot] = self.now
         return jitter_factor(self.seed[slot], piece, self.jitter[slot]) / self.pieces[slot]
 
+    def share_ramp(self, slot: int, sm: int) -> float:
+        """What one more of a launch's first blocks on an SM has to do beside its own work; each of those there, too."""
+        k = slot * self.width + self.here[slot * self.sms + sm]
+        ramp = self.ramps[k]
+        if ramp > 0.0 and self.here[slot * self.sms + sm] > 0:
+            for j in range(sm * self.width, sm * self.width + self.count[sm]):
+                if self.owner[j] == slot:
+                    self.work[j] += ramp - self.ramps[k - 1]
+        return ramp
+
     def start(self, slot: int, sm: int) -> None:
         """Make the next waiting block of a slot resident on an SM (whose progress is booked up to now)."""
         self.waiting[slot] -= 1
@@ -1035,7 +1047,7 @@ class SMArray:
         else:
             work = self.take_piece(slot, sm)
             if self.first_start[slot] < 0.0 or self.first_start[slot] == self.now:
-                work += self.ramp[slot]
+                work += self.share_ramp(slot, sm)
         if self.count[sm] == 0:
             self.carveout[sm] = self.wanted_carveout[slot]
         j = sm * self.width + self.count[sm]

@@ -100,7 +100,7 @@ def submit(array: SMArray, slot: int, model: KernelModel) -> None:
         model.own_load.dram,
         model.own_load.l2,
         model.least_carveout_bytes,
-        model.ramp_work,
+        model.ramps,
         model.on_tensor_cores,
         model.own_load.hits,
         model.pieces,

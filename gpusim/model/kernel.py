@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import fsum
 
 from gpusim.model.contention import SHARED, MemoryLoad, WarpDemand, memory_slowdown, mix_times, time_at
@@ -38,7 +38,9 @@ class KernelModel:
         age_preference: how strongly old blocks go before young ones.
         jitter: standard deviation of a block's work.
         latency_us: launch latency: no block runs.
-        ramp_work: work that its first blocks, those placed at one instant, have beside their own.
+        ramp_work: work that each of its first blocks, those placed at one instant, has beside its own, where an SM has
+            the most of them.
+        ramps: the same where only one, two, … of them share an SM; empty: none has any. It follows from the rest.
         issue_us: SM-time of all issue slots that a block needs.
         dram_share_us: share of the sustained DRAM bandwidth x time that a block needs.
         l2_share_us: the same of what L2 sustains.
@@ -72,16 +74,27 @@ class KernelModel:
     solo_us: float
     seed: int
     own_load: MemoryLoad = field(init=False)
+    ramps: tuple[float, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         residents = self.resident_share * self.most_resident
         alone = residents * self.sm_count / time_at(self.demand, residents)
         object.__setattr__(self, "own_load", MemoryLoad(self.load.dram * alone, self.load.l2 * alone, self.load.hits))
+        object.__setattr__(self, "ramps", self._ramps() if self.ramp_work > 0.0 else ())
 
     @property
     def most_resident(self) -> int:
         """Most resident blocks of an SM when it has the device to itself."""
         return most_resident(self.blocks, self.blocks_per_sm, self.sm_count)
+
+    def _ramps(self) -> tuple[float, ...]:
+        """The ramp by the first blocks on an SM.
+
+        It is time that all of them wait for caches together, as long however many they are, and not turn by turn.
+        """
+        times = [self._time(count) for count in range(1, self.blocks_per_sm + 1)]
+        whole = self.ramp_work * times[self.most_resident - 1]
+        return tuple(whole / time for time in times)
 
     @property
     def full_pace(self) -> float:
@@ -129,15 +142,8 @@ class KernelModel:
         return self.footprint.need
 
     def on(self, sms: int) -> KernelModel:
-        """The kernel as it launches on some SMs.
-
-        What its first blocks take longer is time that they wait for caches, and not for turns on an SM: it is no longer
-        where more of them share one.
-        """
-        first = most_resident(self.blocks, self.blocks_per_sm, max(1, sms))
-        if first == self.most_resident or self.ramp_work == 0.0:
-            return self
-        return replace(self, ramp_work=self.ramp_work * self._time(self.most_resident) / self._time(first))
+        """The kernel as it launches on some SMs: the same, as `ramps` holds wherever its blocks are placed."""
+        return self
 
     @property
     def pieces(self) -> int:

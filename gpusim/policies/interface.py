@@ -271,7 +271,7 @@ class Policy(ABC):
     def shows_sms(self) -> bool:
         """Whether a program sees only the SMs that it is given, as in a green context.
 
-        The ramp of a kernel's first blocks then takes as long however many of them share an SM (`KernelModel.on`).
+        Its kernels then wait for the turns of other streams half as long (`gpusim.model.front_end`).
         """
         return False
 
