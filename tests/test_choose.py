@@ -503,7 +503,9 @@ def test_with_more_ways_to_share_no_plan_is_worse(module: str) -> None:
     times = [one.best.makespan_us for one in found]
     assert times == sorted(times, reverse=True)
     plain, splits, every = ({one.plan.key for one in selection.seen} for selection in found)
-    assert plain < splits < every
+    assert len(plain) < len(splits) < len(every)
+    assert found[0].best.plan.key in splits  # only what is replayed to fill the frontier, at last, may differ
+    assert found[1].best.plan.key in every
 
 
 def test_a_limit_below_the_least_on_the_command_line(capsys: Capture, tmp_path: Path) -> None:
