@@ -14,9 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpusim.choose.pairs import pairs as pairs
+    from gpusim.choose.search import select as select
     from gpusim.common.errors import InputError as InputError
     from gpusim.hardware.gpu import GPU as GPU
     from gpusim.hardware.gpu import load_gpu as load_gpu
+    from gpusim.hardware.what_if import what_if as what_if
     from gpusim.io.importing import import_profile as import_profile
     from gpusim.io.viewer import save_timeline as save_timeline
     from gpusim.model.occupancy import occupancy as occupancy
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "pairs": "gpusim.choose.pairs",
+    "select": "gpusim.choose.search",
+    "what_if": "gpusim.hardware.what_if",
     "Comparison": "gpusim.studies.comparison",
     "compare": "gpusim.studies.comparison",
     "Collective": "gpusim.trace.operations",
@@ -112,8 +118,11 @@ __all__ = [
     "load_gpu",
     "load_trace",
     "occupancy",
+    "pairs",
     "replay",
     "save_timeline",
+    "select",
+    "what_if",
 ]
 
 

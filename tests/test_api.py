@@ -107,3 +107,13 @@ def test_a_comparison_shows_itself_in_a_notebook() -> None:
     page = found._repr_html_()
     assert page.count("<tr") == 3 and "made on h200" in page and "<script" not in page
     assert [text.get_text() for text in found.plot().axes[0].get_yticklabels()] == ["serial", "leftover"]
+
+
+def test_plans_pairs_and_what_ifs_take_names_and_paths() -> None:
+    module = ROOT / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
+    assert gpusim.select(module, "h200").best.makespan_us > 0.0
+    assert gpusim.pairs(str(module)).gpu == "h200"
+    wider = gpusim.what_if("h200", {"sm_count": 264, "sms_per_tpc": "x1"})
+    assert wider.name == "h200 with sm_count=264"
+    result = gpusim.replay(module, wider)
+    assert (result.gpu, result.notes[0]) == (wider.name, f"recorded on h200, replayed on {wider.name}: not validated")

@@ -209,6 +209,30 @@ def test_host_of_one_process_does_not_wait_for_another(tmp_path: Path) -> None:
     assert [op.depends_on for op in imported(tmp_path, tables).trace.operations()] == [(), ("kernel/0",)]
 
 
+def test_a_database_of_nvprof_has_its_kernels_in_another_table(tmp_path: Path) -> None:
+    """The table of kernels is empty where kernels might run at once, as in most files of the Visual Profiler."""
+    named = {"demangledName": None, "shortName": None, "globalPid": None, "name": 1}
+    rows = [kernel(0, 9000, 1, **named), kernel(9500, 12_000, 2, streamId=20, **named)]
+    moved = {"start": 13_000, "end": 14_000, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 3}
+    tables = {
+        nsys.KERNELS: [],
+        nsys.CONCURRENT_KERNELS: rows,
+        nsys.COPIES: [moved | {"bytes": 64, "copyKind": 1, "srcKind": 1, "dstKind": 3}],
+        nsys.NVPROF_STRINGS: [{"_id_": 1, "value": "gemm"}, {"_id_": 2, "value": "Tesla V100-SXM2-16GB"}],
+        nsys.NVPROF_GPUS: [{"id": 0, "name": 2, "numMultiprocessors": 80, "globalMemorySize": 16 * 10**9}],
+    }
+    path = write(tmp_path / "a.nvvp", tables)
+    assert detect(path) == "nsys"
+    trace = import_profile(path).trace
+    assert (trace.device, trace.order, [stream.name for stream in trace.streams]) == (
+        "v100", "inferred", ["stream7", "stream20"],
+    )  # fmt: skip
+    first, copied, second = trace.operations()
+    assert isinstance(copied, Copy) and (copied.direction, copied.memory) == ("h2d", "pageable")
+    assert [one.launches()[0].name for one in (first, second)] == ["gemm", "gemm"]
+    assert (first.launches()[0].registers_per_thread, first.launches()[0].duration_us) == (40, 9.0)
+
+
 def test_gzip_is_unpacked_first(tmp_path: Path) -> None:
     plain = write(tmp_path / "a.sqlite", {nsys.KERNELS: [kernel(0, 10, 1)], "StringIds": STRINGS, nsys.GPUS: [H200]})
     packed = tmp_path / "a.sqlite.gz"
@@ -221,8 +245,8 @@ def test_gzip_is_unpacked_first(tmp_path: Path) -> None:
     ("tables", "what"),
     [
         ({"rocpd_api": [{"id": 1}]}, "AMD GPU"),
-        ({nsys.CONCURRENT_KERNELS: [{"id": 1}]}, "nvprof's own database"),
-        ({nsys.CONCURRENT_KERNELS: [{"id": 1}], nsys.KERNELS: []}, "nvprof's own database"),
+        ({nsys.CONCURRENT_KERNELS: [{"id": 1}]}, "lacks start"),
+        ({nsys.CONCURRENT_KERNELS: [], nsys.KERNELS: []}, "holds no kernels"),
         ({nsys.CALLS: [{"correlationId": 1}]}, "holds 1 CUDA calls and no kernels"),
         ({nsys.CALLS: [{"correlationId": 1}], nsys.KERNELS: []}, "nsys status --environment"),
         ({nsys.KERNELS: []}, "holds no kernels"),

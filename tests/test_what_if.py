@@ -26,8 +26,8 @@ def test_once_what_it_has_is_the_same_gpu(quantity: str) -> None:
 
 
 def test_numbers_factors_and_other_gpus() -> None:
-    assert what_if(H200, {"sm_count": 66}) == replace(H200, sm_count=66)
-    assert what_if(H200, {"sm_count": "x0.5"}) == replace(H200, sm_count=66)
+    half = replace(H200, sm_count=66, name="h200 with sm_count=66")
+    assert what_if(H200, {"sm_count": 66}) == half == what_if("h200", {"sm_count": "x0.5"})
     assert what_if(K40C, {"sm_count": "x0.5"}).sm_count == 8  # 7.5 of them there cannot be
     assert what_if(H200, {"sm_count": "x0.25"}).sm_count == 32  # 33 are no whole TPCs
     assert what_if(H200, {"shared_memory_per_sm_bytes": "x0.3"}).limits.shared_memory_per_sm_bytes == 68 * 1024
@@ -129,4 +129,4 @@ def test_the_limits_of_a_gpu_are_changed_as_its_docstring_says() -> None:
     gpu = load_gpu("h200")
     assert GPU.__doc__ is not None and "limits.model_copy(update=" in GPU.__doc__
     changed = replace(gpu, limits=gpu.limits.model_copy(update={"registers_per_sm": 2 * 65536}))
-    assert changed == what_if(gpu, {"registers_per_sm": "x2"})
+    assert changed == replace(what_if(gpu, {"registers_per_sm": "x2"}), name="h200")

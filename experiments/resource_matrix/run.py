@@ -372,6 +372,14 @@ def _grid(names: Sequence[str], slowdowns: Mapping[tuple[str, str], Sequence[flo
     return np.array([[fmean(slowdowns.get((a, b), [np.nan])) for b in names] for a in names])
 
 
+def write_page(folder: Path) -> list[Point]:
+    """Write the page and the table of resources from the table of points in a folder, and give these."""
+    rows = from_csv(Point, folder / "result.csv.gz")
+    write_text(folder / "by_resource.csv", to_csv(Errors, by_resource(rows)))
+    write_text(folder / "README.md", readme(rows))
+    return rows
+
+
 def main(arguments: Sequence[str] | None = None, data: Path = HERE / "data") -> None:
     """Predict and write the page."""
     options = study_options(__doc__, HERE, arguments)
@@ -379,9 +387,7 @@ def main(arguments: Sequence[str] | None = None, data: Path = HERE / "data") -> 
     with ProcessPoolExecutor(options.jobs) as pool:
         found = [point for recorded in pool.map(points, folders) for point in recorded]
     write_table(options.out / "result.csv.gz", to_csv(Point, found))
-    rows = from_csv(Point, options.out / "result.csv.gz")  # to the digits that readers of the table have
-    write_text(options.out / "by_resource.csv", to_csv(Errors, by_resource(rows)))
-    write_text(options.out / "README.md", readme(rows))
+    rows = write_page(options.out)  # to the digits that readers of the table have
     for gpu in _gpus(rows):
         draw([row for row in rows if row.gpu == gpu], options.out / f"heat_{gpu}.png")
     for one in totals(rows):

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
+from os import PathLike
 from typing import Any
 
 from gpusim.calibrate.cache import Fits
@@ -32,6 +33,7 @@ from gpusim.common.progress import Step, no_step
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import fits as fit_together
+from gpusim.studies.replay import given
 from gpusim.trace.format import Trace
 
 JSON_VERSION = 1  # of what `as_json` gives
@@ -139,10 +141,10 @@ def _computing(a: Profile, b: Profile) -> bool:
 
 
 def pairs(
-    trace: Trace,
-    gpu: GPU,
+    trace: Trace | str | PathLike[str],
+    gpu: GPU | str | PathLike[str] | None = None,
     *,
-    recorded_on: GPU | None = None,
+    recorded_on: GPU | str | PathLike[str] | None = None,
     kernels: Kernels | None = None,
     fits: Fits | None = None,
     step: Step = no_step,
@@ -151,7 +153,7 @@ def pairs(
 
     Args:
         trace: its convolutions list their alternatives.
-        gpu: where.
+        gpu: where: a GPU, its name or the path of its file; None: that of the recording.
         recorded_on: as for `gpusim.choose.search.select`.
         kernels: as for `gpusim.choose.search.select`.
         fits: as for `gpusim.choose.search.select`.
@@ -160,6 +162,7 @@ def pairs(
     Raises:
         InputError: a convolution of which no algorithm runs on the GPU, streams of requests.
     """
+    trace, gpu, recorded_on = given(trace, gpu, recorded_on)
     work = work_of(trace, gpu)
     kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
     bounds = Bounds(work, gpu, kernels)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from os import PathLike
 from typing import Literal
 
 from gpusim.calibrate.cache import Fits
@@ -65,6 +66,7 @@ from gpusim.common.progress import Step, no_step
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import policy_from
 from gpusim.studies.alternatives import fits as runs_on
+from gpusim.studies.replay import given
 from gpusim.studies.rules import makespan_us
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
@@ -131,14 +133,14 @@ class Selection:
 
 
 def select(
-    trace: Trace,
-    gpu: GPU,
+    trace: Trace | str | PathLike[str],
+    gpu: GPU | str | PathLike[str] | None = None,
     *,
     memory_bytes: int | None = None,
     objective: Objective = "makespan",
     sharing: str = "all",
     streams: str | Lanes = "search",
-    recorded_on: GPU | None = None,
+    recorded_on: GPU | str | PathLike[str] | None = None,
     kernels: Kernels | None = None,
     fits: Fits | None = None,
     step: Step = no_step,
@@ -147,7 +149,7 @@ def select(
 
     Args:
         trace: its operations with their alternatives; its streams say what waits for what, and are a baseline.
-        gpu: where it is to run.
+        gpu: where it is to run: a GPU, its name or the path of its file; None: that of the recording.
         memory_bytes: what the workspaces of operations that may run at once may take together; None: no limit.
         objective: ``makespan``; or ``memory``: the least memory whose makespan is within 5 % of the least found.
         sharing: ``streams``: plain streams; ``hardware``: or SM splits as the hardware can be told; ``all``: or mixes
@@ -164,6 +166,7 @@ def select(
     Raises:
         InputError: a limit that no plan keeps, a convolution of which no algorithm can be chosen, streams of requests.
     """
+    trace, gpu, recorded_on = given(trace, gpu, recorded_on)
     kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
     divided = divided_convolutions(trace, gpu, kernels)
     sized = objective == "memory"

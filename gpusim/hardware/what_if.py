@@ -18,13 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
 from gpusim.hardware.compute_capability import SMLimits
-from gpusim.hardware.gpu import GPU, GPUFile, gpu_names, load_gpu
+from gpusim.hardware.gpu import GPU, GPUFile, gpu_names, gpu_of, load_gpu
 
 OF_GPU = ("sm_count", "sms_per_tpc", "boost_clock_mhz", "fp32_lanes_per_sm", "dram_bandwidth_gb_per_s")
 OF_SM = (
@@ -46,11 +47,11 @@ def value_of(gpu: GPU, quantity: str) -> float:
     return value
 
 
-def what_if(gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
-    """Returns a GPU with some of its numbers changed, under the same name.
+def what_if(gpu: GPU | str | PathLike[str], changes: Mapping[str, float | str]) -> GPU:
+    """Return a GPU with some of its numbers changed, and these in its name: ``h200 with sm_count=66``.
 
     Args:
-        gpu: the GPU as it is.
+        gpu: the GPU as it is, its name or the path of its file.
         changes: by name of `QUANTITIES` a number; ``"x0.5"``, so many times what it has, to the nearest whole number
             of what it counts (SMs in whole TPCs, shared memory in KiB); or the name of a GPU that ships, for what that
             one has.
@@ -58,6 +59,7 @@ def what_if(gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
     Raises:
         InputError: an unknown quantity, or a value that no GPU can have.
     """
+    gpu = gpu_of(gpu)
     amounts = {quantity: amount(gpu, quantity, value) for quantity, value in changes.items()}
     limits = _limits(gpu.limits, {name: value for name, value in amounts.items() if name in OF_SM})
     of_gpu = {name: _checked(name, value) for name, value in amounts.items() if name in OF_GPU}
@@ -65,7 +67,9 @@ def what_if(gpu: GPU, changes: Mapping[str, float | str]) -> GPU:
     if changed.sm_count % changed.sms_per_tpc:
         expected = f"a multiple of sms_per_tpc, {changed.sms_per_tpc}, or another sms_per_tpc with it"
         raise InputError(None, "sm_count", f"{changed.sm_count} SMs do not make whole TPCs", expected)
-    return changed
+    values = {quantity: value_of(changed, quantity) for quantity in changes}
+    differ = [f"{name}={value:.12g}" for name, value in values.items() if value != value_of(gpu, name)]
+    return replace(changed, name=f"{gpu.name} with {', '.join(differ)}") if differ else changed
 
 
 def amount(gpu: GPU, quantity: str, value: float | str) -> float:

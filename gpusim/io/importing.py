@@ -169,9 +169,8 @@ def _detect_table(path: Path, text: bytes) -> str:
             raise InputError(path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
         if re.match(r'\s*"?(Domain"?,"?Function|Name"?,"?Calls"?,"?TotalDurationNs)"?,', line):
             raise InputError(path, "", "is a table of rocprofv3 (AMD)", "a profile of an NVIDIA GPU")
-    if text.startswith(b"NVR") or path.suffix in (".nsys-rep", ".qdrep", ".nvvp"):
-        expected = "nsys export --type sqlite FILE" if path.suffix != ".nvvp" else "nvprof --print-gpu-trace --csv"
-        raise InputError(path, "", "is a report in its tool's own form", expected)
+    if text.startswith(b"NVR") or path.suffix in (".nsys-rep", ".qdrep"):
+        raise InputError(path, "", "is a report in its tool's own form", "nsys export --type sqlite FILE")
     what = next((what for magic, what in _UNREAD.items() if text.startswith(magic)), "is no profile that is known")
     raise InputError(path, "", what, source.A_PROFILE)
 

@@ -1,9 +1,12 @@
-"""Nsight Systems: the SQLite file that `nsys export --type sqlite` writes, of any version with the tables it needs."""
+"""CUPTI's activities in SQLite: of `nsys export --type sqlite`, of nvprof and of the Visual Profiler.
+
+Both have the tables that they need, in any version. The tables of nvprof (`.nvvp`, `nvprof -o`) are recalled [M].
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ from gpusim.io.timeline import (
 MAGIC = b"SQLite format 3\x00"
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
-CONCURRENT_KERNELS = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"  # only nvprof writes it
+CONCURRENT_KERNELS = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"  # only nvprof writes it, mostly beside an empty other
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -37,6 +40,8 @@ GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 GPUS = "TARGET_INFO_GPU"
 OLD_GPUS = "TARGET_INFO_CUDA_GPU"  # until 2021
 VISIBLE_GPUS = "TARGET_INFO_CUDA_DEVICE"
+NVPROF_GPUS = "CUPTI_ACTIVITY_KIND_DEVICE"
+NVPROF_STRINGS = "StringTable"
 
 _GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _NEEDED = ("start", "end", "deviceId", "streamId", *_GRID)
@@ -44,6 +49,7 @@ _DIRECTIONS: dict[int, Direction] = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 10:
 _HOST_TO_HOST = 9
 _MIGRATIONS = (11, 12, 13)  # of unified memory
 _HOST_MEMORY: dict[int, HostMemory] = {0: "pageable", 1: "pinned"}
+_NVPROF_MEMORY: dict[int, HostMemory] = {1: "pageable", 2: "pinned"}  # CUPTI's own numbers
 _EVENT_SYNC, _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 1, 2, 3, 4  # CUPTI's kinds of synchronization
 _A_GPU_SIDE = (
     "a profile of a program that launches kernels and ends by itself, with no other profiler beside it "
@@ -91,13 +97,17 @@ class _Export:
         self.found = Timeline()
         self.backwards = 0  # activities that end before they start
         self.tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        by_nvprof = CONCURRENT_KERNELS in self.tables
+        self.kernels = CONCURRENT_KERNELS if by_nvprof and self._count(CONCURRENT_KERNELS) else KERNELS
+        self.memory = _NVPROF_MEMORY if by_nvprof else _HOST_MEMORY
+        self.strings: dict[Any, Any] = {}
+        for table, number in (("StringIds", "id"), (NVPROF_STRINGS, "_id_")):
+            if table in self.tables:
+                self.strings |= dict(self._rows(table, (number, "value")))
         self.visible = self._visible_gpus()
 
     def timeline(self) -> Timeline:
-        if CONCURRENT_KERNELS in self.tables:
-            expected = "nvprof -i FILE --print-gpu-trace --csv, or nsys export --type sqlite"
-            raise InputError(self.path, "", "is nvprof's own database", expected)
-        if KERNELS not in self.tables or not self._count(KERNELS):
+        if self.kernels not in self.tables or not self._count(self.kernels):
             raise self._no_kernels()
         self._kernels()
         self._copies()
@@ -136,17 +146,19 @@ class _Export:
         return int(self.database.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()[0])
 
     def _kernels(self) -> None:
-        strings = dict(self._rows("StringIds", ("id", "value"))) if "StringIds" in self.tables else {}
         columns = (
             *_NEEDED, "contextId", "greenContextId", "globalPid", "correlationId", "demangledName", "shortName",
-            "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "graphId", "graphNodeId",
+            "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "graphId", "graphNodeId", "name",
         )  # fmt: skip
         from_graphs = 0
-        for row in self._rows(KERNELS, columns, _NEEDED):
+        for row in self._rows(self.kernels, columns, _NEEDED):
             start, end, device, stream, *extents = row[:10]
-            context, green, process, order, name, short, registers, static, dynamic, graph, node = row[10:]
+            context, green, process, order, long, short, registers, static, dynamic, graph, node, name = row[10:]
             from_graphs += bool(graph or node)
-            found = strings.get(name) or strings.get(short) or name or short or "unnamed"
+            names = (long, short, name)
+            found = next(
+                (self.strings[one] for one in names if self.strings.get(one)), long or short or name or "unnamed"
+            )
             work = KernelRun(
                 one_line(str(found)),
                 (_whole(extents[0]), _whole(extents[1]), _whole(extents[2])),
@@ -173,7 +185,7 @@ class _Export:
                 if kind and kind[0] in _MIGRATIONS:
                     migrations += 1
                 elif not kind or kind[0] != _HOST_TO_HOST:
-                    work = _copy(_whole(size or 0), kind)
+                    work = _copy(_whole(size or 0), kind, self.memory)
                     self._add(device, _key(stream, process, context, green), start, end, work, order, "")
         if migrations:
             self.found.remarks.append(
@@ -197,7 +209,7 @@ class _Export:
             return
         what = f"{self.backwards} kernels, copies or memsets that end before they start"
         if not self.found.kernels_by_device():
-            raise InputError(self.path, KERNELS, f"holds no kernels beside {what}", _AN_EXPORT)
+            raise InputError(self.path, self.kernels, f"holds no kernels beside {what}", _AN_EXPORT)
         self.found.remarks.append(f"{what} are left out.")
 
     def _visible_gpus(self) -> dict[tuple[int, int], int]:
@@ -213,11 +225,12 @@ class _Export:
         for table, columns in (
             (OLD_GPUS, ("deviceId", "name", "numMultiprocessors", "globalMemorySize")),
             (GPUS, ("id", "name", "smCount", "totalMemory")),
+            (NVPROF_GPUS, ("id", "name", "numMultiprocessors", "globalMemorySize")),
         ):
             for index, name, sms, memory in self._rows(table, columns) if table in self.tables else ():
                 if index is not None:
                     self.found.products[_whole(index)] = Product(
-                        None if name is None else str(name),
+                        None if name is None else str(self.strings.get(name, name)),
                         _whole(sms or 0) or None,
                         None if memory is None else _whole(memory),
                     )
@@ -289,13 +302,13 @@ class _Export:
         }
 
 
-def _copy(size: int, kinds: Sequence[Any]) -> CopyRun:
+def _copy(size: int, kinds: Sequence[Any], memory: Mapping[int, HostMemory]) -> CopyRun:
     """A copy by its kind and the kinds of memory from and to which it copies, as CUPTI numbers them; else a memset."""
     if not kinds:
         return CopyRun("memset", "d2d", size)
     kind, source, target = kinds
     direction = _DIRECTIONS.get(kind, "d2d")
-    return CopyRun("memcpy", direction, size, _HOST_MEMORY.get(target if direction == "d2h" else source))
+    return CopyRun("memcpy", direction, size, memory.get(target if direction == "d2h" else source))
 
 
 def _key(stream: Any, process: Any, context: Any, green: Any) -> StreamKey:

@@ -187,7 +187,8 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
     content, parts = packed(trace), workloads(trace, experiment.workload)
     for gpu, changes in product(gpus, experiment.parameters):
         try:
-            device, varied = recording_gpu(trace, gpu), what_if(gpu, changes)
+            device = recording_gpu(trace, gpu)
+            varied = replace(what_if(gpu, changes), name=gpu.name)  # columns of their own have what differs
         except InputError as error:
             yield from _impossible(experiment, source, gpu, changes, error)
             continue
