@@ -11,7 +11,6 @@ import pytest
 from gpusim.cli import main
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
-from gpusim.studies.charts import _verdict
 from gpusim.studies.comparison import compare
 from gpusim.studies.report.content import content_of
 from gpusim.trace.edit import merge
@@ -68,7 +67,7 @@ def test_json_and_report_say_it(profile: Path, capsys: pytest.CaptureFixture[str
     content = content_of(comparison)
     assert any(INFERRED in note for note in content.notes)
     assert {policy.policy: policy.speedup_mark for policy in content.policies} == {"serial": "", "leftover": "*"}
-    assert ["x* serial" in _verdict(entry, comparison) for entry in comparison.entries].count(True) == 1
+    assert ["x* serial" in text.get_text() for text in comparison.plot().axes[0].texts].count(True) == 1
 
 
 def test_restart_says_how_to_leave_inferred_waits_out(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
