@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,38 @@ def test_other_arguments_are_refused_in_one_line(arguments: tuple[object, ...], 
     with pytest.raises(InputError) as caught:
         gpusim.replay(*arguments)  # type: ignore[arg-type]
     assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: gpusim.compare(TABLE_1, "k40c", [3]), "policies: is [3]; expected names of policies"),  # type: ignore[list-item]
+    (lambda: gpusim.compare(TABLE_1, "k40c", 3), "policies: is 3; expected names of policies"),  # type: ignore[arg-type]
+    (lambda: gpusim.replay(TABLE_1, seed="x"), "seed: is 'x'; expected a whole number"),  # type: ignore[arg-type]
+    (lambda: gpusim.load_gpu(3), "gpu: is 3; expected the path of a file"),  # type: ignore[arg-type]
+    (lambda: gpusim.load_trace(3), "trace: is 3; expected the path of a file"),  # type: ignore[arg-type]
+    (lambda: made().save(3), "path: is 3; expected the path of a file"),  # type: ignore[arg-type]
+    (lambda: gpusim.what_if("h200", 3), "changes: is 3; expected numbers by quantity"),  # type: ignore[arg-type]
+    (lambda: gpusim.what_if("h200", {"sm_count": [3]}), "sm_count: is [3]; expected a number"),  # type: ignore[dict-item]
+    (lambda: gpusim.select(TABLE_1, memory_bytes="1MiB"), "memory_bytes: is '1MiB'"),  # type: ignore[arg-type]
+    (lambda: gpusim.select(TABLE_1, objective="x"), "objective: is 'x'; expected one of makespan, memory"),  # type: ignore[arg-type]
+    (lambda: gpusim.select(TABLE_1, sharing="x"), "sharing: is 'x'; expected one of streams, hardware, all"),
+    (lambda: gpusim.pairs(3), "trace: is 3; expected a Trace, or the path of a file"),  # type: ignore[arg-type]
+    (lambda: gpusim.import_profile(3), "profile: is 3; expected the path of a file"),  # type: ignore[arg-type]
+    (lambda: gpusim.import_profile(TABLE_1, "x"), "format: is 'x'; expected one of ncu, kineto, nsys, nvprof"),
+    (lambda: gpusim.save_timeline("x.json", TABLE_1, 3), "results: holds 3; expected results of gpusim.replay"),  # type: ignore[arg-type]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "said"), WRONG)
+def test_objects_of_a_wrong_type_are_one_line(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_one_policy_needs_no_list_and_occupancy_takes_names() -> None:
+    assert list(gpusim.compare(TABLE_1, policies="leftover").table.policy) == ["leftover"]
+    limits = {"threads_per_block": 256, "registers_per_thread": 80, "shared_memory_per_block": 8602}
+    assert gpusim.occupancy("h200", **limits) == gpusim.occupancy(gpusim.load_gpu("h200"), **limits)
 
 
 def test_importing_is_quick_for_it_imports_little() -> None:

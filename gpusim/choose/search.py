@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from os import PathLike
-from typing import Literal
+from typing import Literal, get_args
 
 from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
@@ -35,6 +35,7 @@ from gpusim.choose.judge import Candidate, Judge, frontier, is_less
 from gpusim.choose.micro_batches import Divided, divided_convolutions
 from gpusim.choose.moves import (
     MIXES,
+    SHARING,
     all_algorithms,
     all_lanes,
     fastest,
@@ -167,6 +168,11 @@ def select(
         InputError: a limit that no plan keeps, a convolution of which no algorithm can be chosen, streams of requests.
     """
     trace, gpu, recorded_on = given(trace, gpu, recorded_on)
+    if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
+        raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
+    for name, value, known in (("objective", objective, get_args(Objective)), ("sharing", sharing, SHARING)):
+        if value not in known:
+            raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
     kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
     divided = divided_convolutions(trace, gpu, kernels)
     sized = objective == "memory"

@@ -6,7 +6,7 @@ import argparse
 
 from gpusim.commands.arguments import gpu_from, whole
 
-FORMATS = ("ncu", "kineto", "nsys", "nvprof")
+FORMATS = ("ncu", "kineto", "nsys", "nvprof")  # `gpusim.io.importing.FORMATS`, which takes long to import
 ORDERS = ("inferred", "recorded", "none")
 
 

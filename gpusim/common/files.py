@@ -17,7 +17,7 @@ from os import strerror
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, overload
 
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, quote
 
 MAX_BYTES = 2**31  # of one file, as it is and decompressed: a trace of 10^6 kernels with all counters has 1.2e9
 MAX_SETTINGS_BYTES = 2**18  # of a file that a person writes: GPU, experiment, policy
@@ -30,6 +30,21 @@ _REGULAR = "a regular file that can be read"
 
 class TooLarge(Exception):
     """A file holds more than its reader takes."""
+
+
+def path_of(given: object, what: str) -> Path:
+    """A path that is given as text or as one.
+
+    Args:
+        given: the path.
+        what: it is of, for the message.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if not isinstance(given, str | os.PathLike):
+        raise InputError(None, what, f"is {quote(given)}", "the path of a file")
+    return Path(given)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
-from gpusim.common.files import is_file, parse_toml, read_text
+from gpusim.common.files import is_file, parse_toml, path_of, read_text
 from gpusim.hardware.compute_capability import (
     CAPABILITIES,
     Bytes,
@@ -368,7 +368,7 @@ def load_gpu(name_or_path: str | Path) -> GPU:
     """
     if isinstance(name_or_path, str) and name_or_path in gpu_names():
         return _read(_folder() / f"{name_or_path}.toml")
-    path = Path(name_or_path)
+    path = path_of(name_or_path, "gpu")
     if len(path.parts) == 1 and path.suffix != ".toml" and not is_file(path):
         raise InputError(
             None,

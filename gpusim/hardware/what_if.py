@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -60,6 +61,8 @@ def what_if(gpu: GPU | str | PathLike[str], changes: Mapping[str, float | str]) 
         InputError: an unknown quantity, or a value that no GPU can have.
     """
     gpu = gpu_of(gpu)
+    if not isinstance(changes, Mapping):
+        raise InputError(None, "changes", f"is {quote(changes)}", 'numbers by quantity, such as {"sm_count": 66}')
     amounts = {quantity: amount(gpu, quantity, value) for quantity, value in changes.items()}
     limits = _limits(gpu.limits, {name: value for name, value in amounts.items() if name in OF_SM})
     of_gpu = {name: _checked(name, value) for name, value in amounts.items() if name in OF_GPU}
@@ -82,7 +85,7 @@ def amount(gpu: GPU, quantity: str, value: float | str) -> float:
         raise InputError(None, quantity, "is nothing that can be changed", expected_one_of(QUANTITIES, quantity))
     if isinstance(value, str):
         value = _read(gpu, quantity, value)
-    if isinstance(value, bool) or not -1e300 < value < 1e300:
+    if isinstance(value, bool) or not isinstance(value, Real) or not -1e300 < value < 1e300:
         raise InputError(None, quantity, f"is {quote(value)}", "a number")
     return value
 

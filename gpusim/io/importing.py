@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
-from gpusim.common.errors import InputError, one_line
-from gpusim.hardware.gpu import GPU
+from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.files import path_of
+from gpusim.hardware.gpu import GPU, gpu_of
 from gpusim.io import kineto, ncu_profile, nsys, nvprof, source
 from gpusim.io.conversion import as_trace
 from gpusim.io.ncu import trimmed
@@ -19,6 +22,7 @@ from gpusim.io.timeline import Activity, KernelRun, Order, Product, Timeline, wi
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import Mix
 
+FORMATS = ("ncu", "kineto", "nsys", "nvprof")
 Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
 _KINETO_WORDS = (b'"schemaVersion"', b'"deviceProperties"', b'"Operator"', b'"cpu_op"', b'"cuda_runtime"')
@@ -63,7 +67,7 @@ class Imported:
 def import_profile(
     path: str | Path,
     format: str | None = None,
-    gpu: GPU | None = None,
+    gpu: GPU | str | os.PathLike[str] | None = None,
     counters: str | Path | None = None,
     device: int | None = None,
     order: Order = "inferred",
@@ -73,7 +77,7 @@ def import_profile(
     Args:
         path: the profile.
         format: ncu, kineto, nsys or nvprof; None looks at what is in the file.
-        gpu: that it was recorded on; None takes the one that the profile names.
+        gpu: that it was recorded on: a GPU, its name or the path of its file; None: the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
         order: between streams: as the profile records it, inferred from the times where it does not, or none.
@@ -81,7 +85,11 @@ def import_profile(
     Raises:
         InputError: what the file is, or lacks, in one line.
     """
-    path = Path(path)
+    path = path_of(path, "profile")
+    gpu = None if gpu is None else gpu_of(gpu)
+    for name, value, known in (("format", format, (None, *FORMATS)), ("order", order, get_args(Order))):
+        if value not in known:
+            raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(filter(None, known))}")
     format = detect(path) if format is None else format
     whole, profiled = _read(path, format)
     timeline, chosen, remarks = _on_one_device(whole, path, device)

@@ -17,13 +17,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.common.errors import InputError, one_line
-from gpusim.common.files import atomic_write
+from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.files import atomic_write, path_of
 from gpusim.common.tables import short_name
 from gpusim.io import chrome_events, perfetto
 from gpusim.io.tracks import Counter, Details, Label, Process, Slice, Track
 from gpusim.results.plots import in_words
 from gpusim.results.runs import KernelRun, OperationRun, Replayed
+from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 
 COUNTERS = {  # of `gpusim.results.runs.USES`, with what a viewer calls them
@@ -36,18 +37,22 @@ FORMATS = (".pftrace", ".json")
 DECIMALS = 3  # of the times and percentages that slices and counters tell
 
 
-def save_timeline(path: str | Path, trace: Trace, *results: Replayed) -> None:
+def save_timeline(path: str | Path, trace: Trace | str | Path, *results: Replayed) -> None:
     """Write replays of a trace for a viewer such as ui.perfetto.dev; the same replays give the same bytes.
 
     Args:
         path: ends in ``.pftrace`` (Perfetto's own format) or ``.json`` (Chrome's, which most viewers read).
-        trace: what was replayed: it says which operations wait for which.
+        trace: what was replayed, or the path of its file: it says which operations wait for which.
         results: of `gpusim.replay`, with placements for the SMs' tracks.
 
     Raises:
         InputError: another ending, or a file that cannot be written.
     """
     ending = timeline_format(path)
+    for one in results:
+        if not isinstance(one, Replayed):
+            raise InputError(None, "results", f"holds {quote(one)}", "results of gpusim.replay")
+    trace = trace_of(trace)
     processes = _processes(trace, results)
     writer = perfetto if ending == ".pftrace" else chrome_events
     with atomic_write(path, "wb") as file:
@@ -60,7 +65,7 @@ def timeline_format(path: str | Path) -> str:
     Raises:
         InputError: none of them.
     """
-    ending = Path(path).suffix.lower()
+    ending = path_of(path, "timeline").suffix.lower()
     if ending not in FORMATS:
         raise InputError(path, "timeline", "cannot be written to", f"a file that ends in {' or '.join(FORMATS)}")
     return ending

@@ -10,10 +10,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 
 from gpusim.common.errors import InputError, quote
 from gpusim.hardware.compute_capability import SMLimits
-from gpusim.hardware.gpu import GPU
+from gpusim.hardware.gpu import GPU, gpu_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,11 @@ class Footprint:
 
 
 def occupancy(
-    gpu: GPU, *, threads_per_block: int, registers_per_thread: int, shared_memory_per_block: int
+    gpu: GPU | str | PathLike[str],
+    *,
+    threads_per_block: int,
+    registers_per_thread: int,
+    shared_memory_per_block: int,
 ) -> Occupancy:
     """Returns how many blocks of a kernel fit on one SM of `gpu`, at the largest shared-memory carve-out.
 
@@ -62,7 +67,7 @@ def occupancy(
     (`__syncthreads`), which never limits.
 
     Args:
-        gpu: the GPU.
+        gpu: the GPU, its name or the path of its file.
         threads_per_block: at least 1.
         registers_per_thread: 32-bit registers; 0 means that they do not limit.
         shared_memory_per_block: static + dynamic shared memory, bytes, without what the driver reserves.
@@ -70,6 +75,7 @@ def occupancy(
     Raises:
         InputError: an argument is not a whole number, or is negative, or there are 0 threads.
     """
+    gpu = gpu_of(gpu)
     threads = _whole("threads_per_block", threads_per_block, least=1)
     registers = _whole("registers_per_thread", registers_per_thread, least=0)
     shared = _whole("shared_memory_per_block", shared_memory_per_block, least=0)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
+from gpusim.common.errors import InputError, quote
 from gpusim.common.files import whole_folder
 from gpusim.common.progress import Step, estimated, no_step
 from gpusim.common.spreadsheet import csv_text
@@ -169,7 +170,7 @@ class Comparison:
 def compare(
     trace: Trace | str | PathLike[str],
     gpu: GPU | str | PathLike[str] | None = None,
-    policies: Sequence[str] = DEFAULT_POLICIES,
+    policies: str | Sequence[str] = DEFAULT_POLICIES,
     step: Step = no_step,
     restart: bool = False,
     placements: bool = True,
@@ -183,7 +184,7 @@ def compare(
     Args:
         trace: what was recorded, or the path of its file.
         gpu: where to replay it: a GPU, its name or the path of its file; None: that of the recording.
-        policies: names with parameters; one given twice counts once.
+        policies: names with parameters, or one; one given twice counts once.
         step: told the name of each step before it.
         restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
         placements: as of `gpusim.replay`; `write_comparison` needs them. Of a short trace they are kept all the same.
@@ -196,7 +197,10 @@ def compare(
         InputError: as `gpusim.replay`.
     """
     trace, gpu, recorded_on = given(trace, gpu, recorded_on)
-    wanted = list(dict.fromkeys(policies))
+    names = [policies] if isinstance(policies, str) else policies
+    if not (isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)):
+        raise InputError(None, "policies", f"is {quote(policies)}", "names of policies, such as ['serial', 'leftover']")
+    wanted = list(dict.fromkeys(names))
     for policy in wanted:
         check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
     runs = sorted(wanted, key=lambda policy: policy != BASELINE)

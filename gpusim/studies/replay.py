@@ -8,6 +8,7 @@ from functools import partial
 from os import PathLike
 
 from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.common.errors import InputError, quote
 from gpusim.engine.several_gpus import policies_of
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.policies.interface import Policy
@@ -90,6 +91,8 @@ def replay(
     trace, gpu, recorded_on = given(trace, gpu, recorded_on)
     chosen = policy_from(policy) if isinstance(policy, str) else policy
     kernels = kernels if kernels is not None else Kernels(recorded_on or recording_gpu(trace, gpu), gpu)
+    if seed is not None and not (type(seed) is int and 0 <= seed < 2**31):
+        raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {2**31 - 1}, or None")
     kernels = kernels if seed is None else kernels.seeded(seed)
     run = oracle.search if isinstance(chosen, Oracle) else partial(replay_rule, placements=placements)
     result = run(

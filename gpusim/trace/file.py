@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import read_bytes
+from gpusim.common.files import path_of, read_bytes
 from gpusim.trace.faults import kinds, trace_error
 from gpusim.trace.fields import PartsRead
 from gpusim.trace.format import FORMAT_VERSION, Trace
@@ -36,7 +36,8 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     Raises:
         InputError: one line with the file, the place in it, what is wrong and what was expected.
     """
-    return parse_trace(read_bytes(Path(path)), path)
+    source = path_of(path, "trace")
+    return parse_trace(read_bytes(source), source)
 
 
 def trace_of(given: Trace | str | os.PathLike[str]) -> Trace:

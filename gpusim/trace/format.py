@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from gpusim.common.files import write_table
+from gpusim.common.files import path_of, write_table
 from gpusim.trace.checks import faults
 from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
 from gpusim.trace.kernels import KernelLaunch
@@ -83,11 +82,12 @@ class Trace(Strict):
             InputError: the file cannot be written.
         """
         content = self.model_dump(mode="json", exclude_none=True)
-        if os.fspath(path).endswith(".gz"):
+        file = path_of(path, "path")
+        if file.name.endswith(".gz"):
             text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         else:
             text = layout(content)
-        write_table(Path(path), f"{text}\n")
+        write_table(file, f"{text}\n")
 
     @field_validator("name", "device", "stands_for")
     @classmethod
