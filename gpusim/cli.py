@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Prints what is wrong with the arguments and exits with 2."""
+        """Print the usage error and exit with status 2."""
         _tell(InputError(None, self.prog, f"{message} (see `{self.prog} --help`)"))
         sys.exit(2)
 

@@ -25,12 +25,11 @@ import gpusim
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.scaling import confined_us
 from gpusim.commands.arguments import study_options
-from gpusim.common.errors import InputError
-from gpusim.common.files import is_file, write_table, write_text
+from gpusim.common.files import write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.progress import tracked
 from gpusim.common.rows import from_csv, to_csv
-from gpusim.common.spreadsheet import table_rows
+from gpusim.common.spreadsheet import recorded_rows
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import launch_from_counters
 from gpusim.record.matrix import RESOURCES
@@ -181,13 +180,7 @@ class Matrix:
 
 
 def _table(path: Path, columns: tuple[str, ...]) -> list[Row]:
-    if not is_file(path):
-        raise InputError(path, "file", "is missing", "what gpusim record microbench --matrix --counters writes")
-    with table_rows(path, absent="") as reader:
-        missing = [column for column in columns if column not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
-        return list(reader)
+    return recorded_rows(path, columns, "what gpusim record microbench --matrix --counters writes")
 
 
 # ---- predicted -------------------------------------------------------------------------------------------------------

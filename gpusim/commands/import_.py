@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import get_args
 
 from gpusim.commands.arguments import gpu_from, whole
+from gpusim.io import FORMATS, Order
 
-FORMATS = ("ncu", "kineto", "nsys", "nvprof")  # `gpusim.io.importing.FORMATS`, which takes long to import
-ORDERS = ("inferred", "recorded", "none")
+ORDERS = get_args(Order)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import read_table
+from gpusim.common.files import is_file, read_table
 
 FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
 
@@ -45,6 +45,26 @@ def table_rows(path: str | Path, absent: str | None = None) -> Iterator[csv.Dict
         yield reader
     except csv.Error as error:
         raise InputError(path, f"line {reader.line_num}", f"is no row ({error})", "a table in CSV") from None
+
+
+def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> list[dict[str, str]]:
+    """Return the rows of a recorded table, which has at least some columns.
+
+    Args:
+        path: the table.
+        columns: those that it must have.
+        expected: what makes such a table, where the file is missing.
+
+    Raises:
+        InputError: the file or a column is missing, or the file holds no table.
+    """
+    if not is_file(path):
+        raise InputError(path, "file", "is missing", expected)
+    with table_rows(path, absent="") as reader:
+        missing = [column for column in columns if column not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
+        return list(reader)
 
 
 def original(cell: str) -> str:

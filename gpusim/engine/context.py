@@ -40,7 +40,7 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
 
 
 def _longer_on(streams: Sequence[Stream], gpu: GPU) -> Mapping[int, ConvolutionAlgorithm]:
-    """For the streams of one GPU the algorithms that tell warm durations, as long as they take there, by id."""
+    """Map each algorithm with a recorded warm duration, by its id, to its longer form on a GPU with these streams."""
     operations = [op for stream in streams for op in stream.operations]
     told = [op.selected for op in operations if isinstance(op, Convolution) and op.selected.warm_us is not None]
     if not told or len(operations) == 1:

@@ -504,7 +504,7 @@ class SMArray:
                 self.together[slot] = self.cluster[slot]
 
     def set_tenant(self, slot: int, tenant: int) -> None:
-        """Start blocks of a slot only beside blocks of the same tenant; -1: beside anyone.
+        """Let blocks of a slot share an SM only with blocks of the same tenant; -1 removes the restriction.
 
         An SM that holds blocks of another tenant takes none until these have ended.
         """
@@ -1262,7 +1262,7 @@ class SMArray:
                 self.progress[d * self.slots + self.part_slot[p]] += self.part_progress[p]
 
     def update_slowdowns(self, domain: int) -> None:
-        """Work out what a domain's load does to every launch."""
+        """Recompute the memory slowdown of every launch in a domain."""
         dram = self.dram_load[domain]
         l2 = self.l2_load[domain]
         self.dram_seen[domain] = dram

@@ -547,5 +547,5 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
 
 
 def _lane(launch: Launch) -> tuple[int, str]:
-    """What the front end takes a launch from: its stream, or one that a library opened for it."""
+    """Return the queue of a launch: its stream, or the internal stream of a library."""
     return launch.stream_index, launch.model.stream

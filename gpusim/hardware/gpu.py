@@ -190,7 +190,7 @@ class SourcedBandwidth(Sourced):
 
 
 def _list_keys(section: type[BaseModel]) -> Any:
-    """Returns a schema hook that lists the keys of a part of the file: those of `section`, each sourced."""
+    """Return a JSON Schema hook that lists the keys of one section of a GPU file, each with its source."""
 
     def write(schema: dict[str, Any]) -> None:
         entries = {}

@@ -1,1 +1,6 @@
-"""Importers and exporters, one module a format."""
+"""Importers and exporters, one module for each format."""
+
+from typing import Literal
+
+FORMATS = ("ncu", "kineto", "nsys", "nvprof")  # of profiles that can be imported
+Order = Literal["inferred", "recorded", "none"]  # where the dependencies between streams come from

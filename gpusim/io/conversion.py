@@ -12,8 +12,9 @@ from typing import Any
 from gpusim.calibrate.launchable import launch_occupancy
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
+from gpusim.io import Order
 from gpusim.io.order import dependencies, stream_order
-from gpusim.io.timeline import CLOCK_US, Activity, CopyRun, KernelRun, Order, StreamKey, Timeline
+from gpusim.io.timeline import CLOCK_US, Activity, CopyRun, KernelRun, StreamKey, Timeline
 from gpusim.trace.format import StreamOrder, Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Copy, Kernel, Stream

@@ -13,16 +13,15 @@ from typing import get_args
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import path_of
 from gpusim.hardware.gpu import GPU, gpu_of
-from gpusim.io import kineto, ncu_profile, nsys, nvprof, source
+from gpusim.io import FORMATS, Order, kineto, ncu_profile, nsys, nvprof, source
 from gpusim.io.conversion import as_trace
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.products import recording_gpu, stands_in
-from gpusim.io.timeline import Activity, KernelRun, Order, Product, Timeline, with_mixes
+from gpusim.io.timeline import Activity, KernelRun, Product, Timeline, with_mixes
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import Mix
 
-FORMATS = ("ncu", "kineto", "nsys", "nvprof")
 Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
 _KINETO_WORDS = (b'"schemaVersion"', b'"deviceProperties"', b'"Operator"', b'"cpu_op"', b'"cuda_runtime"')

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from gpusim.io.timeline import CLOCK_US, Activity, Order, StreamKey, Timeline
+from gpusim.io import Order
+from gpusim.io.timeline import CLOCK_US, Activity, StreamKey, Timeline
 from gpusim.trace.format import StreamOrder
 
 

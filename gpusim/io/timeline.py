@@ -19,7 +19,6 @@ from gpusim.trace.kernels import Mix
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 HostMemory = Literal["pinned", "pageable"]
-Order = Literal["recorded", "inferred", "none"]  # where the dependencies between streams come from
 
 CLOCK_US = 1.0  # recorded times are that exact: older profilers write whole microseconds
 

@@ -142,7 +142,7 @@ class SMK(Policy):
         self._saving_until_us = saving
 
     def _beside(self, view: View, grants: Sequence[Grant], evictions: Sequence[Eviction]) -> list[Grant]:
-        """The grants, but that on an SM which saves blocks nobody gets more of it than it has: the room is not free."""
+        """Limit grants on SMs that save preempted blocks to what is resident: their room is not free yet."""
         if not self._saving_until_us:
             return list(grants)
         left = Counter((eviction.kernel, eviction.sm) for eviction in evictions for _ in range(eviction.blocks))

@@ -61,7 +61,7 @@ class TimeSlicing(Policy):
         return Partition(grants, evictions, wake_us=self._until_us)
 
     def notes(self) -> tuple[str, ...]:
-        """How often blocks were saved, and whether there was nobody to preempt."""
+        """Report the number of context switches that saved blocks, and whether no stream was preempted."""
         found = [f"{self._switches} switches between processes saved blocks"] if self._switches else []
         if self.preempt and not self._unequal:
             found.append("no kernels of several priorities met: there was nobody to preempt")

@@ -1,4 +1,4 @@
-"""Warped-Slicer: how many blocks of each kernel to keep on every SM, from how each kernel scales with its blocks.
+"""Warped-Slicer: choose the resident blocks per SM of each kernel from its performance over resident blocks.
 
 Xu, Jeon, Kim, Ro, Annavaram, "Warped-Slicer: efficient intra-SM slicing through dynamic resource partitioning for
 GPU multiprogramming", ISCA'16. Objective, water-filling, profiling phase and fallback are implemented from their

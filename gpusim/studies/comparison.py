@@ -1,4 +1,4 @@
-"""One trace under several policies: replayed, compared, printed, and written to a folder."""
+"""Compare policies on one trace: replay it, print the tables, write the results to a folder."""
 
 from __future__ import annotations
 

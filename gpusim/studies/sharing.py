@@ -7,13 +7,13 @@ prediction uses the counters at the most blocks of each kernel, as recordings ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import fsum
 from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.spreadsheet import table_rows
+from gpusim.common.spreadsheet import recorded_rows
 from gpusim.hardware.gpu import GPU
 from gpusim.io.dataset import Row, count_in, number_in
 from gpusim.model.contention import WarpDemand, mix_times, warp_demand
@@ -109,11 +109,5 @@ def _warps(folder: Path) -> dict[str, int]:
     return {row["kernel"]: count_in(row, "threads", 1, path, row["kernel"]) // 32 for row in rows}
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> list[Row]:
-    if not path.is_file():
-        raise InputError(path, "file", "is missing", "a folder as experiments/h200_microbench")
-    with table_rows(path, absent="") as reader:
-        missing = [column for column in columns if column not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
-        return list(reader)
+def _rows(path: Path, columns: tuple[str, ...]) -> Sequence[Row]:
+    return recorded_rows(path, columns, "a folder as experiments/h200_microbench")

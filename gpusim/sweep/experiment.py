@@ -85,7 +85,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment as read from its file, every name in it found.
+    """A parsed experiment file, with all its traces, GPUs and policies resolved.
 
     Attributes:
         path: the file.

@@ -223,7 +223,7 @@ def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
 
 
 def identity(task: Task, policy: str) -> str:
-    """A hash of everything that can change what comes of a task, the same in whatever folder its files are.
+    """Hash everything that can change the result of a task; the location of its files does not count.
 
     Args:
         task: what is to be computed.

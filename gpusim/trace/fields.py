@@ -55,7 +55,7 @@ def fault(problem: str, expected: str, place: str = "") -> InputError:
 
 
 def require_printable(text: str, allowed: str = "") -> str:
-    """A text without control characters but those allowed.
+    """Return a text that has no control characters except the allowed ones.
 
     Raises:
         InputError: it has others.
