@@ -15,8 +15,8 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import Recordings, Row, back_to_back_us
 from gpusim.io.ncu import trimmed
+from gpusim.lab.dataset import Recordings, Row, back_to_back_us
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, taking
 from gpusim.trace.operations import (

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gpusim.networks.layers import Addition, Convolution, Linear, Pooling, ReLU, Shape
-from gpusim.networks.network import Builder, Network
-from gpusim.record.parallel_training import run
+from gpusim.training.networks.layers import Addition, Convolution, Linear, Pooling, ReLU, Shape
+from gpusim.training.networks.network import Builder, Network
+from gpusim.training.record import run
 
 
 def small(name: str = "small") -> Network:

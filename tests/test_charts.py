@@ -16,14 +16,16 @@ from gpusim import cli, load_gpu, load_trace
 from gpusim.commands import plot
 from gpusim.common.errors import InputError
 from gpusim.hardware.what_if import what_if
-from gpusim.io.dataset import Dataset
+from gpusim.lab import charts, curves
+from gpusim.lab.charts import IN_PROPORTION, MEASURED, PREDICTED
+from gpusim.lab.curves import ResidencyCurve, SplitCurve
+from gpusim.lab.dataset import Dataset
+from gpusim.lab.kernel_mix import ARITHMETIC, MEMORY, PIPES, REST, STALLS, KernelMix, kernel_mixes
+from gpusim.results import bars as policy_bars
+from gpusim.results.bars import ERROR_KNOWN, ERROR_UNKNOWN
 from gpusim.results.error_band import HowWrong
 from gpusim.results.plots import save_figure
-from gpusim.studies import charts, curves
-from gpusim.studies.charts import ERROR_KNOWN, ERROR_UNKNOWN, IN_PROPORTION, MEASURED, PREDICTED
 from gpusim.studies.comparison import Comparison, compare
-from gpusim.studies.curves import ResidencyCurve, SplitCurve
-from gpusim.studies.kernel_mix import ARITHMETIC, MEMORY, PIPES, REST, STALLS, KernelMix, kernel_mixes
 from gpusim.trace.edit import select
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,9 +72,9 @@ def with_errors(comparison: Comparison, *errors: HowWrong) -> Comparison:
     return replace(comparison, entries=entries)
 
 
-def bars_of(comparison: Comparison) -> list[charts.PolicyBar]:
+def bars_of(comparison: Comparison) -> list[policy_bars.PolicyBar]:
     return [
-        charts.PolicyBar(e.result.policy, e.result.makespan_us, f"{e.speedup_vs_serial:.3f}x", e.how_wrong)
+        policy_bars.PolicyBar(e.result.policy, e.result.makespan_us, f"{e.speedup_vs_serial:.3f}x", e.how_wrong)
         for e in comparison.entries
     ]
 
@@ -81,7 +83,7 @@ def test_a_bar_a_policy_with_its_error_where_that_was_measured(comparison: Compa
     never = HowWrong(None, "never validated: here")
     made = with_errors(comparison, KNOWN, never, KNOWN)
     axes = Figure().subplots()
-    charts.makespans(bars_of(made), axes)
+    policy_bars.makespans(bars_of(made), axes)
     bars = [bar for c in axes.containers if isinstance(c, BarContainer) for bar in c]
     times = [entry.result.makespan_us for entry in made.entries]
     assert [bar.get_width() for bar in bars] == times
@@ -108,9 +110,11 @@ def test_policies_that_take_the_same_time_are_said_to(comparison: Comparison) ->
     one = comparison.entries[0]
     twice = replace(comparison, entries=(one, replace(one, result=replace(one.result, policy="p:a_us=2"))))
     axes = Figure().subplots()
-    charts.makespans(bars_of(twice), axes)
+    policy_bars.makespans(bars_of(twice), axes)
     first, second = (text.get_text() for text in axes.texts)
-    assert first.endswith("; same as p, a 2 us") and second.endswith(f"; same as {charts.in_words(one.result.policy)}")
+    assert first.endswith("; same as p, a 2 us") and second.endswith(
+        f"; same as {policy_bars.in_words(one.result.policy)}"
+    )
 
 
 # ---- curves
@@ -244,7 +248,7 @@ def test_stalls_are_of_the_gpu_that_counted_them() -> None:
     (counted, *_), (replayed, *_) = (kernel_mixes(trace, gpu) for gpu in (load_gpu("h200"), load_gpu("t4")))
     assert counted != replayed
     args = cli.build_parser("plot").parse_args(["plot", "stalls", str(PAIR), "--gpu", "t4", "-o", "x.svg"])
-    with patch("gpusim.studies.charts.stalls") as drawn:
+    with patch("gpusim.lab.charts.stalls") as drawn:
         plot._stalls(args)
     assert drawn.call_args.args[1][0] == counted
 

@@ -22,10 +22,10 @@ from gpusim.common import tables
 from gpusim.common.errors import InputError
 from gpusim.common.tables import Column, number, plain_table, short_name, shortened
 from gpusim.hardware.gpu import gpu_names, load_gpu
+from gpusim.lab import bench
 from gpusim.policies.registry import policies, policy_from
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
 from gpusim.results.runs import KernelRun
-from gpusim.studies import bench
 from gpusim.studies import comparison as report
 from gpusim.studies.replay import replay
 from gpusim.trace.edit import select

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gpusim.calibrate import kernels
 from gpusim.engine import sm_array
+from gpusim.lab import bench
 from gpusim.model.contention import SHARED, UNKNOWN, MemoryLoad, memory_slowdown
 from gpusim.results.runs import USES
-from gpusim.studies import bench
 
 NEVER = 1e300
 

@@ -13,8 +13,8 @@ import pytest
 from gpusim import cli
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import OUTCOMES, Dataset
-from gpusim.studies.validate import Predictor, conditions, measurements
+from gpusim.lab.dataset import OUTCOMES, Dataset
+from gpusim.lab.validate import Predictor, conditions, measurements
 
 WAVES = "launch__waves_per_multiprocessor"
 

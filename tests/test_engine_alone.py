@@ -22,9 +22,9 @@ from gpusim.engine import alone, device
 from gpusim.engine.device import Device
 from gpusim.engine.sm_array import alone_on, run_alone
 from gpusim.hardware.gpu import GPU
+from gpusim.lab.bench import repeated
 from gpusim.results.result import Result
 from gpusim.results.runs import USES
-from gpusim.studies.bench import repeated
 from gpusim.studies.rules import replay_rule
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch

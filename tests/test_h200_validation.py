@@ -17,9 +17,9 @@ import pytest
 
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
+from gpusim.lab import validate
+from gpusim.lab.validate import Condition
 from gpusim.results.error_band import COMMAND, VALIDATED, model_identity
-from gpusim.studies import validate
-from gpusim.studies.validate import Condition
 
 FOLDER = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
 MODULES = ("run", "tables", "variants", "crossval", "pictures")
@@ -122,7 +122,7 @@ def test_variants_are_predicted_apart_and_kept(
 EVERY_PATCH = """
 import os
 import variants
-from gpusim.studies import validate
+from gpusim.lab import validate
 
 dataset = variants.OWN.load()
 one = next(condition for condition in validate.conditions(dataset) if condition.experiment == "sm_curve")

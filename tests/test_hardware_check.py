@@ -13,7 +13,7 @@ from scripts import script
 from gpusim import load_gpu, load_trace
 from gpusim.choose.search import select
 from gpusim.common.rows import from_csv
-from gpusim.record.calls import call_in
+from gpusim.lab.record.calls import call_in
 from gpusim.trace.operations import Convolution
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "hardware_check"

@@ -28,7 +28,7 @@ from gpusim.common.files import FREE_EXPANSION_BYTES, MAX_EXPANSION, decompresse
 from gpusim.common.spreadsheet import csv_line, original
 from gpusim.common.tables import Column, json_text, plain_table, print_line
 from gpusim.hardware.gpu import load_gpu, load_shipped_gpu
-from gpusim.io.dataset import Dataset
+from gpusim.lab.dataset import Dataset
 from gpusim.policies.registry import policy_from
 from gpusim.results.plots import gantt, occupancy, save_figure
 from gpusim.sweep import run as sweep_run

@@ -12,7 +12,7 @@ from tiny import launch
 
 from gpusim import load_gpu
 from gpusim.common.rows import from_csv
-from gpusim.io.dataset import Op, Recordings
+from gpusim.lab.dataset import Op, Recordings
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "kernel_curves"
 

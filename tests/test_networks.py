@@ -3,9 +3,9 @@
 import pytest
 
 from gpusim.common.errors import InputError
-from gpusim.networks.layers import Addition, Concatenation, Convolution, Linear, Pooling, ReLU, Shape
-from gpusim.networks.network import INPUT, Builder, Network, Node
-from gpusim.networks.zoo import INCEPTION, NETWORKS, network
+from gpusim.training.networks.layers import Addition, Concatenation, Convolution, Linear, Pooling, ReLU, Shape
+from gpusim.training.networks.network import INPUT, Builder, Network, Node
+from gpusim.training.networks.zoo import INCEPTION, NETWORKS, network
 
 PARAMETERS = {  # as the reference implementations report them; auxiliary classifiers left out
     "alexnet": 61_100_840,

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from gpusim.cli import main
 from gpusim.common.errors import InputError
-from gpusim.networks.layers import Addition, Convolution, Linear, Pooling, ReLU, Shape
-from gpusim.networks.network import Builder, Network
-from gpusim.networks.zoo import NETWORKS, network
-from gpusim.parallel.cluster import Cluster, cluster_names, load_cluster
-from gpusim.parallel.divide import WHOLE, Halo, by_channel, by_filter, by_rows
-from gpusim.parallel.equations import (
+from gpusim.trace.file import load_trace
+from gpusim.training.networks.layers import Addition, Convolution, Linear, Pooling, ReLU, Shape
+from gpusim.training.networks.network import Builder, Network
+from gpusim.training.networks.zoo import NETWORKS, network
+from gpusim.training.paradl.cluster import Cluster, cluster_names, load_cluster
+from gpusim.training.paradl.divide import WHOLE, Halo, by_channel, by_filter, by_rows
+from gpusim.training.paradl.equations import (
     Link,
     Links,
     all_gather_us,
@@ -34,10 +35,9 @@ from gpusim.parallel.equations import (
     send_receive_us,
     spatial_us,
 )
-from gpusim.parallel.layers import LayerTimes, read_times, sizes, traced_times
-from gpusim.parallel.oracle import STRATEGIES, Impossible, Oracle, Projection, fastest
-from gpusim.parallel.segments import balancer, cuts
-from gpusim.trace.file import load_trace
+from gpusim.training.paradl.layers import LayerTimes, read_times, sizes, traced_times
+from gpusim.training.paradl.oracle import STRATEGIES, Impossible, Oracle, Projection, fastest
+from gpusim.training.paradl.segments import balancer, cuts
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "experiments" / "paradl"
@@ -243,7 +243,7 @@ def test_a_network_without_sizes():
     ],
 )
 def test_a_cluster_file_that_is_wrong(tmp_path, capsys, old, new, said):
-    text = (ROOT / "gpusim/parallel/clusters/abci.toml").read_text(encoding="utf-8")
+    text = (ROOT / "gpusim/training/paradl/clusters/abci.toml").read_text(encoding="utf-8")
     changed = tmp_path / "mine.toml"
     changed.write_text(text.replace(old, new), encoding="utf-8")
     assert changed.read_text(encoding="utf-8") != text
@@ -280,7 +280,7 @@ def test_bad_arguments_are_one_line(monkeypatch, capsys, arguments, said):
 
 
 def test_the_gpu_file_of_a_cluster_lies_beside_it(tmp_path):
-    text = (ROOT / "gpusim/parallel/clusters/abci.toml").read_text(encoding="utf-8")
+    text = (ROOT / "gpusim/training/paradl/clusters/abci.toml").read_text(encoding="utf-8")
     (tmp_path / "mine.toml").write_text(text.replace('gpu = "v100"', 'gpu = "own.toml"'), encoding="utf-8")
     (tmp_path / "own.toml").write_bytes((ROOT / "gpus" / "v100.toml").read_bytes())
     assert load_cluster(tmp_path / "mine.toml").gpu.name == "own"

@@ -10,7 +10,7 @@ import pytest
 from scripts import script
 
 from gpusim.common.rows import from_csv, to_csv
-from gpusim.io.dataset import Dataset
+from gpusim.lab.dataset import Dataset
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "placement"
 MOST_PERCENT = 3.0  # that predictions of all runs may be off on the mean

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.common.errors import InputError
-from gpusim.record import block_log, clock_tables, scheduler_tables
-from gpusim.record import microbench as mb
-from gpusim.record import microbench_counters as nsight
-from gpusim.record import microbench_tables as tabulate
+from gpusim.lab.record import block_log, clock_tables, scheduler_tables
+from gpusim.lab.record import microbench as mb
+from gpusim.lab.record import microbench_counters as nsight
+from gpusim.lab.record import microbench_tables as tabulate
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "h200_microbench"
 
@@ -414,7 +414,7 @@ def test_the_recorded_results_hold_every_table_and_constant():
 
 def test_the_module_runs_as_a_program():
     done = subprocess.run(
-        [sys.executable, "-m", "gpusim.record.microbench", "--help"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "gpusim.lab.record.microbench", "--help"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0
     assert "--counters" in done.stdout

@@ -11,9 +11,9 @@ import pytest
 
 from gpusim.cli import main
 from gpusim.common.errors import InputError
-from gpusim.record import matrix
-from gpusim.record.counters import COUNTERS
-from gpusim.record.toolchain import build
+from gpusim.lab.record import matrix
+from gpusim.lab.record.counters import COUNTERS
+from gpusim.lab.record.toolchain import build
 
 SOURCE = Path(matrix.__file__).with_suffix(".cu").read_text()
 QUERIED = """

@@ -12,19 +12,19 @@ import pytest
 from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.io.ncu import REQUIRED
-from gpusim.networks import layers
-from gpusim.networks.network import Builder
-from gpusim.networks.steps import CONVOLUTION, forward, training_iteration
-from gpusim.networks.zoo import NETWORKS, network
-from gpusim.record.calls import ALGORITHMS, calls_of
-from gpusim.record.counters import COUNTERS
-from gpusim.record.network_trace import PARAMETERS, placements
-from gpusim.record.outcomes import measure_outcomes
-from gpusim.record.program import Program
-from gpusim.record.recording import Recording, kernel_rows
-from gpusim.record.shapes import subject
+from gpusim.lab.record.calls import ALGORITHMS, calls_of
+from gpusim.lab.record.counters import COUNTERS
+from gpusim.lab.record.network_trace import PARAMETERS, placements
+from gpusim.lab.record.outcomes import measure_outcomes
+from gpusim.lab.record.program import Program
+from gpusim.lab.record.recording import Recording, kernel_rows
+from gpusim.lab.record.shapes import subject
 from gpusim.trace.file import load_trace
 from gpusim.trace.operations import Convolution
+from gpusim.training.networks import layers
+from gpusim.training.networks.network import Builder
+from gpusim.training.networks.steps import CONVOLUTION, forward, training_iteration
+from gpusim.training.networks.zoo import NETWORKS, network
 
 ROOT = Path(__file__).parents[1]
 RECORDINGS = ROOT / "experiments" / "recordings"
@@ -321,7 +321,7 @@ def test_a_recording_goes_on_where_it_was_cut_off(machine, tmp_path, monkeypatch
     monkeypatch.delenv("FAKE_CRASH")
     out = tmp_path / "out"
     (out / "timings.csv").unlink()
-    monkeypatch.setattr("gpusim.record.program.CRASHES", 1)
+    monkeypatch.setattr("gpusim.lab.record.program.CRASHES", 1)
     assert record(tmp_path) == 2
     assert len(asked(tmp_path)) == 5
     with (out / "timings.csv").open("a") as file:

@@ -14,7 +14,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import write_table
 from gpusim.common.rows import from_csv
 from gpusim.io.ncu import REQUIRED
-from gpusim.record.counters import COUNTERS
+from gpusim.lab.record.counters import COUNTERS
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "resource_matrix"
 KERNELS = ("fma1/4", "dram_read4/8")

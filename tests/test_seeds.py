@@ -68,7 +68,7 @@ def test_li2016_by_hand() -> None:
 @pytest.mark.parametrize(("gpu", "recorded"), [("h200", HOST), ("h100-sxm", HOST_H100)])
 def test_host_costs_are_what_was_recorded(gpu: str, recorded: Path) -> None:
     from gpusim import load_gpu
-    from gpusim.record.host import SERVICES, section, times_of
+    from gpusim.lab.record.host import SERVICES, section, times_of
 
     tables = times_of(recorded.read_text("utf-8").splitlines())
     host = load_gpu(gpu).host
@@ -85,7 +85,7 @@ def test_host_costs_are_what_was_recorded(gpu: str, recorded: Path) -> None:
 @pytest.mark.parametrize("recorded", [HOST, HOST_H100])
 def test_copies_take_turns_in_one_direction_and_not_in_two(recorded: Path) -> None:
     """What the copy engines of a replay assume, measured: two copies of 128 MiB, each some 2,440 us alone."""
-    from gpusim.record.host import times_of
+    from gpusim.lab.record.host import times_of
 
     tables = times_of(recorded.read_text("utf-8").splitlines())
     size = 128 * 2**20
@@ -107,7 +107,7 @@ def test_record_host_says_what_is_missing_and_leaves_nothing(
 
 def test_times_of_something_else_are_refused() -> None:
     from gpusim.common.errors import InputError
-    from gpusim.record.host import times_of
+    from gpusim.lab.record.host import times_of
 
     with pytest.raises(InputError, match="printed something else"):
         times_of(["call,bytes,us", "free,many,1"])

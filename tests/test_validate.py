@@ -21,10 +21,10 @@ from gpusim import cli, replay
 from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import OUTCOMES, Dataset
-from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios, summaries, write_rows
-from gpusim.studies.sharing import score_sharing
-from gpusim.studies.validate import Case, _InOrder, _Reserved, conditions, measurements, released_together_us, score
+from gpusim.lab.dataset import OUTCOMES, Dataset
+from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios, summaries, write_rows
+from gpusim.lab.sharing import score_sharing
+from gpusim.lab.validate import Case, _InOrder, _Reserved, conditions, measurements, released_together_us, score
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Stream
 

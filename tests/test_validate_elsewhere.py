@@ -14,9 +14,9 @@ import pytest
 
 from gpusim import cli
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import OUTCOMES, Dataset, Recordings
-from gpusim.studies.scores import Scored, choice, summaries
-from gpusim.studies.validate import Case, conditions, measurements, score
+from gpusim.lab.dataset import OUTCOMES, Dataset, Recordings
+from gpusim.lab.scores import Scored, choice, summaries
+from gpusim.lab.validate import Case, conditions, measurements, score
 
 H100 = "h100-sxm"
 CURVES = (  # bound by L2's writes, by L2's reads on tensor cores, and by its pipes

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "../../gpusim/record/check.cuh"
+#include "../../gpusim/lab/record/check.cuh"
 
 constexpr int TILE = 32, PIXELS = 784, DIGITS = 10, BATCH = 800, RANKS_OF_PAPER = 4;
 constexpr int IMAGES = BATCH / RANKS_OF_PAPER;  // of a rank

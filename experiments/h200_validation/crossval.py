@@ -13,8 +13,8 @@ from tables import write_csv
 from variants import GPU_NAME, HERE, OWN, Task, predictions
 
 from gpusim.hardware.gpu import load_gpu
-from gpusim.studies.scores import Scored, summaries
-from gpusim.studies.validate import Condition, conditions, measurements
+from gpusim.lab.scores import Scored, summaries
+from gpusim.lab.validate import Condition, conditions, measurements
 
 Constants = Mapping[str, float]  # of the GPU file's [model]
 CONSTANTS: Mapping[str, tuple[float, ...]] = {

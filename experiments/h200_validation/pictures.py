@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpusim.lab.scores import Scored, Summary, residency_ratios
 from gpusim.results.plots import COLOURS, new_figure, save_figure
-from gpusim.studies.scores import Scored, Summary, residency_ratios
 
 BAND = 0.1  # of the grey band about the diagonal
 STAIRCASES = (

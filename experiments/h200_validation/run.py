@@ -38,10 +38,10 @@ from variants import (
 
 from gpusim.common.files import write_text
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.dataset import Dataset
+from gpusim.lab.dataset import Dataset
+from gpusim.lab.scores import SUMMARY_FIELDS, Scored, Summary, choice, summaries
+from gpusim.lab.validate import Case, Condition, conditions, measurements
 from gpusim.results.error_band import VALIDATED, Work, bands, model_identity, work_of
-from gpusim.studies.scores import SUMMARY_FIELDS, Scored, Summary, choice, summaries
-from gpusim.studies.validate import Case, Condition, conditions, measurements
 
 STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike

@@ -13,9 +13,9 @@ from variants import GPU_NAME, HERE, ROOT
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, write_text
 from gpusim.hardware.gpu import ModelConstants, load_gpu
-from gpusim.io.dataset import Dataset
-from gpusim.studies.scores import EXPERIMENTS, Scored, residency_ratios
-from gpusim.studies.validate import SCALED
+from gpusim.lab.dataset import Dataset
+from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios
+from gpusim.lab.validate import SCALED
 
 DOCUMENTS = (HERE / "README.md", ROOT / "docs" / "model.md")
 PLACE = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)

@@ -19,13 +19,13 @@ from gpusim.calibrate import fit
 from gpusim.common import fingerprint
 from gpusim.engine import context, sm_array
 from gpusim.hardware.gpu import GPU, load_gpu
-from gpusim.io.dataset import Dataset
+from gpusim.lab import validate
+from gpusim.lab.dataset import Dataset
+from gpusim.lab.scores import Scored
+from gpusim.lab.validate import Case, Condition, Predictor, measurements
 from gpusim.model import contention
 from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Partition, View
-from gpusim.studies import validate
-from gpusim.studies.scores import Scored
-from gpusim.studies.validate import Case, Condition, Predictor, measurements
 from gpusim.sweep.resume import resumed
 from gpusim.sweep.workers import local
 from gpusim.trace.kernels import KernelLaunch
@@ -435,7 +435,7 @@ def identity(task: Task) -> str:
 @cache
 def _sources(case: Case) -> str:
     """A hash of all that every prediction of a case depends on."""
-    model = fingerprint.sources("gpusim.studies.validate", "gpusim.studies.scores")
+    model = fingerprint.sources("gpusim.lab.validate", "gpusim.lab.scores")
     gpus = [load_gpu(name) for name in dict.fromkeys((case.gpu, case.recorded_on or case.gpu))]
     files = fingerprint.files([*_files_of(case), HERE / "variants.py"])
     return fingerprint.data([model, gpus, files, case.scaling])

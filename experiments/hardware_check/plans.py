@@ -2,7 +2,7 @@
 
 A line of `plans.txt` is a module, the name of a plan, SMs of its streams (or `all`), and for each operation in the
 order of launch its stream, its call and the steps on other streams that it waits for, as
-gpusim/record/convolutions/outcomes.cuh says.
+gpusim/lab/record/convolutions/outcomes.cuh says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import gpusim
 from gpusim.choose.judge import Candidate
 from gpusim.choose.plan import Plan, Work
 from gpusim.choose.search import Selection, select
-from gpusim.record.calls import Call, call_in
+from gpusim.lab.record.calls import Call, call_in
 from gpusim.trace.operations import Convolution
 
 HERE = Path(__file__).resolve().parent

@@ -26,11 +26,11 @@ from gpusim.choose.search import work_of
 from gpusim.commands.arguments import measuring_options
 from gpusim.common.files import write_text
 from gpusim.common.rows import from_csv, to_csv
+from gpusim.lab.record.plans import makespans_us, measure
+from gpusim.lab.validate import released_together_us
 from gpusim.policies.registry import policy_from
-from gpusim.record.plans import makespans_us, measure
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.studies.rules import makespan_us
-from gpusim.studies.validate import released_together_us
 
 SERIAL = "serial-fastest"
 MEASURED = HERE / "measured.csv.gz"

@@ -34,12 +34,12 @@ from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.progress import tracked
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.hardware.gpu import GPU
-from gpusim.io.dataset import Op, Recordings
-from gpusim.networks.steps import CONVOLUTION, Direction, Work
-from gpusim.record.calls import Call
-from gpusim.record.program import Program
-from gpusim.record.toolchain import run
+from gpusim.lab.dataset import Op, Recordings
+from gpusim.lab.record.calls import Call
+from gpusim.lab.record.program import Program
+from gpusim.lab.record.toolchain import run
 from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.training.networks.steps import CONVOLUTION, Direction, Work
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parent / "h200_validation" / "data"

@@ -1,9 +1,9 @@
 // Times calls after other memory was read or written: `l2_kept CALLS`.
 //
-// CALLS is as in gpusim/record/convolutions/calls.cuh. Each call runs twice, so that L2 holds what it can of its tensors,
+// CALLS is as in gpusim/lab/record/convolutions/calls.cuh. Each call runs twice, so that L2 holds what it can of its tensors,
 // then a kernel reads or writes some MiB that nothing has touched for a GiB, then the call is timed. Prints
 // op,tensor_bytes,others,mib,ms_call; a line a size, the median of REPEATS.
-#include "../../gpusim/record/convolutions/timing.cuh"
+#include "../../gpusim/lab/record/convolutions/timing.cuh"
 
 constexpr int REPEATS = 9;
 constexpr int OTHER_MIB[] = {0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 56, 64, 80, 120, 400};

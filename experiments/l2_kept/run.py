@@ -25,8 +25,8 @@ from gpusim.common.rows import from_csv, to_csv
 from gpusim.common.spreadsheet import table_rows
 from gpusim.engine.context import in_context
 from gpusim.hardware.gpu import GPU
-from gpusim.record.plans import medians
-from gpusim.record.toolchain import build, run
+from gpusim.lab.record.plans import medians
+from gpusim.lab.record.toolchain import build, run
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream

@@ -11,9 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpusim.networks.steps import CONVOLUTION, Direction, Work
-from gpusim.record.calls import ALGORITHMS, Call
-from gpusim.record.program import Program
+from gpusim.lab.record.calls import ALGORITHMS, Call
+from gpusim.lab.record.program import Program
+from gpusim.training.networks.steps import CONVOLUTION, Direction, Work
 
 DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
 CHANNELS = 3  # the paper gives none; its first layers see images

@@ -22,7 +22,7 @@ import gpusim
 from gpusim.common.files import write_text
 from gpusim.common.markdown import table as _markdown
 from gpusim.hardware.gpu import GPU
-from gpusim.io.dataset import Dataset
+from gpusim.lab.dataset import Dataset
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Copy, Kernel, Operation, Stream

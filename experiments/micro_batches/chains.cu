@@ -1,10 +1,10 @@
 // Times convolutions whose batch is done in micro-batches, one after the other: `chains CALLS CHAINS`.
 //
-// CALLS is as in gpusim/record/convolutions/calls.cuh. A line of CHAINS is `name op op …`: calls of one convolution, whose
+// CALLS is as in gpusim/lab/record/convolutions/calls.cuh. A line of CHAINS is `name op op …`: calls of one convolution, whose
 // micro-batches together are its batch. Each takes its part of the tensors, all reuse one workspace; where they give a
 // gradient of the filter, all but the first add to it (beta = 1). Prints name,ms_warm,ms_cold: a chain after itself, and
 // after a read of 512 MiB.
-#include "../../gpusim/record/convolutions/timing.cuh"
+#include "../../gpusim/lab/record/convolutions/timing.cuh"
 
 class MicroBatches : public Work {
   public:

@@ -16,12 +16,12 @@ from itertools import groupby
 from pathlib import Path
 
 from gpusim.common.files import write_text
-from gpusim.networks.steps import CONVOLUTION, Work, forward
-from gpusim.networks.zoo import network
-from gpusim.record.calls import ALGORITHMS, MATHS, Call
-from gpusim.record.program import LEAST_CAPABILITY, Program
-from gpusim.record.recording import Recording
-from gpusim.record.toolchain import build, run
+from gpusim.lab.record.calls import ALGORITHMS, MATHS, Call
+from gpusim.lab.record.program import LEAST_CAPABILITY, Program
+from gpusim.lab.record.recording import Recording
+from gpusim.lab.record.toolchain import build, run
+from gpusim.training.networks.steps import CONVOLUTION, Work, forward
+from gpusim.training.networks.zoo import network
 
 HERE = Path(__file__).parent
 BATCH = 128

@@ -30,10 +30,10 @@ from gpusim.choose.search import select, work_of
 from gpusim.common.files import write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
-from gpusim.record.calls import call_in
-from gpusim.record.plans import makespans_us, measure
+from gpusim.lab.record.calls import call_in
+from gpusim.lab.record.plans import makespans_us, measure
+from gpusim.lab.validate import released_together_us
 from gpusim.results.plots import COLOURS, new_figure, save_figure
-from gpusim.studies.validate import released_together_us
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution
 

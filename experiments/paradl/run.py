@@ -20,17 +20,17 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.common.files import atomic_write, write_text
 from gpusim.common.markdown import filled, table, wrapped
 from gpusim.common.tables import Column, print_line, print_table
-from gpusim.networks.network import Network
-from gpusim.networks.steps import training_iteration
-from gpusim.networks.zoo import network
-from gpusim.parallel.cluster import load_cluster
-from gpusim.parallel.equations import DELTA, Links, data_us, filter_us
-from gpusim.parallel.layers import measured_times, sizes
-from gpusim.parallel.oracle import STRATEGIES as ALL
-from gpusim.parallel.oracle import Impossible, Oracle, fastest
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Operation, Stream
+from gpusim.training.networks.network import Network
+from gpusim.training.networks.steps import training_iteration
+from gpusim.training.networks.zoo import network
+from gpusim.training.paradl.cluster import load_cluster
+from gpusim.training.paradl.equations import DELTA, Links, data_us, filter_us
+from gpusim.training.paradl.layers import measured_times, sizes
+from gpusim.training.paradl.oracle import STRATEGIES as ALL
+from gpusim.training.paradl.oracle import Impossible, Oracle, fastest
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../gpusim/record/check.cuh"
+#include "../../gpusim/lab/record/check.cuh"
 
 using u64 = unsigned long long;
 

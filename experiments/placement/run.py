@@ -51,12 +51,12 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.common.files import write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
-from gpusim.io.dataset import Dataset
+from gpusim.lab import validate
+from gpusim.lab.dataset import Dataset
+from gpusim.lab.record.toolchain import build, run
 from gpusim.policies.hardware import Leftover
-from gpusim.record.toolchain import build, run
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.results.result import Result
-from gpusim.studies import validate
 from gpusim.studies.rules import makespan_us
 
 LEAST_CAPABILITY = 7.0  # for streams that wait for a flag

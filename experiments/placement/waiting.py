@@ -12,8 +12,8 @@ from typing import NamedTuple
 import gpusim
 from gpusim.calibrate.launchable import launch_occupancy
 from gpusim.common.rows import from_csv
-from gpusim.io.dataset import Dataset, back_to_back_us
-from gpusim.studies.validate import Condition, conditions
+from gpusim.lab.dataset import Dataset, back_to_back_us
+from gpusim.lab.validate import Condition, conditions
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls, taking
 from gpusim.trace.operations import Host, Kernel, Stream

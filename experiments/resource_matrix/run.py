@@ -32,7 +32,7 @@ from gpusim.common.rows import from_csv, to_csv
 from gpusim.common.spreadsheet import recorded_rows
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import launch_from_counters
-from gpusim.record.matrix import RESOURCES
+from gpusim.lab.record.matrix import RESOURCES
 from gpusim.results.plots import new_figure, save_figure
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch

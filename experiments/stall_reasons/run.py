@@ -23,12 +23,12 @@ from gpusim.common.files import MAX_BYTES, read_text, write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.common.spreadsheet import csv_text, table_rows
-from gpusim.io.dataset import Recordings
 from gpusim.io.ncu import STALL_COUNTER, STALLS
+from gpusim.lab.dataset import Recordings
+from gpusim.lab.record.counters import counted_rows
+from gpusim.lab.record.program import Program
+from gpusim.lab.record.toolchain import NCU, require_ncu, run
 from gpusim.model.contention import FEWEST_TURNS, hidden_cycles
-from gpusim.record.counters import counted_rows
-from gpusim.record.program import Program
-from gpusim.record.toolchain import NCU, require_ncu, run
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 
 HERE = Path(__file__).resolve().parent

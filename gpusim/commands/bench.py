@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpusim.commands.arguments import json_flag
 
 if TYPE_CHECKING:
-    from gpusim.studies.bench import Measurement
+    from gpusim.lab.bench import Measurement
 
 # Those that take seconds first, the slowest last.
 GROUPS = ("grid", "pairs", "SMs", "trace", "plain core", "streams", "kernels", "chain", "small kernels", "oracle")
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from gpusim.common.tables import print_json
-    from gpusim.studies.bench import STAND_INS, measure, shipped
+    from gpusim.lab.bench import STAND_INS, measure, shipped
 
     names = [name for name in GROUPS if name in (args.only or GROUPS)]
     if not shipped():

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from gpusim.commands.arguments import json_flag, share, told_with, trace_from, whole
 
 if TYPE_CHECKING:
-    from gpusim.networks.network import Network
-    from gpusim.parallel.cluster import Cluster
-    from gpusim.parallel.layers import LayerTimes
-    from gpusim.parallel.oracle import Impossible, Oracle, Projection
+    from gpusim.training.networks.network import Network
+    from gpusim.training.paradl.cluster import Cluster
+    from gpusim.training.paradl.layers import LayerTimes
+    from gpusim.training.paradl.oracle import Impossible, Oracle, Projection
 
 MEASURED_RANKS = (2, 4)
 MEASURED = "measured were 2 and 4 H200s (experiments/paradl)"
@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the projections, and the best that fits the memory of a GPU."""
     from gpusim.common.tables import print_json
-    from gpusim.networks.zoo import network
-    from gpusim.parallel.cluster import load_cluster
-    from gpusim.parallel.oracle import Oracle
+    from gpusim.training.networks.zoo import network
+    from gpusim.training.paradl.cluster import load_cluster
+    from gpusim.training.paradl.oracle import Oracle
 
     net, cluster = network(args.network), load_cluster(args.cluster)
     oracle = Oracle(net, _times(args.layers, net, cluster), cluster, args.gamma)
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
-    from gpusim.parallel.layers import measured_times, read_times, traced_times
+    from gpusim.training.paradl.layers import measured_times, read_times, traced_times
 
     gpu = cluster.gpu
     if path is None:
@@ -94,7 +94,7 @@ def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
 
 
 def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: bool) -> list[Projection | Impossible]:
-    from gpusim.parallel.oracle import Impossible
+    from gpusim.training.paradl.oracle import Impossible
 
     if strategy == "all":
         return oracle.project_all(ranks, batch)
@@ -107,7 +107,7 @@ def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: b
 
 
 def _best(cluster: Cluster, found: list[Projection | Impossible]) -> Projection | None:
-    from gpusim.parallel.oracle import fastest
+    from gpusim.training.paradl.oracle import fastest
 
     return fastest(found, cluster.gpu.memory_bytes)
 
@@ -115,7 +115,7 @@ def _best(cluster: Cluster, found: list[Projection | Impossible]) -> Projection 
 def _plain(cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]) -> dict[str, object]:
     from dataclasses import asdict
 
-    from gpusim.parallel.oracle import Impossible
+    from gpusim.training.paradl.oracle import Impossible
 
     best = _best(cluster, found)
     return {
@@ -136,7 +136,7 @@ def _print_strategies(
     net: Network, cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]
 ) -> None:
     from gpusim.common.tables import Column, number, print_line, print_table
-    from gpusim.parallel.oracle import Impossible, Projection
+    from gpusim.training.paradl.oracle import Impossible, Projection
 
     columns = [Column("strategy"), *(Column(title, right=True) for title in _TITLES)]
     possible = sorted((each for each in found if isinstance(each, Projection)), key=lambda each: each.iteration_us)
@@ -169,7 +169,7 @@ def _print_scaling(
     net: Network, cluster: Cluster, scaling: str, found: list[tuple[int, int, list[Projection | Impossible]]]
 ) -> None:
     from gpusim.common.tables import Column, number, print_line, print_table
-    from gpusim.parallel.oracle import Impossible
+    from gpusim.training.paradl.oracle import Impossible
 
     def name(each: Projection | Impossible) -> str:
         return each.place if isinstance(each, Impossible) else each.strategy

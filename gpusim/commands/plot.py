@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from gpusim.hardware.gpu import GPU
-    from gpusim.io.dataset import Dataset
+    from gpusim.lab.dataset import Dataset
     from gpusim.results.result import Result
     from gpusim.trace.format import Trace
 
@@ -113,8 +113,8 @@ def _policies(args: argparse.Namespace) -> Figure:
 
 
 def _split(args: argparse.Namespace) -> Figure:
-    from gpusim.studies.charts import split
-    from gpusim.studies.curves import split_of_dataset, split_of_trace
+    from gpusim.lab.charts import split
+    from gpusim.lab.curves import split_of_dataset, split_of_trace
 
     if Path(args.source).is_dir():
         return split(split_of_dataset(_dataset(args), args.operation))
@@ -126,8 +126,8 @@ def _split(args: argparse.Namespace) -> Figure:
 
 
 def _residency(args: argparse.Namespace) -> Figure:
-    from gpusim.studies.charts import residency
-    from gpusim.studies.curves import residency_of_dataset, residency_of_trace
+    from gpusim.lab.charts import residency
+    from gpusim.lab.curves import residency_of_dataset, residency_of_trace
 
     if Path(args.source).is_dir():
         return residency(residency_of_dataset(_dataset(args), args.operation))
@@ -139,8 +139,8 @@ def _residency(args: argparse.Namespace) -> Figure:
 
 def _stalls(args: argparse.Namespace) -> Figure:
     from gpusim.calibrate.kernels import recording_gpu
-    from gpusim.studies.charts import stalls
-    from gpusim.studies.kernel_mix import kernel_mixes
+    from gpusim.lab.charts import stalls
+    from gpusim.lab.kernel_mix import kernel_mixes
 
     trace, gpu = _trace(args)
     return stalls(trace.name, kernel_mixes(trace, recording_gpu(trace, gpu)))
@@ -185,7 +185,7 @@ def _trace(args: argparse.Namespace) -> tuple[Trace, GPU]:
 
 
 def _dataset(args: argparse.Namespace) -> Dataset:
-    from gpusim.io.dataset import Dataset
+    from gpusim.lab.dataset import Dataset
 
     if args.stream:
         raise InputError(None, "--stream", "is of no use for measurements", "--operation")

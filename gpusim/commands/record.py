@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_microbench(args: argparse.Namespace) -> int:
     from gpusim.common.tables import Column, print_table
-    from gpusim.record.microbench import run_microbenchmarks
+    from gpusim.lab.record.microbench import run_microbenchmarks
 
     result = run_microbenchmarks(args.out, counters=args.counters, raw_dir=args.raw)
     columns = [Column("constant"), Column("value", right=True), Column("unit"), Column("meaning", narrow="break")]
@@ -72,7 +72,7 @@ def _run_microbench(args: argparse.Namespace) -> int:
 
 
 def _run_matrix(args: argparse.Namespace) -> int:
-    from gpusim.record.matrix import record_matrix
+    from gpusim.lab.record.matrix import record_matrix
 
     if args.raw is not None:
         raise InputError(None, "--raw", "is not for --matrix, which keeps no logs", "no such option")
@@ -82,7 +82,7 @@ def _run_matrix(args: argparse.Namespace) -> int:
 
 
 def _run_host(args: argparse.Namespace) -> int:
-    from gpusim.record.host import record_host
+    from gpusim.lab.record.host import record_host
 
     for line in record_host(args.out):
         print(line)
@@ -90,8 +90,8 @@ def _run_host(args: argparse.Namespace) -> int:
 
 
 def _run_calls(args: argparse.Namespace) -> int:
-    from gpusim.record.calls import MATHS
-    from gpusim.record.network import Order, record
+    from gpusim.lab.record.calls import MATHS
+    from gpusim.lab.record.network import Order, record
 
     if args.batch is None:
         raise InputError(None, "--batch", "missing", "a number of samples")
@@ -105,7 +105,7 @@ def _run_calls(args: argparse.Namespace) -> int:
 
 
 def _run_program(args: argparse.Namespace) -> int:
-    from gpusim.record.own_program import record_program
+    from gpusim.lab.record.own_program import record_program
 
     for line in record_program(args.program, args.out or Path("recording")):
         print(line)

@@ -12,8 +12,8 @@ from gpusim.common.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpusim.studies.scores import Choice, Summary
-    from gpusim.studies.validate import Case
+    from gpusim.lab.scores import Choice, Summary
+    from gpusim.lab.validate import Case
 
 MOST_SCALING_POINTS = 2
 
@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.common.files import require_output
     from gpusim.common.tables import print_json
     from gpusim.hardware.gpu import load_gpu
-    from gpusim.studies.scores import SUMMARY_FIELDS, choice, summaries, write_rows
-    from gpusim.studies.sharing import holds_sharing, score_sharing
-    from gpusim.studies.validate import measurements, score, score_without_scaling
+    from gpusim.lab.scores import SUMMARY_FIELDS, choice, summaries, write_rows
+    from gpusim.lab.sharing import holds_sharing, score_sharing
+    from gpusim.lab.validate import measurements, score, score_without_scaling
 
     if args.rows is not None:
         require_output(args.rows)
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _case(args: argparse.Namespace) -> Case:
-    from gpusim.studies.validate import Case
+    from gpusim.lab.validate import Case
 
     for one, other in (("recordings", "recorded_on"), ("recorded_on", "recordings")):
         if getattr(args, one) is not None and getattr(args, other) is None:

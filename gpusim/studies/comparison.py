@@ -148,7 +148,7 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The makespans as bars, with the model's error where it is known: a matplotlib figure."""
-        from gpusim.studies.charts import PolicyBar, policies
+        from gpusim.results.bars import PolicyBar, policies
 
         bars = [
             PolicyBar(entry.result.policy, entry.result.makespan_us, speedup_text(entry, self.trace), entry.how_wrong)

@@ -1,9 +1,9 @@
 """The oracle for a thousand rank counts and all strategies."""
 
-from gpusim.networks.zoo import network
-from gpusim.parallel.cluster import load_cluster
-from gpusim.parallel.layers import measured_times
-from gpusim.parallel.oracle import Oracle
+from gpusim.training.networks.zoo import network
+from gpusim.training.paradl.cluster import load_cluster
+from gpusim.training.paradl.layers import measured_times
+from gpusim.training.paradl.oracle import Oracle
 
 
 def test_a_thousand_rank_counts(benchmark):

@@ -13,8 +13,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.solo import solo_makespans
-from gpusim.studies import bench
-from gpusim.studies.bench import Measurement
+from gpusim.lab import bench
+from gpusim.lab.bench import Measurement
 from gpusim.studies.rules import replay_rule as replay
 
 MOST_MIB = 1024

@@ -3,7 +3,7 @@
 //   nvcc -std=c++20 --extended-lambda -arch=sm_90 -o 'hard "n", ü' hard_names.cu
 //   ncu --clock-control none --cache-control none --metrics LIST -o hard_names './hard "n", ü'
 //
-// with the metrics of gpusim/record/own_program.py, and hard_names.csv.gz what `ncu --import FILE --csv --page raw`
+// with the metrics of gpusim/lab/record/own_program.py, and hard_names.csv.gz what `ncu --import FILE --csv --page raw`
 // printed of it. nvcc refuses a kernel whose name is not ASCII.
 #include <cstdio>
 #include <cstdlib>

@@ -1,0 +1,1 @@
+"""How the model is measured: recorders, datasets of measurements, scores, the benchmark."""

@@ -1,0 +1,212 @@
+"""Time over one quantity: the SMs of the first of two streams, or the blocks of a kernel that an SM may hold.
+
+Predicted for a trace, by replays; for a dataset (`gpusim.lab.dataset`) as `gpusim validate` does, beside measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.calibrate.solo import solo_makespans
+from gpusim.common.errors import InputError, closest, quote
+from gpusim.common.progress import tracked
+from gpusim.hardware.gpu import GPU
+from gpusim.lab.dataset import Dataset
+from gpusim.lab.validate import Condition, Predictor, conditions, measurements
+from gpusim.policies.oracles import OracleInterSM
+from gpusim.policies.quota import Quota
+from gpusim.policies.registry import policy_from
+from gpusim.results.error_band import HowWrong, error_band
+from gpusim.results.result import Result
+from gpusim.studies.rules import makespan_us, replay_rule
+from gpusim.trace.edit import select
+from gpusim.trace.format import Trace
+
+UNDIVIDED = {"serial": "one after the other", "leftover": "together, SMs not divided"}  # policies, in words
+MOST_NAMED = 6  # of the names that would have been right
+LEAST_SMS = 8  # of a part: the fewest that a dataset's green contexts had
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Times over a quantity that is varied.
+
+    Attributes:
+        title: of what, where.
+        predicted_us: time by number, ascending.
+        measured_us: likewise; empty where nothing was measured.
+        how_wrong: the error found for replays like these; None where the measurement stands beside them.
+    """
+
+    title: str
+    predicted_us: Mapping[int, float]
+    measured_us: Mapping[int, float] = field(default_factory=dict)
+    how_wrong: HowWrong | None = None
+
+
+@dataclass(frozen=True)
+class SplitCurve(Curve):
+    """Makespan of two streams against the SMs of the first; the second has the others.
+
+    Attributes:
+        streams: the two.
+        sm_count: SMs of the GPU.
+        undivided_us: predicted makespan by how else they ran, in the words of `UNDIVIDED`.
+        measured_undivided_us: likewise, as measured.
+    """
+
+    streams: tuple[str, str] = ("", "")
+    sm_count: int = 0
+    undivided_us: Mapping[str, float] = field(default_factory=dict)
+    measured_undivided_us: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ResidencyCurve(Curve):
+    """Time of a call against the blocks of its kernels that an SM may hold; the last is as many as fit."""
+
+
+# ---- of a trace
+
+
+def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
+    """Every division of the SMs in steps of a TPC, held throughout.
+
+    Raises:
+        InputError: the trace has not two streams.
+    """
+    names = [stream.name for stream in trace.streams]
+    if len(names) != 2:
+        raise InputError(None, "--stream", f"{len(names)} streams are there", f"two of {', '.join(names)}")
+    kernels = Kernels(recording_gpu(trace, gpu), gpu)
+    solo = solo_makespans(trace, gpu, kernels)
+    divide, step = OracleInterSM(), gpu.sms_per_tpc
+    found: dict[int, Result] = {}
+    sizes = range(step, gpu.sm_count - step + 1, step)
+    for sms in tracked(sizes, len(sizes), "splits"):
+        policy = divide.division(names, (sms, gpu.sm_count - sms), False)
+        found[sms] = replay_rule(trace, gpu, policy, kernels=kernels, solo=solo)
+    best = min(found.values(), key=lambda result: result.makespan_us)
+    return SplitCurve(
+        f"{trace.name} on {gpu.name}",
+        {sms: result.makespan_us for sms, result in found.items()},
+        how_wrong=error_band(best, trace, gpu),
+        streams=(names[0], names[1]),
+        sm_count=gpu.sm_count,
+        undivided_us={words: makespan_us(trace, gpu, policy_from(name), kernels) for name, words in UNDIVIDED.items()},
+    )
+
+
+def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> ResidencyCurve:
+    """An operation alone, with ever fewer blocks of its kernels allowed on an SM.
+
+    Args:
+        trace: that it is in.
+        gpu: where.
+        operation: its id; None: the trace has only one.
+
+    Raises:
+        InputError: no such operation, or one that launches no kernel.
+    """
+    ids = [op.id for op in trace.operations() if op.launches()]
+    if not ids:
+        raise InputError(None, trace.name, "launches no kernels", "a trace with an operation that does")
+    if operation is None and len(ids) != 1:
+        raise InputError(None, "--operation", "missing", f"one of {_some(ids)}")
+    if operation is not None and operation not in ids:
+        near = closest(operation, ids)
+        expected = f"one of {_some(ids)}" + (f"; did you mean {near}?" if near else "")
+        raise InputError(None, "--operation", f"is {quote(operation)}", expected)
+    alone = select(trace, operations=[operation or ids[0]])
+    (stream,) = (stream for stream in alone.streams if stream.operations)
+    kernels = Kernels(recording_gpu(trace, gpu), gpu)
+    most = max(kernels.model(launch, op.id).blocks_per_sm for op in stream.operations for launch in op.launches())
+    found = {
+        blocks: replay_rule(alone, gpu, f"{Quota.name}:blocks={stream.name}:{blocks}", kernels=kernels)
+        for blocks in range(1, most + 1)
+    }
+    return ResidencyCurve(
+        f"{stream.operations[0].id} of {trace.name} on {gpu.name}",
+        {blocks: result.makespan_us for blocks, result in found.items()},
+        how_wrong=error_band(found[1], alone, gpu),
+    )
+
+
+# ---- of a dataset
+
+
+def split_of_dataset(dataset: Dataset, ops: Sequence[str]) -> SplitCurve:
+    """Two queues of calls on disjoint SMs (green contexts), with as many calls as were measured.
+
+    Raises:
+        InputError: not two ops, or a pair that was not measured so.
+    """
+    measured = [condition for condition in conditions(dataset) if condition.experiment == "green"]
+    pairs = {tuple(op for (op,) in condition.ops): condition for condition in measured}
+    if tuple(ops) not in pairs:
+        some = _some(" ".join(pair) for pair in pairs)
+        raise InputError(dataset.folder, "--operation", _given(ops), f"two that were measured together: {some}")
+    one = pairs[tuple(ops)]
+    pair_key = one.key.rsplit("|", 2)[0]
+    times = measurements(dataset)
+    predictor, most = Predictor(dataset), dataset.gpu.sm_count
+    step = dataset.gpu.sms_per_tpc
+    sizes = range(LEAST_SMS, most - LEAST_SMS + 1, step)
+    predicted = {
+        sms: _ms(predictor, Condition("green", pair_key, one.ops, one.calls, sms=(sms, most - sms)))
+        for sms in tracked(sizes, len(sizes), "splits")
+    }
+    together = Condition("streams", pair_key, one.ops, one.calls)
+    return SplitCurve(
+        f"Two queues of calls on {dataset.gpu.name}, the SMs divided",
+        {sms: 1e3 * ms for sms, ms in predicted.items()},
+        {c.sms[0]: 1e3 * times["green", c.key] for c in measured if c.key.startswith(f"{pair_key}|")},
+        streams=(_calls(ops[0], one.calls[0]), _calls(ops[1], one.calls[1])),
+        sm_count=most,
+        undivided_us={UNDIVIDED["leftover"]: 1e3 * _ms(predictor, together)},
+        measured_undivided_us={
+            words: 1e3 * times[mode, pair_key]
+            for mode, words in (("alone", UNDIVIDED["serial"]), ("streams", UNDIVIDED["leftover"]))
+            if (mode, pair_key) in times
+        },
+    )
+
+
+def residency_of_dataset(dataset: Dataset, ops: Sequence[str]) -> ResidencyCurve:
+    """A call with ever less shared memory left for its blocks.
+
+    Raises:
+        InputError: not one op, or one that was not measured so.
+    """
+    measured = [condition for condition in conditions(dataset) if condition.experiment == "residency_curve"]
+    known = list(dict.fromkeys(condition.ops[0][0] for condition in measured))
+    if len(ops) != 1 or ops[0] not in known:
+        near = closest(" ".join(ops), known) if ops else ""
+        expected = f"one whose blocks were limited: {_some(known)}" + (f"; did you mean {near}?" if near else "")
+        raise InputError(dataset.folder, "--operation", _given(ops), expected)
+    mine = sorted((c for c in measured if c.ops[0][0] == ops[0]), key=lambda condition: condition.blocks)
+    times, predictor = measurements(dataset), Predictor(dataset)
+    return ResidencyCurve(
+        f"{ops[0]} on {dataset.gpu.name}",
+        {c.blocks[0]: 1e3 * _ms(predictor, c) for c in mine},
+        {c.blocks[0]: 1e3 * times["residency_curve", c.key] for c in mine},
+    )
+
+
+def _ms(predictor: Predictor, condition: Condition) -> float:
+    return predictor.predict(condition)[condition.experiment]
+
+
+def _calls(op: str, count: int) -> str:
+    return f"{op}, {count} call{'s' * (count != 1)}"
+
+
+def _given(names: Sequence[str]) -> str:
+    return f"is {' and '.join(names)}" if names else "missing"
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:MOST_NAMED]) + (f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else "")

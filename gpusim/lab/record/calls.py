@@ -1,0 +1,95 @@
+"""Calls of cuDNN to record: work with an algorithm and its arithmetic, in the words of `convolutions/calls.cuh`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpusim.trace.operations import Convolution
+from gpusim.training.networks.steps import CONVOLUTION, Step, Work
+
+MATHS = ("FMA", "TF32")
+ALGORITHMS = {  # of cuDNN's legacy API, by direction
+    "fwd": (
+        "IMPLICIT_GEMM",
+        "IMPLICIT_PRECOMP_GEMM",
+        "GEMM",
+        "DIRECT",
+        "FFT",
+        "FFT_TILING",
+        "WINOGRAD",
+        "WINOGRAD_NONFUSED",
+    ),
+    "bwd_data": ("ALGO_0", "ALGO_1", "FFT", "FFT_TILING", "WINOGRAD", "WINOGRAD_NONFUSED"),
+    "bwd_filter": ("ALGO_0", "ALGO_1", "FFT", "ALGO_3", "WINOGRAD", "WINOGRAD_NONFUSED", "FFT_TILING"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call.
+
+    Attributes:
+        network: the network in which the work occurs first.
+        layer: its layer there.
+        work: what it computes.
+        algorithm: of a convolution one of `ALGORITHMS`, else the kind of the work.
+        math: FMA or TF32; layers between convolutions have FMA only.
+    """
+
+    network: str
+    layer: str
+    work: Work
+    algorithm: str
+    math: str
+
+    @property
+    def op(self) -> str:
+        """Its name: network/layer/direction/algorithm/math."""
+        return f"{self.network}/{self.layer}/{self.work.direction}/{self.algorithm}/{self.math}"
+
+    @property
+    def line(self) -> str:
+        """As the program reads it."""
+        work = self.work
+        numbers = (work.batch, work.channels, work.height, work.width, work.out_channels, *work.kernel, *work.padding)
+        return " ".join(map(str, (self.op, work.direction, *numbers, work.stride, self.algorithm, self.math)))
+
+
+def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 0) -> Call:
+    """The call of a convolution in a trace.
+
+    Args:
+        module: what the network of the call is named.
+        convolution: with its shape.
+        algorithm: and arithmetic, as IMPLICIT_PRECOMP_GEMM/TF32.
+        batch: images, where they are fewer than the shape's; else 0.
+    """
+    shape = convolution.shape
+    work = Work(
+        CONVOLUTION,
+        convolution.direction,
+        batch or shape.batch,
+        shape.in_channels,
+        shape.in_height,
+        shape.in_width,
+        shape.out_channels,
+        (shape.filter_height, shape.filter_width),
+        (shape.padding, shape.padding if shape.padding_width is None else shape.padding_width),
+        shape.stride,
+    )
+    return Call(module, convolution.id, work, *algorithm.split("/"))
+
+
+def calls_of(network: str, steps: Iterable[Step], maths: Sequence[str] = MATHS) -> list[Call]:
+    """The calls to record for some steps: equal work once, named after the first step that has it."""
+    layers: dict[Work, str] = {}
+    for step in steps:
+        layers.setdefault(step.work, step.layer)
+    calls = []
+    for work, layer in layers.items():
+        if work.kind == CONVOLUTION:
+            calls += [Call(network, layer, work, name, math) for name in ALGORITHMS[work.direction] for math in maths]
+        else:
+            calls.append(Call(network, layer, work, work.kind, "FMA"))
+    return calls

@@ -1,0 +1,235 @@
+"""The resource matrix: kernels that load one resource each, isolated and every pair of them.
+
+`matrix.cu` has the kernels and times them. This module says which of them run, with how many warps, builds and runs the
+program on this machine's GPU and writes its tables; with Nsight Compute also what each kernel's counters are
+(experiments/resource_matrix reads all of it).
+
+Run it as `python -m gpusim.lab.record.matrix --out FOLDER --counters`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gpusim.common.errors import InputError
+from gpusim.common.files import MAX_BYTES, make_folder, read_text, write_table
+from gpusim.common.spreadsheet import csv_text
+from gpusim.lab.record.counters import COUNTERS, counted_rows
+from gpusim.lab.record.toolchain import NCU, build, compute_capability, require_ncu, run
+
+LEAST_CAPABILITY = 8.0  # for BF16 and TF32
+HOPPER = "9.0"
+TABLES = ("device", "kernels", "isolated", "pairs")
+COUNTED = "counters.csv.gz"
+ONLY_RECORDED = "only the counters of a recording are counted"
+PROFILED_TOGETHER = 30  # kernels of one run under ncu, so that one that is cut short leaves what was counted before
+
+EXTRA_COUNTERS = {  # beside those of a recording, where the GPU has them: of a base name, which roll-up
+    r"sm__pipe_\w+_cycles_active": ".avg.pct_of_peak_sustained_active",
+    r"sm__inst_executed_pipe_[a-z0-9]+(_op_[a-z0-9]+)?": ".avg.pct_of_peak_sustained_active",
+    r"sm__mio(_inst_issued|_pq_\w+_cycles_active|2rf_writeback_active)": ".avg.pct_of_peak_sustained_active",
+    r"(sm|l1tex)__throughput": ".avg.pct_of_peak_sustained_active",
+    r"(dram|lts)__throughput": ".avg.pct_of_peak_sustained_elapsed",
+    r"l1tex__data_pipe_lsu_wavefronts(_mem_shared)?": ".avg.pct_of_peak_sustained_active",
+    r"l1tex__data_bank_conflicts_pipe_lsu_mem_shared": ".sum",
+    r"lts__t_sectors_op_(red|atom)": ".sum",
+    r"smsp__average_warps_issue_stalled_(?!\w+_not_issued)\w+_per_issue_active": ".ratio",
+}
+
+
+class Cell(NamedTuple):
+    """A kernel of the matrix.
+
+    Attributes:
+        kernel: its name in matrix.cu.
+        resource: that it loads.
+        paired: warps per scheduler with which it runs isolated and in pairs.
+        isolated: with which it runs isolated only.
+    """
+
+    kernel: str
+    resource: str
+    paired: tuple[int, ...]
+    isolated: tuple[int, ...] = ()
+
+
+CELLS = (
+    Cell("fma1", "FP32", (1, 4, 8), (2, 16)),
+    Cell("fma2", "FP32", (4,), (1, 8)),
+    Cell("fma4", "FP32", (1, 4), (2, 8)),
+    Cell("fp64_1", "FP64", (1, 8), (4,)),
+    Cell("fp64_4", "FP64", (4,), (1,)),
+    Cell("half1", "FP16", (4,), (1,)),
+    Cell("half4", "FP16", (4,), (1,)),
+    Cell("imad1", "integer multiply", (4,), (1,)),
+    Cell("imad4", "integer multiply", (4,), (1,)),
+    Cell("alu1", "integer ALU", (4,), (1,)),
+    Cell("alu4", "integer ALU", (4,), (1,)),
+    Cell("special1", "special functions", (1,), (4,)),
+    Cell("special4", "special functions", (4,), (1,)),
+    Cell("mma_fp16", "tensor cores", (1, 4), (8,)),
+    Cell("mma_bf16", "tensor cores", (4,), (1,)),
+    Cell("mma_tf32", "tensor cores", (4,), (1,)),
+    Cell("mma_int8", "tensor cores", (4,), (1,)),
+    Cell("wgmma", "tensor cores", (1,), (2, 4)),
+    Cell("shared", "shared memory", (1, 8), (4,)),
+    Cell("shared_2way", "shared memory", (4,), (1,)),
+    Cell("shared_8way", "shared memory", (4,), (1,)),
+    Cell("shared_32way", "shared memory", (4,), (1,)),
+    Cell("l1_16k", "L1", (1, 4), (8,)),
+    Cell("l1_64k", "L1", (4,), (1,)),
+    Cell("l2_4m", "L2", (4,), (1, 8)),
+    Cell("l2_16m", "L2", (1, 4), (2, 8)),
+    Cell("l2_32m", "L2", (4,), (1,)),
+    Cell("l2_write", "L2", (4,), (1,)),
+    Cell("dram_read1", "DRAM", (1,), (2, 4, 8)),
+    Cell("dram_read4", "DRAM", (1, 8), (4,)),
+    Cell("dram_write1", "DRAM", (1,), (2, 4)),
+    Cell("dram_write4", "DRAM", (4,), (1,)),
+    Cell("dram_copy1", "DRAM", (1,), (2, 4, 8)),
+    Cell("dram_copy4", "DRAM", (1, 4), (2,)),
+    Cell("red", "atomics", (4,), (1,)),
+    Cell("atom", "atomics", (4,), (1,)),
+    Cell("red_same", "atomics", (1,)),
+    Cell("red_shared", "atomics", (4,), (1,)),
+    Cell("barrier", "barriers", (1, 8), (4,)),
+    Cell("fence", "latency", (1,), (4,)),
+    Cell("sleep", "latency", (1, 8)),
+    Cell("chase_l1", "latency", (1,), (8,)),
+    Cell("chase_l2", "latency", (1, 8), (4,)),
+    Cell("chase_dram", "latency", (1, 8), (4,)),
+)
+RESOURCES = {cell.kernel: cell.resource for cell in CELLS}
+
+
+def plan(capability: str, turns: dict[str, int] | None = None) -> list[str]:
+    """The lines that the program reads.
+
+    Args:
+        capability: the GPU's compute capability.
+        turns: of the loops, by kernel and warps as `fma1/4`; what is missing is calibrated.
+    """
+    return [
+        f"{cell.kernel} {warps} {(turns or {}).get(f'{cell.kernel}/{warps}', 0)} {int(warps in cell.paired)}"
+        for cell in CELLS
+        if cell.kernel != "wgmma" or capability == HOPPER
+        for warps in sorted(cell.paired + cell.isolated)
+    ]
+
+
+def record_matrix(out_dir: Path, *, counters: bool = False) -> Iterator[str]:
+    """Times the matrix on this machine's GPU; yields a line for each file that it has written.
+
+    Takes a minute or two of GPU time, with counters about five, and 9 GB of GPU memory.
+
+    Args:
+        out_dir: for the tables; made if missing.
+        counters: also profile each kernel with Nsight Compute (`ncu` on PATH).
+
+    Raises:
+        InputError: no CUDA compiler, no GPU, no `ncu` when counters are asked for, or one of them fails.
+    """
+    if counters:
+        require_ncu()
+    capability = compute_capability(LEAST_CAPABILITY)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        program = folder / "matrix"
+        build(Path(__file__).with_suffix(".cu"), program, LEAST_CAPABILITY, "cuda")
+        make_folder(out_dir)
+        said = run([str(program), str(_written(folder, plan(capability))), str(folder)], "the resource matrix")
+        for name in TABLES:
+            path = out_dir / f"{name}.csv.gz"
+            write_table(path, read_text(folder / f"{name}.csv", MAX_BYTES))
+            yield str(path)
+        yield from said.splitlines()
+        if counters:
+            yield from _profile(program, folder, capability, out_dir / COUNTED)
+
+
+def _written(folder: Path, lines: Sequence[str]) -> Path:
+    path = folder / "plan.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterator[str]:
+    """Counts every kernel once, with the turns that were timed; writes the table anew whenever it has more rows."""
+    with (folder / "kernels.csv").open(newline="", encoding="utf-8") as file:
+        turns = {row["kernel"]: int(row["turns"]) for row in csv.DictReader(file)}
+    lines, rows = plan(capability, turns), list[dict[str, str]]()
+    metrics = [*COUNTERS, *(name for name in extra_counters(_queried()) if name not in COUNTERS)]
+    for begin in range(0, len(lines), PROFILED_TOGETHER):
+        part = lines[begin : begin + PROFILED_TOGETHER]
+        try:
+            log = _counted(program, folder, part, metrics)
+        except InputError as error:
+            if len(metrics) == len(COUNTERS):
+                raise
+            print(f"{error}: {ONLY_RECORDED}", file=sys.stderr)
+            metrics = [*COUNTERS]
+            log = _counted(program, folder, part, metrics)
+        launches = counted_rows(log)
+        if len(launches) != len(part):
+            raise InputError(
+                None, "Nsight Compute's CSV", f"has {len(launches)} launches", f"{len(part)}, one for each"
+            )
+        for line, launch in zip(part, launches, strict=True):
+            kernel, warps, _, _ = line.split()
+            cells = {name: value.replace(",", "") for name, value in launch.items() if name in metrics}
+            named = {name: launch[name] for name in ("Kernel Name", "Grid Size", "Block Size")}
+            rows.append({"kernel": f"{kernel}/{warps}"} | named | cells)
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        write_table(path, "".join(csv_text(columns, [[row.get(name, "") for name in columns] for row in rows])))
+    yield f"{path}: {len(metrics)} counters of {len(rows)} kernels"
+
+
+def _counted(program: Path, folder: Path, lines: Sequence[str], metrics: Sequence[str]) -> str:
+    log = folder / "ncu.csv"
+    what = ["--print-units", "base", "--profile-from-start", "off", "--metrics", ",".join(metrics)]
+    command = [*NCU, *what, "--log-file", str(log), "-f"]
+    run([*command, str(program), str(_written(folder, lines)), str(folder), "profile"], "Nsight Compute")
+    return read_text(log, MAX_BYTES)
+
+
+def _queried() -> str:
+    """What ncu says this machine's GPU has; nothing where it does not say."""
+    try:
+        return run(["ncu", "--query-metrics"], "Nsight Compute")
+    except InputError as error:
+        print(f"{error}: {ONLY_RECORDED}", file=sys.stderr)
+        return ""
+
+
+def extra_counters(queried: str) -> list[str]:
+    """The counters of `EXTRA_COUNTERS` that a GPU has, by what `ncu --query-metrics` prints."""
+    names = dict.fromkeys(line.split()[0] for line in queried.splitlines() if line.strip())
+    return [
+        name + rollup for pattern, rollup in EXTRA_COUNTERS.items() for name in names if re.fullmatch(pattern, name)
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Records the matrix from the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m gpusim.lab.record.matrix", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tables")
+    parser.add_argument("--counters", action="store_true", help="profile the kernels with ncu, too")
+    given = parser.parse_args(argv)
+    try:
+        for line in record_matrix(given.out, counters=given.counters):
+            print(line, flush=True)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

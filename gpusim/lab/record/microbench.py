@@ -1,0 +1,127 @@
+"""Microbenchmarks of a real GPU: the constants of the model, and how its scheduler behaves.
+
+`microbench.cu` runs kernels of known work and logs every block (`gpusim.lab.record.block_log`). This module builds and
+runs it on this machine's GPU and writes the tables (`gpusim.lab.record.microbench_tables`), with `--counters` also those
+of Nsight Compute (`gpusim.lab.record.microbench_counters`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpusim.common.errors import InputError
+from gpusim.common.files import atomic_write, make_folder, write_text
+from gpusim.lab.record.block_log import (
+    Recording,
+    Table,
+    load_recording,
+)
+from gpusim.lab.record.microbench_counters import COUNTERS, MEMORY_COUNTERS, counter_table, memory_counter_table
+from gpusim.lab.record.microbench_tables import constants, summarise
+from gpusim.lab.record.toolchain import build, require_ncu, run
+
+LEAST_CAPABILITY = 8.0  # for asynchronous copies
+
+
+def _profile(program: Path, folder: Path, stage: str, counters: Iterable[str], *options: str) -> str:
+    log = folder / f"{stage}.csv"
+    command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", *options]
+    command += ["--cache-control", "none", "--metrics", ",".join(counters), "--log-file", str(log)]
+    run([*command, str(program), str(folder), stage], "Nsight Compute")
+    return log.read_text(encoding="utf-8")
+
+
+def _record_counters(program: Path, folder: Path) -> dict[str, Table]:
+    residency = _profile(program, folder, "counters", COUNTERS)
+    tables = {"counters": counter_table(residency, load_recording(folder).launches)}
+    memory = _profile(program, folder, "memory_counters", MEMORY_COUNTERS, "--kernel-name", "regex:memory_kernel")
+    return tables | {"memory_counters": memory_counter_table(memory, load_recording(folder).scalars)}
+
+
+def build_microbench(folder: Path) -> Path:
+    """Compiles microbench.cu for this machine's GPU and returns the program.
+
+    Raises:
+        InputError: there is no CUDA compiler or no GPU, or the compiler fails.
+    """
+    program = folder / "microbench"
+    build(Path(__file__).with_suffix(".cu"), program, LEAST_CAPABILITY)
+    return program
+
+
+def write_csv(path: Path, table: Table) -> None:
+    """Writes a table; its columns are the keys of its rows in order of appearance."""
+    columns = list(dict.fromkeys(name for row in table for name in row))
+    with atomic_write(path) as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+
+
+def write_results(out_dir: Path, recording: Recording, tables: dict[str, Table]) -> dict[str, Any]:
+    """Writes every table as NAME.csv and the constants as constants.json, and returns what the latter holds."""
+    for name, table in tables.items():
+        write_csv(out_dir / f"{name}.csv", table)
+    result = {"device": recording.device, "constants": constants(recording, tables)}
+    write_text(out_dir / "constants.json", json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path | None = None) -> dict[str, Any]:
+    """Builds the microbenchmarks, runs them on this machine's GPU and writes their results.
+
+    Takes seconds of GPU time and about 30 GB of GPU memory where it has them.
+
+    Args:
+        out_dir: where the tables (CSV) and constants.json go; made if missing.
+        counters: also profile the kernels of the residency experiment with Nsight Compute (`ncu` on PATH).
+        raw_dir: keep the raw logs (about 200 MB) there.
+
+    Returns:
+        `device`: the device as the driver describes it; `constants`: by name, each value, unit and meaning.
+
+    Raises:
+        InputError: no CUDA compiler, no GPU, no `ncu` when counters are asked for, or one of them fails.
+    """
+    if counters:
+        require_ncu()
+    with tempfile.TemporaryDirectory() as scratch:
+        program = build_microbench(Path(scratch))
+        raw = Path(scratch) if raw_dir is None else raw_dir
+        make_folder(raw)
+        run([str(program), str(raw)], "microbench")
+        recording = load_recording(raw)
+        tables = summarise(recording)
+        if counters:
+            with tempfile.TemporaryDirectory() as profile:
+                tables |= _record_counters(program, Path(profile))
+        make_folder(out_dir)
+        return write_results(out_dir, recording, tables)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the microbenchmarks from the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m gpusim.lab.record.microbench", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tables and constants.json")
+    parser.add_argument("--counters", action="store_true", help="profile the kernels with ncu, too")
+    parser.add_argument("--raw", type=Path, help="keep the raw logs in this folder")
+    given = parser.parse_args(argv)
+    try:
+        result = run_microbenchmarks(given.out, counters=given.counters, raw_dir=given.raw)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for name, constant in result["constants"].items():
+        print(f"{name:24} {constant['value']:>10} {constant['unit']:5} {constant['meaning']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The counters of the microbenchmarks, read from Nsight Compute's CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpusim.common.errors import InputError
+from gpusim.lab.record.block_log import Launch, Table
+from gpusim.lab.record.counters import counted_rows
+
+COUNTERS = {
+    "gpu__time_duration.sum": "duration_ns",
+    "launch__shared_mem_config_size": "shared_memory_config_bytes",
+    "sm__warps_active.avg.per_cycle_active": "warps_per_sm",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active": "issue_percent",
+    "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active": "alu_percent",
+    "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active": "fma_percent",
+    "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active": "lsu_percent",
+    "l1tex__throughput.avg.pct_of_peak_sustained_active": "l1_percent",
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_percent",
+    "smsp__inst_executed.sum": "warp_instructions",
+} | {
+    f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio": f"stall_{reason}"
+    for reason in (
+        "long_scoreboard",
+        "short_scoreboard",
+        "barrier",
+        "math_pipe_throttle",
+        "mio_throttle",
+        "lg_throttle",
+        "wait",
+        "not_selected",
+        "selected",
+        "no_instruction",
+        "dispatch_stall",
+    )
+}
+"""Nsight Compute's metrics of the kernels of the residency experiment, and our short names for them."""
+
+
+MEMORY_COUNTERS = {
+    "gpu__time_duration.sum": "duration_ns",
+    "l1tex__m_l1tex2xbar_write_bytes.sum": "l1_to_l2_bytes",
+    "l1tex__m_xbar2l1tex_read_bytes.sum": "l2_to_l1_bytes",
+    "lts__t_bytes.sum": "l2_bytes",
+    "lts__t_sectors.sum": "l2_sectors",
+    "lts__t_sectors_op_read.sum": "l2_read_sectors",
+    "lts__t_sectors_op_write.sum": "l2_write_sectors",
+    "lts__t_sectors_op_red.sum": "l2_red_sectors",
+    "lts__t_sectors_op_atom.sum": "l2_atom_sectors",
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_percent",
+}
+"""Nsight Compute's metrics of accesses of known size that hit L2, and our short names for them."""
+
+
+def counter_table(text: str, launches: Sequence[Launch]) -> Table:
+    """Reads Nsight Compute's CSV of a run of `microbench OUT counters`.
+
+    Args:
+        text: the CSV, raw page, base units.
+        launches: the run's launches; those of experiment "counters" are the last that Nsight saw.
+
+    Raises:
+        InputError: the CSV does not have a row for each of those launches.
+    """
+    wanted = [launch for launch in launches if launch.experiment == "counters"]
+    return [
+        {"kernel": launch.kernel, "k": launch.per_sm, "blocks": len(launch.blocks)} | values
+        for launch, values in zip(wanted, _counted(text, COUNTERS, len(wanted)), strict=True)
+    ]
+
+
+def memory_counter_table(text: str, scalars: Table) -> Table:
+    """Reads Nsight Compute's CSV of a run of `microbench OUT memory_counters`.
+
+    Args:
+        text: the CSV, raw page, base units.
+        scalars: the run's scalars; each of experiment "memory_counters" is one launch, with its bytes.
+
+    Raises:
+        InputError: the CSV does not have a row for each of those launches.
+    """
+    wanted = [row for row in scalars if row["experiment"] == "memory_counters"]
+    return [
+        {"access": row["case"], "bytes": int(row["value"])} | values
+        for row, values in zip(wanted, _counted(text, MEMORY_COUNTERS, len(wanted)), strict=True)
+    ]
+
+
+def _counted(text: str, counters: dict[str, str], launches: int) -> Table:
+    """The counters of the last launches that Nsight saw."""
+    rows = counted_rows(text)
+    if len(rows) < launches:
+        raise InputError(None, "Nsight Compute's CSV", f"has {len(rows)} launches", f"at least {launches}")
+    return [
+        {short: float(row[name].replace(",", "")) for name, short in counters.items() if row.get(name)}
+        for row in rows[len(rows) - launches :]
+    ]

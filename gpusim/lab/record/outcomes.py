@@ -1,0 +1,173 @@
+"""What `gpusim validate` scores, measured: the calls of a recording in other conditions than alone.
+
+The conditions follow from what was recorded: SM counts for every convolution, reserved shared memory for those of one
+kernel, pairs and quotas of convolutions of which neither waits for the other, and the branches between a fork and a
+join of the network. Long lists are thinned evenly.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from gpusim.common.errors import InputError
+from gpusim.common.files import atomic_write, is_file
+from gpusim.common.progress import tracked
+from gpusim.lab.record.calls import Call
+from gpusim.lab.record.program import Program
+from gpusim.lab.record.recording import Recording, Row
+from gpusim.lab.record.shapes import Subject
+from gpusim.training.networks.network import INPUT, Network
+from gpusim.training.networks.steps import CONVOLUTION, Step, Work
+
+T = TypeVar("T")
+
+MOST = 60  # conditions of an experiment
+QUEUE_MS = 0.5  # that a queue of a pair lasts about
+MOST_IN_QUEUE = 10
+RELEASED_MS = 0.06  # after a's start: see quota in outcomes.cuh
+LIMITS = ("blocks", "registers", "shared_mem", "warps")
+FILES = {
+    "sm_curve": "sm_curve.csv",
+    "residency": "residency_curve.csv",
+    "pairs": "pairs.csv",
+    "quota": "quota.csv",
+    "modules": "modules.csv",
+}
+
+
+def measure_outcomes(recording: Recording, program: Program, wanted: Subject, calls: Sequence[Call]) -> Iterator[str]:
+    """Measures the experiments whose files are missing; yields a line of progress for each.
+
+    Raises:
+        InputError: the program fails.
+    """
+    fastest = {
+        found[0].work: found[0]
+        for found in recording.ranked(calls)
+        if found[0].work.kind == CONVOLUTION and recording.kernels(found[0])
+    }
+    conditions: dict[str, Callable[[], Iterable[str]]] = {
+        "sm_curve": lambda: thinned([call.op for call in fastest.values()]),
+        "residency": lambda: thinned(list(_residencies(recording, fastest.values()))),
+        "pairs": lambda: thinned(list(_pairs(recording, wanted.steps, fastest))),
+        "quota": lambda: thinned(list(_quotas(recording, wanted.steps, fastest))),
+        "modules": lambda: thinned(list(_modules(wanted.network, wanted.steps, fastest))),
+    }
+    for experiment, listed in conditions.items():
+        path = recording.folder / FILES[experiment]
+        if is_file(path):
+            continue
+        lines = list(listed())
+        if not lines:
+            yield f"{path}: nothing here to measure"
+            continue
+        printed = program.lines(experiment, list(fastest.values()), *lines)
+        rows = list(csv.reader(tracked(printed, len(lines), experiment)))
+        if not rows:
+            raise InputError(None, "the recorder", f"measured no {experiment}", "lines of CSV")
+        with atomic_write(path) as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+        yield f"{path}: {len(rows) - 1} rows of {len(lines)} conditions"
+
+
+def thinned(items: Sequence[T], most: int = MOST) -> list[T]:
+    """A selection of at most ``most`` items, evenly spread."""
+    if len(items) <= most:
+        return list(items)
+    return [items[i * len(items) // most] for i in range(most)]
+
+
+def _single_kernel(recording: Recording, call: Call) -> Row | None:
+    kernels = recording.kernels(call)
+    return kernels[0] if len(kernels) == 1 else None
+
+
+def _limits(kernel: Row) -> dict[str, float]:
+    """How many blocks fit an SM by each resource."""
+    return {limit: float(kernel[f"launch__occupancy_limit_{limit}"]) for limit in LIMITS}
+
+
+def _resident(kernel: Row) -> int:
+    return int(min(_limits(kernel).values()))
+
+
+def _shared_bytes(kernel: Row) -> int:
+    """Shared memory of a block, including what the driver reserves."""
+    parts = ("static", "dynamic", "driver")
+    return sum(int(float(kernel[f"launch__shared_mem_per_block_{part}"])) for part in parts)
+
+
+def _residencies(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
+    for call in calls:
+        kernel = _single_kernel(recording, call)
+        if kernel is not None and _resident(kernel) > 1:
+            yield f"{call.op} {_shared_bytes(kernel)} {_resident(kernel)}"
+
+
+def _independent(steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[tuple[Call, Call]]:
+    """Pairs of convolutions of which neither waits for the other, each pair of calls once.
+
+    A convolution is looked at beside the few before it only: what is far apart hardly runs at once.
+    """
+    ended: dict[str, frozenset[str]] = {}
+    seen: set[tuple[str, str]] = set()
+    recent: list[Step] = []
+    for step in steps:
+        ended[step.id] = frozenset({step.id}).union(*(ended[id] for id in step.after))
+        if step.work not in fastest:
+            continue
+        for other in recent:
+            pair = fastest[other.work], fastest[step.work]
+            ops = pair[0].op, pair[1].op
+            if other.id not in ended[step.id] and ops not in seen:
+                seen.add(ops)
+                yield pair
+        recent = [*recent[-5:], step]
+
+
+def _pairs(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
+    for pair in _independent(steps, fastest):
+        counts = [
+            min(MOST_IN_QUEUE, max(1, round(QUEUE_MS / float(recording.timing(call)["ms_stream_run1"]))))
+            for call in pair
+        ]
+        yield f"{pair[0].op} {counts[0]} {pair[1].op} {counts[1]}"
+
+
+def _quotas(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
+    """Pairs of one kernel each: a held to half of its blocks, b with what fits beside, so that neither can grow."""
+    for a, b in _independent(steps, fastest):
+        kernel_a, kernel_b = _single_kernel(recording, a), _single_kernel(recording, b)
+        if kernel_a is None or kernel_b is None:
+            continue
+        if float(recording.timing(a)["ms_single_run1"]) < 2 * RELEASED_MS:
+            continue
+        limits_a, limits_b = _limits(kernel_a), _limits(kernel_b)
+        held = _resident(kernel_a) // 2
+        beside = int(min(limits_b[limit] * (1 - held / limits_a[limit]) for limit in LIMITS))
+        full = any((held + 1) / limits_a[limit] + beside / limits_b[limit] > 1 for limit in LIMITS)
+        if held and beside and full:
+            yield f"{a.op} {_shared_bytes(kernel_a)} {held} {b.op} {_shared_bytes(kernel_b)} {beside}"
+
+
+def _modules(network: Network | None, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
+    """Modules to measure: joins whose branches, back to their common fork, have convolutions on at least two."""
+    if network is None:
+        return
+    nodes = {node.name: node for node in network.nodes}
+    readers = [name for node in network.nodes for name in node.inputs]
+    forward = {step.layer: step.work for step in steps if step.work.direction == "fwd"}
+    for join in network.nodes:
+        branches = []
+        for name in join.inputs:
+            ops: list[str] = []
+            while name != INPUT and readers.count(name) == 1 and len(nodes[name].inputs) == 1:
+                call = fastest.get(forward[name]) if name in forward else None
+                ops = ([call.op] if call is not None else []) + ops
+                name = nodes[name].inputs[0]
+            branches.append(ops)
+        branches = [ops for ops in branches if ops]
+        if len(branches) > 1:
+            yield f"{join.name} fastest " + " , ".join(" ".join(ops) for ops in branches)

@@ -1,0 +1,163 @@
+"""The program of `convolutions/`: built and run on this machine's GPU, its calls timed and profiled."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from gpusim.common.errors import InputError
+from gpusim.common.files import MAX_BYTES, read_text
+from gpusim.lab.record.calls import Call
+from gpusim.lab.record.counters import COUNTERS
+from gpusim.lab.record.recording import Row, kernel_rows
+from gpusim.lab.record.toolchain import NCU, build, explain, require_ncu, run
+
+SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
+LEAST_CAPABILITY = 7.0  # for the waits at a gate
+PROFILED_TOGETHER = 40  # calls of one run under ncu
+CRASHES = 3  # of calls one after the other: taken for the machine's fault, and not theirs
+
+
+class Timed(NamedTuple):
+    """A call and what the program printed for it."""
+
+    call: Call
+    measured: Row
+
+
+class Program:
+    """The program, built when it is first needed.
+
+    Attributes:
+        folder: for the program and its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def path(self) -> Path:
+        """The program itself.
+
+        Raises:
+            InputError: it cannot be built here; see `gpusim.lab.record.toolchain.build`.
+        """
+        program = self.folder / "convolutions"
+        build(SOURCE, program, LEAST_CAPABILITY, "cudnn", "cuda")
+        return program
+
+    def device(self) -> dict[str, str]:
+        """What the GPU and its libraries are, by name."""
+        lines = run([str(self.path), "device"], "the recorder").splitlines()
+        return dict(line.split(" ", 1) for line in lines if " " in line)
+
+    def time(self, calls: Sequence[Call]) -> Iterator[Timed]:
+        """Times calls, one after the other; one that ends the program is not supported, and the rest go on.
+
+        Raises:
+            InputError: there is no GPU, or the program ends again and again.
+        """
+        left, crashes = list(calls), 0
+        while left:
+            lines = self.lines("time", left)
+            try:
+                for row in csv.DictReader(lines):
+                    yield Timed(left.pop(0), row)
+                    crashes = 0
+                if left:
+                    raise InputError(None, "the recorder", f"left out {left[0].op}", "a line for each call")
+            except InputError as error:
+                crashes += 1
+                if not left or crashes == CRASHES or error.place == "GPU":
+                    raise
+                yield Timed(left[0], {"op": left[0].op, "supported": "False", "why": error.problem})
+                left.pop(0)
+
+    def lines(self, what: str, calls: Sequence[Call], *conditions: str) -> Iterator[str]:
+        """Yields the lines that the program prints for some calls, under conditions where ``what`` takes any.
+
+        Raises:
+            InputError: as `printed`.
+        """
+        files = [self._calls_file(calls)]
+        if conditions:
+            path = self.folder / f"{what}.txt"
+            path.write_text("".join(f"{line}\n" for line in conditions), encoding="utf-8")
+            files.append(path)
+        yield from self.printed(what, *files)
+
+    def printed(self, what: str, *files: Path) -> Iterator[str]:
+        """Yields the lines that the program prints while it runs.
+
+        Args:
+            what: it is to do.
+            files: that it reads: calls, and conditions where it takes any.
+
+        Raises:
+            InputError: it ended with an error, in the words of `gpusim.lab.record.toolchain.explain`.
+        """
+        with (
+            tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
+            subprocess.Popen(
+                [str(self.path), what, *map(str, files)], stdout=subprocess.PIPE, stderr=errors, text=True
+            ) as program,
+        ):
+            assert program.stdout is not None
+            yield from program.stdout
+            status = program.wait()
+            errors.seek(0)
+            said = errors.read()
+        if status:
+            raise explain(said, status, "the recorder")
+        sys.stderr.write(said)  # what the GPU or its libraries refuse
+
+    def profile(self, calls: Sequence[Call]) -> Iterator[list[Row]]:
+        """Profiles calls with Nsight Compute, some at a time; gives the rows of their kernels.
+
+        A run that fails is tried again in halves; a call that fails alone is left out, with a word on standard error.
+
+        Raises:
+            InputError: there is no ncu, or it may not read counters, or there is no GPU, or calls fail again and again.
+        """
+        if calls:
+            require_ncu()
+        waiting = [calls[begin : begin + PROFILED_TOGETHER] for begin in range(0, len(calls), PROFILED_TOGETHER)][::-1]
+        failures = 0
+        while waiting:
+            group = waiting.pop()
+            try:
+                rows = self._profiled(group)
+            except InputError as error:
+                half = len(group) // 2
+                if half:
+                    waiting += [group[half:], group[:half]]
+                failures += not half
+                if failures == CRASHES or error.place in ("GPU", "ncu"):
+                    raise
+                if not half:
+                    print(f"{group[0].op}: not profiled ({error.problem})", file=sys.stderr)
+            else:
+                failures = 0
+                yield rows
+
+    def _profiled(self, calls: Sequence[Call]) -> list[Row]:
+        log, streams = self.folder / "ncu.csv", self.folder / "streams.csv"
+        what = ("--print-units", "base", "--profile-from-start", "off", "--metrics", ",".join(COUNTERS))
+        command = [*NCU, *what, "--log-file", str(log), "-f"]
+        run([*command, str(self.path), "once", str(self._calls_file(calls)), str(streams)], "Nsight Compute")
+        counted = read_text(log, MAX_BYTES)
+        if "ERR_NVGPUCTRPERM" in counted:
+            raise explain(counted, 1, "ncu")
+        ran = {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())}
+        return kernel_rows(counted, ran)
+
+    def _calls_file(self, calls: Iterable[Call]) -> Path:
+        path = self.folder / "calls.txt"
+        path.write_text("".join(f"{call.line}\n" for call in calls), encoding="utf-8")
+        return path

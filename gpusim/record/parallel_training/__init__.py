@@ -1,4 +1,0 @@
-"""Training steps of our networks on several GPUs, measured: PyTorch and NCCL, one process a GPU.
-
-Runs on a machine that has PyTorch and need not have pydantic: `python -m gpusim.record.parallel_training --help`.
-"""

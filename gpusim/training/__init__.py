@@ -1,0 +1,1 @@
+"""Training on several GPUs: networks as graphs of layers, ParaDL's oracle and its recorder."""

@@ -1,0 +1,94 @@
+"""A network: named layers, each with the layers or the input that it reads, in an order in which they can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpusim.common.errors import InputError, quote
+from gpusim.training.networks.layers import Layer, Shape
+
+INPUT = "input"  # the name under which layers read what the network is given
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A layer in its place: its name, and the names that it reads."""
+
+    name: str
+    layer: Layer
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A graph of layers.
+
+    Attributes:
+        name: what it is called.
+        input: shape of one sample.
+        nodes: layers, each after all that it reads.
+
+    Raises:
+        InputError: two layers of one name, or one that reads what is not before it.
+    """
+
+    name: str
+    input: Shape
+    nodes: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        known = {INPUT}
+        for node in self.nodes:
+            unknown = [name for name in node.inputs if name not in known]
+            if unknown or not node.inputs:
+                problem = f"reads {quote(unknown[0])}" if unknown else "reads nothing"
+                raise InputError(None, f"layer {node.name}", problem, "layers before it")
+            if node.name in known:
+                raise InputError(None, f"layer {node.name}", "is there twice", "one layer of a name")
+            known.add(node.name)
+
+    @cached_property
+    def shapes(self) -> Mapping[str, Shape]:
+        """The output of every layer for one sample, by name; the network's input under `INPUT`."""
+        found = {INPUT: self.input}
+        for node in self.nodes:
+            try:
+                found[node.name] = node.layer.output([found[name] for name in node.inputs])
+            except InputError as error:
+                raise InputError(None, f"{self.name}: layer {node.name}", error.problem, error.expected) from None
+        return found
+
+    def inputs(self, node: Node) -> Sequence[Shape]:
+        """The shapes that a layer reads."""
+        return [self.shapes[name] for name in node.inputs]
+
+    @property
+    def parameters(self) -> int:
+        """Learned numbers of all layers."""
+        return sum(node.layer.parameters(self.inputs(node)) for node in self.nodes)
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations of a forward pass of one sample."""
+        return sum(node.layer.flop(self.inputs(node)) for node in self.nodes)
+
+
+class Builder:
+    """Builds a network layer by layer; `add` returns the name by which later layers refer to a layer's output."""
+
+    def __init__(self, name: str, input: Shape) -> None:
+        self._name = name
+        self._input = input
+        self._nodes: list[Node] = []
+
+    def add(self, name: str, layer: Layer, *inputs: str) -> str:
+        """Adds a layer that reads ``inputs``, or the layer before it."""
+        before = self._nodes[-1].name if self._nodes else INPUT
+        self._nodes.append(Node(name, layer, inputs or (before,)))
+        return name
+
+    def network(self) -> Network:
+        """The network of the layers added so far."""
+        return Network(self._name, self._input, tuple(self._nodes))

@@ -1,0 +1,160 @@
+"""A cluster: its GPUs, how many a node has, and the costs of messages within a node and between nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
+from gpusim.common.files import is_file, read_toml
+from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.training.paradl.equations import Link, Links
+
+FOLDER = Path(__file__).with_name("clusters")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+Positive = Annotated[float, Field(gt=0, le=1e15)]
+
+
+Messages = tuple[Annotated[tuple[Positive, Positive], Field(strict=False)], ...]
+
+
+class Among(_Strict):
+    """What messages take in a ring of more ranks than two."""
+
+    ranks: Annotated[int, Field(ge=3, le=1024, description="of the ring")]
+    measured: Messages = Field(strict=False, min_length=1, description="[bytes, us] of a message, ascending")
+
+
+class Rate(_Strict):
+    """The cost of a message: a latency, and a time for each byte."""
+
+    alpha_us: Annotated[float, Field(ge=0, le=1e6, description="latency of a message, us")]
+    gb_per_s: Annotated[float, Field(gt=0, le=1e6, description="bandwidth of one direction, 1e9 bytes a second")]
+    source: Annotated[str, Field(min_length=1, description="where they are from")]
+    measured: Messages = Field(
+        default=(),
+        strict=False,
+        description="[bytes, us] of a message, ascending; where given, instead of the two",
+    )
+    among: tuple[Among, ...] = Field(
+        default=(), strict=False, description="the same in rings of more ranks, by their number, ascending"
+    )
+
+    @property
+    def link(self) -> Link:
+        """As the equations take it."""
+        among = tuple((ring.ranks, ring.measured) for ring in self.among)
+        return Link(self.alpha_us, 1e-3 / self.gb_per_s, self.measured, among)
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Rate:
+        for messages in (self.measured, *(ring.measured for ring in self.among)):
+            sizes = [size for size, _ in messages]
+            if sorted(set(sizes)) != sizes:
+                raise ValueError("measured: sizes must ascend")
+        ranks = [ring.ranks for ring in self.among]
+        if sorted(set(ranks)) != ranks:
+            raise ValueError("among: ranks must ascend")
+        return self
+
+
+class Level(_Strict):
+    """The links of a level: one rate for all collectives, or one for each."""
+
+    any: Rate | None = Field(default=None, description="of collectives that have none of their own")
+    all_reduce: Rate | None = None
+    all_gather: Rate | None = None
+    send_receive: Rate | None = None
+
+    def links(self, place: str) -> Links:
+        """As the equations take them.
+
+        Raises:
+            InputError: a collective has no rate.
+        """
+        found = {}
+        for name in ("all_reduce", "all_gather", "send_receive"):
+            rate = getattr(self, name) or self.any
+            if rate is None:
+                raise InputError(None, f"{place}.{name}", "missing", f"a rate, or {place}.any for all collectives")
+            found[name] = rate.link
+        return Links(**found)
+
+
+class ClusterFile(_Strict):
+    """A cluster file, version 1."""
+
+    version: Literal[1] = Field(description="version of this format")
+    title: Annotated[str, Field(min_length=1, description="what it is")]
+    gpu: Annotated[
+        str, Field(min_length=1, description="a GPU of `gpusim gpus`, or a GPU file, NAME.toml, beside this one")
+    ]
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024, description="GPUs that the node's links join")]
+    node: Level = Field(description="links within a node")
+    network: Level = Field(description="links between nodes")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster as the oracle sees it.
+
+    Attributes:
+        name: stem of its file.
+        title: what it is.
+        gpu: each of its GPUs.
+        gpus_per_node: GPUs that are connected by the links of a node.
+        node: links within a node.
+        network: links between nodes.
+    """
+
+    name: str
+    title: str
+    gpu: GPU
+    gpus_per_node: int
+    node: Links
+    network: Links
+
+    def links(self, ranks: int) -> Links:
+        """The slowest links of a ring of neighbouring ranks."""
+        return self.node if ranks <= self.gpus_per_node else self.network
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Names of the clusters that ship, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def load_cluster(name_or_path: str | Path) -> Cluster:
+    """Loads a cluster by the name of one that ships, or from a file.
+
+    Raises:
+        InputError: there is none, or its file is wrong.
+    """
+    if isinstance(name_or_path, str) and name_or_path in cluster_names():
+        return _read(FOLDER / f"{name_or_path}.toml")
+    path = Path(name_or_path)
+    if len(path.parts) == 1 and path.suffix != ".toml" and not is_file(path):
+        expected = expected_one_of(cluster_names(), name_or_path, "or the path of a cluster file")
+        raise InputError(None, "", f"unknown cluster {quote(str(name_or_path))}", expected)
+    return _read(path)
+
+
+def _read(path: Path) -> Cluster:
+    content = read_toml(path, "a cluster file")
+    try:
+        file = ClusterFile.model_validate(content)
+        gpu = load_gpu(path.parent / file.gpu if file.gpu.endswith(".toml") else file.gpu)
+        node, network = file.node.links("node"), file.network.links("network")
+    except ValidationError as error:
+        raise from_pydantic(path, error, ClusterFile) from None
+    except InputError as error:
+        raise InputError(error.path or path, error.place, error.problem, error.expected) from None
+    return Cluster(path.stem, file.title, gpu, file.gpus_per_node, node, network)

@@ -1,0 +1,236 @@
+"""Sizes of layers, from the network's graph, and their times, from a table or a trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from gpusim.common.errors import InputError, quote
+from gpusim.common.numbers import finite_number, whole_number
+from gpusim.common.spreadsheet import table_rows
+from gpusim.trace.fields import MAX_DURATION_US
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Convolution as RecordedConvolution
+from gpusim.training.networks.network import Network
+from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE
+
+N = TypeVar("N", int, float)
+MOST = 10**9  # parts and samples
+MEASURED = Path(__file__).with_name("layers")  # one table a GPU
+COLUMNS = ("network", "layer", "divided", "parts", "batch", "forward_us", "backward_us")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The numbers of elements of a layer's tensors.
+
+    Attributes:
+        x: of its inputs, one sample.
+        y: of its output, one sample.
+        w: parameters.
+    """
+
+    x: int
+    y: int
+    w: int
+
+
+def sizes(network: Network) -> dict[str, Sizes]:
+    """Sizes of every layer.
+
+    Raises:
+        InputError: a layer has none.
+    """
+    found = {}
+    for node in network.nodes:
+        given, made = network.inputs(node), network.shapes[node.name]
+        found[node.name] = Sizes(sum(shape.elements for shape in given), made.elements, node.layer.parameters(given))
+    empty = [name for name, size in found.items() if size.x <= 0 or size.y <= 0]
+    if empty or not found:
+        place = f"{network.name}: layer {empty[0]}" if empty else network.name
+        raise InputError(None, place, "has no sizes", "layers with channels, height and width")
+    return found
+
+
+class LayerTimes:
+    """Forward and backward times (us) of layers alone on one GPU, for each kind of division and batch size.
+
+    Attributes:
+        gpu: name of the GPU that they are of.
+    """
+
+    def __init__(self, gpu: str, rows: Iterable[tuple[str, str, int, int, float, float]]) -> None:
+        """Takes rows of (layer, divided into what, parts, samples, forward us, backward us)."""
+        self.gpu = gpu
+        self._times: dict[tuple[str, int], dict[int, dict[str, tuple[float, float]]]] = {}
+        for layer, divided, parts, batch, forward_us, backward_us in rows:
+            self._times.setdefault((divided, parts), {}).setdefault(batch, {})[layer] = (forward_us, backward_us)
+
+    def curve(self, layers: Collection[str], divided: str, parts: int) -> Curve:
+        """The sum over some layers by batch, of each rank's part.
+
+        Where that number of parts was not measured, the time of the nearest smaller number, or of the whole layer, is
+        divided in proportion, as in the report.
+
+        Raises:
+            InputError: a layer has no time at any batch.
+        """
+        fewer = sorted((n for how, n in self._times if how == divided and n <= parts), reverse=True)
+        for source in [*((divided, n) for n in fewer), (WHOLE, 1)]:
+            tables = self._times.get(source, {})
+            whole = {batch: table for batch, table in tables.items() if all(layer in table for layer in layers)}
+            if whole:
+                break
+        else:
+            known = {layer for table in self._times.get((WHOLE, 1), {}).values() for layer in table}
+            missing = next((layer for layer in layers if layer not in known), next(iter(layers), ""))
+            raise InputError(None, f"layer {missing}", "has no times at a batch that all others have", "a row for it")
+        share = source[1] / parts
+        batches = sorted(whole)
+        sums = [
+            [share * math.fsum(whole[batch][layer][way] for layer in layers) for batch in batches] for way in (0, 1)
+        ]
+        return Curve(batches, sums[0], sums[1])
+
+    def of_whole_layers(self) -> LayerTimes:
+        """Times without those measured of divided layers: one of p parts then takes a p-th of the whole."""
+        kept = [(WHOLE, 1, batch, table) for batch, table in self._times.get((WHOLE, 1), {}).items()]
+        return LayerTimes(
+            self.gpu, [(layer, how, 1, batch, *us) for how, _, batch, table in kept for layer, us in table.items()]
+        )
+
+    def update_us(self, parameters: int) -> float:
+        """Time to update all of a network's parameters; where no table says, 3 x 4 bytes each at 4 TB/s [D]."""
+        for table in self._times.get((WHOLE, 1), {}).values():
+            if "update" in table:
+                return math.fsum(table["update"])
+        return parameters * 12 / 4e6
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Forward and backward time (us) by batch size: linear between measured sizes, proportional beyond."""
+
+    batches: list[int]
+    forward_us: list[float]
+    backward_us: list[float]
+
+    def at(self, batch: float) -> tuple[float, float]:
+        """Forward and backward time of a batch."""
+        first, last = self.batches[0], self.batches[-1]
+        held = min(max(batch, first), last)
+        forward = float(np.interp(held, self.batches, self.forward_us))
+        backward = float(np.interp(held, self.batches, self.backward_us))
+        return forward * batch / held, backward * batch / held
+
+
+def measured_times(network: Network, gpu: str) -> LayerTimes:
+    """Times that ship.
+
+    Raises:
+        InputError: none ship for that network on that GPU.
+    """
+    path = MEASURED / f"{gpu}.csv.gz"
+    if path.is_file():
+        rows = _rows(path, network.name)
+        if rows:
+            return LayerTimes(gpu, rows)
+    raise InputError(
+        None, "--layers", f"no times of {network.name} on a {gpu} ship", "a table (CSV) or a recorded training trace"
+    )
+
+
+def read_times(path: str | Path, network: Network, gpu: str) -> LayerTimes:
+    """Times of a CSV file with `COLUMNS`, measured on the GPU that is meant.
+
+    Raises:
+        InputError: the file is wrong, or has nothing of the network.
+    """
+    rows = _rows(path, network.name)
+    if not rows:
+        raise InputError(path, "network", f"no row is of {network.name}", "times of its layers")
+    return LayerTimes(gpu, rows)
+
+
+def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, float], gpu: str) -> LayerTimes:
+    """Times of a recorded training iteration.
+
+    Args:
+        network: whose layers the operations are of, by their ids: layer/direction.
+        trace: the recording; a convolution of it says the batch.
+        operation_us: what each operation takes alone, as replayed.
+        gpu: where it was replayed.
+
+    Raises:
+        InputError: operations of another network, or of a forward pass alone.
+    """
+    batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, RecordedConvolution)}
+    if len(batches) != 1:
+        raise InputError(None, trace.name, f"has convolutions of {len(batches)} batch sizes", "those of one iteration")
+    names = {node.name for node in network.nodes}
+    found = {name: [0.0, 0.0] for name in names}
+    for id, took_us in operation_us.items():
+        place, _, direction = id.rpartition("/")
+        layer = next((name for name in _prefixes(place) if name in names), None)
+        if layer is None:
+            raise InputError(None, f"{trace.name}: operation {id}", f"is of no layer of {network.name}", "its layers")
+        found[layer][not direction.startswith("fwd")] += took_us
+    if not any(backward for _, backward in found.values()):
+        raise InputError(None, trace.name, "has no backward pass", "a recorded training iteration")
+    (batch,) = batches
+    return LayerTimes(gpu, [(name, WHOLE, 1, batch, *us) for name, us in found.items()])  # type: ignore[misc]
+
+
+def _prefixes(name: str) -> Iterable[str]:
+    """The name and its prefixes: biases, summed gradients and parts of concatenations are named layer.part."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def _rows(path: str | Path, network: str) -> list[tuple[str, str, int, int, float, float]]:
+    with table_rows(path) as reader:
+        missing = set(COLUMNS) - set(reader.fieldnames or ())
+        if missing:
+            raise InputError(path, "line 1", f"has no column {quote(min(missing))}", f"columns {','.join(COLUMNS)}")
+        found: dict[tuple[str, str, int, int], tuple[float, float]] = {}
+        for row in reader:
+            if row["network"] == network:
+                part, us = _row(path, reader.line_num, row)
+                if part in found:
+                    raise InputError(path, f"line {reader.line_num}", "is another row of the same part", "one of each")
+                found[part] = us
+        if found and not any(any(us) for us in found.values()):
+            raise InputError(path, network, "takes no time at all", "times above 0")
+        return [(*part, *us) for part, us in found.items()]
+
+
+def _row(path: str | Path, line: int, row: Mapping[str, str]) -> tuple[tuple[str, str, int, int], tuple[float, float]]:
+    """Layer, what it is divided into, parts and samples; forward and backward, us."""
+    divided = row["divided"]
+    if divided not in (WHOLE, FILTER, CHANNEL, ROWS):
+        expected = f"{WHOLE}, {FILTER}, {CHANNEL} or {ROWS}"
+        raise InputError(path, f"line {line}: divided", f"is {quote(divided)}", expected)
+    parts, batch = (_within(1, MOST, whole_number, row, name, path, line) for name in ("parts", "batch"))
+    times = ("forward_us", "backward_us")
+    forward_us, backward_us = (_within(0.0, MAX_DURATION_US, finite_number, row, name, path, line) for name in times)
+    return (row["layer"], divided, parts, batch), (forward_us, backward_us)
+
+
+def _within(
+    least: N, most: N, read: Callable[[str], N], row: Mapping[str, str], column: str, path: str | Path, line: int
+) -> N:
+    try:
+        value = read(row[column] or "")
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        kind = "whole number" if read is whole_number else "number"
+        expected = f"a {kind} from {least:g} to {most:g}"
+        raise InputError(path, f"line {line}: {column}", f"is {quote(row[column])}", expected)
+    return value
