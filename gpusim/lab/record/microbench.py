@@ -1,8 +1,8 @@
 """Microbenchmarks of a real GPU: the constants of the model, and how its scheduler behaves.
 
 `microbench.cu` runs kernels of known work and logs every block (`gpusim.lab.record.block_log`). This module builds and
-runs it on this machine's GPU and writes the tables (`gpusim.lab.record.microbench_tables`), with `--counters` also those
-of Nsight Compute (`gpusim.lab.record.microbench_counters`).
+runs it on this machine's GPU and writes the tables (`gpusim.lab.record.microbench_tables`), with
+`--counters` also those of Nsight Compute (`gpusim.lab.record.microbench_counters`).
 """
 
 from __future__ import annotations
