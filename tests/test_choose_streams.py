@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.graph import Graph, ordered
-from gpusim.choose.ios import load_schedule
+from experiments.ios_ranking.schedules import load_schedule
 from gpusim.choose.search import in_streams
 from gpusim.choose.streams import (
     Stage,

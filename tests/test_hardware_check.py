@@ -5,34 +5,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from statistics import fmean
-from types import ModuleType
 
 import pytest
-from scripts import script
 
+from experiments.hardware_check import run as study
 from gpusim import load_gpu, load_trace
 from gpusim.choose.search import select
-from gpusim.common.rows import from_csv
+from experiments.rows import from_csv
 from gpusim.lab.record.calls import call_in
 from gpusim.trace.operations import Convolution
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "hardware_check"
 
 
-@pytest.fixture(scope="module")
-def study() -> ModuleType:
-    sys.path.insert(0, str(STUDY))
-    try:
-        return script(STUDY / "run.py", "hardware_check")
-    finally:
-        sys.path.remove(str(STUDY))
-
-
-def test_every_plan_has_a_row(study: ModuleType) -> None:
+def test_every_plan_has_a_row() -> None:
     assert len(from_csv(study.Row, STUDY / "result.csv")) == len((STUDY / "plans.txt").read_text().splitlines())
 
 
-def test_a_prediction_is_what_a_replay_gives_now(study: ModuleType) -> None:
+def test_a_prediction_is_what_a_replay_gives_now() -> None:
     rows = {(row.module, row.plan): row for row in from_csv(study.Row, STUDY / "result.csv")}
     measured = study.makespans_us(study.MEASURED)
     for tried in study.read(STUDY / "plans.txt"):
@@ -42,7 +32,7 @@ def test_a_prediction_is_what_a_replay_gives_now(study: ModuleType) -> None:
             assert row.predicted_us == pytest.approx(study.predicted_us(tried), rel=1e-4)
 
 
-def test_the_page_tells_what_select_promises_of_a_plan(study: ModuleType) -> None:
+def test_the_page_tells_what_select_promises_of_a_plan() -> None:
     module = "inception_4a_b16"
     rows = {row.plan: row for row in from_csv(study.Row, STUDY / "result.csv") if row.module == module}
     selection = select(load_trace(study.TRACES / f"{module}.json.gz"), load_gpu("h200"), sharing="streams")
@@ -51,7 +41,7 @@ def test_the_page_tells_what_select_promises_of_a_plan(study: ModuleType) -> Non
     assert rows["streams-fastest"].select_gain == pytest.approx(gain, rel=1e-4)
 
 
-def test_what_following_the_model_gets(study: ModuleType) -> None:
+def test_what_following_the_model_gets() -> None:
     """Predicted best is b: 1.5 predicted and 1.2 measured are 30 points; a would have taken 90, b takes 100."""
 
     def row(plan: str, predicted_us: float, measured_us: float) -> object:
@@ -64,7 +54,7 @@ def test_what_following_the_model_gets(study: ModuleType) -> None:
     assert found.regret_percent == pytest.approx(100.0 / 9.0)
 
 
-def test_what_one_turn_says(study: ModuleType) -> None:
+def test_what_one_turn_says() -> None:
     """In the first turn alone a takes 80 of 100, so gains 1.25; on the mean of its turns 90."""
     rows = [
         study.Row("m", "serial-fastest", "", 1, 100.0, 100.0, 100.0, 100.0, 100.0, 1.0, 1.0, 1.0),
@@ -75,7 +65,7 @@ def test_what_one_turn_says(study: ModuleType) -> None:
     assert (a.measured_us, a.measured_gain) == (80.0, 1.25) and a.predicted_gain == rows[1].predicted_gain
 
 
-def test_calls_to_run_are_those_of_the_trace(study: ModuleType) -> None:
+def test_calls_to_run_are_those_of_the_trace() -> None:
     trace = load_trace(study.TRACES / "inception_3a_b16.json.gz")
     convolutions = {op.id: op for op in trace.operations() if isinstance(op, Convolution)}
     lines = [line for line in (STUDY / "calls.txt").read_text().splitlines() if line.startswith(f"{trace.name}/")]
@@ -91,7 +81,7 @@ def test_calls_to_run_are_those_of_the_trace(study: ModuleType) -> None:
 
 
 def test_what_is_measured_goes_beside_the_script(
-    study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as refused:
         study.main(["--measure", "--out", str(tmp_path)])

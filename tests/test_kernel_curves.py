@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from statistics import median
-from types import ModuleType
 
 import pytest
-from scripts import script
 from tiny import launch
 
+from experiments.kernel_curves import run as study
 from gpusim import load_gpu
-from gpusim.common.rows import from_csv
+from experiments.rows import from_csv
 from gpusim.lab.dataset import Op, Recordings
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "kernel_curves"
 
 
-@pytest.fixture(scope="module")
-def study() -> ModuleType:
-    return script(STUDY / "run.py", "kernel_curves")
-
-
-def test_a_prediction_is_what_the_model_gives_now(study: ModuleType) -> None:
+def test_a_prediction_is_what_the_model_gives_now() -> None:
     gpu = load_gpu("h200")
     points = [point for point in from_csv(study.Point, study.MEASURED) if point.dataset == "small"][
         : 20 * len(study.SMS)
@@ -34,7 +28,7 @@ def test_a_prediction_is_what_the_model_gives_now(study: ModuleType) -> None:
         assert row.error_percent == pytest.approx(known[row.op, row.kernel].error_percent, rel=1e-5)
 
 
-def test_a_timeline_tells_each_kernel_on_each_number_of_sms(study: ModuleType) -> None:
+def test_a_timeline_tells_each_kernel_on_each_number_of_sms() -> None:
     """Two calls of two kernels; on every number of SMs each ran three times, and the middle duration counts."""
     kernels = (launch(4, 10.0), launch(9, 5.0))
     ops = [Op(name, 0.1, True, kernels, None, None, 0.1, None) for name in ("first", "second")]
@@ -62,12 +56,12 @@ def test_a_timeline_tells_each_kernel_on_each_number_of_sms(study: ModuleType) -
     assert left == [sms for sms in study.SMS if sms != study.SMS[2]]
 
 
-def test_kernels_of_one_template_are_a_family(study: ModuleType) -> None:
+def test_kernels_of_one_template_are_a_family() -> None:
     assert study.family("void cutlass::Kernel2<cutlass_80_simt_sgemm>(T1::Params)") == "Kernel2"
     assert study.family("sm90_xmma_fprop_nhwc_tilesize64x64x32_execute_kernel__5x") == "sm90_xmma_fprop_nhwc"
 
 
-def test_the_gap_is_what_calls_of_one_kernel_take_more_back_to_back(study: ModuleType) -> None:
+def test_the_gap_is_what_calls_of_one_kernel_take_more_back_to_back() -> None:
     """Of calls under 50 us, where clocks that differ by parts of a thousand do not matter."""
     gpu = load_gpu("h200")
     recordings = {dataset: Recordings(path, gpu) for dataset, path in study.DATASETS.items()}

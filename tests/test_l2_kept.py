@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from scripts import script
 
+from experiments.l2_kept import run as study
 from gpusim import load_gpu
-from gpusim.common.rows import from_csv
+from experiments.rows import from_csv
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "l2_kept"
 MOST_POINTS = 5.0  # that predicted shares may be off on the mean
 
 
-@pytest.fixture(scope="module")
-def study() -> ModuleType:
-    return script(STUDY / "run.py", "l2_kept")
-
-
-def test_predictions_are_what_the_model_gives_now(study: ModuleType) -> None:
+def test_predictions_are_what_the_model_gives_now() -> None:
     known = from_csv(study.Lost, STUDY / "result.csv")
     for row, found in zip(known, study.lost(study.times_us(), load_gpu("h200")), strict=True):
         assert (row.others, row.mib) == (found.others, found.mib)
@@ -28,13 +22,13 @@ def test_predictions_are_what_the_model_gives_now(study: ModuleType) -> None:
         assert row.predicted_share == pytest.approx(found.predicted_share, abs=1e-5)
 
 
-def test_what_is_lost_is_predicted(study: ModuleType) -> None:
+def test_what_is_lost_is_predicted() -> None:
     rows = from_csv(study.Lost, STUDY / "result.csv")
     points = [100.0 * abs(row.measured_share - row.predicted_share) for row in rows]
     assert sum(points) / len(points) < MOST_POINTS
 
 
-def test_half_is_lost_where_half_as_much_again_is_touched_as_l2_keeps(study: ModuleType) -> None:
+def test_half_is_lost_where_half_as_much_again_is_touched_as_l2_keeps() -> None:
     gpu = load_gpu("h200")
     kept = gpu.model.l2_kept_share * gpu.l2_bytes
     convolution, algorithm = study.algorithms()["inception_3b_b16/3b.1x1/fwd/IMPLICIT_PRECOMP_GEMM/TF32"]

@@ -8,7 +8,7 @@ import pytest
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import zipped
-from gpusim.lab.record.plans import makespans_us, medians
+from experiments.plans import makespans_us, medians
 
 HEADER = "name,plan,turn,step,op,stream,sms,ms_end,ms_makespan\n"
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from scripts import script
 
+from experiments.resource_matrix import run as study
 from gpusim import load_gpu
 from gpusim.common.errors import InputError
 from gpusim.common.files import write_table
-from gpusim.common.rows import from_csv
+from experiments.rows import from_csv
 from gpusim.io.ncu import REQUIRED
 from gpusim.lab.record.counters import COUNTERS
 
@@ -21,11 +20,6 @@ KERNELS = ("fma1/4", "dram_read4/8")
 ISOLATED_US = {"fma1/4": 200.0, "dram_read4/8": 100.0}
 PAIRED_US = {"fma1/4": 220.0, "dram_read4/8": 150.0}
 LATER_US = 5.0
-
-
-@pytest.fixture(scope="module")
-def study() -> ModuleType:
-    return script(STUDY / "run.py", "resource_matrix")
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -69,7 +63,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_study_scores_both_kernels_of_each_pair(
-    study: ModuleType, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study.main(["--out", str(tmp_path), "--jobs", "1"], data)
     rows = from_csv(study.Point, tmp_path / "result.csv.gz")
@@ -89,7 +83,7 @@ def test_the_study_scores_both_kernels_of_each_pair(
     assert "h200, disjoint SMs: mean error" in capsys.readouterr().out
 
 
-def test_a_kernel_beside_nothing_takes_its_isolated_time(study: ModuleType, data: Path) -> None:
+def test_a_kernel_beside_nothing_takes_its_isolated_time(data: Path) -> None:
     """The prediction that slowdowns are relative to is that of the same kernel with the same SMs."""
     gpu = load_gpu("h200")
     matrix = study.Matrix(data / "h200", gpu)
@@ -102,17 +96,17 @@ def test_a_kernel_beside_nothing_takes_its_isolated_time(study: ModuleType, data
     assert split[0] == pytest.approx(study.confined_us(model, 66, gpu) - model.latency_us, rel=1e-2)
 
 
-def test_without_a_recording_the_page_says_so(study: ModuleType, tmp_path: Path) -> None:
+def test_without_a_recording_the_page_says_so(tmp_path: Path) -> None:
     study.main(["--out", str(tmp_path), "--jobs", "1"], tmp_path)
     assert "No GPU has been recorded yet." in (tmp_path / "README.md").read_text()
 
 
-def test_a_file_that_is_missing_is_named(study: ModuleType, tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"isolated\.csv\.gz: file: is missing; expected what gpusim record"):
         study.Matrix(tmp_path, load_gpu("h200"))
 
 
-def test_the_errors_of_a_pair_of_resources(study: ModuleType) -> None:
+def test_the_errors_of_a_pair_of_resources() -> None:
     def point(measured: float, predicted: float) -> object:
         return study.Point("h200", "fma1/4", "barrier/1", "same", "first", 1.0, 1.0, measured, predicted, 1.0)
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from scripts import script
 
-from gpusim.common.rows import from_csv
+from experiments.rows import from_csv
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "stall_reasons"
 
 
-@pytest.fixture(scope="module")
-def study() -> ModuleType:
-    return script(STUDY / "run.py", "stall_reasons")
-
-
-def test_the_table_is_what_was_counted(study: ModuleType) -> None:
+def test_the_table_is_what_was_counted() -> None:
     known = from_csv(study.Waits, STUDY / "result.csv")
     for row, found in zip(known, study.waits(study.counted()), strict=True):
         assert (row.op, row.reason) == (found.op, found.reason)
@@ -27,7 +20,7 @@ def test_the_table_is_what_was_counted(study: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("alone", "share"), [(0.0, 4.0 / 3.0), (0.5, 1.0), (1.25, 0.5), (2.0, 0.0), (3.5, -1.0)])
-def test_a_share_is_what_goes_over_what_goes_of_the_warps(study: ModuleType, alone: float, share: float) -> None:
+def test_a_share_is_what_goes_over_what_goes_of_the_warps(alone: float, share: float) -> None:
     """Of 4 competing warps 3 go; what is waited falls from 2 cycles. A kernel of which no warps go does not count."""
     rows = [
         study.Waits("a", "barrier", 4.0, 1.0, 2.0, alone, 0.0),
@@ -36,7 +29,7 @@ def test_a_share_is_what_goes_over_what_goes_of_the_warps(study: ModuleType, alo
     assert study.waiting_share(rows) == pytest.approx(share)
 
 
-def test_others_turns_are_most_of_what_the_model_takes_them_for(study: ModuleType) -> None:
+def test_others_turns_are_most_of_what_the_model_takes_them_for() -> None:
     """Barriers and short scoreboard vanish as others leave; long scoreboard grows."""
     rows = from_csv(study.Waits, STUDY / "result.csv")
     partly = [row for row in rows if row.reason in ("barrier", "short_scoreboard")]

@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 from scripts import script
 
-from gpusim.common.markdown import BLOCK
-from gpusim.common.rows import from_csv
+from experiments.markdown import BLOCK
+from experiments.rows import from_csv
 
 STUDIES = Path(__file__).resolve().parent.parent / "experiments"
 

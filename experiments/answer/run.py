@@ -6,17 +6,25 @@ Fills its blocks from the tables of the other studies, so run those first, and w
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
 from itertools import permutations
 from math import fsum
 from pathlib import Path
-from types import ModuleType
 
 import gpusim
+from experiments.inception_choice import report as modules_report
+from experiments.inception_choice.run import STUDY as MODULES
+from experiments.inception_choice.run import Row as ModuleRow
+from experiments.markdown import bullet, filled, table, wrapped
+from experiments.networks_choice import report as networks_report
+from experiments.networks_choice.run import STUDY as NETWORKS
+from experiments.policy_study import report as policy_report
+from experiments.policy_study.run import STUDY as POLICIES
+from experiments.spaa20_27_cases import report as cases_report
+from experiments.spaa20_27_cases.run import STUDY as CASES
+from experiments.study import TRACES
 from gpusim.calibrate.cache import user_fits
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.bound import Bounds
@@ -24,8 +32,6 @@ from gpusim.choose.moves import fastest
 from gpusim.choose.profile import in_words, profile
 from gpusim.choose.search import work_of
 from gpusim.common.files import write_text
-from gpusim.common.markdown import bullet, filled, table, wrapped
-from gpusim.common.rows import from_csv
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import exceeded
@@ -35,9 +41,7 @@ from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream
 
-HERE = Path(__file__).resolve().parent
-STUDIES, TRACES = HERE.parent, HERE.parent.parent / "traces"
-DOCUMENT = HERE.parent.parent / "docs" / "answer.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "answer.md"
 GPUS = ("k40c", "h200")
 NETWORK = "googlenet_forward.json.gz"
 FFT = "FFT_TILING/FMA"
@@ -47,22 +51,6 @@ KINDS = {
     "green": "SM splits",
     "quota": "two kernels mixed on an SM",
 }
-
-
-@cache
-def study(name: str) -> ModuleType:
-    """The ``run`` of another study, with its ``report``."""
-    names = ("run", "report", "workloads")
-    before = {module: sys.modules.pop(module, None) for module in names}
-    sys.path.insert(0, str(STUDIES / name))
-    try:
-        return import_module("run")
-    finally:
-        sys.path.remove(str(STUDIES / name))
-        for module, known in before.items():
-            sys.modules.pop(module, None)
-            if known is not None:
-                sys.modules[module] = known
 
 
 # ---- what fits beside what -------------------------------------------------------------------------------------------
@@ -184,14 +172,13 @@ def fft() -> str:
 
 def gains() -> str:
     """The gain of each way, by GPU and batch, and the verdicts."""
-    run = study("inception_choice")
-    rows, report = from_csv(run.Row, STUDIES / "inception_choice" / "result.csv"), run.report
+    (rows,) = MODULES.read()
     cells = []
-    for gpu, batch in report.GROUPS:
-        mine = report.chosen(rows, gpu, batch)
+    for gpu, batch in modules_report.GROUPS:
+        mine = modules_report.chosen(rows, gpu, batch)
         line = [f"{gpu}, batch {batch}", str(len(mine))]
-        for way in report.WAYS:
-            found, word = report.compare(mine, way, "serial")
+        for way in modules_report.WAYS:
+            found, word = modules_report.compare(mine, way, "serial")
             line.append(f"{found}: {word}")
         bound = geometric_mean([row.gain("bound") for row in mine])
         cells.append([*line, f"{100 * (bound - 1):.0f} %"])
@@ -208,8 +195,7 @@ def gains() -> str:
 
 def short() -> str:
     """The answer in a few lines."""
-    run = study("inception_choice")
-    rows, report = from_csv(run.Row, STUDIES / "inception_choice" / "result.csv"), run.report
+    (rows,) = MODULES.read()
     lines = []
     for name in GPUS:
         found = refusals(name)
@@ -220,17 +206,16 @@ def short() -> str:
             f"**{name}**: a second convolution finds no room on an SM in {refused:.0f} % of the pairs, most often for "
         )
         text += f"want of {RESOURCES[most]}; in {few:.0f} % the first does not fill the SMs."
-        for gpu, batch in report.GROUPS:
+        for gpu, batch in modules_report.GROUPS:
             if gpu == name:
-                mine = report.chosen(rows, gpu, batch)
+                mine = modules_report.chosen(rows, gpu, batch)
                 ways = {"streams": "plain streams", "hardware": "what it can be told", "plan": "anything"}
-                told = [f"by {words} {report.compare(mine, way, 'serial')[0]}" for way, words in ways.items()]
+                told = [f"by {words} {modules_report.compare(mine, way, 'serial')[0]}" for way, words in ways.items()]
                 text += f" To gain in an inception module at batch {batch}: {', '.join(told)}."
         lines.append(bullet(text))
-    run, folder = study("spaa20_27_cases"), STUDIES / "spaa20_27_cases"
-    seen = from_csv(run.Case, folder / "cases.csv")
+    seen, _, _ = CASES.read()
     for name in GPUS:
-        mine = [run.report.faster(case) for case in seen if case.gpu == name]
+        mine = [cases_report.faster(case) for case in seen if case.gpu == name]
         text = f"**{name}**: {len(mine)} pairs of convolutions have algorithms that complement one another (the paper: "
         text += f"27); {sum(one['same'] for one in mine)} gain by it over the same algorithms in turn, "
         text += f"{sum(one['streams'] for one in mine)} over the fastest algorithms in two streams."
@@ -240,12 +225,11 @@ def short() -> str:
 
 def modules() -> str:
     """The gain of the best plan that hardware can be told, by module."""
-    run = study("inception_choice")
-    rows, report = from_csv(run.Row, STUDIES / "inception_choice" / "result.csv"), run.report
+    (rows,) = MODULES.read()
     names = sorted({row.module for row in rows})
     cells = []
-    for gpu, batch in report.GROUPS:
-        mine = {row.module: row for row in report.chosen(rows, gpu, batch)}
+    for gpu, batch in modules_report.GROUPS:
+        mine = {row.module: row for row in modules_report.chosen(rows, gpu, batch)}
         for way in ("streams", "plan"):
             gain = [f"{100 * (mine[name].gain(way) - 1):+.0f} %" if name in mine else "" for name in names]
             cells.append([f"{gpu}, batch {batch}", "streams" if way == "streams" else "best of all", *gain])
@@ -254,15 +238,14 @@ def modules() -> str:
 
 def levers() -> str:
     """What each lever adds to those before it."""
-    run = study("inception_choice")
-    rows = from_csv(run.Row, STUDIES / "inception_choice" / "result.csv")
-    return f"{run.report.lever_table(rows)}\n\n{_lever_text(run.report, rows)}"
+    (rows,) = MODULES.read()
+    return f"{modules_report.lever_table(rows)}\n\n{_lever_text(rows)}"
 
 
-def _lever_text(report: ModuleType, rows: Sequence[object]) -> str:
+def _lever_text(rows: Sequence[ModuleRow]) -> str:
     lines = []
-    for gpu, batch in report.GROUPS:
-        steps = report.mean_steps(report.chosen(rows, gpu, batch))
+    for gpu, batch in modules_report.GROUPS:
+        steps = modules_report.mean_steps(modules_report.chosen(rows, gpu, batch))
         ordered = sorted(steps, key=lambda lever: -steps[lever])
         none = [lever for lever in steps if steps[lever] < 1.0 + 0.005]
         text = f"{gpu}, batch {batch}: most is from {ordered[0]}, then {ordered[1]}"
@@ -272,22 +255,18 @@ def _lever_text(report: ModuleType, rows: Sequence[object]) -> str:
 
 def memory() -> str:
     """Within how much workspace."""
-    run = study("inception_choice")
-    return str(run.report.memory_table(from_csv(run.Row, STUDIES / "inception_choice" / "result.csv")))
+    return modules_report.memory_table(*MODULES.read())
 
 
 def networks() -> str:
     """Streams and plans for whole networks."""
-    run = study("networks_choice")
-    return str(run.report.verdict_table(from_csv(run.Row, STUDIES / "networks_choice" / "result.csv")))
+    return networks_report.verdict_table(*NETWORKS.read())
 
 
 def cases() -> str:
     """The paper's 27 cases."""
-    run, folder = study("spaa20_27_cases"), STUDIES / "spaa20_27_cases"
-    counts = {count.gpu: count.independent for count in from_csv(run.Count, folder / "counts.csv")}
-    seen = from_csv(run.Case, folder / "cases.csv")
-    better = sum(run.report.faster(case)["streams"] for case in seen)
+    seen, counts, _ = CASES.read()
+    better = sum(cases_report.faster(case)["streams"] for case in seen)
     text = (
         f"{better} of {len(seen)} cases on both GPUs are faster than what a framework could do, two streams with the "
     )
@@ -297,19 +276,18 @@ def cases() -> str:
         if better < len(seen) / 2
         else "mostly, an algorithm chosen for its resources costs less than sharing wins back."
     )
-    return f"{run.report.count_table(seen, counts)}\n\n{wrapped(text)}"
+    return f"{cases_report.count_table(seen, counts)}\n\n{wrapped(text)}"
 
 
 def policies() -> str:
     """Policies against plain streams on pairs of kernels that restart."""
-    run = study("policy_study")
-    rows, report = from_csv(run.Row, STUDIES / "policy_study" / "result.csv"), run.report
+    rows, _, _ = POLICIES.read()
     cells = []
     for name in ("inter-sm", "inter-sm:rule=profile", "even", "smk", "warped-slicer", "maestro"):
         line = [f"`{name}`"]
         for gpu in ("h200", "k40c"):
-            found = report.compare(rows, gpu, name, "leftover")
-            line.append(f"{found}: {found.verdict(report.error(gpu))}")
+            found = policy_report.compare(rows, gpu, name, "leftover")
+            line.append(f"{found}: {found.verdict(policy_report.error(gpu))}")
         cells.append(line)
     return table(["STP over plain streams", "h200, 55 pairs", "k40c, 6 pairs of the seed's table"], cells)
 

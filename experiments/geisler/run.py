@@ -6,15 +6,13 @@ Writes README.md, result.csv and savings.png beside itself (or to DIR) from the 
 
 from __future__ import annotations
 
-import argparse
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import nan
 from pathlib import Path
+from statistics import fmean
 
-from step import (
+from experiments.geisler.step import (
     IMAGES,
     RANKS,
     STEPS,
@@ -28,10 +26,10 @@ from step import (
     step_trace,
     two_streams,
 )
-
+from experiments.markdown import table
+from experiments.rows import lines
+from experiments.study import Run, Study
 from gpusim import load_gpu, replay
-from gpusim.common.files import write_text
-from gpusim.common.markdown import table as _markdown
 from gpusim.results.plots import new_figure, save_figure
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Host
@@ -47,6 +45,8 @@ GEMM_S = {"allocation": 0.1209, "free": 0.2126, "kernel": 0.2149}  # section 2.1
 HIDDEN = 100
 RUN_STEPS = 3000  # the paper gives none; nothing but the unit of a step hangs on it
 GUESS = "k80"  # the paper does not name its GPU
+LARGE = 1000  # neurons, the larger of the two networks that were measured
+NO_WORK, OTHER_WORK, SLICED = "no other CPU work", "other CPU work", "time-slicing, four ranks"
 
 WHAT_IFS: dict[str, Callable[[Trace], Trace]] = {
     "as written": lambda trace: trace,
@@ -65,24 +65,46 @@ MEASURED: dict[str, tuple[str, Callable[[Trace], Trace]]] = {  # variants of ste
 
 
 @dataclass(frozen=True)
-class Saving:
-    """A what-if on the machine of the paper: ms of a step with the least and the most CPU work of its own."""
+class Step:
+    """A step.
 
-    name: str
-    least_ms: float
-    most_ms: float
+    Attributes:
+        machine: the paper's, with GPUs of its ranks' own, or one H200.
+        neurons: of the hidden layer.
+        ranks: processes.
+        variant: what was changed.
+        predicted_us: on the paper's machine without CPU work of its own.
+        predicted_most_us: there with the most CPU work of its own; elsewhere nothing.
+        measured_us: on the H200, under MPS where there are several ranks; elsewhere nothing.
+    """
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """A step on an H200, us, predicted and measured."""
-
-    hidden: int
+    machine: str
+    neurons: int
     ranks: int
     variant: str
     predicted_us: float
+    predicted_most_us: float
     measured_us: float
-    together_us: float | None  # measured under MPS
+
+    @property
+    def ratio(self) -> float:
+        """Prediction over measurement."""
+        return self.predicted_us / self.measured_us
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a replayed step of rank 0 is made of.
+
+    Attributes:
+        case: which step.
+        part: kind of work, or ``step``: all of it.
+        us: how long.
+    """
+
+    case: str
+    part: str
+    us: float
 
 
 # ---- the machine of the paper
@@ -130,299 +152,183 @@ def breakdown(trace: Trace, gpu: str) -> dict[str, float]:
     return found | {"step": result.makespan_us / STEPS}
 
 
-def savings() -> list[Saving]:
+def savings() -> list[Step]:
     """Every what-if at both ends of what is not known."""
     ends = [step_trace(GUESS, HIDDEN, paper_times(other_s)) for other_s in (0.0, MPI_S)]
     found = []
     for name, change in WHAT_IFS.items():
-        least, most = (step_us(change(trace), GUESS) / 1e3 for trace in ends)
-        found.append(Saving(name, least, most))
+        found.append(Step("paper", HIDDEN, RANKS, name, *(step_us(change(trace), GUESS) for trace in ends), nan))
     for name, policy in (("one GPU, in turns", "serial"), ("one GPU, under MPS", "mps")):
-        least, most = (step_us(on_one_gpu(on_device(trace)), GUESS, policy) / 1e3 for trace in ends)
-        found.append(Saving(f"data stay, {name}", least, most))
+        both = (step_us(on_one_gpu(on_device(trace)), GUESS, policy) for trace in ends)
+        found.append(Step("paper", HIDDEN, RANKS, f"data stay, {name}", *both, nan))
     return found
 
 
 # ---- an H200
 
 
-def read(name: str) -> list[dict[str, str]]:
-    """A table that was measured."""
-    with open(HERE / name, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def measured(name: str) -> dict[tuple[int, int, str], dict[str, str]]:
+    """A table of steps by neurons, ranks and variant."""
+    return {(int(row["hidden"]), int(row["ranks"]), MEASURED[row["variant"]][0]): row for row in lines(HERE / name)}
 
 
 def h200_trace(hidden: int, ranks: int) -> Trace:
     """The step of so many ranks on one H200: bytes without durations, but for the kernels'."""
-    kernels = tuple(float(row["us"]) for row in read("kernels.csv") if int(row["hidden"]) == hidden)
+    kernels = tuple(float(row["us"]) for row in lines(HERE / "kernels.csv") if int(row["hidden"]) == hidden)
     trace = step_trace("h200", hidden, Times(kernels=kernels, launch=True), ranks)
     return on_one_gpu(trace)
 
 
-def predictions() -> list[Prediction]:
+def predictions() -> list[Step]:
     """Every variant that was measured."""
-    together = {(row["ranks"], row["hidden"], row["variant"]): float(row["step_us"]) for row in read("step_mps.csv")}
+    together, changes = measured("step_mps.csv"), dict(MEASURED.values())
     found = []
-    for row in read("step.csv"):
-        name, change = MEASURED[row["variant"]]
-        hidden, ranks = int(row["hidden"]), int(row["ranks"])
-        predicted = step_us(change(h200_trace(hidden, ranks)), "h200")
-        key = (row["ranks"], row["hidden"], row["variant"])
-        found.append(Prediction(hidden, ranks, name, predicted, float(row["step_us"]), together.get(key)))
+    for (hidden, ranks, name), alone in measured("step.csv").items():
+        predicted_us = step_us(changes[name](h200_trace(hidden, ranks)), "h200")
+        row = together.get((hidden, ranks, name), alone) if ranks > 1 else alone
+        found.append(Step("h200", hidden, ranks, name, predicted_us, nan, float(row["step_us"])))
     return found
+
+
+def parts() -> list[Part]:
+    """What the paper's step is made of at both ends, and a step of four ranks that take turns."""
+    found = [
+        Part(case, part, us)
+        for case, other_s in ((NO_WORK, 0.0), (OTHER_WORK, MPI_S))
+        for part, us in breakdown(step_trace(GUESS, HIDDEN, paper_times(other_s)), GUESS).items()
+    ]
+    return [*found, Part(SLICED, "step", step_us(kept(h200_trace(HIDDEN, 4)), "h200", "time-slicing"))]
 
 
 # ---- what it shows
 
 
-def agreement() -> list[tuple[str, str, str, str]]:
-    """What the paper says, what comes out here, whether they agree, and why."""
-    low, high = (step_trace(GUESS, HIDDEN, paper_times(other_s)) for other_s in (0.0, MPI_S))
-    parts = breakdown(low, GUESS)
-    cpu = 100.0 * (parts["allocation"] + parts["free"]) / parts["step"]
-    copies = parts["h2d"] + parts["d2h"]
-    of_others = breakdown(high, GUESS)
-    memory = 100.0 * (of_others["allocation"] + of_others["free"]) / of_others["step"]
-    multiplied = products(HIDDEN)
-    ratio = sum(sum(p.sizes.values()) for p in multiplied) / sum(p.sizes["c"] for p in multiplied)
-    paper_ratio = PROFILE_S["h2d"] / PROFILE_S["d2h"]
-    gemm = sum(GEMM_S.values()) / GEMM_S["kernel"]
-    whole = [step_us(trace, GUESS) / step_us(kept(trace), GUESS) for trace in (high, low)]
-    slower = ORIGINAL_S["kernel"] - PROFILE_S["kernel"]
-    fewer = sum(ORIGINAL_S.values()) - sum(PROFILE_S.values())
-    by_size = PROFILE_S["kernel"] * (GEMM_S["allocation"] + GEMM_S["free"]) / GEMM_S["kernel"]
-    return [
-        (
-            "97 % of the time is spent in CPU operations, 3 % on the GPU",
-            f"{cpu:.1f} %, {100.0 - cpu:.1f} %",
-            "yes",
-            "put in, and back out: the replay adds no time where ranks do the same",
-        ),
-        (
-            "copies take less time than kernels",
-            f"{copies / 1e3:.2f} ms against {parts['kernel'] / 1e3:.2f} ms a step",
-            "yes",
-            "put in, likewise",
-        ),
-        (
-            f"copies to the GPU take {paper_ratio:.1f} times those back",
-            f"{ratio:.1f} times the bytes",
-            "yes",
-            f"of a network 784-{HIDDEN}-10, {IMAGES} images a rank and all three matrices copied in: the sizes are "
-            "ours, the paper gives none",
-        ),
-        (
-            "without allocating and freeing a product is over 2x as fast",
-            f"{gemm:.2f}x",
-            "yes",
-            "the profile of one product, allocations taken out",
-        ),
-        (
-            "allocating and freeing is largely responsible for the CPU's time",
-            f"{memory:.0f} to {cpu:.0f} % of the run",
-            "yes",
-            f"the same 4 ranks without a GPU take {MPI_S} s with all products on the CPU, so no more than that is "
-            "other work",
-        ),
-        (
-            "… as the profile of one product shows",
-            f"by its ratio to the kernel {by_size:.1f} s of {PROFILE_S['cpu']} s",
-            "no",
-            "the products of a training step are small: what counts is the number of calls, not their bytes",
-        ),
-        (
-            f"a kernel 3x as fast took the profile from {sum(ORIGINAL_S.values()):.0f} to "
-            f"{sum(PROFILE_S.values()):.0f} s",
-            f"the kernel explains {slower:.1f} of {fewer:.1f} s",
-            "no",
-            "the rest is CPU work that was taken out at the same time, as section 1.2 says",
-        ),
-        (
-            "allocating once could make the whole faster, by how much is not said",
-            f"{whole[0]:.1f}x to {whole[1]:.0f}x",
-            "-",
-            f"the ends: {MPI_S} s of other CPU work, or none",
-        ),
-    ]
-
-
-def error_percent(rows: Sequence[Prediction]) -> float:
-    """Mean absolute error of predictions against what was measured, under MPS where there are several ranks."""
-    return fsum(100.0 * abs(row.predicted_us / _truth(row) - 1.0) for row in rows) / len(rows)
-
-
-def _truth(row: Prediction) -> float:
-    return row.together_us if row.ranks > 1 and row.together_us is not None else row.measured_us
-
-
-TEXT = """# Geisler: MPI + CUDA training, and what its allocations and copies cost
-
-    python experiments/geisler/run.py
-
-Taylor Geisler trains a network of two layers with 4 MPI processes and a GPU each. Every matrix product allocates three
-matrices on the GPU, copies them in, multiplies, copies the result out and frees them. With the GPUs the training is no
-faster than on one CPU (106.9 against 117.0 s), and the report says why and what it would try next. Here his step is a
-trace of ranks (`step.py`: host work, copies, kernels, and collectives in which ranks wait for one another), replayed
-with a GPU a rank; what he would have tried are changes of that trace.
-
-## What he says, and what the replay says
-
-{agreement}
-
-The paper gives neither the sizes of the network, nor the number of steps, nor the GPU. Assumed: 784-{hidden}-10, a
-batch of 800, {steps} steps, a K80. The steps move no ratio below, the GPU only those where ranks share one; of the
-sizes hangs how copies and kernels divide among the products, but their sums are his.
-
-## What he could not try: his machine
-
-Shares of his profile, applied to his run. How much of the CPU's time is not allocating and freeing he does not say:
-the first column takes none, the second {mpi} s, as long as the whole run without GPUs, which had all products on the
-CPU. The truth is between.
-
-{savings}
-
-* Allocating once is nearly all there is to gain. Then copies and kernels are so short that the CPU's own work decides.
-* Data that stay, overlap and a second stream a rank save the GPU's part, of which he had 3 %.
-* Four ranks on one GPU (data stay): in turns they wait for one another's kernels; under MPS less so, for one kernel
-  leaves SMs to the others. What changing turns costs is not in it; below it is measured, and it is much.
-
-![ms of a step](savings.png)
-
-## The same step on an H200: predicted and measured
-
-`step.cu` is his step, small, on one H200: 1, 2 and 4 ranks (processes) on the one GPU, under MPS and without. The
-prediction takes the bytes of each copy and allocation, what `gpusim record host` measured of such calls on an H200
-(`[host]` in gpus/h200.toml, from experiments/h200_microbench/host.csv), and each kernel's time alone
-(kernels.csv). Kernels of several ranks share the GPU as plain streams do, which is what MPS makes of them.
-
-{h200}
-
-Mean absolute error: {pinned:.0f} % where copies are pinned and overlap; {once:.0f} % where memory is kept or pooled;
-{resident:.0f} % where data stay on the GPU; {written:.0f} % as written.
-
-* **As written** is predicted too slow for small matrices. The table's allocation maps new memory (33 us); his step's
-  matrices take {small_us:.0f} us, perhaps for they find room in memory that is mapped already. With {large} neurons
-  they take {large_us:.0f} us, and the prediction fits better.
-* **Pageable copies** are measured one at a time, until the last byte has arrived. In a row they take less than their
-  sum, perhaps for the next is staged while the last still moves. Of several ranks each stages its own, so they do not
-  wait for one another as pinned ones do: a pageable copy occupies no engine here. That rule was found with these rows
-  of two and four ranks, so they are no test of it.
-* **Four ranks' allocations** hold one another up ({four_us:.0f} us each with {large} neurons), which the model does not
-  know: there it predicts too fast.
-* **Without MPS**, GPU time is sliced between processes: four ranks took {least_slower:.1f} to {most_slower:.1f} times
-  as long as under MPS. Policy `time-slicing` was measured here and failed: four ranks with kept memory and {hidden}
-  neurons took {unshared:,.0f} us, where it says {sliced:,.0f} us. It gives the GPU on as soon as a process has no
-  kernel ready, and the GPU does not.
-
-## What to make of it
-
-On an H200 his step is bound by pageable copies ({copies:.0f} % of one rank's step with {hidden} neurons, measured),
-then by allocating and freeing ({memory:.0f} %). Each change makes it faster, measured and predicted:
-
-{saved}
-
-The order is right, the gains are too large: allocations were cheaper than their prediction. Under MPS one GPU does four
-ranks' overlapped steps in {four:.1f} times the time of one rank's.
-"""
-
-
-def report(savings_rows: Sequence[Saving], rows: Sequence[Prediction]) -> str:
-    """The page."""
-    of = {(row.hidden, row.ranks, row.variant): row for row in rows}
-    first = of[HIDDEN, 1, "as written"]
+def page(steps: Sequence[Step], made_of: Sequence[Part]) -> dict[str, object]:
+    """What the page says."""
+    us = {(one.case, one.part): one.us for one in made_of}
+    paper, rows = split(steps)
+    of = {(row.neurons, row.ranks, row.variant): row for row in rows}
     names = [name for name, _ in MEASURED.values()]
+    multiplied = products(HIDDEN)
+    written = {key: row for key, row in measured("step_mps.csv").items() if key[2] == names[0]}
+    unshared = measured("step.csv")
+    alone = unshared[HIDDEN, 1, names[0]]
 
-    written = {(row["ranks"], row["hidden"]): row for row in read("step_mps.csv") if row["variant"] == "as_written"}
-    alone = next(row for row in read("step.csv") if row["variant"] == "as_written")
+    def cpu_percent(case: str) -> float:
+        return 100.0 * (us[case, "allocation"] + us[case, "free"]) / us[case, "step"]
 
-    def percent(*parts: str) -> float:
-        return 100.0 * sum(float(alone[part]) for part in parts) / float(alone["step_us"])
+    def percent(*kinds: str) -> float:
+        return 100.0 * sum(float(alone[kind]) for kind in kinds) / float(alone["step_us"])
 
     def allocation_us(row: Mapping[str, str]) -> float:
-        return float(row["allocation_us"]) / (3 * len(products(HIDDEN)))
+        return float(row["allocation_us"]) / (3 * len(multiplied))
 
-    slower = [row.measured_us / _truth(row) for row in rows if row.ranks == 4]
-    return TEXT.format(
-        agreement=_markdown(("the paper", "here", "agree", "why"), agreement()),
-        hidden=HIDDEN,
-        large=1000,
-        steps=f"{RUN_STEPS:,}",
-        mpi=MPI_S,
-        savings=_markdown(
-            ("a step", "no other CPU work, ms", "speedup", f"{MPI_S} s of it, ms", "speedup"),
-            [
-                (
-                    row.name,
-                    f"{row.least_ms:.2f}",
-                    f"{savings_rows[0].least_ms / row.least_ms:.1f}x",
-                    f"{row.most_ms:.2f}",
-                    f"{savings_rows[0].most_ms / row.most_ms:.1f}x",
-                )
-                for row in savings_rows
-            ],
-        ),
-        h200=_markdown(
-            ("neurons", "ranks", "variant", "predicted us", "measured us", "error", "measured without MPS us"),
-            [
-                (
-                    str(row.hidden),
-                    str(row.ranks),
-                    row.variant,
-                    f"{row.predicted_us:,.0f}",
-                    f"{_truth(row):,.0f}",
-                    f"{100.0 * (row.predicted_us / _truth(row) - 1.0):+.0f} %",
-                    f"{row.measured_us:,.0f}",
-                )
-                for row in rows
-            ],
-        ),
-        pinned=error_percent([row for row in rows if row.variant == names[4]]),
-        once=error_percent([row for row in rows if row.variant in names[1:3]]),
-        resident=error_percent([row for row in rows if row.variant == names[3]]),
-        written=error_percent([row for row in rows if row.variant == names[0]]),
-        small_us=allocation_us(alone),
-        large_us=allocation_us(written["1", "1000"]),
-        four_us=allocation_us(written["4", "1000"]),
-        least_slower=min(slower),
-        most_slower=max(slower),
-        unshared=of[HIDDEN, 4, names[1]].measured_us,
-        sliced=step_us(kept(h200_trace(HIDDEN, 4)), "h200", "time-slicing"),
-        copies=percent("h2d_us", "d2h_us"),
-        memory=percent("allocation_us", "free_us"),
-        saved=_markdown(
-            ("variant", "measured", "predicted"),
-            [
-                (name, f"{first.measured_us / row.measured_us:.1f}x", f"{first.predicted_us / row.predicted_us:.1f}x")
-                for name in names[1:]
-                for row in [of[HIDDEN, 1, name]]
-            ],
-        ),
-        four=_truth(of[HIDDEN, 4, names[4]]) / _truth(of[HIDDEN, 1, names[4]]),
-    )
+    def error_percent(*variants: str) -> float:
+        return fmean(100.0 * abs(row.ratio - 1.0) for row in rows if row.variant in variants)
+
+    slower = [float(unshared[key]["step_us"]) / row.measured_us for key, row in of.items() if row.ranks == 4]
+    before, after = paper[0], paper[1]
+    return {
+        "cpu": cpu_percent(NO_WORK),
+        "gpu": 100.0 - cpu_percent(NO_WORK),
+        "copies_ms": (us[NO_WORK, "h2d"] + us[NO_WORK, "d2h"]) / 1e3,
+        "kernel_ms": us[NO_WORK, "kernel"] / 1e3,
+        "paper_ratio": PROFILE_S["h2d"] / PROFILE_S["d2h"],
+        "ratio": sum(sum(p.sizes.values()) for p in multiplied) / sum(p.sizes["c"] for p in multiplied),
+        "images": IMAGES,
+        "gemm": sum(GEMM_S.values()) / GEMM_S["kernel"],
+        "memory": cpu_percent(OTHER_WORK),
+        "by_size": PROFILE_S["kernel"] * (GEMM_S["allocation"] + GEMM_S["free"]) / GEMM_S["kernel"],
+        "cpu_s": PROFILE_S["cpu"],
+        "original_s": sum(ORIGINAL_S.values()),
+        "profile_s": sum(PROFILE_S.values()),
+        "slower": ORIGINAL_S["kernel"] - PROFILE_S["kernel"],
+        "fewer": sum(ORIGINAL_S.values()) - sum(PROFILE_S.values()),
+        "whole_least": before.predicted_most_us / after.predicted_most_us,
+        "whole_most": before.predicted_us / after.predicted_us,
+        "hidden": HIDDEN,
+        "large": LARGE,
+        "steps": RUN_STEPS,
+        "mpi": MPI_S,
+        "savings": saving_table(paper),
+        "predictions": prediction_table(rows),
+        "pinned": error_percent(names[4]),
+        "once": error_percent(*names[1:3]),
+        "resident": error_percent(names[3]),
+        "written": error_percent(names[0]),
+        "small_us": allocation_us(alone),
+        "large_us": allocation_us(written[LARGE, 1, names[0]]),
+        "four_us": allocation_us(written[LARGE, 4, names[0]]),
+        "least_slower": min(slower),
+        "most_slower": max(slower),
+        "unshared": float(unshared[HIDDEN, 4, names[1]]["step_us"]),
+        "sliced": us[SLICED, "step"],
+        "copied": percent("h2d_us", "d2h_us"),
+        "allocated": percent("allocation_us", "free_us"),
+        "saved": saved_table(of, names),
+        "four": of[HIDDEN, 4, names[4]].measured_us / of[HIDDEN, 1, names[4]].measured_us,
+    }
 
 
-def table_csv(savings_rows: Sequence[Saving], rows: Sequence[Prediction]) -> str:
-    """All numbers: the what-ifs on the paper's machine, then the predictions."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["machine", "neurons", "ranks", "variant", "predicted_us", "predicted_most_us", "measured_us"])
-    for saving in savings_rows:
-        most = f"{saving.most_ms * 1e3:.6g}"
-        writer.writerow(["paper", HIDDEN, RANKS, saving.name, f"{saving.least_ms * 1e3:.6g}", most, ""])
-    for row in rows:
-        writer.writerow(
-            ["h200", row.hidden, row.ranks, row.variant, f"{row.predicted_us:.6g}", "", f"{_truth(row):.6g}"]
+def split(steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
+    """Those on the paper's machine, and those on an H200."""
+    return [one for one in steps if one.machine == "paper"], [one for one in steps if one.machine == "h200"]
+
+
+def saving_table(paper: Sequence[Step]) -> str:
+    """What each change of his machine's step would save."""
+    titles = ("a step", "no other CPU work, ms", "speedup", f"{MPI_S} s of it, ms", "speedup")
+    cells = []
+    for row in paper:
+        cell = [row.variant]
+        for us, first in (
+            (row.predicted_us, paper[0].predicted_us),
+            (row.predicted_most_us, paper[0].predicted_most_us),
+        ):
+            cell += [f"{us / 1e3:.2f}", f"{first / us:.1f}x"]
+        cells.append(cell)
+    return table(titles, cells)
+
+
+def prediction_table(rows: Sequence[Step]) -> str:
+    """Every step on an H200, predicted and measured."""
+    unshared = measured("step.csv")
+    titles = ("neurons", "ranks", "variant", "predicted us", "measured us", "error", "measured without MPS us")
+    cells = [
+        (
+            str(row.neurons),
+            str(row.ranks),
+            row.variant,
+            f"{row.predicted_us:,.0f}",
+            f"{row.measured_us:,.0f}",
+            f"{100.0 * (row.ratio - 1.0):+.0f} %",
+            f"{float(unshared[row.neurons, row.ranks, row.variant]['step_us']):,.0f}",
         )
-    return text.getvalue()
+        for row in rows
+    ]
+    return table(titles, cells)
 
 
-def draw(savings_rows: Sequence[Saving], rows: Sequence[Prediction], path: Path) -> None:
+def saved_table(of: Mapping[tuple[int, int, str], Step], names: Sequence[str]) -> str:
+    """What each change of one rank's step gains on an H200."""
+    first = of[HIDDEN, 1, names[0]]
+    cells = []
+    for name in names[1:]:
+        row = of[HIDDEN, 1, name]
+        measured_gain = first.measured_us / row.measured_us
+        cells.append((name, f"{measured_gain:.1f}x", f"{first.predicted_us / row.predicted_us:.1f}x"))
+    return table(("variant", "measured", "predicted"), cells)
+
+
+def draw(steps: Sequence[Step], _: Sequence[Part], path: Path) -> None:
     """A step on the paper's machine, both ends, and on an H200, predicted and measured."""
     with new_figure(11.0, 4.4) as figure:
         paper, h200 = figure.subplots(1, 2)
-        names = [row.name for row in savings_rows]
-        paper.barh(names, [row.most_ms for row in savings_rows], color="#B8C4D6", label=f"{MPI_S} s of other CPU work")
-        paper.barh(names, [row.least_ms for row in savings_rows], color="#2F6DB5", label="none")
+        least, rows = split(steps)
+        names = [row.variant for row in least]
+        most_ms = [row.predicted_most_us / 1e3 for row in least]
+        paper.barh(names, most_ms, color="#B8C4D6", label=f"{MPI_S} s of other CPU work")
+        paper.barh(names, [row.predicted_us / 1e3 for row in least], color="#2F6DB5", label="none")
         paper.invert_yaxis()
         paper.set_xlabel("ms of a step")
         paper.set_title("The paper's machine, 4 ranks", loc="left", fontsize=10)
@@ -430,7 +336,7 @@ def draw(savings_rows: Sequence[Saving], rows: Sequence[Prediction], path: Path)
         for ranks, marker in ((1, "o"), (2, "s"), (4, "^")):
             some = [row for row in rows if row.ranks == ranks]
             h200.plot(
-                [_truth(row) for row in some],
+                [row.measured_us for row in some],
                 [row.predicted_us for row in some],
                 marker=marker,
                 linestyle="",
@@ -451,21 +357,12 @@ def draw(savings_rows: Sequence[Saving], rows: Sequence[Prediction], path: Path)
         save_figure(figure, path)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the study and writes what it shows."""
-    parser = argparse.ArgumentParser(description="Geisler's MPI + CUDA training, replayed")
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to (default: beside this file)")
-    write_page(parser.parse_args(argv).out)
-    return 0
+def rows(run: Run) -> dict[str, list[Step] | list[Part]]:
+    """The what-ifs on the paper's machine, then the predictions; and what steps are made of."""
+    return {"result.csv": [*savings(), *predictions()], "parts.csv": parts()}
 
 
-def write_page(folder: Path) -> None:
-    """The table, README.md and the picture."""
-    savings_rows, rows = savings(), predictions()
-    for name, text in (("README.md", report(savings_rows, rows)), ("result.csv", table_csv(savings_rows, rows))):
-        write_text(folder / name, text)
-    draw(savings_rows, rows, folder / "savings.png")
-
+STUDY = Study(__file__, __doc__, {"result.csv": Step, "parts.csv": Part}, rows, page, {"savings.png": draw})
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(STUDY.main())

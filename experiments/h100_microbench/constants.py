@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from experiments.study import Run, Study
 from gpusim.common.files import write_text
 
 HERE = Path(__file__).resolve().parent
@@ -27,20 +28,13 @@ MEASURED_AS = {  # constant of the model: what of it the microbenchmarks measure
 MEASURED_ALIKE = {  # constant that is the same on both: where the H100's was measured
     "tensor_clock_share": "experiments/h100_microbench, clock.csv: 1800 of 1980 MHz, as on the H200",
 }
-TABLE = re.compile(r"(<!-- begin constants -->\n).*?(<!-- end constants -->)", re.DOTALL)
 SECTION = re.compile(r"\n\[model\]\n.*\Z", re.DOTALL)
 
 
-def main() -> int:
-    """Writes both."""
+def rows(run: Run) -> dict[str, list[object]]:
+    """No table: the GPU's file."""
     write_text(GPUS / "h100-sxm.toml", gpu_file())
-    write_page(HERE)
-    return 0
-
-
-def write_page(folder: Path) -> None:
-    """README.md with the table as it is now."""
-    write_text(folder / "README.md", readme())
+    return {}
 
 
 def measured(folder: Path) -> dict[str, dict[str, Any]]:
@@ -56,15 +50,14 @@ def ratio(name: str) -> float:
     return float(measured(HERE)[name]["value"]) / float(measured(H200)[name]["value"])
 
 
-def readme() -> str:
-    """README.md with the table as it is now."""
-    rows = ["| constant | unit | H200 | H100 | ratio | |", "| --- | --- | --: | --: | --: | --- |"]
+def page() -> dict[str, object]:
+    """What the page says."""
+    cells = ["| constant | unit | H200 | H100 | ratio | |", "| --- | --- | --: | --: | --: | --- |"]
     there = measured(H200)
     for name, one in measured(HERE).items():
         known, here = there[name]["value"], one["value"]
-        rows.append(f"| `{name}` | {one['unit']} | {known:g} | {here:g} | {here / known:.3f} | {one['meaning']} |")
-    text = (HERE / "README.md").read_text(encoding="utf-8")
-    return TABLE.sub(lambda place: place[1] + "\n" + "\n".join(rows) + "\n\n" + place[2], text)
+        cells.append(f"| `{name}` | {one['unit']} | {known:g} | {here:g} | {here / known:.3f} | {one['meaning']} |")
+    return {"constants": "\n".join(cells)}
 
 
 def gpu_file() -> str:
@@ -85,5 +78,7 @@ def _line(name: str, value: float) -> str:
     return f'{name} = {{ value = {value * by:.0f}, source = "{source}" }}'
 
 
+STUDY = Study(__file__, __doc__, {}, rows, page)
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(STUDY.main())

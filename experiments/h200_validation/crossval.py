@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import fsum
 
-from tables import write_csv
-from variants import GPU_NAME, HERE, OWN, Task, predictions
-
+from experiments.h200_validation.tables import write_csv
+from experiments.h200_validation.variants import GPU_NAME, HERE, OWN, Task, predictions
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.scores import Scored, summaries
 from gpusim.lab.validate import Condition, conditions, measurements

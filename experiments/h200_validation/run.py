@@ -19,10 +19,10 @@ from dataclasses import asdict, fields
 from math import fsum
 from pathlib import Path
 
-from crossval import cross_validate
-from pictures import draw_scatter, draw_staircases
-from tables import documents, misses, write_csv
-from variants import (
+from experiments.h200_validation.crossval import cross_validate
+from experiments.h200_validation.pictures import draw_scatter, draw_staircases
+from experiments.h200_validation.tables import documents, misses, write_csv
+from experiments.h200_validation.variants import (
     ABLATION,
     DESIGNS,
     HERE,
@@ -35,7 +35,6 @@ from variants import (
     data_digest,
     predictions,
 )
-
 from gpusim.common.files import write_text
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.dataset import Dataset

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Callable, Mapping, Sequence
 from math import fsum
 from pathlib import Path
 
-from variants import GPU_NAME, HERE, ROOT
-
+from experiments.h200_validation.variants import GPU_NAME, HERE, ROOT
+from experiments.markdown import filled
+from experiments.rows import lines as read_csv
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, write_text
 from gpusim.hardware.gpu import ModelConstants, load_gpu
@@ -18,7 +18,6 @@ from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios
 from gpusim.lab.validate import SCALED
 
 DOCUMENTS = (HERE / "README.md", ROOT / "docs" / "model.md")
-PLACE = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
 WORST = 8  # ops or rows listed an experiment
 SHORT = {
     "sm_curve": "sm_curve",
@@ -51,14 +50,6 @@ def write_csv(path: Path, columns: Sequence[str], lines: Sequence[Mapping[str, o
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows([_cell(line[column]) for column in columns] for line in lines)
-
-
-def read_csv(path: Path) -> list[Line]:
-    """Lines of a table, none where it was not made yet."""
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _cell(value: object) -> str:
@@ -125,13 +116,13 @@ def documents() -> None:
 
 def refreshed(text: str) -> str:
     """A document with its tables as they are now."""
-    return PLACE.sub(lambda place: place[1] + "\n" + TABLES[place["name"]]() + "\n" + place[3], text)
+    return filled(text, {name: table() for name, table in TABLES.items()})
 
 
 def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """A markdown table; the first ``left`` columns aligned left."""
     rule = ["---" if i < left else "--:" for i in range(len(titles))]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (titles, rule, *rows))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, rule, *rows))
 
 
 def accuracy_table() -> str:

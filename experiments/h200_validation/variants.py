@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from experiments.journal import resumed
 from gpusim.calibrate import fit
 from gpusim.common import fingerprint
 from gpusim.engine import context, sm_array
@@ -26,7 +27,6 @@ from gpusim.lab.validate import Case, Condition, Predictor, measurements
 from gpusim.model import contention
 from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Partition, View
-from gpusim.sweep.resume import resumed
 from gpusim.sweep.workers import local
 from gpusim.trace.kernels import KernelLaunch
 

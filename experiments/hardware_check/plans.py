@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gpusim
+from experiments.study import TRACES
 from gpusim.choose.judge import Candidate
 from gpusim.choose.plan import Plan, Work
 from gpusim.choose.search import Selection, select
@@ -19,7 +20,6 @@ from gpusim.lab.record.calls import Call, call_in
 from gpusim.trace.operations import Convolution
 
 HERE = Path(__file__).resolve().parent
-TRACES = HERE.parent.parent / "traces"
 MODULES = tuple(
     f"inception_{module}{batch}" for module in ("3a", "3b", "4a", "4e", "5a", "5b") for batch in ("", "_b16")
 )

@@ -17,16 +17,15 @@ from math import fsum
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from plans import HERE, TRACES, Tried, read
 
 import gpusim
+from experiments.hardware_check.plans import HERE, Tried, read
+from experiments.markdown import table
+from experiments.plans import makespans_us, measure
+from experiments.study import TRACES, Run, Study
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
-from gpusim.commands.arguments import measuring_options
-from gpusim.common.files import write_text
-from gpusim.common.rows import from_csv, to_csv
-from gpusim.lab.record.plans import makespans_us, measure
 from gpusim.lab.validate import released_together_us
 from gpusim.policies.registry import policy_from
 from gpusim.results.plots import COLOURS, new_figure, save_figure
@@ -174,81 +173,69 @@ def mean(values: Sequence[float]) -> float:
     return fsum(values) / len(values)
 
 
-def error_lines(rows: Iterable[Row]) -> list[str]:
+def error_table(rows: Iterable[Row]) -> str:
     """How far off predicted makespans are, by batch and way of sharing."""
     errors: dict[tuple[int, str], list[float]] = {}
     for row in rows:
         batch = 16 if row.module.endswith("_b16") else 128
         way = "SM split" if row.sharing.startswith("SM split") else row.sharing
         errors.setdefault((batch, way), []).append(100.0 * (row.predicted_us / row.measured_us - 1.0))
-    return [
-        f"| {batch} | {way} | {len(found)} | {mean([abs(error) for error in found]):.1f} % | {mean(found):+.1f} % |"
+    cells = [
+        (str(batch), way, str(len(found)), f"{mean([abs(error) for error in found]):.1f} %", f"{mean(found):+.1f} %")
         for (batch, way), found in sorted(errors.items())
     ]
+    return table(("batch", "sharing", "plans", "mean error", "bias"), cells)
 
 
-def readme(rows: Sequence[Row]) -> str:
-    """The page."""
-    found = chosen(rows)
-    modules = [
-        f"| {one.row.module} | {one.plans} | {one.row.sharing} | {one.row.predicted_gain:.3f}x | "
-        f"{one.row.measured_gain:.3f}x | {one.error_points:+.1f} | {one.regret_percent:.1f} % | "
-        f"{one.row.select_gain:.3f}x |"
-        for one in found
-    ]
+def page(rows: Sequence[Row]) -> dict[str, object]:
+    """What the page says."""
+    found, first = chosen(rows), chosen(in_the_first_turn(rows))
     predicted, gained, told = (
         mean([getattr(one.row, name) for one in found]) for name in ("predicted_gain", "measured_gain", "select_gain")
     )
-    promised = 100.0 * (told - gained)
-    points = mean([abs(one.error_points) for one in found])
+    bias, regret = mean([one.error_points for one in found]), mean([one.regret_percent for one in found])
+    return {
+        "modules": len(found) // 2,
+        "runs": RUNS,
+        "by_module": module_table(found, predicted, gained, told),
+        "gain_points": GAIN_POINTS,
+        "met": "met" if abs(bias) <= GAIN_POINTS else "missed",
+        "bias": bias,
+        "regret_percent": REGRET_PERCENT,
+        "met_regret": "met" if regret < REGRET_PERCENT else "missed",
+        "regret": regret,
+        "promised": 100.0 * (told - gained),
+        "spread": mean([100.0 * (row.most_us / row.least_us - 1.0) for row in rows if row.most_us > row.least_us]),
+        "first_bias": mean([one.error_points for one in first]),
+        "first_regret": mean([one.regret_percent for one in first]),
+        "plans": len(rows),
+        "error": mean([100.0 * abs(row.predicted_us / row.measured_us - 1.0) for row in rows]),
+        "errors": error_table(rows),
+    }
+
+
+def module_table(found: Sequence[Chosen], predicted: float, gained: float, told: float) -> str:
+    """The plan that is predicted best for each module, and the means."""
+    titles = ("module", "plans", "predicted best", "predicted gain", "measured gain", "difference, points", "regret",
+              "`gpusim select`")  # fmt: skip
+    cells = [
+        (
+            one.row.module,
+            str(one.plans),
+            one.row.sharing,
+            f"{one.row.predicted_gain:.3f}x",
+            f"{one.row.measured_gain:.3f}x",
+            f"{one.error_points:+.1f}",
+            f"{one.regret_percent:.1f} %",
+            f"{one.row.select_gain:.3f}x",
+        )
+        for one in found
+    ]
     bias = mean([one.error_points for one in found])
+    points = mean([abs(one.error_points) for one in found])
     regret = mean([one.regret_percent for one in found])
-    error = mean([100.0 * abs(row.predicted_us / row.measured_us - 1.0) for row in rows])
-    first = chosen(in_the_first_turn(rows))
-    first_bias, first_regret = mean([one.error_points for one in first]), mean([one.regret_percent for one in first])
-    spread = mean([100.0 * (row.most_us / row.least_us - 1.0) for row in rows if row.most_us > row.least_us])
-    met = "met" if abs(bias) <= GAIN_POINTS else "missed"
-    met_regret = "met" if regret < REGRET_PERCENT else "missed"
-    return f"""\
-# Plans of `gpusim select` on a real H200
-
-Generated by `python experiments/hardware_check/run.py`; do not edit. Every plan: `result.csv`.
-
-`plans.py` searches {len(found) // 2} inception modules of GoogLeNet, at batch 128 and 16, for an algorithm of each
-convolution, streams, order and SM split. The baselines, the best plans and some of the others were run on an H200 as
-planned, on CUDA streams, with green contexts where a stream has SMs of its own (`measured.csv.gz`; of {RUNS} runs of
-the program, ten of each plan, the median of medians; all streams released by one flag; the makespan is of runs without
-time stamps between steps, which hold up all streams). In which order a flag lets streams start depends on which of
-CUDA's streams has which work, and mostly stays the same from run to run. A plan has no say in it, so the streams of a
-plan take turns on those of CUDA, and its makespan is the mean of the turns. Here each plan is predicted with the model
-as it is, run as it was measured: behind the flag, the mean over orders of the start. Of the plans measured, the one
-predicted best is what a user of the model would run: its gain is over one stream with the fastest algorithms, its
-regret what it takes more than the best of all plans measured. The last column is its gain as `gpusim select` prints it,
-which replays a program whose streams start at once.
-
-| module | plans | predicted best | predicted gain | measured gain | difference, points | regret | `gpusim select` |
-|---|---|---|---|---|---|---|---|
-{chr(10).join(modules)}
-| mean | | | {predicted:.3f}x | {gained:.3f}x | {bias:+.1f} (of sizes: {points:.1f}) | {regret:.1f} % | {told:.3f}x |
-
-Asked for were a measured gain within {GAIN_POINTS:g} points of the predicted one on the mean ({met}: {bias:+.1f}) and a
-regret under {REGRET_PERCENT:g} % ({met_regret}: {regret:.1f} %). `gpusim select` promises {promised:.1f} points more
-than was measured; what it is off by more than the prediction of the run as measured is due to the flag.
-
-Of a plan in plain streams the longest turn takes {spread:.1f} % more than the shortest on the mean. With each plan
-measured in its first turn alone the difference would be {first_bias:+.1f} points and the regret {first_regret:.1f} %:
-the best of many plans is then one that met a good order.
-
-Over all {len(rows)} plans the predicted makespan is off by {error:.1f} % on the mean. The search prefers plans for
-which the model is too hopeful, so these errors are larger than those of co-runs that nobody chose
-([h200_validation](../h200_validation/README.md)):
-
-| batch | sharing | plans | mean error | bias |
-|---|---|---|---|---|
-{chr(10).join(error_lines(rows))}
-
-![Predicted and measured gain of every plan](gains.png)
-"""
+    means = (f"{predicted:.3f}x", f"{gained:.3f}x", f"{bias:+.1f} (of sizes: {points:.1f})", f"{regret:.1f} %")
+    return table(titles, [*cells, ("mean", "", "", *means, f"{told:.3f}x")])
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
@@ -274,22 +261,25 @@ def _draw(rows: Sequence[Row], axes: Axes) -> None:
     axes.legend(frameon=False)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, or predict and write the page."""
-    options = measuring_options(__doc__, HERE, "run the plans on this machine's GPU: measured.csv.gz", arguments)
-    if options.measure:
-        measure(MEASURED, HERE / "calls.txt", HERE / "plans.txt", RUNS)
-        return
-    write_text(options.out / "result.csv", to_csv(Row, all_rows()))
-    write_page(options.out)
+def run_plans() -> None:
+    """Run the plans on this machine's GPU."""
+    measure(MEASURED, HERE / "calls.txt", HERE / "plans.txt", RUNS)
 
 
-def write_page(folder: Path) -> None:
-    """README.md and the picture from the table in a folder."""
-    rows = from_csv(Row, folder / "result.csv")
-    write_text(folder / "README.md", readme(rows))
-    draw(rows, folder / "gains.png")
+def rows(run: Run) -> dict[str, list[Row]]:
+    """Every plan, predicted and measured."""
+    return {"result.csv": all_rows()}
 
+
+STUDY = Study(
+    __file__,
+    __doc__,
+    {"result.csv": Row},
+    rows,
+    page,
+    {"gains.png": draw},
+    {"measure": (run_plans, "run the plans on this machine's GPU: measured.csv.gz")},
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

@@ -9,30 +9,22 @@ result.csv and gains.png beside itself (or to DIR). A run that was cut off goes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import report
-from report import GROUPS, LEVERS, LIMITS, NO_LIMIT
-
 import gpusim
+from experiments.inception_choice import report
+from experiments.inception_choice.report import GROUPS, LEVERS, LIMITS, NO_LIMIT
+from experiments.study import TRACES, Run, Study
 from gpusim.choose.judge import Candidate
 from gpusim.choose.plan import STREAMS
 from gpusim.choose.report import plan_trace
 from gpusim.choose.search import Selection, own_lanes, select
-from gpusim.commands.arguments import study_options
-from gpusim.common import fingerprint
-from gpusim.common.files import write_text
-from gpusim.common.rows import from_csv, to_csv
 from gpusim.results.error_band import VALIDATED, error_band
 from gpusim.studies.rules import replay_rule
-from gpusim.sweep.resume import resumed
-from gpusim.sweep.workers import local
 from gpusim.trace.operations import Convolution
 
-HERE = Path(__file__).resolve().parent
-TRACES = HERE.parent.parent / "traces"
 MIB = 2**20
 MODULES = {
     128: ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b"),
@@ -208,39 +200,16 @@ def _us(one: Candidate | None) -> float:
     return 0.0 if one is None else one.makespan_us
 
 
-def identity(task: Task) -> str:
-    """A hash of everything that a row comes from."""
-    ours = fingerprint.files([Path(__file__), task.trace, VALIDATED])
-    gpus = [gpusim.load_gpu(name) for name in dict.fromkeys((task.gpu, "h200"))]
-    model = fingerprint.sources("gpusim.choose.report", "gpusim.studies.rules", "gpusim.policies")
-    return fingerprint.data([model, *gpus, ours, str(task)])
+def rows(run: Run) -> dict[str, list[Row]]:
+    """A row for each task."""
+    wanted = dict.fromkeys(map(searched, tasks()))
+    files = [Path(__file__), VALIDATED, *sorted({task.trace for task in wanted})]
+    found = run.answers("result", wanted, answer, files, ("h200", "k40c"))
+    each = ((task, Row(*found[searched(task)])) for task in tasks())
+    return {"result.csv": [replace(row, limit=task.limit) for task, row in each]}
 
 
-def all_rows(out: Path, jobs: int) -> list[Row]:
-    """A row a task, those that an interrupted run left in its journal taken over."""
-    wanted = {identity(task): task for task in map(searched, tasks())}
-    found = resumed(out / "result.part.jsonl", wanted, answer, *local(jobs), doing="searching")
-    rows = {task: Row(*found[key]) for key, task in wanted.items()}
-    each = ((task, rows[searched(task)]) for task in tasks())
-    return [Row(*(getattr(task, f.name, getattr(row, f.name)) for f in fields(Row))) for task, row in each]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Searches what is missing and writes everything."""
-    options = study_options(__doc__, HERE, arguments)
-    rows = all_rows(options.out, options.jobs)
-    write_text(options.out / "result.csv", to_csv(Row, rows))
-    write_page(options.out)
-    (options.out / "result.part.jsonl").unlink()
-    return 0
-
-
-def write_page(out: Path) -> None:
-    """README.md and the picture from result.csv."""
-    rows = from_csv(Row, out / "result.csv")
-    write_text(out / "README.md", report.readme(rows))
-    report.draw(rows, out / "gains.png")
-
+STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, report.page, {"gains.png": report.draw}, parallel=True)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(STUDY.main())

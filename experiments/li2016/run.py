@@ -7,20 +7,17 @@ from replays with copies.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import fsum
+from math import fsum, nan
 from pathlib import Path
 
-from record import BASIC, DIRECTIONS, SWEEPS, name
-
 import gpusim
-from gpusim.common.files import write_text
-from gpusim.common.markdown import table as _markdown
+from experiments.li2016.record import BASIC, DIRECTIONS, SWEEPS, name
+from experiments.markdown import table
+from experiments.rows import lines
+from experiments.study import RECORDED, TRACES, Run, Study
 from gpusim.hardware.gpu import GPU
 from gpusim.lab.dataset import Dataset
 from gpusim.results.plots import COLOURS, new_figure, save_figure
@@ -28,7 +25,6 @@ from gpusim.trace.format import Trace
 from gpusim.trace.operations import Copy, Kernel, Operation, Stream
 
 HERE = Path(__file__).resolve().parent
-RECORDED = HERE.parent / "h200_validation" / "data"
 
 LAYERS = ("Conv1", "Conv2", "Conv3", "Conv4", "Conv5")
 STRATEGIES = {  # of the forward pass: cuDNN's algorithm that does what the paper's implementations do
@@ -59,11 +55,34 @@ ACHIEVED = {"cuDNN": (29, 37), "cuda-convnet2": (14, 22), "Theano-fft": (39, 59)
 MOST_ELSEWHERE = 30  # "less than 30%"
 BLOCKS = (64, 128, 256, 512, 1024)  # threads of a block, which the paper does not give
 IMAGE_SIZES = {"Conv1": 128, "Conv2": 128, "Conv3": 32, "Conv4": 16, "Conv5": 13}
+COPIES = "copies"
 BATCHES = 8  # in a replay with copies; the first half fills the pipeline
 
 
 FFT_STEPS = ("GEMM", "transform", "inverse", "flip, transpose")
-NETWORK = HERE.parent.parent / "traces" / "googlenet_b128_training.json.gz"
+NETWORK = TRACES / "googlenet_b128_training.json.gz"
+HOW = ("pageable", "pinned", "prefetched")  # copies
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number of the table.
+
+    Attributes:
+        what: a layer forward, a training iteration by what is swept, or copies.
+        shape: the layer, or the shape.
+        by: strategy, family of algorithms, or way to copy.
+        ms: time.
+        memory_mib: tensors and workspace.
+        percent: of a batch's time that copies cost.
+    """
+
+    what: str
+    shape: str
+    by: str
+    ms: float
+    memory_mib: float
+    percent: float
 
 
 # ---- five layers, as recorded
@@ -220,16 +239,15 @@ class Point:
 @cache
 def sweeps() -> dict[str, Mapping[str, str]]:
     """Rows of sweeps.csv by op."""
-    with open(HERE / "sweeps.csv", encoding="utf-8", newline="") as file:
-        return {row["op"]: row for row in csv.DictReader(file)}
+    return {row["op"]: row for row in lines(HERE / "sweeps.csv")}
 
 
 def point(shape: str, family: str) -> Point:
     """The fastest of a family in each of the three directions; memory of the direction that needs most."""
     ms, memory = 0.0, 0.0
     for direction in DIRECTIONS:
-        rows = [sweeps().get(f"li2016/{shape}/{direction}/{algorithm}/FMA") for algorithm in FAMILIES[family]]
-        usable = [row for row in rows if row is not None and row["supported"] == "True"]
+        found = [sweeps().get(f"li2016/{shape}/{direction}/{algorithm}/FMA") for algorithm in FAMILIES[family]]
+        usable = [row for row in found if row is not None and row["supported"] == "True"]
         if not usable:
             return Point(shape, family, None, None)
         fastest = min(usable, key=lambda row: float(row["ms_stream_run1"]))
@@ -289,134 +307,95 @@ def _fastest(rows: Sequence[Layer], layer: str) -> str:
     return min(timed)[1]
 
 
-def agreement(rows: Sequence[Layer], transfers: Mapping[tuple[str, str], float]) -> list[tuple[str, str, str, str]]:
-    """What the paper says, what comes out here, whether they agree, and why."""
+def page(table_rows: Sequence[Row]) -> dict[str, object]:
+    """What the page says: of copies from the table, of all else from the recordings and the model's K40c."""
+    rows = layers()
+    transfers = {(row.shape, row.by): row.percent for row in table_rows if row.what == COPIES}
+    return {
+        "layer_table": layer_table(rows),
+        "hotspots": hotspot_table(),
+        "occupancy": occupancy_table(),
+        "transfers": table(
+            ("layer", "pageable", "pinned", "pinned, prefetched"),
+            [(layer, *(f"{abs(transfers[layer, how]):.0f}" for how in HOW)) for layer in LAYERS],
+        ),
+        **sweep_agreement(),
+        **layer_agreement(rows),
+        **gpu_agreement(transfers),
+    }
+
+
+def sweep_agreement() -> dict[str, object]:
+    """What the sweeps say, and whether the paper says so."""
     sizes, filters, small, large = gains("size"), gains("filters"), gains("kernel", 3, 6), gains("kernel", 8)
     fft, gemm = (_growth(family) for family in ("FFT", "GEMM"))
     strides = [value for value, one in points("stride") if one["FFT"].ms is not None]
+    few, many = _explicit(64), _explicit(256)
+    return {
+        "sizes": _range(sizes),
+        "fig3b": _yes(min(sizes) > 1),
+        "filters": _range(filters),
+        "fig3c": _yes(min(filters) > 1),
+        "small": _range([1 / gain for gain in small]),
+        "fig3d_small": _yes(max(small) < 1),
+        "large": _range(large),
+        "fig3d_large": _yes(min(large) > 1),
+        "at_7": gains("kernel", 7, 7)[0],
+        "fft": fft,
+        "gemm": gemm,
+        "fig3d_growth": _yes(fft < 2 < gemm),
+        "few": 1 / few,
+        "many": 1 / many,
+        "fig3c_unrolled": _yes(few > 1 > many),
+        "strides": ", ".join(map(str, strides)),
+        "fig3e": _yes(strides == [1]),
+        "memory": _range(memory_ratios()),
+        "fig5_fft": _yes(min(memory_ratios()) > 1),
+    }
+
+
+def layer_agreement(rows: Sequence[Layer]) -> dict[str, object]:
+    """What Table I's layers say, and whether the paper says so."""
     winners = {layer: _fastest(rows, layer) for layer in LAYERS}
     unrolled = [hotspots(layer, "GEMM")["GEMM"] for layer in LAYERS]
     steps = [fsum(hotspots(layer, "FFT").get(part, 0.0) for part in FFT_STEPS) for layer in LAYERS]
-    direct = [row.workspace_mib for row in rows if row.strategy == "direct"]
+    direct = [row.workspace_mib or 0.0 for row in rows if row.strategy == "direct"]
     most_memory = [layer for layer in LAYERS if _most_memory(rows, layer).startswith("FFT")]
+    return {
+        "winners": "; ".join(f"{layer} {winner}" for layer, winner in winners.items()),
+        "no_single": _yes(len(set(winners.values())) > 1),
+        "unrolled": _range(unrolled, 0, " %"),
+        "fig4_gemm": _yes(min(unrolled) > 75),
+        "steps": _range(steps, 0, " %"),
+        "fig4_fft": _yes(min(steps) > 50),
+        "direct": max(direct),
+        "fig5_direct": _yes(not any(direct)),
+        "most_memory": len(most_memory),
+        "layers": len(LAYERS),
+        "fig5_unrolled": _yes(len(most_memory) == len(LAYERS)),
+    }
+
+
+def gpu_agreement(transfers: Mapping[tuple[str, str], float]) -> dict[str, object]:
+    """What a training iteration, a K40c's SMs and copies say, and whether the paper says so."""
     room = {name: max(theoretical(name, threads) for threads in BLOCKS) for name in TABLE_2}
     beyond = [name for name, (_, high) in ACHIEVED.items() if room[name] < high]
     warps = round(room["cuda-convnet2"] * 0.64)
     hidden = [layer for layer in LAYERS if transfers[layer, "prefetched"] < 1.0]
     pinned = [transfers[layer, "pageable"] - transfers[layer, "pinned"] for layer in LAYERS]
-    few, many = _explicit(64), _explicit(256)
     layers_share = convolution_percent()
-    return [
-        (
-            "fig. 2: convolutions take 86 % of GoogLeNet's time",
-            f"{layers_share:.0f} %",
-            _yes(layers_share > 80),
-            "a training iteration of batch 128, each convolution by its fastest algorithm, TF32 allowed: convolutions "
-            "have got faster by more than the layers between them",
-        ),
-        (
-            "fig. 3b: FFT is 1.4 to 9.7x as fast at any input size, filter 11",
-            _range(sizes),
-            _yes(min(sizes) > 1),
-            "the fastest FFT of cuDNN over its fastest GEMM, a training iteration, batch 64",
-        ),
-        (
-            "fig. 3c: FFT is 1.19 to 5.1x as fast at any number of filters",
-            _range(filters),
-            _yes(min(filters) > 1),
-            "32 to 256 filters; the paper goes to 512",
-        ),
-        (
-            "fig. 3d: below a filter of 7 GEMM is faster, by 1.21 to 2.62x",
-            _range([1 / gain for gain in small]),
-            _yes(max(small) < 1),
-            "filters of 3 and 5",
-        ),
-        (
-            "fig. 3d: above 7 FFT is faster, by 1.15 to 19x",
-            _range(large),
-            _yes(min(large) > 1),
-            f"filters of 9 to 15; at 7 itself {gains('kernel', 7, 7)[0]:.1f}x",
-        ),
-        (
-            "fig. 3d: FFT's time hardly depends on the filter",
-            f"grows {fft:.1f}x, GEMM's {gemm:.0f}x",
-            _yes(fft < 2 < gemm),
-            "filters of 3 to 15",
-        ),
-        (
-            "fig. 3c: with over 160 filters explicit unrolling is slightly faster than cuDNN's",
-            f"{1 / few:.2f}x as fast with 64, {1 / many:.2f}x with 256",
-            _yes(few > 1 > many),
-            "forward: cuDNN's GEMM against its IMPLICIT_PRECOMP_GEMM",
-        ),
-        (
-            "fig. 3e: FFT needs a stride of 1",
-            f"is there for {', '.join(map(str, strides))} of 1, 2, 3, 4",
-            _yes(strides == [1]),
-            "as cuDNN supports it",
-        ),
-        (
-            "no single implementation is the fastest",
-            "; ".join(f"{layer} {winner}" for layer, winner in winners.items()),
-            _yes(len(set(winners.values())) > 1),
-            "Table I's layers, forward; Winograd came after the paper",
-        ),
-        (
-            "fig. 4: GEMM takes 80 to 87 % of unrolling",
-            _range(unrolled, 0, " %"),
-            _yes(min(unrolled) > 75),
-            "Table I's layers, forward",
-        ),
-        (
-            "fig. 4: GEMM, transforms, inverse and transposes are most of FFT",
-            _range(steps, 0, " %"),
-            _yes(min(steps) > 50),
-            "likewise",
-        ),
-        (
-            "fig. 5: direct convolution needs least memory",
-            f"a workspace of {max(one for one in direct if one is not None):.0f}",
-            _yes(not any(direct)),
-            "IMPLICIT_GEMM, which reads its windows in place",
-        ),
-        (
-            "fig. 5: FFT needs more than unrolling and direct convolution",
-            f"{_range(memory_ratios())} of GEMM's",
-            _yes(min(memory_ratios()) > 1),
-            "all shapes swept, the fastest of each family",
-        ),
-        (
-            "… also than explicit unrolling",
-            f"in {len(most_memory)} of {len(LAYERS)} layers",
-            _yes(len(most_memory) == len(LAYERS)),
-            "Table I's, forward: cuDNN's GEMM unrolls a whole batch at once; the paper's need not",
-        ),
-        (
-            "table II, fig. 6: less is achieved than registers and shared memory allow",
-            f"not in {', '.join(beyond)}" if beyond else "in all three of which the text gives a range",
-            _yes(not beyond),
-            "for the best size of a block, which the paper does not give",
-        ),
-        (
-            "116 registers leave cuda-convnet2 17 warps of 64",
-            str(warps),
-            _yes(abs(warps - 17) <= 1),
-            "registers come in units of 256 for a warp, and each part of an SM has a quarter of them",
-        ),
-        (
-            "fig. 7: copies that are prefetched cost almost nothing",
-            f"hidden in {', '.join(hidden) or 'none'}",
-            _yes(len(hidden) == len(LAYERS)),
-            "an H200 does the deeper layers, forward only, before their input has come",
-        ),
-        (
-            "pinned memory lessens the cost",
-            f"by {_range(pinned, 0, ' points')}",
-            _yes(min(pinned) > 0),
-            "of the share of a batch's time",
-        ),
-    ]
+    return {
+        "layers_share": layers_share,
+        "fig2": _yes(layers_share > 80),
+        "beyond": f"not in {', '.join(beyond)}" if beyond else "in all three of which the text gives a range",
+        "fig6": _yes(not beyond),
+        "warps": warps,
+        "warps_agree": _yes(abs(warps - 17) <= 1),
+        "hidden": ", ".join(hidden) or "none",
+        "fig7": _yes(len(hidden) == len(LAYERS)),
+        "pinned": _range(pinned, 0, " points"),
+        "pinned_agree": _yes(min(pinned) > 0),
+    }
 
 
 def _growth(family: str) -> float:
@@ -443,122 +422,63 @@ def _most_memory(rows: Sequence[Layer], layer: str) -> str:
     return max((row.memory_mib, row.strategy) for row in rows if row.layer == layer and row.memory_mib is not None)[1]
 
 
-TEXT = """# Li et al.: seven CNN implementations, asked again
-
-    python experiments/li2016/run.py
-
-Li, Zhang, Huang, Wang and Zheng (ICPP 2016) compare seven implementations of convolution on a Tesla K40c: which is
-fastest for which shape, where its time goes, what it needs of memory, registers and the bus. Their implementations
-are of three strategies, direct, unrolling (GEMM) and FFT. cuDNN has an algorithm for each, and Winograd's: those
-were recorded on an H200, and stand here for the strategies.
-
-## What they say, and what is found here
-
-{agreement}
-
-Times and memory of an H200 are measured, those of the sweeps by `record.py` (FP32, no tensor cores; three input
-channels, which the paper does not give). Occupancies are of the model's K40c. Shares of copies are replayed, from the
-measured kernels of a layer and the measured copies of gpus/h200.toml. Not recorded: other batch sizes than 64 in the
-sweeps (the paper: 32 to 512), over 256 filters, and the backward passes of Table I's layers. Speedups agree where they
-have the same sign; how large they are is another GPU's and another decade's.
-
-## Table I's layers, forward
-
-{layers}
-
-Time in ms / workspace in MiB. An empty cell: cuDNN has no such algorithm for the shape.
-
-![sweeps](sweeps.png)
-
-## Where the time goes
-
-{hotspots}
-
-Percent of the kernels' time, forward.
-
-## Occupancy of a K40c
-
-{occupancy}
-
-Percent of 64 warps that registers a thread and shared memory a block of the paper's Table II leave room for, by the
-size of a block, which the table does not give.
-
-## Copies
-
-{transfers}
-
-Percent of a batch's time that copying its images from the host costs, each layer with its fastest FP32 algorithm,
-forward only. In a network only the first layer has its input from the host; the paper, too, measures each layer by
-itself.
-"""
-
-
-def report(rows: Sequence[Layer], transfers: Mapping[tuple[str, str], float]) -> str:
-    """The page."""
+def layer_table(rows: Sequence[Layer]) -> str:
+    """Time and workspace of every layer under every strategy."""
     cells = {(row.layer, row.strategy): row for row in rows}
-    return TEXT.format(
-        agreement=_markdown(("the paper", "here", "agree", "why"), agreement(rows, transfers)),
-        layers=_markdown(
-            ("layer", *STRATEGIES), [(layer, *(_cell(cells[layer, s]) for s in STRATEGIES)) for layer in LAYERS]
-        ),
-        hotspots=_markdown(
-            ("layer", "algorithm", *PARTS),
-            [
-                (layer, algorithm, *(f"{found[part]:.0f}" if part in found else "" for part in PARTS))
-                for layer in LAYERS
-                for algorithm in ("GEMM", "FFT", "FFT_TILING", "WINOGRAD_NONFUSED")
-                if recorded().supported(op_name(layer, algorithm))
-                for found in [hotspots(layer, algorithm)]
-            ],
-        ),
-        occupancy=_markdown(
-            ("implementation", "registers", "shared KB", *(f"{n} threads" for n in BLOCKS), "paper: achieved"),
-            [
-                (
-                    name,
-                    str(registers),
-                    f"{shared:g}",
-                    *(f"{theoretical(name, threads):.1f}" for threads in BLOCKS),
-                    f"{achieved(name)[0]} to {achieved(name)[1]}" if name in ACHIEVED else f"under {MOST_ELSEWHERE}",
-                )
-                for name, (registers, shared) in TABLE_2.items()
-            ],
-        ),
-        transfers=_markdown(
-            ("layer", "pageable", "pinned", "pinned, prefetched"),
-            [(layer, *(f"{abs(transfers[layer, how]):.0f}" for how in HOW)) for layer in LAYERS],
-        ),
-    )
+    return table(("layer", *STRATEGIES), [(layer, *(_cell(cells[layer, s]) for s in STRATEGIES)) for layer in LAYERS])
 
 
-HOW = ("pageable", "pinned", "prefetched")
+def hotspot_table() -> str:
+    """What the kernels of every layer do."""
+    cells = [
+        (layer, algorithm, *(f"{found[part]:.0f}" if part in found else "" for part in PARTS))
+        for layer in LAYERS
+        for algorithm in ("GEMM", "FFT", "FFT_TILING", "WINOGRAD_NONFUSED")
+        if recorded().supported(op_name(layer, algorithm))
+        for found in [hotspots(layer, algorithm)]
+    ]
+    return table(("layer", "algorithm", *PARTS), cells)
+
+
+def occupancy_table() -> str:
+    """Occupancy of a K40c by the paper's table."""
+    cells = [
+        (
+            name,
+            str(registers),
+            f"{shared:g}",
+            *(f"{theoretical(name, threads):.1f}" for threads in BLOCKS),
+            f"{achieved(name)[0]} to {achieved(name)[1]}" if name in ACHIEVED else f"under {MOST_ELSEWHERE}",
+        )
+        for name, (registers, shared) in TABLE_2.items()
+    ]
+    threads = (f"{n} threads" for n in BLOCKS)
+    return table(("implementation", "registers", "shared KB", *threads, "paper: achieved"), cells)
 
 
 def _cell(row: Layer) -> str:
     return "" if row.ms is None or row.workspace_mib is None else f"{row.ms:.2f} / {row.workspace_mib:,.0f}"
 
 
-def table_csv(rows: Sequence[Layer], transfers: Mapping[tuple[str, str], float]) -> str:
-    """Layers, sweeps and transfers."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["what", "shape", "by", "ms", "memory_mib", "percent"])
-    for row in rows:
-        if row.ms is not None:
-            writer.writerow(["forward", row.layer, row.strategy, f"{row.ms:.6g}", f"{row.memory_mib:.6g}", ""])
-    for what in SWEEPS:
-        for _, families in points(what):
-            for family, one in families.items():
-                if one.ms is not None:
-                    writer.writerow(
-                        [f"training, by {what}", one.shape, family, f"{one.ms:.6g}", f"{one.memory_mib:.6g}", ""]
-                    )
-    for (layer, how), percent in transfers.items():
-        writer.writerow(["copies", layer, how, "", "", f"{percent:.4g}"])
-    return text.getvalue()
+def rows(run: Run) -> dict[str, list[Row]]:
+    """Layers, sweeps and copies."""
+    gpu = gpusim.load_gpu("h200")
+    found = [
+        Row("forward", row.layer, row.strategy, row.ms, row.memory_mib, nan) for row in layers() if row.ms is not None
+    ]
+    found += [
+        Row(f"training, by {what}", one.shape, family, one.ms, one.memory_mib, nan)
+        for what in SWEEPS
+        for _, families in points(what)
+        for family, one in families.items()
+        if one.ms is not None
+    ]
+    copies = [(layer, how) for layer in LAYERS for how in HOW]
+    found += [Row(COPIES, *one, nan, nan, float(f"{transfer_percent(*one, gpu):.4g}")) for one in copies]
+    return {"result.csv": found}
 
 
-def draw(path: Path) -> None:
+def draw(_: Sequence[Row], path: Path) -> None:
     """Time and memory of a training iteration against what is swept."""
     labels = {"kernel": "filter size", "size": "input size", "filters": "filters", "stride": "stride"}
     with new_figure(11.0, 5.6) as figure:
@@ -582,22 +502,7 @@ def draw(path: Path) -> None:
         save_figure(figure, path)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the study and writes what it shows."""
-    parser = argparse.ArgumentParser(description="Li et al., seven CNN implementations, asked again")
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to (default: beside this file)")
-    write_page(parser.parse_args(argv).out)
-    return 0
-
-
-def write_page(folder: Path) -> None:
-    """The table, README.md and the picture."""
-    rows, gpu = layers(), gpusim.load_gpu("h200")
-    transfers = {(layer, how): transfer_percent(layer, how, gpu) for layer in LAYERS for how in HOW}
-    for file_name, text in (("README.md", report(rows, transfers)), ("result.csv", table_csv(rows, transfers))):
-        write_text(folder / file_name, text)
-    draw(folder / "sweeps.png")
-
+STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, page, {"sweeps.png": draw})
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(STUDY.main())

@@ -7,28 +7,19 @@ itself (or to DIR). A run that was cut off goes on where it was (*.part.jsonl).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-import report
-
 import gpusim
+from experiments.networks_choice import report
+from experiments.study import TRACES, Run, Study
 from gpusim.choose.report import plan_trace
 from gpusim.choose.search import select
-from gpusim.commands.arguments import study_options
-from gpusim.common import fingerprint
-from gpusim.common.files import write_text
-from gpusim.common.rows import from_csv, to_csv
 from gpusim.results.error_band import VALIDATED, error_band
 from gpusim.studies.rules import replay_rule
-from gpusim.sweep.resume import resumed
-from gpusim.sweep.workers import local
 from gpusim.trace.operations import Convolution
 
-HERE = Path(__file__).resolve().parent
-TRACES = HERE.parent.parent / "traces"
 MIB = 2**20
 NETWORKS = (
     "googlenet_b128_training",
@@ -104,31 +95,14 @@ def answer(network: str) -> list[Any]:
     return [list(astuple(row)) for row in rows]
 
 
-def identity(network: str) -> str:
-    """A hash of everything that the rows of a network come from."""
-    model = fingerprint.sources("gpusim.choose.report", "gpusim.studies.rules", "gpusim.policies")
-    ours = fingerprint.files([Path(__file__), VALIDATED, TRACES / f"{network}.json.gz"])
-    return fingerprint.data([model, gpusim.load_gpu("h200"), ours])
+def rows(run: Run) -> dict[str, list[Row]]:
+    """The rows of every network."""
+    files = [Path(__file__), VALIDATED, *(TRACES / f"{network}.json.gz" for network in NETWORKS)]
+    found = run.answers("result", NETWORKS, answer, files, ("h200",))
+    return {"result.csv": [Row(*row) for rows in found.values() for row in rows]}
 
 
-def write_page(out: Path) -> None:
-    """README.md and the picture from result.csv."""
-    rows = from_csv(Row, out / "result.csv")
-    write_text(out / "README.md", report.readme(rows))
-    report.draw(rows, out / "gains.png")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Searches what is missing and writes everything."""
-    options = study_options(__doc__, HERE, arguments)
-    out, journal = options.out, options.out / "result.part.jsonl"
-    wanted = {identity(network): network for network in NETWORKS}
-    found = resumed(journal, wanted, answer, *local(options.jobs), doing="searching")
-    write_text(out / "result.csv", to_csv(Row, [Row(*row) for rows in found.values() for row in rows]))
-    write_page(out)
-    journal.unlink()
-    return 0
-
+STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, report.page, {"gains.png": report.draw}, parallel=True)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(STUDY.main())

@@ -6,19 +6,18 @@ of them, and prints them.
 
 from __future__ import annotations
 
-import argparse
-import csv
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
 import gpusim
+from experiments.markdown import table
+from experiments.rows import lines
+from experiments.study import TRACES, Run, Study
 from gpusim.calibrate.kernels import Kernels
-from gpusim.common.files import atomic_write, write_text
-from gpusim.common.markdown import filled, table, wrapped
 from gpusim.common.tables import Column, print_line, print_table
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -32,9 +31,8 @@ from gpusim.training.paradl.layers import measured_times, sizes
 from gpusim.training.paradl.oracle import STRATEGIES as ALL
 from gpusim.training.paradl.oracle import Impossible, Oracle, fastest
 
-HERE = Path(__file__).parent
-DATA = HERE / "data"
-TRACE = HERE.parents[1] / "traces" / "resnet50_b64_training.json.gz"
+DATA = Path(__file__).resolve().parent / "data"
+TRACE = TRACES / "resnet50_b64_training.json.gz"
 NETWORKS = ("alexnet", "resnet50", "vgg16")
 RANKS = (2, 4)  # with which iterations were measured
 LIMITS_GB = (1, 2, 4, 8, 16, 32, 141)
@@ -59,28 +57,40 @@ PAPER_ACCURACY = {  # percent, over all its networks, on up to 1024 V100s
 }  # fmt: skip
 PAPER_MEAN, PAPER_HIGHEST = 86.74, 97.57
 
+TABLES = {
+    "paper.csv": ("strategy", "ranks", "batch", "paper_s", "ours_s", "difference_percent"),
+    "accuracy.csv": ("network", "ranks", "batch", "strategy", "measured_ms", "predicted_ms", "accuracy_percent"),
+    "best.csv": ("network", "ranks", "batch", "limit_gb", "measured", "predicted", "right"),
+    "without.csv": ("without", "accuracy_percent", "right", "cases"),
+    "scaling.csv": ("network", "scaling", "ranks", "batch", *ALL),
+    "overlap.csv": ("collectives", "policy", "blocks", "replayed_ms", "measured_ms"),
+}
+Row = Mapping[str, str]
 Measured = dict[tuple[str, str, int, int], float]  # by network, strategy, ranks, batch
 
 
-def main() -> None:
-    """Makes and prints every table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=HERE)
-    out = parser.parse_args().out
+def rows(run: Run) -> dict[str, list[dict[str, str]]]:
+    """Make and print every table."""
     oracles = {name: oracle(name) for name in NETWORKS}
-    _table(out, "paper", ("strategy", "ranks", "batch", "paper_s", "ours_s", "difference_percent"), paper())
-    rows = list(accuracy(oracles))
-    columns = ("network", "ranks", "batch", "strategy", "measured_ms", "predicted_ms", "accuracy_percent")
-    _table(out, "accuracy", columns, rows)
-    _summary(rows)
-    cases = list(best(oracles))
-    _table(out, "best", ("network", "ranks", "batch", "limit_gb", "measured", "predicted", "right"), cases)
-    right = sum(case[-1] == "yes" for case in cases)
+    found = {}
+    for name, made in {
+        "paper.csv": paper,
+        "accuracy.csv": lambda: accuracy(oracles),
+        "best.csv": lambda: best(oracles),
+        "without.csv": without,
+        "scaling.csv": lambda: scaling(oracles),
+        "overlap.csv": overlap,
+    }.items():
+        columns = TABLES[name]
+        texts = [[str(value) for value in row] for row in made()]
+        titles = [Column(title.replace("_", " ")) for title in columns]
+        print_table(titles, texts, name.removesuffix(".csv").capitalize())
+        found[name] = [dict(zip(columns, row, strict=True)) for row in texts]
+    _summary(found["accuracy.csv"])
+    cases = found["best.csv"]
+    right = sum(case["right"] == "yes" for case in cases)
     print_line(f"best strategy named right: {right} of {len(cases)} cases ({100 * right / len(cases):.1f} %)")
-    _table(out, "without", ("without", "accuracy_percent", "right", "cases"), without())
-    _table(out, "scaling", ("network", "scaling", "ranks", "batch", *ALL), scaling(oracles))
-    _table(out, "overlap", ("collectives", "policy", "blocks", "replayed_ms", "measured_ms"), overlap())
-    write_page(out)
+    return found
 
 
 def oracle(name: str, without: Collection[str] | str = ()) -> Oracle:
@@ -107,9 +117,8 @@ def gamma(net: Network) -> float:
 def measured(table: str, column: str) -> Measured:
     """A column of a table of measurements, the mean where a case was run twice."""
     found = defaultdict(list)
-    with (DATA / f"{table}.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            found[row["network"], row["strategy"], int(row["ranks"]), int(row["batch"])].append(float(row[column]))
+    for row in lines(DATA / f"{table}.csv"):
+        found[row["network"], row["strategy"], int(row["ranks"]), int(row["batch"])].append(float(row[column]))
     return {case: fmean(values) for case, values in found.items()}
 
 
@@ -141,21 +150,21 @@ def accuracy(oracles: dict[str, Oracle]) -> Iterator[tuple[object, ...]]:
                 yield name, ranks, batch, strategy, f"{real / 1e3:.2f}", f"{guess / 1e3:.2f}", f"{share:.1f}"
 
 
-def _summary(rows: Sequence[Sequence[object]]) -> None:
+def _summary(rows: Sequence[Row]) -> None:
     papers = PAPER_ACCURACY | {"all": PAPER_MEAN}
-    lines = []
-    for ranks in RANKS:
+    cells = []
+    for ranks in map(str, RANKS):
         by_strategy = defaultdict(list)
         for row in rows:
-            if row[1] == ranks:
-                by_strategy[str(row[3])].append(float(str(row[-1])))
+            if row["ranks"] == ranks:
+                by_strategy[row["strategy"]].append(float(row["accuracy_percent"]))
         by_strategy["all"] = [value for values in by_strategy.values() for value in values]
         for name, values in by_strategy.items():
             ours = (str(len(values)), f"{fmean(values):.1f}", f"{min(values):.1f}")
-            lines.append((str(ranks), name, *ours, f"{papers.get(name, 0) or '-'}"))
+            cells.append((ranks, name, *ours, f"{papers.get(name, 0) or '-'}"))
     columns = [Column("H200s", right=True), Column("strategy")]
     columns += [Column(title, right=True) for title in ("cases", "ours %", "least %", "paper %")]
-    print_table(columns, lines, "Accuracy: ours on 2 and 4 H200s, the paper's on up to 1024 V100s")
+    print_table(columns, cells, "Accuracy: ours on 2 and 4 H200s, the paper's on up to 1024 V100s")
     print_line(f"the paper's highest: {PAPER_HIGHEST} %, VGG-16 (the seed) or data parallelism (the abstract)")
 
 
@@ -283,9 +292,8 @@ def nccl(blocks: int, size: int) -> KernelLaunch:
     DRAM: its input is read once and its output written once; what passes between the GPUs goes through buffers in L2,
     written and read once more [D]. Its other demands are not known.
     """
-    with (DATA / "kernels.csv").open(encoding="utf-8", newline="") as file:
-        wanted = ("all-reduce", str(BUCKET_BYTES))
-        row = next(row for row in csv.DictReader(file) if (row["collective"], row["bytes"]) == wanted)
+    wanted = ("all-reduce", str(BUCKET_BYTES))
+    row = next(row for row in lines(DATA / "kernels.csv") if (row["collective"], row["bytes"]) == wanted)
     times = sorted((float(r["bytes"]), float(r["us"])) for r in _block_rows(blocks))
     return KernelLaunch.model_validate(
         {
@@ -311,8 +319,7 @@ def _block_rows(blocks: int) -> list[dict[str, str]]:
     table, column, value = "blocks", "blocks", str(blocks)
     if blocks == USUAL:
         table, column, value = "collectives", "collective", "all-reduce"
-    with (DATA / f"{table}.csv").open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if (row[column], row["ranks"]) == (value, "2")]
+    return [row for row in lines(DATA / f"{table}.csv") if (row[column], row["ranks"]) == (value, "2")]
 
 
 def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
@@ -320,44 +327,40 @@ def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
     return below + (above - below) * (at - left) / (right - left)
 
 
-# ---- tables
-
-
-def _table(out: Path, name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    texts = [[str(value) for value in row] for row in rows]
-    with atomic_write(out / f"{name}.csv") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(texts)
-    print_table([Column(title.replace("_", " ")) for title in columns], texts, name.capitalize())
-
-
 # ---- the page
 
 
-def write_page(folder: Path) -> None:
-    """README.md with its tables and what they show, from the tables in a folder."""
-    blocks = {
-        "accuracy": accuracy_text(_read(folder, "accuracy")),
-        "best": best_text(_read(folder, "best")),
-        "without": without_text(_read(folder, "without"), _read(folder, "accuracy"), _read(folder, "best")),
-        "overlap": overlap_text(_read(folder, "overlap")),
+def page(
+    paper: Sequence[Row],
+    cases: Sequence[Row],
+    named: Sequence[Row],
+    left_out: Sequence[Row],
+    scaled: Sequence[Row],
+    replayed: Sequence[Row],
+) -> dict[str, object]:
+    """What the page says."""
+    right = sum(row["right"] == "yes" for row in named)
+    other = [row for row in named if row["measured"] != "data"]
+    return {
+        "accuracy": accuracy_table(cases),
+        "right": right,
+        "cases": len(named),
+        "right_percent": 100 * right / len(named),
+        "data": len(named) - len(other),
+        "named": sum(row["right"] == "yes" for row in other),
+        "other": len(other),
+        "without": without_table(left_out, cases, named),
+        **overlap_values(replayed),
     }
-    write_text(folder / "README.md", filled((HERE / "README.md").read_text(encoding="utf-8"), blocks))
 
 
-def _read(folder: Path, name: str) -> list[dict[str, str]]:
-    with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _percent(rows: Sequence[Mapping[str, str]]) -> list[float]:
+def _percent(rows: Sequence[Row]) -> list[float]:
     return [float(row["accuracy_percent"]) for row in rows]
 
 
-def accuracy_text(rows: Sequence[Mapping[str, str]]) -> str:
+def accuracy_table(rows: Sequence[Row]) -> str:
     """Accuracy by ranks and strategy."""
-    lines = []
+    cells = []
     for ranks in map(str, RANKS):
         mine = [row for row in rows if row["ranks"] == ranks]
         named = [strategy for strategy in ALL if any(row["strategy"] == strategy for row in mine)]
@@ -365,25 +368,11 @@ def accuracy_text(rows: Sequence[Mapping[str, str]]) -> str:
             found = _percent([row for row in mine if strategy in (row["strategy"], "all")])
             papers = f"{PAPER_ACCURACY[strategy]:.2f} %" if strategy in PAPER_ACCURACY else "–"
             papers = f"{PAPER_MEAN} %{' (with hybrids)' if ranks == '2' else ''}" if strategy == "all" else papers
-            lines.append([ranks, strategy, str(len(found)), f"{fmean(found):.1f} %", f"{min(found):.1f} %", papers])
-    return table(["H200s", "strategy", "cases", "ours, mean", "ours, least", "the paper"], lines)
+            cells.append([ranks, strategy, str(len(found)), f"{fmean(found):.1f} %", f"{min(found):.1f} %", papers])
+    return table(["H200s", "strategy", "cases", "ours, mean", "ours, least", "the paper"], cells)
 
 
-def best_text(rows: Sequence[Mapping[str, str]]) -> str:
-    """How often the best strategy was named."""
-    right = sum(row["right"] == "yes" for row in rows)
-    other = [row for row in rows if row["measured"] != "data"]
-    named = sum(row["right"] == "yes" for row in other)
-    return wrapped(
-        f"Network x ranks x batch x limit of 1 to 141 GB, where something fits: named right in {right} of {len(rows)} "
-        f"cases ({100 * right / len(rows):.1f} %). Data parallelism is the measured answer in {len(rows) - len(other)} "
-        f"of them, so naming it always would be right there, too; the oracle names {named} of the other {len(other)}."
-    )
-
-
-def without_text(
-    rows: Sequence[Mapping[str, str]], cases: Sequence[Mapping[str, str]], named: Sequence[Mapping[str, str]]
-) -> str:
+def without_table(rows: Sequence[Row], cases: Sequence[Row], named: Sequence[Row]) -> str:
     """What each part of the oracle beyond the report's equations is worth."""
     right = sum(row["right"] == "yes" for row in named)
     words = {
@@ -391,14 +380,14 @@ def without_text(
         BY_SIZE: "times of messages by size (α and β instead)",
         "all of them": "all three: the report's equations alone",
     }
-    lines = [["nothing: the extended oracle", f"{fmean(_percent(cases)):.1f} %", f"{right} of {len(named)}"]]
-    lines += [[words.get(row["without"], row["without"]), f"{row['accuracy_percent']} %", row["right"]] for row in rows]
-    return table(["without", "accuracy", "best named right"], lines)
+    cells = [["nothing: the extended oracle", f"{fmean(_percent(cases)):.1f} %", f"{right} of {len(named)}"]]
+    cells += [[words.get(row["without"], row["without"]), f"{row['accuracy_percent']} %", row["right"]] for row in rows]
+    return table(["without", "accuracy", "best named right"], cells)
 
 
-def overlap_text(rows: Sequence[Mapping[str, str]]) -> str:
+def overlap_values(rows: Sequence[Row]) -> dict[str, object]:
     """Iterations with collectives among kernels, and what they show."""
-    lines, ms = [], {}
+    cells, ms = [], {}
     for row in rows:
         policy, blocks = row["policy"], row["blocks"]
         name = row["collectives"] if row["collectives"] != "none" else "no collective"
@@ -408,23 +397,24 @@ def overlap_text(rows: Sequence[Mapping[str, str]]) -> str:
             name += ", collectives first"
         elif blocks not in ("", str(USUAL)):
             name += f", {blocks} block{'s' * (blocks != '1')} of NCCL's"
-        lines.append([name, row["replayed_ms"], row["measured_ms"]])
+        cells.append([name, row["replayed_ms"], row["measured_ms"]])
         ms[name] = float(row["replayed_ms"]), float(row["measured_ms"] or "nan")
-    after, plain, first = (
-        ms["after the backward pass"],
-        ms["as gradients come"],
-        ms["as gradients come, 1 block of NCCL's"],
-    )
+    after, plain = ms["after the backward pass"], ms["as gradients come"]
+    first = ms["as gradients come, 1 block of NCCL's"]
     parts = [us for name, (us, _) in ms.items() if "of their own" in name]
-    said = wrapped(
-        f"SMs of their own for the collectives take {min(parts) - plain[0]:.2f} to {max(parts) - plain[0]:.2f} ms "
-        "longer than plain streams: the network lacks these SMs all the time. Too few blocks cost, too: one instead of "
-        f"{USUAL} takes {first[0] - plain[0]:.2f} ms longer replayed, {first[1] - plain[1]:.2f} ms measured. Against "
-        f"collectives after the backward pass, overlap changes the iteration by {plain[0] - after[0]:+.2f} ms replayed "
-        f"and {plain[1] - after[1]:+.2f} ms measured."
-    )
-    return table(["", "replayed, ms", "measured, ms"], lines) + "\n\n" + said
+    return {
+        "overlap": table(["", "replayed, ms", "measured, ms"], cells),
+        "least_part": min(parts) - plain[0],
+        "most_part": max(parts) - plain[0],
+        "usual": USUAL,
+        "one_replayed": first[0] - plain[0],
+        "one_measured": first[1] - plain[1],
+        "overlap_replayed": plain[0] - after[0],
+        "overlap_measured": plain[1] - after[1],
+    }
 
+
+STUDY = Study(__file__, __doc__, TABLES, rows, page)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

@@ -10,8 +10,9 @@ from statistics import median
 from typing import NamedTuple
 
 import gpusim
+from experiments import study
+from experiments.rows import from_csv
 from gpusim.calibrate.launchable import launch_occupancy
-from gpusim.common.rows import from_csv
 from gpusim.lab.dataset import Dataset, back_to_back_us
 from gpusim.lab.validate import Condition, conditions
 from gpusim.trace.format import Trace
@@ -19,7 +20,7 @@ from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls, taking
 from gpusim.trace.operations import Host, Kernel, Stream
 
 HERE = Path(__file__).resolve().parent
-RECORDED = HERE.parent / "h200_validation" / "data" / "small"
+RECORDED = study.RECORDED / "small"
 CASES, MEASURED = HERE / "cases.csv", HERE / "measured.csv.gz"
 GPU = gpusim.load_gpu("h200")
 NAMES = "ab"  # of the streams

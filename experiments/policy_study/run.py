@@ -11,20 +11,17 @@ each under a hash of everything that can change it.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from math import fsum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
-import report
-from workloads import (
+import gpusim
+from experiments.policy_study import report
+from experiments.policy_study.workloads import (
     KERNELS,
     LOADS,
     MODULES,
-    REQUESTS,
     TRACES,
     Pair,
     alone,
@@ -34,17 +31,10 @@ from workloads import (
     models,
     pairs,
 )
-
-import gpusim
+from experiments.study import Run, Study
 from gpusim.calibrate.solo import solo_makespans
-from gpusim.commands.arguments import study_options
-from gpusim.common import fingerprint
-from gpusim.common.files import write_text
-from gpusim.common.rows import from_csv
 from gpusim.results.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
-from gpusim.sweep.resume import resumed
-from gpusim.sweep.workers import local
 from gpusim.trace.file import load_trace
 
 HERE = Path(__file__).resolve().parent
@@ -120,6 +110,8 @@ class Row:
         note: for an oracle, what it found.
     """
 
+    DIGITS: ClassVar[int] = 5
+
     gpu: str
     pair: str
     kind: str
@@ -145,6 +137,8 @@ class Module:
         note: for an oracle, what it found.
     """
 
+    DIGITS: ClassVar[int] = 5
+
     module: str
     policy: str
     speedup: float
@@ -162,6 +156,8 @@ class Latency:
         p50_us, p95_us, p99_us: latency of the requests.
         job: progress of the job until the last request ended, normalised: 1 is as if it had the GPU to itself.
     """
+
+    DIGITS: ClassVar[int] = 5
 
     load: float
     policy: str
@@ -236,29 +232,7 @@ def passes(result: Result, stream: str, until_us: float) -> float:
     return done / fsum(run.solo_us for run in runs if run.request == 0) if runs else 0.0
 
 
-# ---- rows on disk ----------------------------------------------------------------------------------------------------
-
-
-AnyRow = TypeVar("AnyRow", Row, Module, Latency)
-Item = TypeVar("Item", Pair, str, float)
-
-
-def identity(item: Any) -> str:
-    """A hash of everything that the rows of a pair, of a module or of a load come from."""
-    traces = sorted({kernel.trace for kernel in KERNELS} | set(MODULES))
-    gpus = [fingerprint.data(gpu_of(name)) for name in POLICIES]
-    ours = fingerprint.files([HERE / "run.py", HERE / "workloads.py", *(TRACES / name for name in traces)])
-    return fingerprint.data([fingerprint.model_sources(), *gpus, ours, str(item)])
-
-
-def table_csv(kind: type[AnyRow], rows: Iterable[AnyRow]) -> str:
-    """Rows as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.name for column in fields(kind)])
-    for row in rows:
-        writer.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in astuple(row)])
-    return text.getvalue()
+# ---- the study -------------------------------------------------------------------------------------------------------
 
 
 def pair_answer(pair: Pair) -> list[list[Any]]:
@@ -276,39 +250,30 @@ def latency_answer(load: float) -> list[list[Any]]:
     return [list(astuple(row)) for row in latencies(load)]
 
 
-def all_rows(
-    kind: type[AnyRow], items: Iterable[Item], answer: Callable[[Item], list[list[Any]]], out: Path, jobs: int
-) -> list[AnyRow]:
-    """Rows of all items in their order, those that an interrupted run left in a journal taken over."""
-    wanted = {identity(item): item for item in items}
-    found = resumed(out / f"{kind.__name__.lower()}.part.jsonl", wanted, answer, *local(jobs))
-    return [kind(*row) for rows in found.values() for row in rows]
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what is missing and write everything."""
-    options = study_options(__doc__, HERE, arguments)
-    rows = all_rows(Row, [pair for gpu in POLICIES for pair in pairs(gpu)], pair_answer, options.out, options.jobs)
-    modules = all_rows(Module, MODULES, module_answer, options.out, options.jobs)
-    waits = all_rows(Latency, LOADS, latency_answer, options.out, options.jobs)
-    for name, text in (
-        ("result.csv", table_csv(Row, rows)),
-        ("modules.csv", table_csv(Module, modules)),
-        ("inference.csv", table_csv(Latency, waits)),
+def rows(run: Run) -> dict[str, list[Any]]:
+    """Every pair, every module and every load, under every policy."""
+    traces = sorted({kernel.trace for kernel in KERNELS} | set(MODULES))
+    files = [HERE / "run.py", HERE / "workloads.py", *(TRACES / name for name in traces)]
+    found = {}
+    for name, kind, items, answer in (
+        ("result", Row, [pair for gpu in POLICIES for pair in pairs(gpu)], pair_answer),
+        ("modules", Module, MODULES, module_answer),
+        ("inference", Latency, LOADS, latency_answer),
     ):
-        write_text(options.out / name, text)
-    write_page(options.out)
-    for part in options.out.glob("*.part.jsonl"):
-        part.unlink()
+        answers = run.answers(name, items, answer, files, POLICIES)
+        found[f"{name}.csv"] = [kind(*row) for rows in answers.values() for row in rows]
+    return found
 
 
-def write_page(folder: Path) -> None:
-    """README.md and the picture from the tables in a folder."""
-    kinds = {"result": Row, "modules": Module, "inference": Latency}
-    rows, modules, waits = (from_csv(kind, folder / f"{name}.csv") for name, kind in kinds.items())
-    write_text(folder / "README.md", report.readme(rows, modules, waits, REQUESTS))
-    report.draw(rows, folder / "stp.png")
-
+STUDY = Study(
+    __file__,
+    __doc__,
+    {"result.csv": Row, "modules.csv": Module, "inference.csv": Latency},
+    rows,
+    report.page,
+    {"stp.png": report.draw},
+    parallel=True,
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
-from pathlib import Path
 
+from experiments.study import TRACES
 from gpusim.calibrate.kernels import Kernels
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.trace.file import load_trace
@@ -15,7 +15,6 @@ from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, Kernel, LoopArrivals, PoissonArrivals, Stream
 
-TRACES = Path(__file__).resolve().parent.parent.parent / "traces"
 JOB_US = {"h200": 1500.0, "k40c": 15000.0}  # a job launches its kernel until this much time alone has gone by
 COMPUTE, MEMORY = "compute", "memory"
 MUCH_STALLED_PERCENT = 10.0  # of a kernel in a paper's table

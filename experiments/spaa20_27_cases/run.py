@@ -7,30 +7,23 @@ measured.csv and cases.png beside itself (or to DIR). A run that was cut off goe
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-import report
-
 import gpusim
+from experiments.rows import lines
+from experiments.spaa20_27_cases import report
+from experiments.study import RECORDED, TRACES, Run, Study
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.pairs import Pairs, complementary, pairs
-from gpusim.commands.arguments import study_options
-from gpusim.common import fingerprint
-from gpusim.common.files import write_text
-from gpusim.common.rows import from_csv, to_csv
-from gpusim.sweep.resume import resumed
-from gpusim.sweep.workers import local
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
 
-HERE = Path(__file__).resolve().parent
-TRACE = HERE.parent.parent / "traces" / "googlenet_forward.json.gz"
-MEASURED = HERE.parent / "h200_validation" / "data" / "pairs.csv"
+TRACE = TRACES / "googlenet_forward.json.gz"
+MEASURED = RECORDED / "pairs.csv"
 GPUS = ("k40c", "h200")
 
 
@@ -132,13 +125,6 @@ def cases(found: Pairs) -> Iterator[Case]:
         )
 
 
-def identity(gpu: str) -> str:
-    """A hash of everything that the cases of a GPU come from."""
-    model = fingerprint.sources("gpusim.choose.pairs", "gpusim.policies")
-    gpus = [gpusim.load_gpu(name) for name in (gpu, "h200")]
-    return fingerprint.data([model, *gpus, fingerprint.files([Path(__file__), TRACE])])
-
-
 # ---- measured --------------------------------------------------------------------------------------------------------
 
 
@@ -158,24 +144,22 @@ def measured() -> list[Measured]:
     known, kernels = algorithms(trace), Kernels(gpu, gpu)
     branch = {op.id: stream.name for stream in trace.streams for op in stream.operations}
     times: dict[tuple[str, str, str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    with MEASURED.open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            names = [_in_trace(line[side]) for side in ("a", "b")]
-            if all(name in known for name in names):
-                key = (*names, line["na"], line["nb"])
-                times[key][line["mode"]].append(float(line["ms_makespan"]))
-    rows = []
+    for line in lines(MEASURED):
+        names = [_in_trace(line[side]) for side in ("a", "b")]
+        if all(name in known for name in names):
+            times[(*names, line["na"], line["nb"])][line["mode"]].append(float(line["ms_makespan"]))
+    found = []
     for (a, b, _, _), modes in times.items():
         (first, mine), (second, its) = known[a], known[b]
         if first.id.split(".")[0] != second.id.split(".")[0] or branch[first.id] == branch[second.id]:
             continue  # one waits for the other
-        longest = [max(found.kernels, key=lambda kernel: kernel.duration_us) for found in (mine, its)]
+        longest = [max(one.kernels, key=lambda kernel: kernel.duration_us) for one in (mine, its)]
         models = [kernels.model(kernel, name) for kernel, name in zip(longest, (a, b), strict=True)]
         alone = sum(modes["alone"]) / len(modes["alone"])
         streams = min((*modes["streams"], *modes["streams_b_first"]))
         split = min(modes["green"], default=0.0)
-        rows.append(Measured(a, b, int(complementary(*models, gpu)), alone, streams, split))
-    return rows
+        found.append(Measured(a, b, int(complementary(*models, gpu)), alone, streams, split))
+    return found
 
 
 def _in_trace(op: str) -> str:
@@ -184,29 +168,25 @@ def _in_trace(op: str) -> str:
     return f"{layer}/{algorithm}/{math}" if (network, direction) == ("googlenet", "fwd") else ""
 
 
-def write_page(out: Path) -> None:
-    """README.md and the picture from the tables."""
-    found, seen = from_csv(Case, out / "cases.csv"), from_csv(Measured, out / "measured.csv")
-    counts = {count.gpu: count.independent for count in from_csv(Count, out / "counts.csv")}
-    write_text(out / "README.md", report.readme(found, seen, counts))
-    report.draw(found, seen, out / "cases.png")
+def rows(run: Run) -> dict[str, list[Any]]:
+    """The cases and counts of each GPU, and the measured pairs."""
+    answers = run.answers("cases", GPUS, answer, [Path(__file__), TRACE], GPUS)
+    return {
+        "cases.csv": [Case(*row) for _, cases in answers.values() for row in cases],
+        "counts.csv": [Count(gpu, independent) for gpu, (independent, _) in answers.items()],
+        "measured.csv": measured(),
+    }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Searches what is missing and writes everything."""
-    options = study_options(__doc__, HERE, arguments)
-    out, journal = options.out, options.out / "cases.part.jsonl"
-    wanted = {identity(gpu): gpu for gpu in GPUS}
-    answers = dict(zip(GPUS, resumed(journal, wanted, answer, *local(options.jobs)).values(), strict=True))
-    found = [Case(*row) for _, rows in answers.values() for row in rows]
-    counts = [Count(gpu, independent) for gpu, (independent, _) in answers.items()]
-    tables = {"cases": to_csv(Case, found), "counts": to_csv(Count, counts), "measured": to_csv(Measured, measured())}
-    for name, text in tables.items():
-        write_text(out / f"{name}.csv", text)
-    write_page(out)
-    journal.unlink()
-    return 0
-
+STUDY = Study(
+    __file__,
+    __doc__,
+    {"cases.csv": Case, "counts.csv": Count, "measured.csv": Measured},
+    rows,
+    report.page,
+    {"cases.png": report.draw},
+    parallel=True,
+)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(STUDY.main())

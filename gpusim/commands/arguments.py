@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,57 +45,6 @@ def whole_numbers(most: int) -> Callable[[str], tuple[int, ...]]:
         return values
 
     return read
-
-
-def study_options(documentation: str | None, folder: Path, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the arguments of the script of a resumable study.
-
-    Args:
-        documentation: of the script; what stands before its first colon or line's end describes it.
-        folder: the study's own.
-        arguments: None: those of the process.
-
-    Returns:
-        ``out``, the folder to write to, which is made where it is missing, and ``jobs``, how many processes to use.
-    """
-    parser = _study_parser(documentation, folder)
-    parser.add_argument("--jobs", type=whole(1), default=os.cpu_count() or 1, help="processes")
-    return _with_folder(parser.parse_args(arguments))
-
-
-def measuring_options(
-    documentation: str | None, folder: Path, measures: str, arguments: Sequence[str] | None
-) -> argparse.Namespace:
-    """Reads the arguments of the script of a study that has been measured and can be again.
-
-    Args:
-        documentation: as for `study_options`.
-        folder: the study's own.
-        measures: what measuring does and writes, for the help text.
-        arguments: None: those of the process.
-
-    Returns:
-        ``out``, as of `study_options`, and ``measure``, whether to measure instead of writing the study's page.
-    """
-    parser = _study_parser(documentation, folder)
-    parser.add_argument("--measure", action="store_true", help=measures)
-    options = parser.parse_args(arguments)
-    if not options.measure:
-        return _with_folder(options)
-    if options.out != folder:
-        parser.error("--measure: writes beside the script; expected no --out")
-    return options
-
-
-def _study_parser(documentation: str | None, folder: Path) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=re.split(r"[:\n]", documentation or "")[0])
-    parser.add_argument("--out", type=Path, default=folder, help="folder to write to")
-    return parser
-
-
-def _with_folder(options: argparse.Namespace) -> argparse.Namespace:
-    options.out.mkdir(parents=True, exist_ok=True)
-    return options
 
 
 def gpu_from(name_or_path: str, option: str = "--gpu") -> GPU:

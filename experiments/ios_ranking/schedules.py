@@ -8,6 +8,7 @@ A schedule may merge convolutions of the same input into one; their names are th
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -116,3 +117,15 @@ def load_schedule(path: str | os.PathLike[str]) -> Schedule:
         raise InputError(source, "stages", f"leave out {min(left)}", "every operator once")
     waits = {name: tuple(other for other in op.reads if other in operators) for name, op in operators.items()}
     return Schedule(read.name, operators, ordered(waits), stages)
+
+
+def main(folder: Path) -> None:
+    """Print what the schedules of a folder hold."""
+    for path in sorted(folder.glob("*.json.gz")):
+        schedule = load_schedule(path)
+        counts = len(schedule.operators), len(schedule.stages), max(map(len, schedule.stages))
+        print("{}: {} operators, {} stages, {} groups at most".format(path.name, *counts))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
