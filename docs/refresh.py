@@ -1,7 +1,7 @@
 """Rewrite all that documents quote: `python docs/refresh.py FILE…` (default: all, and the pages of the studies).
 
-The page of a study is written by ``write_page(folder)`` of a script beside it, from the tables that ship in that
-folder; the study itself, which makes these tables, is not run.
+The page of a study is written from its `page.md` and the tables that ship in its folder; the study itself, which makes
+these tables, is not run.
 
 Any other document quotes what commands print and draw. It marks such a place with a comment and a block:
 
@@ -18,16 +18,17 @@ or with a picture that the command draws:
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
+from experiments.study import Study
+
 ROOT = Path(__file__).resolve().parent.parent
-WRITES = "\ndef write_page("
 DOCUMENTS = ("README.md", "experiments/README.md", "docs/pictures.md")
 PLACE = re.compile(r"(<!-- gpusim (?P<arguments>[^\n]*?) -->\n+```text\n).*?(```)", re.DOTALL)
 PICTURE = re.compile(
@@ -46,25 +47,19 @@ def printed(arguments: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, encoding="utf-8").stdout
 
 
-def studies() -> dict[str, Path]:
-    """The scripts that write the pages of studies, by the name of the study."""
+def studies() -> dict[str, Study]:
+    """The studies with a page that is written, by name."""
     scripts = sorted((ROOT / "experiments").glob("*/*.py"))
-    return {path.parent.name: path for path in scripts if WRITES in path.read_text(encoding="utf-8")}
-
-
-def write_page(script: Path, folder: Path) -> None:
-    """Writes the page of a study from the tables in a folder, in a process of its own: studies share module names."""
-    call = f"import {script.stem}; from pathlib import Path; {script.stem}.write_page(Path({str(folder)!r}))"
-    path = os.pathsep.join(filter(None, (str(script.parent), str(ROOT), os.environ.get("PYTHONPATH"))))
-    subprocess.run([sys.executable, "-c", call], cwd=ROOT, check=True, env=os.environ | {"PYTHONPATH": path})
+    found = [path for path in scripts if "\nSTUDY = Study(" in path.read_text(encoding="utf-8")]
+    return {path.parent.name: import_module(f"experiments.{path.parent.name}.{path.stem}").STUDY for path in found}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rewrites the pages of the studies and the documents."""
     names = sys.argv[1:] if argv is None else argv
     if not names:
-        for script in studies().values():
-            write_page(script, script.parent)
+        for study in studies().values():
+            study.write_page(study.folder)
     for name in names or DOCUMENTS:
         path = ROOT / name
         text = refreshed(path.read_text(encoding="utf-8"))

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.ios_ranking.schedules import load_schedule
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.graph import Graph, ordered
-from experiments.ios_ranking.schedules import load_schedule
 from gpusim.choose.search import in_streams
 from gpusim.choose.streams import (
     Stage,

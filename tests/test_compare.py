@@ -8,8 +8,8 @@ from statistics import stdev
 
 import pytest
 
-from experiments.markdown import filled, table
 from experiments.compare import Compared, compared
+from experiments.markdown import filled, table
 
 
 def test_cases_that_agree_leave_no_doubt() -> None:

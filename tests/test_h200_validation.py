@@ -2,55 +2,34 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from experiments.h200_validation import crossval, run, tables, variants
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab import validate
 from gpusim.lab.validate import Condition
 from gpusim.results.error_band import COMMAND, VALIDATED, model_identity
 
-FOLDER = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
-MODULES = ("run", "tables", "variants", "crossval", "pictures")
 
-
-@pytest.fixture(scope="module")
-def study() -> Iterator[dict[str, ModuleType]]:
-    """The modules of the study, which lie beside its run.py and on no path."""
-    before = {name: sys.modules.pop(name, None) for name in MODULES}
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield {name: importlib.import_module(name) for name in MODULES}
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name, module in before.items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
-
-
-def test_documents_hold_the_tables(study: dict[str, ModuleType]) -> None:
+def test_documents_hold_the_tables() -> None:
     """If this fails: `python experiments/h200_validation/run.py --documents`."""
-    tables = study["tables"]
     for path in tables.DOCUMENTS:
         text = path.read_text(encoding="utf-8")
         assert tables.refreshed(text) == text, path
 
 
-def test_what_replays_quote_is_of_these_sources_and_data(study: dict[str, ModuleType]) -> None:
+def test_what_replays_quote_is_of_these_sources_and_data() -> None:
     """Which other sources predict is another model: nobody knows yet how wrong it is."""
-    quoted, variants = json.loads(VALIDATED.read_text(encoding="utf-8")), study["variants"]
+    quoted = json.loads(VALIDATED.read_text(encoding="utf-8"))
     pairs = {(gpu, source) for gpu, by_recording in quoted.items() for source in by_recording}
     assert pairs == set(variants.QUOTED), f"run `{COMMAND}`"
     for (gpu, source), cases in variants.QUOTED.items():
@@ -59,13 +38,12 @@ def test_what_replays_quote_is_of_these_sources_and_data(study: dict[str, Module
         assert known == now, f"sources or data changed: run `{COMMAND}`"
 
 
-def test_a_patch_of_nothing_is_refused(study: dict[str, ModuleType]) -> None:
+def test_a_patch_of_nothing_is_refused() -> None:
     with pytest.raises(AttributeError, match="no_such_thing"):
-        study["variants"]._put(validate, "no_such_thing", 1)
+        variants._put(validate, "no_such_thing", 1)
 
 
-def test_variants_replace_constants_that_exist(study: dict[str, ModuleType]) -> None:
-    variants = study["variants"]
+def test_variants_replace_constants_that_exist() -> None:
     for variant in variants.VARIANTS.values():
         gpu = variants.gpu_of(variant.constants)
         for name, value in variant.constants.items():
@@ -73,32 +51,32 @@ def test_variants_replace_constants_that_exist(study: dict[str, ModuleType]) -> 
     assert len(variants.VARIANTS) == len(variants.ABLATION) + len(variants.DESIGNS)
 
 
-def test_the_sample_keeps_every_so_many_th_op(study: dict[str, ModuleType]) -> None:
+def test_the_sample_keeps_every_so_many_th_op() -> None:
     wanted = [Condition("sm_curve", f"op{i}|{sms}", ((f"op{i}",),), sms=(sms,)) for i in range(13) for sms in (8, 16)]
-    stride = study["run"].STRIDES["sm_curve"]
-    kept = {condition.key.split("|")[0] for condition in study["run"].sample(wanted)}
+    stride = run.STRIDES["sm_curve"]
+    kept = {condition.key.split("|")[0] for condition in run.sample(wanted)}
     assert kept == {f"op{i}" for i in range(0, 13, stride)}
-    assert len(study["run"].sample(wanted)) == 2 * len(kept)
+    assert len(run.sample(wanted)) == 2 * len(kept)
 
 
-def test_parts_hold_every_condition_once(study: dict[str, ModuleType]) -> None:
+def test_parts_hold_every_condition_once() -> None:
     wanted = [Condition("sm_curve", f"op{i}|8", ((f"op{i}",),), sms=(8,)) for i in range(7)]
-    parts = study["run"].by_op(wanted, 3)
+    parts = run.by_op(wanted, 3)
     assert sorted(c.key for part in parts for c in part) == sorted(c.key for c in wanted)
 
 
 @pytest.fixture
-def few(study: dict[str, ModuleType]) -> tuple[Condition, ...]:
+def few() -> tuple[Condition, ...]:
     """Two predictions that take no time."""
-    wanted = validate.conditions(study["variants"].OWN.load())
+    wanted = validate.conditions(variants.OWN.load())
     return tuple([condition for condition in wanted if condition.experiment == "green"][:2])
 
 
+@pytest.mark.release
 def test_variants_are_predicted_apart_and_kept(
-    study: dict[str, ModuleType], few: tuple[Condition, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    few: tuple[Condition, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What one variant patches is gone for the next; a second run, and one that was cut off, predict nothing twice."""
-    variants = study["variants"]
     monkeypatch.setattr(variants, "CACHE", tmp_path / "cache")
     tasks = [variants.Task(name, variants.OWN, few) for name in ("no-sharing", "model", "no-launch-latency")]
     found = variants.predictions("few", [*tasks, tasks[0]])
@@ -121,7 +99,7 @@ def test_variants_are_predicted_apart_and_kept(
 
 EVERY_PATCH = """
 import os
-import variants
+from experiments.h200_validation import variants
 from gpusim.lab import validate
 
 dataset = variants.OWN.load()
@@ -139,20 +117,21 @@ for variant in variants.VARIANTS.values():
 """
 
 
+@pytest.mark.release
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be copied here")
 def test_what_every_variant_puts_in_place_takes_the_same_arguments() -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FOLDER), *sys.path])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run(
         [sys.executable, "-c", EVERY_PATCH], capture_output=True, text=True, check=False, env=environment
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.release
 def test_another_order_of_streams_leaves_them_their_sms(
-    study: dict[str, ModuleType], few: tuple[Condition, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    few: tuple[Condition, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In green contexts the order of streams changes no more than when the second one starts."""
-    variants = study["variants"]
     monkeypatch.setattr(variants, "CACHE", tmp_path / "cache")
     tasks = [variants.Task(name, variants.OWN, few) for name in ("enqueue-order", "model")]
     apart_ms = validate.MARKS * load_gpu("h200").model.event_overhead_us / 1e3
@@ -160,9 +139,8 @@ def test_another_order_of_streams_leaves_them_their_sms(
         assert one.predicted_ms == pytest.approx(mean.predicted_ms, abs=apart_ms)
 
 
-def test_variants_patch_what_there_is(study: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_patch_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else an ablation ends at the first of them, after minutes."""
-    variants = study["variants"]
     patched: list[str] = []
 
     def put(owner: object, name: str, _: object) -> None:
@@ -176,8 +154,7 @@ def test_variants_patch_what_there_is(study: dict[str, ModuleType], monkeypatch:
     assert len(patched) > 20
 
 
-def test_a_task_is_known_by_all_that_can_change_it(study: dict[str, ModuleType], few: tuple[Condition, ...]) -> None:
-    variants = study["variants"]
+def test_a_task_is_known_by_all_that_can_change_it(few: tuple[Condition, ...]) -> None:
     tasks = [
         variants.Task("model", variants.OWN, few),
         variants.Task("no-sharing", variants.OWN, few),
@@ -190,10 +167,7 @@ def test_a_task_is_known_by_all_that_can_change_it(study: dict[str, ModuleType],
     assert variants.identity(tasks[0]) == variants.identity(variants.Task("model", variants.OWN, few))
 
 
-def test_a_changed_source_is_another_task(
-    study: dict[str, ModuleType], few: tuple[Condition, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    variants = study["variants"]
+def test_a_changed_source_is_another_task(few: tuple[Condition, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     task = variants.Task("model", variants.OWN, few)
     before = variants.identity(task)
     for place, name in ((fingerprint, "sources"), (fingerprint, "files")):
@@ -205,9 +179,8 @@ def test_a_changed_source_is_another_task(
     assert variants.identity(task) == before
 
 
-def test_fits_choose_the_least_error(study: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fits_choose_the_least_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coordinate search finds the least of a sum of distances, and predicts no constants twice."""
-    crossval = study["crossval"]
     best = {name: grid[-1] for name, grid in crossval.CONSTANTS.items()}
     asked: list[dict[str, float]] = []
 
@@ -221,8 +194,8 @@ def test_fits_choose_the_least_error(study: dict[str, ModuleType], monkeypatch: 
     assert len({tuple(one.items()) for one in asked}) == len(asked)
 
 
-def test_networks_do_not_mix(study: dict[str, ModuleType]) -> None:
-    part_of = study["crossval"].part_of
+def test_networks_do_not_mix() -> None:
+    part_of = crossval.part_of
     assert part_of(Condition("streams", "", (("googlenet/a",), ("googlenet/b",)))) == "googlenet"
     assert part_of(Condition("streams", "", (("resnet50/a",), ("li2016/b",)))) == "others"
     assert part_of(Condition("streams", "", (("googlenet/a",), ("li2016/b",)))) == "mixed"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 from experiments.hardware_check import run as study
+from experiments.rows import from_csv
 from gpusim import load_gpu, load_trace
 from gpusim.choose.search import select
-from experiments.rows import from_csv
 from gpusim.lab.record.calls import call_in
 from gpusim.trace.operations import Convolution
 
@@ -80,10 +79,8 @@ def test_calls_to_run_are_those_of_the_trace() -> None:
         assert half.line.split()[2] == "8" and half.op == line.split()[0]
 
 
-def test_what_is_measured_goes_beside_the_script(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_measured_goes_beside_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
-        study.main(["--measure", "--out", str(tmp_path)])
+        study.STUDY.main(["--measure", "--out", str(tmp_path)])
     assert refused.value.code == 2
     assert capsys.readouterr().err.endswith("--measure: writes beside the script; expected no --out\n")

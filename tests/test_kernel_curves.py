@@ -9,8 +9,8 @@ import pytest
 from tiny import launch
 
 from experiments.kernel_curves import run as study
-from gpusim import load_gpu
 from experiments.rows import from_csv
+from gpusim import load_gpu
 from gpusim.lab.dataset import Op, Recordings
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "kernel_curves"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiments.l2_kept import run as study
-from gpusim import load_gpu
 from experiments.rows import from_csv
+from gpusim import load_gpu
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "l2_kept"
 MOST_POINTS = 5.0  # that predicted shares may be off on the mean

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from experiments.rows import from_csv, to_csv
 from experiments.placement import run as study
+from experiments.rows import from_csv, to_csv
 from gpusim.lab.dataset import Dataset
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "placement"
@@ -46,16 +45,16 @@ def launch(stream: int, call: int, start_us: float, end_us: float, streams: int 
 def test_a_kernel_alone_takes_from_the_end_of_the_one_before() -> None:
     """The first counts with 1.7 us of launch latency: 11.7, 12 and 14 us, of which the median is 12."""
     calls = [(0.0, 10.0), (12.0, 22.0), (24.0, 36.0)]
-    alone = study.measured_alone([launch(study, 0, call, *times, streams=1) for call, times in enumerate(calls)])
+    alone = study.measured_alone([launch(0, call, *times, streams=1) for call, times in enumerate(calls)])
     assert alone == {(0, 0, 0): study.Alone(12.0, 32)}
 
 
 def test_how_a_run_began() -> None:
     """A stream that starts 40 us late found no room: it is taken to have been there as late as the others."""
     runs = {
-        (0, 0): [launch(study, 0, 0, 0.0, 10.0), launch(study, 1, 0, 0.5, 10.0)],
-        (0, 1): [launch(study, 0, 0, 1.5, 10.0), launch(study, 1, 0, 0.0, 10.0)],
-        (0, 2): [launch(study, 0, 0, 0.0, 40.0), launch(study, 1, 0, 40.0, 50.0)],
+        (0, 0): [launch(0, 0, 0.0, 10.0), launch(1, 0, 0.5, 10.0)],
+        (0, 1): [launch(0, 0, 1.5, 10.0), launch(1, 0, 0.0, 10.0)],
+        (0, 2): [launch(0, 0, 0.0, 40.0), launch(1, 0, 40.0, 50.0)],
     }
     assert study.starts(runs) == {
         (0, 0): study.Started(0, 0.5),
@@ -67,7 +66,7 @@ def test_how_a_run_began() -> None:
 def test_how_late_a_kernel_starts_behind_the_last_block_of_another() -> None:
     """Stream 1's second call could start at 11.7; it starts 0.2 us after 0's last block, placed at 20."""
     waves = study.Launch(0, 2, 0, 0, 0, 0, 32, 0.0, 20.0, 40.0, 132, 2)
-    calls = [launch(study, 1, 0, 0.0, 10.0), launch(study, 1, 1, 20.2, 30.0), launch(study, 1, 2, 31.7, 40.0)]
+    calls = [launch(1, 0, 0.0, 10.0), launch(1, 1, 20.2, 30.0), launch(1, 2, 31.7, 40.0)]
     assert list(study.after_last_blocks([waves, *calls])) == [pytest.approx(0.2)]
 
 

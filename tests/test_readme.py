@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from scripts import script
 
+from docs import refresh
 from gpusim.cli import build_parser
 from gpusim.commands.plot import KINDS
 
@@ -15,9 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-refresh = script(ROOT / "docs" / "refresh.py", "refresh")
-
-
+@pytest.mark.release
 @pytest.mark.parametrize("document", ["README.md", "experiments/README.md"])
 def test_outputs_are_what_the_commands_print(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When this fails after a change of the model or of a table: python docs/refresh.py."""

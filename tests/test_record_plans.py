@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.plans import makespans_us, medians
 from gpusim.common.errors import InputError
 from gpusim.common.files import zipped
-from experiments.plans import makespans_us, medians
 
 HEADER = "name,plan,turn,step,op,stream,sms,ms_end,ms_makespan\n"
 

@@ -11,7 +11,6 @@ from experiments.resource_matrix import run as study
 from gpusim import load_gpu
 from gpusim.common.errors import InputError
 from gpusim.common.files import write_table
-from experiments.rows import from_csv
 from gpusim.io.ncu import REQUIRED
 from gpusim.lab.record.counters import COUNTERS
 
@@ -62,11 +61,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent
 
 
-def test_the_study_scores_both_kernels_of_each_pair(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study.main(["--out", str(tmp_path), "--jobs", "1"], data)
-    rows = from_csv(study.Point, tmp_path / "result.csv.gz")
+def test_the_study_scores_both_kernels_of_each_pair(data: Path, tmp_path: Path) -> None:
+    rows = study.points(data / "h200")
     assert len(rows) == 8
     found = {(row.kernel, row.placement, row.order): row for row in rows}
     for kernel in KERNELS:
@@ -78,9 +74,18 @@ def test_the_study_scores_both_kernels_of_each_pair(
     row = found["fma1/4", "same", "first"]
     assert row.shared == pytest.approx(150.0 / 220.0, rel=1e-5)
     assert row.while_both == pytest.approx(150.0 / 200.0)  # of the work that was done meanwhile
-    assert (tmp_path / "heat_h200.png").stat().st_size > 10_000
-    assert "| h200 | the same SMs | 4 |" in (tmp_path / "README.md").read_text()
-    assert "h200, disjoint SMs: mean error" in capsys.readouterr().out
+    assert "| h200 | the same SMs | 4 |" in str(study.page(rows, study.by_resource(rows))["totals"])
+    study.draw("h200", rows, [], tmp_path / "heat.png")
+    assert (tmp_path / "heat.png").stat().st_size > 10_000
+
+
+def test_the_table_of_resources_is_that_of_the_points() -> None:
+    points, errors = study.STUDY.read()
+    found = study.by_resource(points)
+    assert [(one.gpu, one.placement, one.kernels) for one in found] == [
+        (one.gpu, one.placement, one.kernels) for one in errors
+    ]
+    assert [one.mape_percent for one in found] == pytest.approx([one.mape_percent for one in errors], rel=1e-4)
 
 
 def test_a_kernel_beside_nothing_takes_its_isolated_time(data: Path) -> None:
@@ -94,11 +99,6 @@ def test_a_kernel_beside_nothing_takes_its_isolated_time(data: Path) -> None:
     assert both == pytest.approx((200.0, 200.0), rel=1e-2)
     split = study.predicted_us(matrix, kernels, ("fma1/4", "dram_read4/8"), 1000.0, "disjoint", (66, 66))
     assert split[0] == pytest.approx(study.confined_us(model, 66, gpu) - model.latency_us, rel=1e-2)
-
-
-def test_without_a_recording_the_page_says_so(tmp_path: Path) -> None:
-    study.main(["--out", str(tmp_path), "--jobs", "1"], tmp_path)
-    assert "No GPU has been recorded yet." in (tmp_path / "README.md").read_text()
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Long work that goes on where it was cut off (`gpusim.sweep.resume`)."""
+"""Long work that goes on where it was cut off (`gpusim.sweep.resume`, `experiments.journal`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.journal import resumed
 from gpusim.common.errors import InputError
-from gpusim.sweep.resume import computed, resumed
+from gpusim.sweep.resume import computed
 from gpusim.sweep.workers import local
 
 

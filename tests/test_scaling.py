@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import tiny
-from scripts import script
 
+from experiments.h100_microbench import constants
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
@@ -192,8 +192,6 @@ def test_points_that_cannot_be(points: list[dict[str, float]], said: str) -> Non
 
 def test_the_constants_of_an_h100_are_what_the_microbenchmarks_say() -> None:
     """If this fails: `python experiments/h100_microbench/constants.py`."""
-    folder = ROOT / "experiments" / "h100_microbench"
-    constants = script(folder / "constants.py", "h100_constants")
     assert (ROOT / "gpus" / "h100-sxm.toml").read_text(encoding="utf-8") == constants.gpu_file()
     model = tomllib.loads((ROOT / "gpus" / "h100-sxm.toml").read_text(encoding="utf-8"))["model"]
     assert model["l2_read_gb_per_s"]["value"] == round(H200.model.l2_read_gb_per_s * 8266 / 9567)

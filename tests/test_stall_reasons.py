@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.rows import from_csv
+from experiments.stall_reasons import run as study
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "stall_reasons"
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from scripts import script
 from strategies import kernels, traces
 
+from experiments import make_traces
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
 from gpusim.model.occupancy import occupancy
@@ -734,16 +734,8 @@ def test_table_1_comes_back_from_the_spaa20_trace() -> None:
 # ---- against the recorded dataset
 
 
-@pytest.fixture(scope="module")
-def maker() -> Any:
-    if not DATASET.is_dir():
-        pytest.skip("the recorded dataset is not here")
-    path = REPOSITORY / "experiments" / "make_traces.py"
-    return script(path, "make_traces")
-
-
-def test_the_script_makes_the_shipped_traces(maker: Any, tmp_path: Path) -> None:
-    assert maker.main([str(DATASET), str(SMALL_DATASET), str(DIVIDED_DATASET), "--out", str(tmp_path)]) == 0
+def test_the_script_makes_the_shipped_traces(tmp_path: Path) -> None:
+    assert make_traces.main([str(DATASET), str(SMALL_DATASET), str(DIVIDED_DATASET), "--out", str(tmp_path)]) == 0
     recordings = {folder.name for folder in (REPOSITORY / "experiments" / "recordings").iterdir()}
     made_here = [path for path in SHIPPED if path.name.rsplit("_", 1)[0] not in recordings]  # those: gpusim record
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in made_here)
@@ -751,14 +743,14 @@ def test_the_script_makes_the_shipped_traces(maker: Any, tmp_path: Path) -> None
         assert load_trace(tmp_path / path.name) == load_trace(path)
 
 
-def test_the_script_refuses_another_folder(maker: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert maker.main([str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+def test_the_script_refuses_another_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make_traces.main([str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "convolutions.csv: file: is missing" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_counters_become_demand_per_block(maker: Any) -> None:
-    (launch,) = maker.read_dataset(DATASET).kernels("googlenet/conv1.7x7/fwd/IMPLICIT_GEMM/FMA")
+def test_counters_become_demand_per_block() -> None:
+    (launch,) = make_traces.read_dataset(DATASET).kernels("googlenet/conv1.7x7/fwd/IMPLICIT_GEMM/FMA")
     assert (launch.grid, launch.block, launch.blocks) == ((50176, 2, 1), (8, 8, 1), 100352)
     assert launch.duration_us == 1454.08
     assert launch.mix.issue_cycles == pytest.approx(0.8049 * 2863991.39 * 132 / 100352, rel=1e-6)
@@ -772,11 +764,11 @@ def test_counters_become_demand_per_block(maker: Any) -> None:
     )
 
 
-def test_shapes_have_the_recorded_flop(maker: Any) -> None:
-    calls = [call for found in maker.read_dataset(DATASET).calls.values() for call in found]
+def test_shapes_have_the_recorded_flop() -> None:
+    calls = [call for found in make_traces.read_dataset(DATASET).calls.values() for call in found]
     assert len(calls) > 300
     for call in calls:
-        assert maker.shape_of(call).flop == float(call["flop"])
+        assert make_traces.shape_of(call).flop == float(call["flop"])
 
 
 def test_modules_have_the_recorded_branches() -> None:
