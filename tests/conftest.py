@@ -22,13 +22,19 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 # The same examples on every run and every machine, whatever profile hypothesis itself would choose there.
 settings.register_profile(
-    "gpusim",
+    "release",
+    max_examples=100,
     derandomize=True,
     database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("gpusim")
+settings.register_profile("everyday", settings.get_profile("release"), max_examples=25)
+settings.load_profile("everyday")
+LEFT_OUT = (
+    "Left out: tests marked release, and most examples of property tests. All of them (.ci/run runs both): "
+    "pytest -m 'release or hypothesis' --hypothesis-profile=release"
+)
 # Whatever modules are loaded and whatever they say: hypothesis would draw constants from their sources.
 PROVIDERS: Any = sys.modules.get("hypothesis.internal.conjecture.providers")
 if hasattr(PROVIDERS, "_get_local_constants"):
@@ -38,15 +44,23 @@ if hasattr(PROVIDERS, "_get_local_constants"):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what lies under tests/benchmarks, so that `-m "not benchmark"` leaves it out."""
+    """Mark what lies under tests/benchmarks, and what opens a browser, so that every day leaves both out."""
     for item in items:
         if BENCHMARKS in item.path.parents:
             item.add_marker(pytest.mark.benchmark)
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.release)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Timings are taken in one process; other tests in as many as there are cores."""
     return 0 if config.option.markexpr == "benchmark" else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Says what the everyday suite does not run."""
+    if "not release" in config.option.markexpr:
+        terminalreporter.write_line(LEFT_OUT)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from gpusim.trace.fields import MAX_BLOCKS_PER_US
@@ -26,6 +28,14 @@ H200_SMS = 132
 H200_CLOCK_MHZ = 1980
 MAX_SHARED_BYTES = 232448  # opt-in limit of a block, static and dynamic together
 MAX_STATIC_BYTES = 49152
+
+FEWEST, ALL = 3, 100  # examples; ALL is what the profile `release` has
+
+
+def examples(most: int, **more: Any) -> settings:
+    """Settings of a property test: so many examples before a release, and the profile's share of them every day."""
+    return settings(max_examples=max(FEWEST, most * settings.default.max_examples // ALL), **more)
+
 
 AnyOperation = Kernel | Convolution | Copy | Host
 

@@ -10,8 +10,9 @@ from math import sqrt
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 from tiny import convolution, copy, kernel, launch, stream, tiny, trace
 
 from gpusim import cli, load_gpu, load_trace, replay
@@ -299,7 +300,7 @@ def replayed(work: Work, plan: Plan, kernels: Kernels) -> float:
     return makespan_us(planned_trace(work, plan), GPU, policy_from(plan.policy), kernels)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(problems(), st.sampled_from([None, 0, 20, 30]))
 def test_the_search_equals_brute_force(made: Trace, limit: int | None) -> None:
     kernels = Kernels(GPU, GPU)
@@ -332,7 +333,7 @@ def test_a_network_joined_from_its_blocks_is_not_called_complete() -> None:
     assert not select(trace(*(stream(op.id, op) for op in chain)), GPU, sharing="streams").complete
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(problems(most=4), st.data())
 def test_no_replay_beats_the_bound(made: Trace, data: st.DataObject) -> None:
     kernels = Kernels(GPU, GPU)
@@ -355,7 +356,7 @@ def live_at_once(selection: Selection) -> int:
     return max(sum(sizes[run.operation] for run in runs if run.start_us <= one.start_us < run.end_us) for one in runs)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(problems(most=5), st.sampled_from([0, 10, 30, 60]))
 def test_memory_holds_at_every_moment_and_no_baseline_is_better(made: Trace, limit: int) -> None:
     selection = select(made, GPU, memory_bytes=limit, sharing="streams")
@@ -497,6 +498,7 @@ def test_a_file_in_no_folder_is_refused_before_the_search(capsys: Capture, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("module", ["inception_4a_b16", "inception_3a_b16"])
 def test_with_more_ways_to_share_no_plan_is_worse(module: str) -> None:
     found = [select(load_trace(TRACES / f"{module}.json.gz"), load_gpu("h200"), sharing=kind) for kind in SHARING]
@@ -544,6 +546,7 @@ def test_a_plan_that_takes_no_time(tmp_path: Path, capsys: Capture) -> None:
     assert "1.000x over serial by the same algorithms, 1.000x over serial by the fastest" in capsys.readouterr().out
 
 
+@pytest.mark.release
 def test_select_and_replay_have_one_baseline(tmp_path: Path, capsys: Capture) -> None:
     """What `gpusim select` prints as over serial is what `gpusim replay` prints of the plan that it writes."""
     plan = tmp_path / "plan.json"

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 from test_choose import Choice, choosing
 from tiny import launch, stream, tiny, trace
 
@@ -199,7 +200,7 @@ def test_a_plan_says_and_replays_its_parts(tmp_path: Path) -> None:
 choices = st.tuples(st.integers(1, 4), st.integers(3, 20).map(float), st.integers(0, 3))
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.lists(st.tuples(choices, choices), min_size=1, max_size=3), st.integers(3, 6), st.booleans())
 def test_never_worse_than_without(works: list[tuple[Choice, Choice]], limit: int, objective: bool) -> None:
     """Under the same limit and the same replays, whatever parts take."""

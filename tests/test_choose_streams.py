@@ -9,8 +9,9 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 
 from experiments.ios_ranking.schedules import load_schedule
 from gpusim import load_gpu, load_trace
@@ -111,7 +112,7 @@ def every_schedule(graph: Graph, left: frozenset[str]) -> Iterator[tuple[Stage, 
                     yield from ((*before, stage) for before in every_schedule(graph, left - ending))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(graphs(5))
 def test_ios_equals_brute_force(graph: Graph) -> None:
     found = ios_stages(graph, latency_us, most_groups=2, most_in_group=2)
@@ -128,6 +129,7 @@ def test_stages_wait_for_one_another() -> None:
     assert ("c3", "a") in waits and ("c5", "r3") in waits and ("cat", "c5") in waits
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("module", ["inception_3a", "inception_4a", "inception_5a"])
 def test_the_ranking_of_ios_on_a_recorded_module(module: str) -> None:
     """As in its paper: one stream is slowest, greedy stages are better, its own are best.

@@ -552,6 +552,7 @@ def test_bench_prints_each_row_as_it_comes(capsys: Capture, monkeypatch: pytest.
     assert said == [3, 1, 1]
 
 
+@pytest.mark.release
 def test_bench_outside_the_source_tree(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "ROOT", tmp_path)
     assert [bench.time_grid(2).kernels, bench.time_pairs(2).kernels, bench.time_sms(66).kernels] == [1, 2, 8]

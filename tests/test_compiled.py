@@ -53,6 +53,7 @@ def core_of(tree: Path) -> str:
     return Path(done.stdout.strip()).name
 
 
+@pytest.mark.release
 def test_plain_python_says_so_in_one_line_and_gives_the_same_bytes(tree: Path) -> None:
     done = replayed(tree, "--json", "--policy", "leftover", "--policy", "even")
     assert done.stderr.startswith(LINE_OF_PLAIN)
@@ -63,6 +64,7 @@ def test_plain_python_says_so_in_one_line_and_gives_the_same_bytes(tree: Path) -
         assert (quick.stderr, quick.stdout) == ("", done.stdout)
 
 
+@pytest.mark.release
 @needs_compiled
 @pytest.mark.parametrize("source", ["core.py", "core.pxd"])
 def test_a_compiled_core_of_other_sources_does_not_run(tree: Path, source: str) -> None:
@@ -110,6 +112,7 @@ def copy_sources(target: Path) -> None:
     shutil.copytree(REPOSITORY, target, ignore=shutil.ignore_patterns(*ignored))
 
 
+@pytest.mark.release
 def test_a_source_distribution_has_all_that_the_build_reads(backend: dict[str, object], tmp_path: Path) -> None:
     copy_sources(tmp_path / "tree")
     build = "import build_backend; build_backend.build_sdist('dist')"
@@ -161,6 +164,7 @@ def test_an_editable_install_leaves_bytecode_for_the_first_run(
     assert Path(cache_from_source(str(source))).is_file()
 
 
+@pytest.mark.release
 @pytest.mark.benchmark  # fetches a compiler of 100 MB: run with -m benchmark
 @pytest.mark.skipif(sys.platform == "win32", reason="zig stands in for compilers of POSIX systems")
 def test_without_a_compiler_the_wheel_has_a_compiled_core_that_gives_the_same_bytes(

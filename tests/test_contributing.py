@@ -87,6 +87,7 @@ save_figure(gantt(result), sys.argv[2])
 """
 
 
+@pytest.mark.release
 def test_a_kind_of_operation_is_one_class(tmp_path: Path) -> None:
     """Two readings of 20 us at once: the disk serves one after the other; both are in rows and picture."""
     package = changed("reading", tmp_path / "copy")
@@ -101,6 +102,7 @@ def test_a_kind_of_operation_is_one_class(tmp_path: Path) -> None:
     assert picture.stat().st_size > 0
 
 
+@pytest.mark.release
 def test_a_new_kind_is_in_the_schema_and_in_errors(tmp_path: Path) -> None:
     package = changed("reading", tmp_path / "copy")
     schema = json.loads(python(package, "-m", "gpusim", "schema", "trace"))
@@ -133,6 +135,7 @@ for policy in ("serial", "even"):
 """
 
 
+@pytest.mark.release
 def test_a_term_of_l1_capacity_is_a_change_of_the_model_and_of_one_field(tmp_path: Path) -> None:
     """Kernels alone keep their times to the bit; mixed on an SM they are slowed where their data do not fit."""
     package = changed("l1", tmp_path)

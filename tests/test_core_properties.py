@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from cores import Mix, array_of, is_compiled, line, on_every_core, plain_core, submit
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 
 import gpusim.engine.core as used_core
 
@@ -264,7 +265,7 @@ def test_work_is_conserved(core: ModuleType, scene: Scene) -> None:
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")
-@settings(max_examples=200)
+@examples(200)
 @given(scene=scenes(most_blocks=400))
 def test_compiled_and_plain_core_agree_to_the_bit(scene: Scene) -> None:
     assert played(used_core, scene) == played(plain_core(), scene)

@@ -10,10 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples, traces
 from strategies import kernels as launches
-from strategies import traces
 from tiny import kernel, tiny
 
 from gpusim import load_gpu, load_trace
@@ -72,7 +72,7 @@ def assert_same(mine: Result, stepped: Result) -> None:
         assert mine.usage.of_device(use) == pytest.approx(stepped.usage.of_device(use), rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     trace=traces(max_streams=3, max_operations=4, max_blocks_x=300),
     policy=st.sampled_from(POLICIES),
@@ -87,7 +87,7 @@ def test_random_traces(trace: Trace, policy: str, gpu: GPU, times: int) -> None:
         assert_same(mine, run(trace, gpu, policy, kernels))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     launch=launches(max_blocks_x=20_000),  # some skip waves
     gpu=st.sampled_from([H200, WHAT_IF]),

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from cores import array_of, ends, line, own_pace, submit
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
-from strategies import traces
+from strategies import examples, traces
 from tiny import kernel, stream, tiny
 from tiny import trace as made
 
@@ -74,12 +74,14 @@ def test_two_convolutions_take_as_long_as_one_process_a_block(policy: str) -> No
     assert fast.makespan_us == pytest.approx(slow.makespan_us, rel=TOLERANCE)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("policy", ["leftover", "even", "smk"])
 def test_a_recorded_pair_takes_as_long_as_one_process_a_block(policy: str) -> None:
     fast, slow = both(load_trace(TRACES / PAIR), policy)
     assert fast.makespan_us == pytest.approx(slow.makespan_us, rel=TOLERANCE)
 
 
+@pytest.mark.release
 def test_an_sm_split_in_which_the_last_wave_matters() -> None:
     """784 blocks, two to an SM, on 64 SMs: six waves and a bit."""
     fast, slow = both(load_trace(TRACES / PAIR), "inter-sm:sms=64+68")
@@ -110,7 +112,7 @@ def _where(result: Result) -> list[tuple[int, int, int, float, float]]:
     return [(at.run, at.sm, at.blocks, round(at.start_us, 6), round(at.end_us, 6)) for at in result.placements]
 
 
-@settings(max_examples=25, phases=[Phase.explicit, Phase.generate])  # to shrink what takes seconds takes for ever
+@examples(25, phases=[Phase.explicit, Phase.generate])  # to shrink what takes seconds takes for ever
 @given(trace=traces(max_streams=8, max_operations=6, max_blocks_x=150), policy=st.sampled_from(POLICIES))
 def test_random_traces_take_as_long_as_one_process_a_block(trace: Trace, policy: str) -> None:
     fast, slow = both(trace, policy)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from cores import is_compiled, plain_core
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from strategies import kernels, traces
+from strategies import examples, kernels, traces
 from tiny import fitted
 
 from gpusim import load_gpu, load_trace
@@ -67,7 +67,7 @@ FALLS_BY_A_FIFTIETH = KernelLaunch(  # its load, as blocks end one by one: round
 
 
 @pytest.mark.parametrize("policy", WHOLE_GPU)
-@settings(max_examples=50)
+@examples(50)
 @example(launch=FALLS_BY_A_FIFTIETH)
 @given(launch=kernels())
 def test_a_kernel_alone_takes_its_recorded_time(policy: str, launch: KernelLaunch) -> None:
@@ -83,7 +83,7 @@ def faster(gpu: GPU, **changes: float) -> GPU:
     return replace(gpu, name="other", model=gpu.model.model_copy(update=model), **own)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(launch=kernels(), factor=st.sampled_from([1.1, 2.0, 8.0]))
 def test_more_bandwidth_never_slows_a_kernel_alone(launch: KernelLaunch, factor: float) -> None:
     peak, sustained = H200.dram_bandwidth_gb_per_s, H200.model.dram_sustained_gb_per_s
@@ -92,7 +92,7 @@ def test_more_bandwidth_never_slows_a_kernel_alone(launch: KernelLaunch, factor:
     assert transferred(model, launch, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-9)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(launch=kernels(), factor=st.sampled_from([1.1, 2.0]))
 def test_a_faster_clock_never_slows_a_kernel_alone(launch: KernelLaunch, factor: float) -> None:
     model = anchored(launch, H200)
@@ -100,7 +100,7 @@ def test_a_faster_clock_never_slows_a_kernel_alone(launch: KernelLaunch, factor:
     assert transferred(model, launch, H200, gpu, "").solo_us <= model.solo_us * (1 + 1e-2)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(launch=kernels(), sms=st.sampled_from([133, 144, 264]))
 def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int) -> None:
     """Where memory binds, more SMs run its last wave at fewer blocks an SM, and a tail may fall otherwise.
@@ -115,7 +115,7 @@ def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int
     assert more.solo_us <= model.solo_us * 1.1
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(launch=kernels())
 def test_a_gpu_of_the_same_numbers_changes_nothing(launch: KernelLaunch) -> None:
     model = anchored(launch, H200)
@@ -124,7 +124,7 @@ def test_a_gpu_of_the_same_numbers_changes_nothing(launch: KernelLaunch) -> None
     )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(launch=kernels(), share=st.floats(0.0, 1.0))
 def test_fewer_blocks_on_an_sm_save_less_than_the_life_of_one(launch: KernelLaunch, share: float) -> None:
     """Their ramp lasts as long and they progress no faster together; a tail alone may fall better.
@@ -147,7 +147,7 @@ class Stepping(plain_core().SMArray):  # type: ignore[misc, name-defined]  # a m
         self.stable = 0
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     blocks=st.integers(500, 1600),
     warps=st.sampled_from([16, 32]),
@@ -170,7 +170,7 @@ def test_jumping_over_waves_moves_the_end_of_a_kernel_alone_by_less_than_a_hundr
     assert run_alone(model, gpu).makespan_us == pytest.approx(stepped.makespan_us, rel=0.01)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(launch=kernels(), times=st.sampled_from([1.0, 10.0, 1000.0]))
 def test_a_kernel_moves_no_more_bytes_than_memory_does_but_for_jitter(launch: KernelLaunch, times: float) -> None:
     """Whatever its counters say; all of its blocks may have less to do than the mean one, whose bytes count."""
@@ -231,19 +231,19 @@ def anchored_model(launch: KernelLaunch) -> KernelModel:
     return MODELS.model(launch, "")
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(trace=traces(), policy=POLICIES)
 def test_random_traces_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(trace=traces(max_streams=4, max_operations=6, with_arrivals=True), policy=POLICIES)
 def test_random_traces_with_arrivals_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(trace=traces(max_streams=4))
 def test_serial_takes_no_less_than_its_kernels_alone(trace: Trace) -> None:
     result = replay(trace, H200, "serial", kernels=MODELS)
@@ -251,7 +251,7 @@ def test_serial_takes_no_less_than_its_kernels_alone(trace: Trace) -> None:
     assert result.makespan_us >= sum(run.solo_us for run in on_main) * (1 - 1e-6)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(trace=traces(max_streams=1, max_operations=5))
 def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
     result = replay(trace, H200, "leftover", kernels=MODELS)
@@ -261,13 +261,13 @@ def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
 # ---- the same again -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(trace=traces(), policy=POLICIES)
 def test_the_same_replay_twice_is_the_same(trace: Trace, policy: str) -> None:
     assert replay(trace, H200, policy) == replay(trace, H200, policy)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(trace=traces(), policy=POLICIES)
 def test_what_was_worked_out_before_changes_nothing(trace: Trace, policy: str) -> None:
     kernels = Kernels(H200, H200)
@@ -277,8 +277,9 @@ def test_what_was_worked_out_before_changes_nothing(trace: Trace, policy: str) -
     assert second == replay(trace, H200, policy)
 
 
+@pytest.mark.release
 @pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")
-@settings(max_examples=8)
+@examples(8)
 @given(trace=traces(max_streams=4, max_operations=4, max_blocks_x=300), policy=POLICIES)
 def test_replays_on_the_plain_core_agree_to_the_bit(trace: Trace, policy: str) -> None:
     compiled = replay(trace, H200, policy)
@@ -299,6 +300,7 @@ for policy in sys.argv[2:]:
 """
 
 
+@pytest.mark.release
 def test_another_process_and_hash_seed_give_the_same_bytes() -> None:
     path = TRACES / "inception_3a.json.gz"
     trace = load_trace(path)
@@ -312,6 +314,7 @@ def test_another_process_and_hash_seed_give_the_same_bytes() -> None:
         assert [line.split()[1] for line in found.splitlines()] == here
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("path", sorted(TRACES.glob("*.json*")), ids=lambda path: path.name.split(".")[0])
 def test_shipped_traces_replay(path: Path) -> None:
     trace = load_trace(path)

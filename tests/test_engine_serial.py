@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import traces
+from strategies import examples, traces
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
@@ -41,7 +41,7 @@ def test_shipped_chains(name: str, seed: int) -> None:
     assert without == with_loop
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(trace=traces(max_streams=5, max_operations=8, max_blocks_x=300), seed=st.sampled_from([0, 1]))
 def test_random_chains(trace: Trace, seed: int) -> None:
     streams = tuple(

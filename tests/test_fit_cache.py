@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from conftest import REPOSITORY
-from hypothesis import given, settings
+from hypothesis import given
+from strategies import examples
 from strategies import kernels as launches
 
 from gpusim import load_gpu, load_trace
@@ -150,7 +151,7 @@ def test_scaling_points_may_change_loads_and_turns_within_what_is_tried(tmp_path
     assert fits.find(told, H200) is not None
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(launch=launches())
 def test_what_is_found_of_any_launch_is_its_fit(launch: KernelLaunch) -> None:
     with TemporaryDirectory() as folder:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import traces
+from strategies import examples, traces
 from tiny import host, kernel, stream, tiny, trace
 
 from gpusim import load_gpu, replay
@@ -117,7 +117,7 @@ def test_serial_gains_nothing_over_itself() -> None:
 POLICIES = ("leftover", "inter-sm", "inter-sm:dynamic=false", "even", "warped-slicer", "smk", "reef", "maestro")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(made=traces(max_streams=4, max_operations=6, with_arrivals=True), policy=st.sampled_from(POLICIES))
 def test_parts_add_up_to_what_was_saved(made: Trace, policy: str) -> None:
     serial, result = replay(made, H200, "serial"), replay(made, H200, policy)
@@ -127,7 +127,7 @@ def test_parts_add_up_to_what_was_saved(made: Trace, policy: str) -> None:
     assert math.fsum(parts.values()) == pytest.approx(saved, rel=1e-9, abs=1e-9 * serial.makespan_us)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(made=traces(max_streams=4, max_operations=6), policy=st.sampled_from(("serial", *POLICIES)))
 def test_no_state_takes_less_than_no_time(made: Trace, policy: str) -> None:
     result = replay(made, H200, policy)
@@ -154,7 +154,7 @@ PIECES = st.tuples(st.sampled_from("abcd"), st.integers(0, 2), st.integers(0, 11
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     held=st.lists(PIECES, min_size=1, max_size=8),
     placing=st.fixed_dictionaries(dict.fromkeys("abcd", st.integers(0, 5))),

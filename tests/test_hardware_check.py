@@ -31,6 +31,7 @@ def test_a_prediction_is_what_a_replay_gives_now() -> None:
             assert row.predicted_us == pytest.approx(study.predicted_us(tried), rel=1e-4)
 
 
+@pytest.mark.release
 def test_the_page_tells_what_select_promises_of_a_plan() -> None:
     module = "inception_4a_b16"
     rows = {row.plan: row for row in from_csv(study.Row, STUDY / "result.csv") if row.module == module}

@@ -154,6 +154,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.release
 @posix
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_small_hostile_trace_takes_no_memory(tmp_path: Path, bomb: str) -> None:

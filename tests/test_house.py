@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,12 +40,19 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a file, wherever in it, type checking included."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """The modules of the package that a file imports, wherever in it, type checking included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """The modules of the package that a file imports."""
+    for node in imports(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path}: a relative import"
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
@@ -92,13 +100,12 @@ def test_no_circle_of_imports():
     assert arrows == {}
 
 
-def test_nothing_in_the_package_imports_the_tests():
-    tests = {path.stem for path in Path(__file__).parent.rglob("*.py")}
+def test_nothing_in_the_package_imports_tests_or_studies():
+    outside = {path.stem for path in Path(__file__).parent.rglob("*.py")} | {"tests", "experiments"}
     for path in modules().values():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            assert not {name.split(".")[0] for name in names} & (tests | {"tests"}), path
+        for node in imports(path):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
+            assert not {name.split(".")[0] for name in names} & outside, path
 
 
 def test_the_top_of_the_package_fits_on_a_screen():

@@ -101,6 +101,7 @@ def test_traces_side_by_side_keep_what_was_not_recorded(profile: Path) -> None:
     assert (merged(sound, sound).stands_for, merged(sound, titan, titan).stands_for) == (None, "NVIDIA TITAN Xp")
 
 
+@pytest.mark.release
 def test_profile_of_a_training_step_keeps_its_recorded_time(shared: Path) -> None:
     """The all-reduces of this profile ran after the backward kernels that they wait for: it was busy for 157.5 ms."""
     path = shared / "traces" / "public" / "hta_nccl_data.json.gz"

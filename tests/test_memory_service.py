@@ -7,8 +7,9 @@ from math import fsum, sqrt
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from strategies import examples
 from tiny import launch, tiny
 
 from gpusim import load_gpu, load_trace, replay
@@ -87,7 +88,7 @@ def moved_at_most_what_there_is(result: Result) -> bool:
     return all(fsum(result.usage.shares[sm][b][dram] for sm in range(sms)) <= sms * (1.0 + TOLERANCE) for b in bins)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     launches=st.lists(streaming_kernels(), min_size=1, max_size=6),
     gpu=st.sampled_from(sorted(GPUS)),

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import traces
+from strategies import examples, traces
 from tiny import kernel, played, stream, tiny
 from tiny import trace as by_hand
 
@@ -65,7 +65,7 @@ SPLITS = ["inter-sm", "inter-sm:dynamic=false", "inter-sm:granularity=4"] + [
 ]
 
 
-@settings(max_examples=12)
+@examples(8)
 @given(trace=traces(max_streams=2, max_operations=4), objective=st.sampled_from(["makespan", "stp"]))
 def test_no_static_split_beats_the_oracle(trace: Trace, objective: str) -> None:
     solo = solo_makespans(trace, SMALL, MODELS)
@@ -79,7 +79,7 @@ def test_no_static_split_beats_the_oracle(trace: Trace, objective: str) -> None:
         assert distance(result, best, objective) >= -1e-12
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(trace=traces(max_streams=2, max_operations=3), data=st.data())
 def test_no_static_quota_beats_the_oracle(trace: Trace, data: st.DataObject) -> None:
     solo = solo_makespans(trace, SMALL, MODELS)

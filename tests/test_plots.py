@@ -110,6 +110,7 @@ EACH = pytest.mark.parametrize("draw", [gantt, occupancy, usage])
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
+@pytest.mark.release
 @EACH
 @pytest.mark.parametrize("ending", list(FORMATS))
 def test_the_same_bytes_whatever_the_users_settings(
@@ -125,6 +126,7 @@ def test_the_same_bytes_whatever_the_users_settings(
         assert what not in content  # no software, no date
 
 
+@pytest.mark.release
 @EACH
 def test_the_same_bytes_from_another_process(draw: Callable[[Result], Figure], tmp_path: Path) -> None:
     """Ids of an SVG's parts are hashes: neither they nor the order of a set may depend on the process."""

@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import traces
+from strategies import examples, traces
 from views import kernel
 
 from gpusim import load_gpu, load_trace, replay
@@ -57,7 +57,7 @@ def nothing_is_lost(trace: Trace, result: Result) -> None:
         assert run.blocks == model.blocks
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(trace=traces(max_streams=8), policy=st.sampled_from(RULES + VARIANTS))
 def test_no_policy_loses_work(trace: Trace, policy: str) -> None:
     if "branch0" in policy and trace.streams[0].name != "branch0":
@@ -67,7 +67,7 @@ def test_no_policy_loses_work(trace: Trace, policy: str) -> None:
     nothing_is_lost(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(trace=traces(max_streams=3, max_operations=4, with_arrivals=True), policy=st.sampled_from(RULES + VARIANTS))
 def test_no_policy_loses_requests(trace: Trace, policy: str) -> None:
     if "branch0" in policy and trace.streams[0].name != "branch0":
@@ -75,7 +75,7 @@ def test_no_policy_loses_requests(trace: Trace, policy: str) -> None:
     nothing_is_lost(trace, replay(trace, H200, policy, kernels=MODELS))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(trace=traces(max_streams=1, max_operations=5), policy=st.sampled_from(RULES + VARIANTS))
 def test_a_stream_alone_runs_as_under_serial(trace: Trace, policy: str) -> None:
     """But for the turns of streams that a library opens itself: with SMs of their own they wait for half as many."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
-from strategies import traces
+from strategies import examples, traces
 from views import kernel, view_of, within
 
 from gpusim import load_gpu, load_trace
@@ -57,7 +57,7 @@ DYNAMIC = [
 
 
 @pytest.mark.parametrize("policy", DYNAMIC)
-@settings(max_examples=6, phases=FOUND_NOT_SHRUNK)
+@examples(6, phases=FOUND_NOT_SHRUNK)
 @given(trace=traces(max_streams=8, with_arrivals=True))
 def test_no_work_is_lost(policy: str, trace: Trace) -> None:
     result = replay(trace, H200, policy, solo=dict.fromkeys([stream.name for stream in trace.streams], 1.0))
@@ -80,7 +80,7 @@ def stream_requests(stream: Stream) -> int:
 
 
 @pytest.mark.parametrize("policy", DYNAMIC)
-@settings(max_examples=6, phases=FOUND_NOT_SHRUNK)
+@examples(6, phases=FOUND_NOT_SHRUNK)
 @given(trace=traces(max_streams=1, with_arrivals=True))
 def test_a_stream_alone_is_as_under_serial(policy: str, trace: Trace) -> None:
     solo = {trace.streams[0].name: 1.0}

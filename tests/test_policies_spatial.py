@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import traces
+from strategies import examples, traces
 from tiny import convolution, host, kernel, launch, played, run_of, spans, stream, times, tiny
 from views import kernel as kernel_view
 from views import view_of
@@ -171,7 +171,7 @@ class Watched(InterSM):
         return partition
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     trace=traces(max_streams=8),
     rule=st.sampled_from(["even", "smart-even", "rounds", "profile"]),

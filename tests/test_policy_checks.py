@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from strategies import examples
 from tiny import kernel, played, stream, tiny
 
 from gpusim import InputError
@@ -486,7 +487,7 @@ def hostile(random: Random, view: View) -> Any:
     return random.choice([*anything, answer])
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(seed=st.integers(0, 2**32), wrong_share=st.sampled_from([0.0, 0.0, 0.05, 0.5]), helps=st.booleans())
 @example(seed=0, wrong_share=0.0, helps=True)
 def test_whatever_a_policy_answers(seed: int, wrong_share: float, helps: bool) -> None:

@@ -526,6 +526,7 @@ def test_streams_add_no_order_but_among_gradients_of_parameters(name):
     assert closure(kept) == graph  # streams and waits together are the graph, no more and no less
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(("name", "batch", "training"), SHIPPED)
 def test_shipped_traces_are_the_recordings_with_the_graphs_dependencies(name, batch, training, tmp_path):
     kind = "training" if training else "forward"

@@ -7,8 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from strategies import traces
+from hypothesis import given
+from strategies import examples, traces
 from tiny import kernel, stream, tiny, trace
 
 import gpusim
@@ -79,7 +79,7 @@ def test_of_a_module_and_nothing_else_changes(policy: str) -> None:
     assert replace(result, residents=None) == gpusim.replay(of, gpu, policy)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(traces())
 def test_of_any_trace(of: Trace) -> None:
     gpu = gpusim.load_gpu(of.device)

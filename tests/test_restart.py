@@ -10,8 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 from tiny import convolution, copy, host, kernel, launch, stream, tiny, trace
 
 from gpusim import InputError, Trace, cli, load_gpu, load_trace, replay
@@ -138,7 +139,7 @@ def test_a_recorded_module_taking_turns_has_stp_1() -> None:
     assert replay(load_trace(MODULE), load_gpu("h200"), "serial", restart=True).metrics["stp"] == pytest.approx(1.0)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(2, 40)), min_size=1, max_size=3))
 def test_bounds_whatever_the_kernels(kernels: list[tuple[int, int]]) -> None:
     """Blocks that fill an SM each: nobody is faster than alone, and each stream has ended once."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.release
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ("gpusim", "gpus", "traces", "experiments", "docs", "tests", ".ci")
 LEFT_BEHIND = (

@@ -60,6 +60,7 @@ def sums(path: Path) -> list[ast.Call]:
     return [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "sum"]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("folder", ["gpusim", "experiments"])
 def test_no_builtin_sum_looks_like_one_of_reals(folder: str) -> None:
     paths = [path for path in sorted((ROOT / folder).rglob("*.py")) if "record" not in path.parts]

@@ -662,6 +662,7 @@ def test_json_for_programs(tmp_path: Path, capsys: Capture) -> None:
     assert {row["policy"] for row in content["policies"]} == {"leftover", "even"}
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     "more", ["", "restart = true\n", "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"]
 )

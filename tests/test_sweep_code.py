@@ -99,6 +99,7 @@ def test_policies_beside_an_experiment_and_below_run(folders: Folders, where: st
     assert not swept(folders.experiment(f"{where}:Mine")).failures
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("name", ["../elsewhere/mine.py", "below/../../elsewhere/mine.py", "{elsewhere}/mine.py"])
 def test_policies_of_other_folders_do_not_run_unless_allowed(folders: Folders, name: str, capsys: Capture) -> None:
     mine = folders.policy(folders.elsewhere / "mine.py")

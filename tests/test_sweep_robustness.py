@@ -183,6 +183,7 @@ def test_killed_at_any_moment_it_loses_what_was_under_way(experiment: Path, undi
     assert whole == undisturbed
 
 
+@pytest.mark.release
 @posix
 @pytest.mark.parametrize(
     ("sent", "to_all"),
@@ -237,6 +238,7 @@ def test_a_table_that_cannot_be_begun_is_one_line(experiment: Path) -> None:
     assert "table.csv: cannot be written (No such file or directory); expected " in told
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("wrong", ["{", '{"version": 1}', ""])
 def test_an_unreadable_trace_in_the_middle_is_rows_with_its_error(tmp_path: Path, wrong: str) -> None:
     for name in ("a", "c"):
@@ -259,6 +261,7 @@ def test_an_unreadable_trace_in_the_middle_is_rows_with_its_error(tmp_path: Path
     assert [row["makespan_us"] for row in rows[4:8]] == [row["makespan_us"] for row in rows[:4]]
 
 
+@pytest.mark.release
 @posix
 def test_a_point_that_kills_its_workers_is_a_row_and_no_other_is_lost(experiment: Path) -> None:
     path = experiment.with_name("deadly.toml")
@@ -270,6 +273,7 @@ def test_a_point_that_kills_its_workers_is_a_row_and_no_other_is_lost(experiment
     assert f"2 of {POINTS + 1} points failed; the first, spaa20_table1 k40c policies.py:Deadly:n=1 0: {DIED}" in told
 
 
+@pytest.mark.release
 @posix
 def test_a_worker_that_dies_once_costs_nothing(
     experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -284,6 +288,7 @@ def test_a_worker_that_dies_once_costs_nothing(
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "once.csv").read_bytes()
 
 
+@pytest.mark.release
 def test_a_script_without_its_guard_is_told_so(experiment: Path, tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
@@ -299,6 +304,7 @@ def test_a_script_without_its_guard_is_told_so(experiment: Path, tmp_path: Path)
     assert rows_in(tmp_path / "table.csv") == 0
 
 
+@pytest.mark.release
 @posix
 def test_two_sweeps_do_not_write_one_table(experiment: Path, undisturbed: bytes) -> None:
     out = experiment.with_suffix(".csv")
@@ -375,6 +381,7 @@ def swept_while_one_is_killed(experiment: Path, rows: int, which: int) -> tuple[
     return address, process.returncode, told
 
 
+@pytest.mark.release
 @posix
 def test_a_cluster_gives_the_same_table_though_a_worker_is_killed(experiment: Path, undisturbed: bytes) -> None:
     pytest.importorskip("distributed")
@@ -384,6 +391,7 @@ def test_a_cluster_gives_the_same_table_though_a_worker_is_killed(experiment: Pa
     assert out.read_bytes() == undisturbed
 
 
+@pytest.mark.release
 @posix
 def test_a_point_that_kills_every_worker_of_a_cluster_is_a_row(experiment: Path) -> None:
     pytest.importorskip("distributed")
@@ -398,6 +406,7 @@ def test_a_point_that_kills_every_worker_of_a_cluster_is_a_row(experiment: Path)
     assert f"1 of {POINTS + 1} points failed; the first, spaa20_table1 k40c policies.py:Deadly 0: {DIED}" in told
 
 
+@pytest.mark.release
 @posix
 def test_a_cluster_that_loses_all_workers_is_one_line(
     experiment: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -424,6 +433,7 @@ def test_a_cluster_that_loses_all_workers_is_one_line(
     assert finish(experiment)[1] == undisturbed
 
 
+@pytest.mark.release
 @posix
 def test_a_scheduler_that_goes_is_one_line(experiment: Path, undisturbed: bytes) -> None:
     pytest.importorskip("distributed")
@@ -435,6 +445,7 @@ def test_a_scheduler_that_goes_is_one_line(experiment: Path, undisturbed: bytes)
     assert finish(experiment)[1] == undisturbed
 
 
+@pytest.mark.release
 def test_a_cluster_without_workers_is_one_line(
     experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

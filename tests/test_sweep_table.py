@@ -171,6 +171,7 @@ def test_flipped_bits_of_csv_are_noticed(tmp_path: Path) -> None:
     assert taken < len(whole) / 100, "such as the last newline, and the 17th digit of a number that stays the same"
 
 
+@pytest.mark.release
 def test_flipped_bits_of_parquet_are_noticed(tmp_path: Path) -> None:
     """Flips in what no value depends on, such as statistics, are harmless: the table is written anew."""
     pytest.importorskip("pyarrow")

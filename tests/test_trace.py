@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from strategies import kernels, traces
+from strategies import examples, kernels, traces
 
 from experiments import make_traces
 from gpusim.common.errors import InputError
@@ -31,7 +31,7 @@ SMALL_DATASET = DATASET / "small"
 DIVIDED_DATASET = REPOSITORY / "experiments" / "micro_batches" / "data"
 SHIPPED = sorted([*REPOSITORY.glob("traces/*.json"), *REPOSITORY.glob("traces/*.json.gz")])
 
-QUICK = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+QUICK = examples(60, suppress_health_check=list(HealthCheck))
 
 
 def kernel(**changes: Any) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def test_the_order_inside_an_operation_holds_every_rule(launches: list[KernelLau
 
 
 @given(traces(with_arrivals=True))
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@examples(25, suppress_health_check=list(HealthCheck))
 def test_a_saved_trace_loads_the_same(tmp_path_factory: pytest.TempPathFactory, trace: Trace) -> None:
     folder = tmp_path_factory.mktemp("traces")
     for name in ("t.json", "t.json.gz"):
@@ -275,6 +275,7 @@ print(peak_kib() - before)
 """
 
 
+@pytest.mark.release
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_long_trace_takes_little_more_memory_than_its_text(tmp_path: Path) -> None:
     mix = dict.fromkeys((name for name in Mix.model_fields if name != "stalls"), 5.5)
@@ -605,7 +606,7 @@ STRANGE += [True, [], {}, [[]], {"kind": "kernel"}, "main", "internal9", 1.5, 2*
 
 
 @given(traces(max_streams=2, max_operations=3, with_arrivals=True), st.data())
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(100, suppress_health_check=list(HealthCheck))
 def test_a_mutated_trace_loads_or_is_refused_in_one_line(trace: Trace, data: st.DataObject) -> None:
     content = copy.deepcopy(trace.model_dump(mode="json", exclude_none=data.draw(st.booleans())))
     for _ in range(data.draw(st.integers(1, 2))):
@@ -734,6 +735,7 @@ def test_table_1_comes_back_from_the_spaa20_trace() -> None:
 # ---- against the recorded dataset
 
 
+@pytest.mark.release
 def test_the_script_makes_the_shipped_traces(tmp_path: Path) -> None:
     assert make_traces.main([str(DATASET), str(SMALL_DATASET), str(DIVIDED_DATASET), "--out", str(tmp_path)]) == 0
     recordings = {folder.name for folder in (REPOSITORY / "experiments" / "recordings").iterdir()}

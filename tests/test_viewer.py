@@ -252,6 +252,7 @@ def test_protobuf_reads_times_of_any_length(at: int) -> None:
     assert pb.TracePacket(timestamp=at).SerializeToString() == field(8, at)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_long_timeline_needs_little_memory(tmp_path: Path, ending: str) -> None:
     """300 kernels on 64 SMs: slices of all SMs at once would take some 500 bytes each."""
