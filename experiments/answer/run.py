@@ -15,8 +15,8 @@ from pathlib import Path
 
 import gpusim
 from experiments.inception_choice import report as modules_report
+from experiments.inception_choice.report import Row as ModuleRow
 from experiments.inception_choice.run import STUDY as MODULES
-from experiments.inception_choice.run import Row as ModuleRow
 from experiments.markdown import bullet, filled, table, wrapped
 from experiments.networks_choice import report as networks_report
 from experiments.networks_choice.run import STUDY as NETWORKS

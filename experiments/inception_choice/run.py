@@ -15,7 +15,7 @@ from typing import Any
 
 import gpusim
 from experiments.inception_choice import report
-from experiments.inception_choice.report import GROUPS, LEVERS, LIMITS, NO_LIMIT
+from experiments.inception_choice.report import GROUPS, LIMITS, NO_LIMIT, Row
 from experiments.study import TRACES, Run, Study
 from gpusim.choose.judge import Candidate
 from gpusim.choose.plan import STREAMS
@@ -46,69 +46,6 @@ class Task:
     def trace(self) -> Path:
         """The recording."""
         return TRACES / f"inception_{self.module}{'' if self.batch == 128 else f'_b{self.batch}'}.json.gz"
-
-
-@dataclass(frozen=True)
-class Row:
-    """What was found for a module on a GPU within a limit; times are of the replays.
-
-    Attributes:
-        gpu, batch, module: which.
-        limit: of workspaces that may be live at once, MiB; `NO_LIMIT`.
-        serial_us: one stream, each convolution by its fastest algorithm within the limit.
-        streams_us: a stream a branch, likewise.
-        split_us: the same streams and algorithms, the best SM split; 0: none.
-        mix_us: the same, the best mix of blocks on every SM.
-        hardware_us: the best plan of all in plain streams or an SM split that the GPU makes.
-        plan_us: the best plan of all.
-        other_us: the best with the trace's own streams and any algorithms.
-        bound_us: no plan is faster.
-        memory_mib: workspace of the best plan.
-        policy: how it shares the GPU.
-        changed: convolutions that it runs by another than the fastest algorithm.
-        error_serial, error_streams, error_hardware, error_plan: of the model where its like was measured, percent;
-            0: never.
-        why: it has none for the best plan.
-    """
-
-    gpu: str
-    batch: int
-    module: str
-    limit: str
-    serial_us: float
-    streams_us: float
-    split_us: float
-    mix_us: float
-    hardware_us: float
-    plan_us: float
-    other_us: float
-    bound_us: float
-    memory_mib: float
-    policy: str
-    changed: int
-    error_serial: float
-    error_streams: float
-    error_hardware: float
-    error_plan: float
-    why: str
-
-    def us(self, way: str) -> float:
-        """Time by one of `report.WAYS` or serial."""
-        return float(getattr(self, f"{way}_us"))
-
-    def gain(self, way: str, over: str = "serial") -> float:
-        """How many times as fast."""
-        return self.us(over) / self.us(way) if self.us(way) > 0.0 else 0.0
-
-    def steps(self) -> dict[str, float]:
-        """What each lever adds to those before it: how many times as fast."""
-        kinds = (self.serial_us, self.streams_us, self.split_us, self.mix_us, self.other_us, self.plan_us)
-        best, gains = kinds[0], []
-        for us in kinds[1:]:
-            now = min(best, us) if us > 0.0 else best
-            gains.append(best / now)
-            best = now
-        return dict(zip(LEVERS, gains, strict=True))
 
 
 # ---- the search ------------------------------------------------------------------------------------------------------

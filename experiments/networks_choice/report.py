@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from experiments.compare import UNMEASURED, Compared, compared
 from experiments.markdown import table
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 
-if TYPE_CHECKING:
-    from experiments.networks_choice.run import Row
-
 PLAN = "the plan"
 SERIAL, STREAMS, SPLIT = "serial, fastest", "streams, fastest", "best SM split, fastest"
 MIXES = ("even, fastest", "warped-slicer, fastest")
 WAYS = {"streams": (STREAMS,), "SM split": (SPLIT, "inter-sm, fastest"), "mix on an SM": MIXES, PLAN: (PLAN,)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network under one way to run it.
+
+    Attributes:
+        network: name of the trace.
+        way: a baseline of `gpusim select`, or `report.PLAN`: the best that was found.
+        makespan_us: of its replay.
+        memory_mib: workspaces that may be live at once.
+        policy: how streams share the GPU.
+        streams: how many.
+        operations, convolutions: of the network.
+        alternatives: algorithms beside the recorded ones, of all convolutions.
+        bound_us: no plan is faster.
+        replays: of the search.
+        error: of the model where its like was measured, percent; 0: never.
+        why: there is none.
+    """
+
+    network: str
+    way: str
+    makespan_us: float
+    memory_mib: float
+    policy: str
+    streams: int
+    operations: int
+    convolutions: int
+    alternatives: int
+    bound_us: float
+    replays: int
+    error: float
+    why: str
 
 
 def of_way(rows: Sequence[Row], network: str, way: str) -> Row | None:

@@ -7,12 +7,13 @@ itself (or to DIR). A run that was cut off goes on where it was (*.part.jsonl).
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import gpusim
 from experiments.networks_choice import report
+from experiments.networks_choice.report import Row
 from experiments.study import TRACES, Run, Study
 from gpusim.choose.report import plan_trace
 from gpusim.choose.search import select
@@ -30,40 +31,6 @@ NETWORKS = (
     "googlenet_b1_forward",
     "resnet50_b1_forward",
 )
-
-
-@dataclass(frozen=True)
-class Row:
-    """A network under one way to run it.
-
-    Attributes:
-        network: name of the trace.
-        way: a baseline of `gpusim select`, or `report.PLAN`: the best that was found.
-        makespan_us: of its replay.
-        memory_mib: workspaces that may be live at once.
-        policy: how streams share the GPU.
-        streams: how many.
-        operations, convolutions: of the network.
-        alternatives: algorithms beside the recorded ones, of all convolutions.
-        bound_us: no plan is faster.
-        replays: of the search.
-        error: of the model where its like was measured, percent; 0: never.
-        why: there is none.
-    """
-
-    network: str
-    way: str
-    makespan_us: float
-    memory_mib: float
-    policy: str
-    streams: int
-    operations: int
-    convolutions: int
-    alternatives: int
-    bound_us: float
-    replays: int
-    error: float
-    why: str
 
 
 def answer(network: str) -> list[Any]:

@@ -8,7 +8,7 @@ from functools import partial
 from math import fsum
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from experiments.compare import CONFIDENCE, UNMEASURED, Compared, compared
 from experiments.markdown import table
@@ -31,9 +31,6 @@ from gpusim.results.error_band import measured_errors
 from gpusim.results.metrics import geometric_mean
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.studies.oracle import oracle_of
-
-if TYPE_CHECKING:
-    from experiments.policy_study.run import Latency, Module, Row
 
 ALL = "all"
 COMPLEMENTARY = CLASSES[1]
@@ -60,6 +57,77 @@ class Claim:
     policy: str
     over: str
     kind: str = ALL
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pair under one policy.
+
+    Attributes:
+        gpu, pair: where and what.
+        kind: such as ``compute + memory``.
+        policy: as on the command line.
+        stp, antt, fairness: while both jobs restart until each has ended once; 0 for an oracle, which is for run-once.
+        first, second: normalised progress of the two meanwhile.
+        speedup: of both jobs run once, over one after the other.
+        note: for an oracle, what it found.
+    """
+
+    DIGITS: ClassVar[int] = 5
+
+    gpu: str
+    pair: str
+    kind: str
+    policy: str
+    stp: float
+    antt: float
+    fairness: float
+    first: float
+    second: float
+    speedup: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Module:
+    """The branches of one network module under one policy, run once.
+
+    Attributes:
+        module: name of the trace.
+        policy: as on the command line.
+        speedup: over one branch after the other.
+        slowdown: the largest of a branch.
+        note: for an oracle, what it found.
+    """
+
+    DIGITS: ClassVar[int] = 5
+
+    module: str
+    policy: str
+    speedup: float
+    slowdown: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Latency-critical requests beside a best-effort job under one policy.
+
+    Attributes:
+        load: of the requests alone.
+        policy: as on the command line; ``alone``: without the job.
+        p50_us, p95_us, p99_us: latency of the requests.
+        job: progress of the job until the last request ended, normalised: 1 is as if it had the GPU to itself.
+    """
+
+    DIGITS: ClassVar[int] = 5
+
+    load: float
+    policy: str
+    p50_us: float
+    p95_us: float
+    p99_us: float
+    job: float
 
 
 CLAIMS = (

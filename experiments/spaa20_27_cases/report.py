@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from experiments.compare import UNMEASURED, Compared, compared
 from experiments.markdown import table
@@ -12,12 +12,79 @@ from gpusim.choose.judge import is_less
 from gpusim.results.error_band import measured_errors
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 
-if TYPE_CHECKING:
-    from experiments.spaa20_27_cases.run import Case, Count, Measured
-
 PAPER = 27
 MOST = 12  # cases in a table
 NOISE = 0.003  # of a measurement, relative: the mean difference of two runs
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two independent convolutions with algorithms that complement one another.
+
+    Attributes:
+        gpu: where.
+        first, second: the convolutions.
+        first_by, second_by: the algorithms that are best together of those that complement one another.
+        first_holds, second_holds: what each holds most of on an SM.
+        combinations, gaining: pairs of algorithms that complement one another; those that gain side by side.
+        policy: under which they are best together.
+        together_us: their makespan then.
+        serial_us: one after the other by the same algorithms.
+        serial_fastest_us, streams_fastest_us: by the fastest algorithms, one after the other and in two streams.
+    """
+
+    gpu: str
+    first: str
+    second: str
+    first_by: str
+    second_by: str
+    first_holds: str
+    second_holds: str
+    combinations: int
+    gaining: int
+    policy: str
+    together_us: float
+    serial_us: float
+    serial_fastest_us: float
+    streams_fastest_us: float
+
+
+@dataclass(frozen=True)
+class Count:
+    """A GPU's count.
+
+    Attributes:
+        gpu: where.
+        independent: pairs of convolutions that do not wait for one another.
+    """
+
+    gpu: str
+    independent: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Two independent convolutions of GoogLeNet that were measured side by side on an H200.
+
+    Attributes:
+        first, second: operation and algorithm.
+        complementary: whether they are by the rule: 1 or 0.
+        alone_ms: one after the other.
+        streams_ms: in two streams, the better of both orders.
+        split_ms: on disjoint SMs, the best split measured; 0: none was.
+    """
+
+    first: str
+    second: str
+    complementary: int
+    alone_ms: float
+    streams_ms: float
+    split_ms: float
+
+    @property
+    def gain(self) -> float:
+        """Of the better of streams and split over one after the other: 1.1 is a tenth faster."""
+        return self.alone_ms / min(ms for ms in (self.streams_ms, self.split_ms) if ms > 0.0)
 
 
 def faster(case: Case) -> dict[str, bool]:

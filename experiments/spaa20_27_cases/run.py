@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import gpusim
 from experiments.rows import lines
 from experiments.spaa20_27_cases import report
+from experiments.spaa20_27_cases.report import Case, Count, Measured
 from experiments.study import RECORDED, TRACES, Run, Study
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.pairs import Pairs, complementary, pairs
@@ -25,76 +26,6 @@ from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
 TRACE = TRACES / "googlenet_forward.json.gz"
 MEASURED = RECORDED / "pairs.csv"
 GPUS = ("k40c", "h200")
-
-
-@dataclass(frozen=True)
-class Case:
-    """Two independent convolutions with algorithms that complement one another.
-
-    Attributes:
-        gpu: where.
-        first, second: the convolutions.
-        first_by, second_by: the algorithms that are best together of those that complement one another.
-        first_holds, second_holds: what each holds most of on an SM.
-        combinations, gaining: pairs of algorithms that complement one another; those that gain side by side.
-        policy: under which they are best together.
-        together_us: their makespan then.
-        serial_us: one after the other by the same algorithms.
-        serial_fastest_us, streams_fastest_us: by the fastest algorithms, one after the other and in two streams.
-    """
-
-    gpu: str
-    first: str
-    second: str
-    first_by: str
-    second_by: str
-    first_holds: str
-    second_holds: str
-    combinations: int
-    gaining: int
-    policy: str
-    together_us: float
-    serial_us: float
-    serial_fastest_us: float
-    streams_fastest_us: float
-
-
-@dataclass(frozen=True)
-class Count:
-    """A GPU's count.
-
-    Attributes:
-        gpu: where.
-        independent: pairs of convolutions that do not wait for one another.
-    """
-
-    gpu: str
-    independent: int
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Two independent convolutions of GoogLeNet that were measured side by side on an H200.
-
-    Attributes:
-        first, second: operation and algorithm.
-        complementary: whether they are by the rule: 1 or 0.
-        alone_ms: one after the other.
-        streams_ms: in two streams, the better of both orders.
-        split_ms: on disjoint SMs, the best split measured; 0: none was.
-    """
-
-    first: str
-    second: str
-    complementary: int
-    alone_ms: float
-    streams_ms: float
-    split_ms: float
-
-    @property
-    def gain(self) -> float:
-        """Of the better of streams and split over one after the other: 1.1 is a tenth faster."""
-        return self.alone_ms / min(ms for ms in (self.streams_ms, self.split_ms) if ms > 0.0)
 
 
 def answer(gpu: str) -> list[Any]:
