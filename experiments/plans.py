@@ -1,4 +1,4 @@
-"""Plans on a GPU, measured: the recorder's program runs them as `convolutions/outcomes.cuh` says of `plans`."""
+"""Plans on a GPU, measured: the recorder's program runs them as its `convolutions/outcomes.cuh` says of `plans`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,38 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
+from experiments.rows import lines
 from gpusim.common.files import write_table
-from gpusim.common.spreadsheet import csv_text, table_rows
+from gpusim.common.spreadsheet import csv_text
+from gpusim.lab.record.calls import Call
 from gpusim.lab.record.program import Program
+from gpusim.trace.operations import Convolution
+from gpusim.training.networks.steps import CONVOLUTION, Work
+
+
+def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 0) -> Call:
+    """The call of a convolution in a trace.
+
+    Args:
+        module: what the network of the call is named.
+        convolution: with its shape.
+        algorithm: and arithmetic, as IMPLICIT_PRECOMP_GEMM/TF32.
+        batch: images, where they are fewer than the shape's; else 0.
+    """
+    shape = convolution.shape
+    work = Work(
+        CONVOLUTION,
+        convolution.direction,
+        batch or shape.batch,
+        shape.in_channels,
+        shape.in_height,
+        shape.in_width,
+        shape.out_channels,
+        (shape.filter_height, shape.filter_width),
+        (shape.padding, shape.padding if shape.padding_width is None else shape.padding_width),
+        shape.stride,
+    )
+    return Call(module, convolution.id, work, *algorithm.split("/"))
 
 
 def measure(path: Path, calls: Path, plans: Path, runs: int) -> None:
@@ -49,7 +78,6 @@ def makespans_us(path: Path) -> dict[tuple[str, str], list[float]]:
         InputError: the table cannot be read.
     """
     turns: dict[tuple[str, str], dict[str, float]] = {}
-    with table_rows(path) as rows:
-        for row in rows:
-            turns.setdefault((row["name"], row["plan"]), {})[row["turn"]] = float(row["ms_makespan"]) * 1e3
+    for row in lines(path):
+        turns.setdefault((row["name"], row["plan"]), {})[row["turn"]] = float(row["ms_makespan"]) * 1e3
     return {key: list(found.values()) for key, found in turns.items()}

@@ -8,10 +8,10 @@ from statistics import fmean
 import pytest
 
 from experiments.hardware_check import run as study
+from experiments.plans import call_in
 from experiments.rows import from_csv
 from gpusim import load_gpu, load_trace
 from gpusim.choose.search import select
-from gpusim.lab.record.calls import call_in
 from gpusim.trace.operations import Convolution
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "hardware_check"

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gpusim
+from experiments.plans import call_in
 from experiments.study import TRACES
 from gpusim.choose.judge import Candidate
 from gpusim.choose.plan import Plan, Work
 from gpusim.choose.search import Selection, select
-from gpusim.lab.record.calls import Call, call_in
+from gpusim.lab.record.calls import Call
 from gpusim.trace.operations import Convolution
 
 HERE = Path(__file__).resolve().parent

@@ -21,14 +21,13 @@ from statistics import fmean, median
 
 import gpusim
 from experiments.markdown import table
-from experiments.plans import makespans_us, measure
+from experiments.plans import call_in, makespans_us, measure
 from experiments.rows import lines
 from experiments.study import TRACES, Run, Study
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.micro_batches import Divided, Division, Part, front, in_a_row
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
 from gpusim.choose.search import select, work_of
-from gpusim.lab.record.calls import call_in
 from gpusim.lab.validate import released_together_us
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.trace.format import Trace

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpusim.trace.operations import Convolution
 from gpusim.training.networks.steps import CONVOLUTION, Step, Work
 
 MATHS = ("FMA", "TF32")
@@ -54,31 +53,6 @@ class Call:
         work = self.work
         numbers = (work.batch, work.channels, work.height, work.width, work.out_channels, *work.kernel, *work.padding)
         return " ".join(map(str, (self.op, work.direction, *numbers, work.stride, self.algorithm, self.math)))
-
-
-def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 0) -> Call:
-    """The call of a convolution in a trace.
-
-    Args:
-        module: what the network of the call is named.
-        convolution: with its shape.
-        algorithm: and arithmetic, as IMPLICIT_PRECOMP_GEMM/TF32.
-        batch: images, where they are fewer than the shape's; else 0.
-    """
-    shape = convolution.shape
-    work = Work(
-        CONVOLUTION,
-        convolution.direction,
-        batch or shape.batch,
-        shape.in_channels,
-        shape.in_height,
-        shape.in_width,
-        shape.out_channels,
-        (shape.filter_height, shape.filter_width),
-        (shape.padding, shape.padding if shape.padding_width is None else shape.padding_width),
-        shape.stride,
-    )
-    return Call(module, convolution.id, work, *algorithm.split("/"))
 
 
 def calls_of(network: str, steps: Iterable[Step], maths: Sequence[str] = MATHS) -> list[Call]:
