@@ -25,9 +25,7 @@ ROWS = [Row("a", 1, 1234.5678), Row("b", 2, nan)]
 
 
 def test_a_page_has_its_numbers_and_tables() -> None:
-    template = (
-        "# Title\n\nIt takes {us:,.1f} us.\n\n{table}\n\n{nothing}\n\n* one {us:.0f}\n* two\n\nAs it is:\n kept\n"
-    )
+    template = "# Title\n\nIt takes {us:,.1f} us.\n\n{table}\n\n{nothing}\n\n* one {us:.0f}\n* two\n\nKept:\n so\n"
     page = rendered(template, {"us": 1234.56, "table": "| a |\n|---|", "nothing": ""})
     assert page == "# Title\n\nIt takes 1,234.6 us.\n\n| a |\n|---|\n\n* one 1235\n* two\n\nKept:\n so\n"
 
