@@ -14,12 +14,9 @@ from gpusim.trace.format import Trace
 
 @dataclass(frozen=True)
 class Graph:
-    """Operations and their direct dependencies.
+    """Operations and their direct dependencies."""
 
-    Attributes:
-        before: the direct dependencies of each operation; its keys are in topological order.
-    """
-
+    # the direct dependencies of each operation; its keys are in topological order
     before: Mapping[str, tuple[str, ...]]
 
     @cached_property

@@ -24,30 +24,19 @@ MOST_DIVISIONS = 8  # of a convolution, from which a search chooses
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some images by an algorithm.
+    """Some images by an algorithm."""
 
-    Attributes:
-        batch: how many images.
-        algorithm: its name.
-        us: what they take after other images.
-        workspace_bytes: of the call.
-    """
-
-    batch: int
-    algorithm: str
-    us: float
-    workspace_bytes: int
+    batch: int  # how many images
+    algorithm: str  # its name
+    us: float  # what they take after other images
+    workspace_bytes: int  # of the call
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A batch in parts that run one after the other and reuse one workspace.
+    """A batch in parts that run one after the other and reuse one workspace."""
 
-    Attributes:
-        parts: the largest first.
-    """
-
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # the largest first
 
     @property
     def us(self) -> float:
@@ -120,15 +109,10 @@ def _fastest(batch: int, parts: Sequence[Part]) -> Division | None:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A batch divided into micro-batches, as one algorithm that can be replayed.
+    """A batch divided into micro-batches, as one algorithm that can be replayed."""
 
-    Attributes:
-        algorithm: the kernels of all parts in their order.
-        division: the parts.
-    """
-
-    algorithm: ConvolutionAlgorithm
-    division: Division
+    algorithm: ConvolutionAlgorithm  # the kernels of all parts in their order
+    division: Division  # the parts
 
 
 def divided_convolutions(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, list[Divided]]:

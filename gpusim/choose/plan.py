@@ -17,20 +17,15 @@ STREAMS = "leftover"  # the policy of plain CUDA streams
 
 @dataclass(frozen=True)
 class Plan:
-    """How the operations of a trace are to run.
+    """How the operations of a trace are to run."""
 
-    Attributes:
-        lanes: a stream each, the one that is launched first first: ids of its operations in order.
-        algorithms: of each convolution, by its id.
-        policy: how the streams share the GPU, as `gpusim replay --policy` takes it.
-        sms: how many SMs each stream has of its own, in a row from SM 0; empty: none has.
-        waits: additional dependencies: the first operation of each pair waits for the second.
-    """
-
+    # a stream each, the one that is launched first first: ids of its operations in order
     lanes: tuple[tuple[str, ...], ...]
-    algorithms: Mapping[str, str]
-    policy: str = STREAMS
+    algorithms: Mapping[str, str]  # of each convolution, by its id
+    policy: str = STREAMS  # how the streams share the GPU, as `gpusim replay --policy` takes it
+    # how many SMs each stream has of its own, in a row from SM 0; empty: none has
     sms: tuple[int, ...] = field(default=())
+    # additional dependencies: the first operation of each pair waits for the second
     waits: tuple[tuple[str, str], ...] = field(default=())
 
     @property
@@ -53,20 +48,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Work:
-    """The operations of a trace, what they wait for, and the algorithms that each may take.
+    """The operations of a trace, what they wait for, and the algorithms that each may take."""
 
-    Attributes:
-        trace: their trace.
-        graph: what waits for what.
-        operations: by id.
-        algorithms: of each convolution those that may be chosen, by name.
-        divisions: of each convolution those of them that do its batch in parts, by name.
-    """
-
-    trace: Trace
-    graph: Graph
-    operations: Mapping[str, Operation]
+    trace: Trace  # their trace
+    graph: Graph  # what waits for what
+    operations: Mapping[str, Operation]  # by id
+    # of each convolution those that may be chosen, by name
     algorithms: Mapping[str, Mapping[str, ConvolutionAlgorithm]]
+    # of each convolution those of them that do its batch in parts, by name
     divisions: Mapping[str, Mapping[str, Division]] = field(default_factory=dict)
 
     def planned(self, plan: Plan) -> Graph:

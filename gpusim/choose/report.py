@@ -33,19 +33,12 @@ NAME_WIDTH = 34
 
 @dataclass(frozen=True)
 class Together:
-    """Two operations that had blocks on the GPU at once.
+    """Two operations that had blocks on the GPU at once."""
 
-    Attributes:
-        operations: their ids.
-        overlap_us: for how long.
-        complement: resources of which one takes most and the other leaves the most.
-        contend: resources that both together ask for more than there is of.
-    """
-
-    operations: tuple[str, str]
-    overlap_us: float
-    complement: tuple[str, ...]
-    contend: tuple[str, ...]
+    operations: tuple[str, str]  # their ids
+    overlap_us: float  # for how long
+    complement: tuple[str, ...]  # resources of which one takes most and the other leaves the most
+    contend: tuple[str, ...]  # resources that both together ask for more than there is of
 
 
 def plan_trace(selection: Selection, candidate: Candidate | None = None) -> Trace:

@@ -21,17 +21,12 @@ NESTED = (dict, list, tuple)  # what JSON makes objects and arrays of
 
 
 class Column(NamedTuple):
-    """A column.
+    """A column."""
 
-    Attributes:
-        title: what stands above it.
-        right: align its cells to the right, as numbers are.
-        narrow: what to do where a terminal is too narrow: break its cells over lines, or cut the middle out of them
-            and break what would then look alike; other columns stay as they are.
-    """
-
-    title: str
-    right: bool = False
+    title: str  # what stands above it
+    right: bool = False  # align its cells to the right, as numbers are
+    # what to do where a terminal is too narrow: break its cells over lines, or cut the middle out of them and break
+    # what would then look alike; other columns stay as they are
     narrow: Literal["", "break", "cut"] = ""
 
 

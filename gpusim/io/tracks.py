@@ -14,15 +14,10 @@ Details = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Label:
-    """What a viewer shows of a slice. Slices may share one, so that a writer encodes it once.
+    """What a viewer shows of a slice. Slices may share one, so that a writer encodes it once."""
 
-    Attributes:
-        name: text within the slice.
-        details: values beside it.
-    """
-
-    name: str
-    details: Details
+    name: str  # text within the slice
+    details: Details  # values beside it
 
 
 class Slice(NamedTuple):

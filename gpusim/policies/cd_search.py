@@ -22,21 +22,14 @@ from gpusim.policies.tools.values import wrong
 
 @dataclass
 class Walk:
-    """SM counts of one set of kernels, on the way from the even split.
+    """SM counts of one set of kernels, on the way from the even split."""
 
-    Attributes:
-        counts: SMs of each stream present; less than all in power mode.
-        givers: streams that may give SMs, by position.
-        takers: streams that get them; none: the SMs are turned off.
-        start: measured progress (blocks/us) of each stream at the even split; None: not measured yet.
-        undo: counts before the last step.
-    """
-
-    counts: list[int]
-    givers: list[int]
-    takers: list[int]
+    counts: list[int]  # SMs of each stream present; less than all in power mode
+    givers: list[int]  # streams that may give SMs, by position
+    takers: list[int]  # streams that get them; none: the SMs are turned off
+    # measured progress (blocks/us) of each stream at the even split; None: not measured yet
     start: list[float] | None = None
-    undo: list[int] | None = None
+    undo: list[int] | None = None  # counts before the last step
     _last: int = -1
 
     @property

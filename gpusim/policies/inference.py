@@ -143,19 +143,12 @@ class Orion(Policy):
 
 @dataclass(frozen=True)
 class Padding:
-    """A best-effort kernel beside a latency-critical one.
+    """A best-effort kernel beside a latency-critical one."""
 
-    Attributes:
-        kernel: its id.
-        blocks_per_sm: of it on each SM that the other leaves.
-        waves: how many times they are filled before the other ends.
-        wave_us: time of one.
-    """
-
-    kernel: int
-    blocks_per_sm: int
-    waves: int
-    wave_us: float
+    kernel: int  # its id
+    blocks_per_sm: int  # of it on each SM that the other leaves
+    waves: int  # how many times they are filled before the other ends
+    wave_us: float  # time of one
 
 
 def critical_sms(blocks: int, sms: int) -> tuple[int, int]:

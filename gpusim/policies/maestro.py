@@ -34,23 +34,14 @@ class Config:
 
 @dataclass
 class Search:
-    """Hill climbing over configurations for one set of kernels.
+    """Hill climbing over configurations for one set of kernels."""
 
-    Attributes:
-        streams: how many share.
-        trials: configurations to measure next, the first one now.
-        best: of those measured.
-        best_stp: its measured STP.
-        climbing: whether the start configurations have been measured and neighbours are tried.
-        split_only: whether blocks of all on every SM, as they would start, cannot be.
-    """
-
-    streams: int
-    trials: list[Config]
-    best: Config
-    best_stp: float = -1.0
-    climbing: bool = False
-    split_only: bool = False
+    streams: int  # how many share
+    trials: list[Config]  # configurations to measure next, the first one now
+    best: Config  # of those measured
+    best_stp: float = -1.0  # its measured STP
+    climbing: bool = False  # whether the start configurations have been measured and neighbours are tried
+    split_only: bool = False  # whether blocks of all on every SM, as they would start, cannot be
 
     @property
     def current(self) -> Config:

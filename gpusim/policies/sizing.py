@@ -85,13 +85,9 @@ PassKey = tuple[int, float]  # position of a stream, and when its pass was relea
 
 @dataclass
 class Deadlines:
-    """The passes of latency-critical streams, and which of them end later than they should.
+    """The passes of latency-critical streams, and which of them end later than they should."""
 
-    Attributes:
-        slowdown: time that a pass may take from its release, over its work.
-    """
-
-    slowdown: float
+    slowdown: float  # time that a pass may take from its release, over its work
     _known: set[PassKey] = field(default_factory=set)
     _late: set[PassKey] = field(default_factory=set)
 

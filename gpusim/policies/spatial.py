@@ -168,15 +168,10 @@ def layout(counts: Mapping[int, int], before: Mapping[int, Sequence[int]], sms: 
 
 @dataclass
 class Split:
-    """Who has which SMs now, from one decision to the next; for any policy that falls back on an SM split.
+    """Who has which SMs now, from one decision to the next; for any policy that falls back on an SM split."""
 
-    Attributes:
-        held: SMs of each stream that has any.
-        most_unseated: streams that had none, because there were fewer than streams, at most at once.
-    """
-
-    held: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    most_unseated: int = 0
+    held: dict[int, tuple[int, ...]] = field(default_factory=dict)  # SMs of each stream that has any
+    most_unseated: int = 0  # streams that had none, because there were fewer than streams, at most at once
 
     def notes(self) -> tuple[str, ...]:
         """Whether streams waited because there were too many of them."""

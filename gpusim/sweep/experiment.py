@@ -68,19 +68,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy.
+    """A policy."""
 
-    Attributes:
-        label: what the table calls it.
-        text: what makes it, from any folder.
-        source: `policy_source` of it.
-        code: of a policy that is no part of gpusim.
-    """
-
-    label: str
-    text: str
-    source: str
-    code: Code | None
+    label: str  # what the table calls it
+    text: str  # what makes it, from any folder
+    source: str  # `policy_source` of it
+    code: Code | None  # of a policy that is no part of gpusim
 
 
 @dataclass(frozen=True, slots=True)

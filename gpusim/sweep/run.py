@@ -30,19 +30,12 @@ MAX_POINTS = 10**6  # of one table
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One row of the table to come.
+    """One row of the table to come."""
 
-    Attributes:
-        labels: a value for each of `label_names`.
-        identity: a hash of everything that can change what comes of it.
-        task: what computes it; None where it failed before, as with a trace that cannot be read.
-        error: why it did; else empty.
-    """
-
-    labels: tuple[Label, ...]
-    identity: str
-    task: Task | None
-    error: str = ""
+    labels: tuple[Label, ...]  # a value for each of `label_names`
+    identity: str  # a hash of everything that can change what comes of it
+    task: Task | None  # what computes it; None where it failed before, as with a trace that cannot be read
+    error: str = ""  # why it did; else empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,33 +25,19 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicySummary:
-    """A policy on one GPU, over all workloads and seeds.
+    """A policy on one GPU, over all workloads and seeds."""
 
-    Attributes:
-        gpu: its name.
-        values: of the quantities that the experiment varies, by name.
-        policy: as the experiment names it.
-        points: how many did not fail.
-        makespan_us: geometric mean.
-        speedup: over serial, geometric mean.
-        largest_slowdown: of a stream, mean.
-        stp: mean; None where streams do not restart.
-        fairness: mean; None where streams do not restart.
-        best: in how many workloads no other policy had more of the `merit`.
-        undominated: whether no other policy here has more of one of the two `merits` without less of the other.
-    """
-
-    gpu: str
-    values: Mapping[str, Label]
-    policy: str
-    points: int
-    makespan_us: float
-    speedup: float
-    largest_slowdown: float
-    stp: float | None
-    fairness: float | None
-    best: int
-    undominated: bool
+    gpu: str  # its name
+    values: Mapping[str, Label]  # of the quantities that the experiment varies, by name
+    policy: str  # as the experiment names it
+    points: int  # how many did not fail
+    makespan_us: float  # geometric mean
+    speedup: float  # over serial, geometric mean
+    largest_slowdown: float  # of a stream, mean
+    stp: float | None  # mean; None where streams do not restart
+    fairness: float | None  # mean; None where streams do not restart
+    best: int  # in how many workloads no other policy had more of the `merit`
+    undominated: bool  # whether no other policy here has more of one of the two `merits` without less of the other
 
 
 def rows(swept: Swept) -> list[Row]:

@@ -190,17 +190,11 @@ def _is_there(path: Path, descriptor: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A row of a table from before.
+    """A row of a table from before."""
 
-    Attributes:
-        labels: which point it is of, by the names of the columns.
-        identity: of the point.
-        outcome: what came of it.
-    """
-
-    labels: Mapping[str, Cell]
-    identity: str
-    outcome: Outcome
+    labels: Mapping[str, Cell]  # which point it is of, by the names of the columns
+    identity: str  # of the point
+    outcome: Outcome  # what came of it
 
 
 def _held(path: Path, place: str, cells: Mapping[str, Cell]) -> Held:

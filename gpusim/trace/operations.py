@@ -45,17 +45,11 @@ from gpusim.trace.kernels import KernelLaunch
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """Time that passes, on something that serves one operation at a time or on nothing that others want.
+    """Time that passes, on something that serves one operation at a time or on nothing that others want."""
 
-    Attributes:
-        duration_us: how long.
-        resource: name of what of its GPU it occupies alone, such as ``copy engine h2d``; empty: nothing.
-        meeting: it begins when all of this name can begin; empty: as soon as it can.
-    """
-
-    duration_us: float
-    resource: str = ""
-    meeting: str = ""
+    duration_us: float  # how long
+    resource: str = ""  # name of what of its GPU it occupies alone, such as `copy engine h2d`; empty: nothing
+    meeting: str = ""  # it begins when all of this name can begin; empty: as soon as it can
 
 
 class Operation(Strict):

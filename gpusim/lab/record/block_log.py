@@ -47,32 +47,19 @@ Table = list[Row]
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch and the log of its blocks.
+    """One kernel launch and the log of its blocks."""
 
-    Attributes:
-        experiment: which part of microbench.cu launched it.
-        case: the variant within the experiment.
-        rep: repeat, or place in a sequence of launches.
-        role: "a", "b" (the later one), "delay" or a stream's name.
-        kernel: name of the kernel.
-        threads: a block.
-        registers: a thread.
-        shared_bytes: dynamic shared memory of a block.
-        per_sm: resident blocks an SM that the launch was arranged for; 0 when not arranged.
-        blocks: [grid] of BLOCK, in order of block index.
-        progress: [grid, warps, SEGMENTS] cycles from the block's start to each eighth of a warp's work, or None.
-    """
-
-    experiment: str
-    case: str
-    rep: int
-    role: str
-    kernel: str
-    threads: int
-    registers: int
-    shared_bytes: int
-    per_sm: int
-    blocks: NDArray[Any]
+    experiment: str  # which part of microbench.cu launched it
+    case: str  # the variant within the experiment
+    rep: int  # repeat, or place in a sequence of launches
+    role: str  # "a", "b" (the later one), "delay" or a stream's name
+    kernel: str  # name of the kernel
+    threads: int  # a block
+    registers: int  # a thread
+    shared_bytes: int  # dynamic shared memory of a block
+    per_sm: int  # resident blocks an SM that the launch was arranged for; 0 when not arranged
+    blocks: NDArray[Any]  # [grid] of BLOCK, in order of block index
+    # [grid, warps, SEGMENTS] cycles from the block's start to each eighth of a warp's work, or None
     progress: NDArray[np.uint32] | None = None
 
     @property
@@ -102,17 +89,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Recording:
-    """Everything one run of microbench.cu wrote.
+    """Everything one run of microbench.cu wrote."""
 
-    Attributes:
-        device: what the driver says of the device, by name.
-        scalars: rows experiment, case, rep, quantity, value.
-        launches: in order of launch within each experiment.
-    """
-
-    device: dict[str, str]
-    scalars: Table
-    launches: list[Launch]
+    device: dict[str, str]  # what the driver says of the device, by name
+    scalars: Table  # rows experiment, case, rep, quantity, value
+    launches: list[Launch]  # in order of launch within each experiment
 
     @property
     def sm_count(self) -> int:

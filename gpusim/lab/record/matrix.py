@@ -45,19 +45,12 @@ EXTRA_COUNTERS = {  # beside those of a recording, where the GPU has them: of a 
 
 
 class Cell(NamedTuple):
-    """A kernel of the matrix.
+    """A kernel of the matrix."""
 
-    Attributes:
-        kernel: its name in matrix.cu.
-        resource: that it loads.
-        paired: warps per scheduler with which it runs isolated and in pairs.
-        isolated: with which it runs isolated only.
-    """
-
-    kernel: str
-    resource: str
-    paired: tuple[int, ...]
-    isolated: tuple[int, ...] = ()
+    kernel: str  # its name in matrix.cu
+    resource: str  # that it loads
+    paired: tuple[int, ...]  # warps per scheduler with which it runs isolated and in pairs
+    isolated: tuple[int, ...] = ()  # with which it runs isolated only
 
 
 CELLS = (

@@ -33,23 +33,14 @@ COPIED = "The parts of a concatenation are copied by a kernel of the recorder's 
 
 @dataclass(frozen=True)
 class Order:
-    """What to record.
+    """What to record."""
 
-    Attributes:
-        what: a network, or a file of shapes.
-        batch: samples.
-        training: a training iteration, not the forward pass alone.
-        maths: of convolutions.
-        all_algorithms: also profile convolutions' algorithms that are not the fastest.
-        outcomes: also measure what `gpusim validate` scores.
-    """
-
-    what: str
-    batch: int
-    training: bool
-    maths: tuple[str, ...]
-    all_algorithms: bool
-    outcomes: bool = False
+    what: str  # a network, or a file of shapes
+    batch: int  # samples
+    training: bool  # a training iteration, not the forward pass alone
+    maths: tuple[str, ...]  # of convolutions
+    all_algorithms: bool  # also profile convolutions' algorithms that are not the fastest
+    outcomes: bool = False  # also measure what `gpusim validate` scores
 
 
 def record(order: Order, folder: Path) -> Iterator[str]:

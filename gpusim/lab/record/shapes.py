@@ -43,17 +43,11 @@ LI2016 = {  # Li et al., ICPP'16: channels, size, filters, filter size, padding,
 
 @dataclass(frozen=True)
 class Subject:
-    """What is recorded.
+    """What is recorded."""
 
-    Attributes:
-        name: a network's, or a file's without its ending.
-        steps: of a pass; of a list of shapes, steps that wait for nothing.
-        network: None for a list of shapes.
-    """
-
-    name: str
-    steps: list[Step]
-    network: Network | None = None
+    name: str  # a network's, or a file's without its ending
+    steps: list[Step]  # of a pass; of a list of shapes, steps that wait for nothing
+    network: Network | None = None  # None for a list of shapes
 
 
 def subject(what: str, batch: int, training: bool) -> Subject:

@@ -30,15 +30,10 @@ def steady(view: View) -> bool:
 
 @dataclass
 class Epochs:
-    """Epochs of which the first half lets SMs change hands and the second half is measured.
+    """Epochs of which the first half lets SMs change hands and the second half is measured."""
 
-    Attributes:
-        length_us: of an epoch; None: twice the longest time that a block of the kernels takes.
-        until_us: when to look again.
-    """
-
-    length_us: float | None
-    until_us: float = 0.0
+    length_us: float | None  # of an epoch; None: twice the longest time that a block of the kernels takes
+    until_us: float = 0.0  # when to look again
     _kernels: tuple[int, ...] = ()
     _half_us: float = 0.0
     _before: dict[int, float] = field(default_factory=dict)

@@ -52,21 +52,13 @@ class Layer(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Convolution(Layer):
-    """A 2-D convolution.
+    """A 2-D convolution."""
 
-    Attributes:
-        out_channels: filters.
-        kernel: height and width of a filter.
-        stride: of both directions.
-        padding: zeros above and below, and left and right.
-        bias: adds one number a filter.
-    """
-
-    out_channels: int
-    kernel: Pair
-    stride: int = 1
-    padding: Pair = (0, 0)
-    bias: bool = True
+    out_channels: int  # filters
+    kernel: Pair  # height and width of a filter
+    stride: int = 1  # of both directions
+    padding: Pair = (0, 0)  # zeros above and below, and left and right
+    bias: bool = True  # adds one number a filter
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """See `Layer`."""

@@ -38,25 +38,15 @@ Array = npt.NDArray[np.int_]
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """An iteration under a strategy.
+    """An iteration under a strategy."""
 
-    Attributes:
-        strategy: its name.
-        ranks: GPUs.
-        width: how many of them divide a layer; 1: layers are not divided.
-        batch: samples of an iteration, over all ranks.
-        computation_us: of the slowest rank.
-        communication_us: not overlapped with computation.
-        memory_bytes: of the rank that needs most.
-    """
-
-    strategy: str
-    ranks: int
-    width: int
-    batch: int
-    computation_us: float
-    communication_us: float
-    memory_bytes: float
+    strategy: str  # its name
+    ranks: int  # GPUs
+    width: int  # how many of them divide a layer; 1: layers are not divided
+    batch: int  # samples of an iteration, over all ranks
+    computation_us: float  # of the slowest rank
+    communication_us: float  # not overlapped with computation
+    memory_bytes: float  # of the rank that needs most
 
     @property
     def iteration_us(self) -> float:
