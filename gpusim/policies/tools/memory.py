@@ -14,12 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from gpusim.policies.interface import Grant, KernelView, View
+from gpusim.policies.interface import Grant, KernelView, View, parameter
 
 MITIGATIONS = ("none", "qbmi", "dmil")
 NO_LIMIT = "the mitigation held these to no limit"
 ENOUGH = 1.0 - 1e-9  # a demand that the fair share covers to rounding needs no limit
+
+
+def mitigation() -> Any:
+    """The parameter of a policy that says which of them it applies."""
+    how = "none, or qbmi or dmil: balanced memory issue or in-flight limits (Dai et al., HPCA'18)"
+    return parameter("none", how, one_of=MITIGATIONS)
 
 
 def fair_shares(demands: Sequence[float], supply: float = 1.0) -> list[float]:

@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.numbers import MOST_DIGITS
-from gpusim.policies.interface import Policy
+from gpusim.policies.interface import BY_NAME, OF_STREAMS, Policy
 
 T = TypeVar("T")
 
 LONGEST = 10_000  # characters of a parameter
-OF_STREAMS = "of streams"  # key of a field's metadata: how its value, joined by +, is of a trace's streams
-IN_ORDER, BY_NAME = "in order", "by name"  # the values of that key: 64+68; first, or A:2+B:3
 
 
 def wrong(policy: str, problem: str, expected: str) -> InputError:
