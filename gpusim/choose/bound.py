@@ -73,13 +73,7 @@ def least_of_launches(launches: Sequence[KernelLaunch], models: Sequence[KernelM
 
 
 class Bounds:
-    """Lower bounds of plans for some work on a GPU; everything is worked out once.
-
-    Args:
-        work: the operations.
-        gpu: where.
-        kernels: as replayed there.
-    """
+    """Lower bounds of plans for some work on a GPU; everything is worked out once."""
 
     def __init__(self, work: Work, gpu: GPU, kernels: Kernels) -> None:
         self._work = work

@@ -32,15 +32,9 @@ class Candidate:
 
 
 class Judge:
-    """Replays plans for some work on a GPU.
+    """Replays plans for some work on a GPU, at most ``most`` of them.
 
-    Args:
-        work: the operations.
-        gpu: where.
-        kernels: as replayed there.
-        bounds: lower bounds of the work.
-        limit_bytes: of the workspaces; None: no limit.
-        most: greatest number of replays.
+    `limit_bytes` is the limit of their workspaces; None: no limit.
     """
 
     def __init__(

@@ -63,11 +63,9 @@ class Division:
 
 
 def front(batch: int, parts: Sequence[Part]) -> list[Division]:
-    """The divisions of a batch that no other beats in both time and workspace, by ascending workspace.
+    """Return the divisions of a batch that no other beats in both time and workspace, by ascending workspace.
 
-    Args:
-        batch: images.
-        parts: what a division may be made of, any number of times; one of the whole batch among them is a division.
+    A division is made of any of the parts, each any number of times; one of the whole batch is a division.
     """
     found: list[Division] = []
     for limit in sorted({part.workspace_bytes for part in parts}):
@@ -116,15 +114,10 @@ class Divided:
 
 
 def divided_convolutions(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, list[Divided]]:
-    """For each convolution of a trace that has micro-batches its best divisions, by ascending workspace.
+    """Return the best divisions of each convolution of a trace that has micro-batches, by ascending workspace.
 
     Those that no other division and no algorithm for the whole batch beats in both time and workspace, at most
     `MOST_DIVISIONS` of them.
-
-    Args:
-        trace: with micro-batches as recorded.
-        gpu: where it is to run.
-        kernels: as replayed there.
     """
     return {
         op.id: _divided(op, gpu, kernels)

@@ -149,15 +149,7 @@ def pairs(
     fits: Fits | None = None,
     step: Step = no_step,
 ) -> Pairs:
-    """The cases in a trace.
-
-    Args:
-        trace: its convolutions list their alternatives.
-        gpu: where: a GPU, its name or the path of its file; None: that of the recording.
-        recorded_on: as for `gpusim.choose.search.select`.
-        kernels: as for `gpusim.choose.search.select`.
-        fits: as for `gpusim.choose.search.select`.
-        step: told the name of each step before it.
+    """Return the cases in a trace whose convolutions list alternatives; arguments as of `gpusim.choose.search.select`.
 
     Raises:
         InputError: a convolution of which no algorithm runs on the GPU, streams of requests.

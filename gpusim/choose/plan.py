@@ -110,14 +110,10 @@ def workspace_bytes(work: Work, plan: Plan) -> dict[str, int]:
 
 
 def most_live(graph: Graph, sizes: Mapping[str, int]) -> tuple[int, tuple[str, ...]]:
-    """The most bytes that can be live at once under any timing, and the operations that hold them.
+    """Return the most bytes that can be live at once under any timing, and the operations that hold them.
 
     An operation's bytes are live while it runs. Operations run at once where neither waits for the other: this is the
     heaviest such set, by branch and bound.
-
-    Args:
-        graph: what waits for what, order within streams included.
-        sizes: bytes of the operations that hold any.
     """
     best: tuple[int, tuple[str, ...]] = (0, ())
 

@@ -474,11 +474,7 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
 
 
 def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
-    """The plan of streams that are made in one way, with the fastest algorithms.
-
-    Raises:
-        InputError: streams that nothing makes, or that the operations cannot run in.
-    """
+    """Return the plan of streams that are made in one way, or given, with the fastest algorithms."""
     work, fast = judge.work, fastest(judge.work, judge.bounds)
     if not isinstance(streams, str):
         plan = Plan(streams, fast)
@@ -513,12 +509,9 @@ def opara_lanes(work: Work, bounds: Bounds, algorithms: Mapping[str, str]) -> La
 
 
 def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage]:
-    """The stages of IOS, or what it calls greedy, of some work; a stage's latency is its replay.
+    """Return the stages of IOS, or what it calls greedy, of some work; a stage's latency is its replay.
 
     A bias, activation or copy is scheduled with the operation before it.
-
-    Raises:
-        InputError: more operations side by side than the dynamic programming is for.
     """
     work, stages = judge.work, list[Stage]()
     for block in work.graph.blocks():

@@ -49,12 +49,7 @@ def whole_numbers(most: int) -> Callable[[str], tuple[int, ...]]:
 
 
 def study_options(documentation: str | None, folder: Path, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the arguments of the script of a resumable study.
-
-    Args:
-        documentation: of the script; what stands before its first colon or line's end describes it.
-        folder: the study's own.
-        arguments: None: those of the process.
+    """Read the arguments of the script of a resumable study, which its documentation describes.
 
     Returns:
         ``out``, the folder to write to, which is made where it is missing, and ``jobs``, how many processes to use.
@@ -67,13 +62,7 @@ def study_options(documentation: str | None, folder: Path, arguments: Sequence[s
 def measuring_options(
     documentation: str | None, folder: Path, measures: str, arguments: Sequence[str] | None
 ) -> argparse.Namespace:
-    """Reads the arguments of the script of a study that has been measured and can be again.
-
-    Args:
-        documentation: as for `study_options`.
-        folder: the study's own.
-        measures: what measuring does and writes, for the help text.
-        arguments: None: those of the process.
+    """Read the arguments of the script of a study that can be measured anew; ``measures`` is the help on that.
 
     Returns:
         ``out``, as of `study_options`, and ``measure``, whether to measure instead of writing the study's page.

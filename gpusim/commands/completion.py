@@ -23,12 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def script(shell: str, whole_parser: Callable[[], argparse.ArgumentParser]) -> str:
-    """The script for a shell.
-
-    Args:
-        shell: one of `SHELLS`.
-        whole_parser: makes the parser of all commands, which then tells completion and can no longer parse.
-    """
+    """Return the script for a shell; the parser that is made for it then tells completion and can no longer parse."""
     import shtab
 
     from gpusim.hardware.gpu import gpu_names

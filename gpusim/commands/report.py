@@ -39,11 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _require_no_replay(args: argparse.Namespace) -> None:
-    """Refuses options that would replay what is in a folder otherwise.
-
-    Raises:
-        InputError: one is given.
-    """
+    """Refuse options that would replay what is in a folder otherwise."""
     given = [f"--{name.replace('_', '-')}" for name in OF_A_REPLAY if getattr(args, name)]
     given += ["--alternatives"] if args.alternatives != "selected" else []
     if given:

@@ -101,12 +101,7 @@ def data(content: Any) -> str:
 
 
 def module_file(name: str, found: dict[str, ModuleSpec | None] | None = None) -> Path | None:
-    """The file of a module, the source where it is compiled from one beside it; None where there is no file.
-
-    Args:
-        name: of the module.
-        found: as of `module_spec`.
-    """
+    """Return the file of a module, the source where it is compiled from one beside it; None where there is no file."""
     spec = module_spec(name, found)
     if spec is None or not spec.has_location or spec.origin is None:
         return None
@@ -116,11 +111,9 @@ def module_file(name: str, found: dict[str, ModuleSpec | None] | None = None) ->
 
 
 def module_spec(name: str, found: dict[str, ModuleSpec | None] | None = None) -> ModuleSpec | None:
-    """Where a module is; None where there is none. Nothing is imported, not even the packages it is in.
+    """Return where a module is; None where there is none. Nothing is imported, not even the packages it is in.
 
-    Args:
-        name: of the module.
-        found: modules looked for before, which are not looked for again; this one is added, and the packages it is in.
+    ``found`` has the modules looked for before, which are not looked for again; this one and its packages are added.
     """
     found = {} if found is None else found
     if name not in found:

@@ -48,12 +48,7 @@ def table_rows(path: str | Path, absent: str | None = None) -> Iterator[csv.Dict
 
 
 def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> list[dict[str, str]]:
-    """Return the rows of a recorded table, which has at least some columns.
-
-    Args:
-        path: the table.
-        columns: those that it must have.
-        expected: what makes such a table, where the file is missing.
+    """Return the rows of a recorded table, which has at least some columns; ``expected`` is what makes such a table.
 
     Raises:
         InputError: the file or a column is missing, or the file holds no table.

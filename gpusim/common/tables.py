@@ -43,13 +43,7 @@ def columns_that_fit(widths: Sequence[int]) -> int:
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Prints a table.
-
-    Args:
-        columns: the columns.
-        rows: one text a column each.
-        title: a line above; none when empty.
-    """
+    """Print a table: one text a column in each row, and a title above unless it is empty."""
     if sys.stdout.isatty():
         _draw(columns, rows, title)
     else:

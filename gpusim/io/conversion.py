@@ -146,11 +146,7 @@ class _Builder:
         return known
 
     def _require_launchable(self, launch: KernelLaunch, id: str) -> None:
-        """Refuse a kernel that the GPU cannot launch: it was not recorded there.
-
-        Raises:
-            InputError: no SM holds a block of it.
-        """
+        """Refuse a kernel of which no SM holds a block: it was not recorded on this GPU."""
         fit = launch_occupancy(launch, self.gpu)
         if fit.blocks_per_sm == 0:
             problem = f"a block asks for more {fit.limiter} than {self.gpu.name} has"

@@ -135,23 +135,14 @@ def detect(path: Path) -> str:
 
 
 def _require_launches(path: Path, text: bytes) -> None:
-    """Refuse JSON of tools that record no launches of kernels, with what would.
-
-    Raises:
-        InputError: it is of such a tool.
-    """
+    """Refuse JSON of tools that record no launches of kernels, with what would."""
     for words, what, expected in _WITHOUT_LAUNCHES:
         if all(word in text for word in words):
             raise InputError(path, "", what, expected)
 
 
 def no_trace(path: str | Path, error: InputError) -> InputError:
-    """What to tell of a file that could not be read as a trace: of a profile that it is one, else the error.
-
-    Args:
-        path: the file.
-        error: of reading it as a trace.
-    """
+    """Return what to tell of a file that is no trace: of a profile how to import it, else the error of reading it."""
     path = Path(path)
     try:
         kind = detect(path)
@@ -254,11 +245,7 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
 
 
 def _require_same(product: Product, gpu: GPU, path: Path) -> None:
-    """Refuses counters of a GPU with another number of SMs, which says how to share them out.
-
-    Raises:
-        InputError: the profile names such a GPU.
-    """
+    """Refuse counters of a GPU with another number of SMs, which says how to share them out."""
     if product.sm_count is not None and product.sm_count != gpu.sm_count:
         problem = f"is of a GPU with {product.sm_count} SMs ({one_line(product.name or 'unnamed')})"
         raise InputError(path, "", problem, f"counters of {gpu.name}, which has {gpu.sm_count}")

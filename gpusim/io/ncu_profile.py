@@ -81,12 +81,9 @@ def read(path: Path) -> list[Profiled]:
 
 
 def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timeline:
-    """Profiled launches as a timeline: Nsight Compute runs one after the other, so order is all that there is.
+    """Return profiled launches as a timeline: Nsight Compute runs one after the other, so order is all that there is.
 
-    Args:
-        path: the profile, for errors.
-        profiled: its launches.
-        gpu: that it was recorded on; None gives no mixes yet.
+    Without the GPU that they were recorded on there are no mixes yet.
 
     Raises:
         InputError: a launch without a duration.

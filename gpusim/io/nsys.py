@@ -320,11 +320,7 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    """A whole number of the file.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return a whole number of the file; a ValueError says that it is none."""
     number = whole(value)
     if number is None:
         given = "nothing" if value is None else quote(one_line(str(value)))

@@ -203,13 +203,9 @@ def copy_direction(name: str) -> Direction | None:
 
 
 def copy_run(name: str, is_memset: bool, size_bytes: int, ends: str = "") -> CopyRun | None:
-    """A copy, by what its name tells, or a memset; None for a copy that no GPU makes.
+    """Return a copy, by what its name tells, or a memset; None for a copy that no GPU makes.
 
-    Args:
-        name: of the copy or memset.
-        is_memset: which of the two.
-        size_bytes: copied or set.
-        ends: the kinds of memory that it copies from and to, where the profile has them beside the name.
+    ``ends`` has the kinds of memory that it copies from and to, where the profile has them beside the name.
     """
     if is_memset:
         return CopyRun("memset", "d2d", size_bytes)

@@ -187,11 +187,7 @@ def _slices_before(result: Replayed) -> list[int]:
 
 
 def _lanes(spans: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """For each start and end the number of its lane; spans on one lane do not overlap, and there are as few as can be.
-
-    Args:
-        spans: in ascending order.
-    """
+    """Yield the lane of each span, in ascending order; on a lane none overlap, and there are as few lanes as can be."""
     free: list[tuple[int, int]] = [(0, 0)]  # until when each lane is taken
     for start, end in spans:
         if free[0][0] <= start:

@@ -102,12 +102,7 @@ def _plain(value: object) -> bool:
 
 
 class Border:
-    """The checks of one policy on one GPU.
-
-    Args:
-        policy: the policy; anything that is none is refused.
-        gpu: the GPU that it divides.
-    """
+    """The checks of one policy on one GPU; anything that is no policy is refused."""
 
     def __init__(self, policy: Policy, gpu: GPU) -> None:
         if not isinstance(policy, Policy):
@@ -156,16 +151,10 @@ class Border:
     def partition(
         self, answer: object, kernels: Container[int], now_us: float, before: Mapping[int, Grant]
     ) -> tuple[Partition, dict[int, Grant]]:
-        """What ``Policy.partition`` returned, and its grants by kernel.
+        """Return what ``Policy.partition`` returned, and its grants by kernel.
 
-        Its objects are of the very classes of the interface: one of a policy's own need not give twice what it gave.
-
-        Args:
-            answer: what it returned.
-            kernels: ids of those that are ready or running.
-            now_us: time.
-            before: grants of such kernels that were checked when they were given; one that is given again needs no
-                second look.
+        Its objects are of the very classes of the interface: one of a policy's own need not give twice what it gave. A
+        grant in ``before`` was checked when it was given; one that is given again needs no second look.
 
         Raises:
             InputError: something that this GPU, these kernels or the time cannot have.

@@ -152,12 +152,7 @@ _NEVER = (float("inf"), 0)
 
 
 class _Channel:
-    """Kernels of one channel: those that it has to place, and those that may pass it behind them.
-
-    Args:
-        ahead: of the ready kernels with blocks to place, when they were queued, their stream and their id.
-        behind: the kernels that are to pass.
-    """
+    """Kernels of one channel: those that it has to place (when queued, stream, id), and those behind that may pass."""
 
     def __init__(self, ahead: list[tuple[tuple[float, int], int, int]], behind: list[KernelView]) -> None:
         self._ahead = sorted(ahead)

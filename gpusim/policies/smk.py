@@ -28,16 +28,10 @@ def dominant_share(needs: Resources, room: Resources, blocks: int) -> float:
 
 
 def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int], fit: Fits) -> list[int]:
-    """Blocks of each kernel on an SM by dominant-resource fairness.
+    """Return blocks of each kernel on an SM by dominant-resource fairness, at most as many as are worth having.
 
-    One block at a time for the kernel whose dominant share is smallest; one whose next block does not fit gets no
-    more, the others go on; of equal shares the first.
-
-    Args:
-        needs: what one block of each kernel holds.
-        room: what the SM has.
-        most: blocks of each kernel worth having on an SM.
-        fit: whether so many blocks of each can be resident.
+    One block at a time for the kernel whose dominant share is smallest; one whose next block does not fit gets no more,
+    the others go on; of equal shares the first.
     """
     counts = [0] * len(needs)
     growing = [(0.0, i) for i in range(len(needs)) if most[i] > 0]  # a heap: dominant shares, and whose they are
@@ -150,15 +144,10 @@ class SMK(Policy):
 
 
 def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[Eviction]:
-    """Blocks to switch out so that every kernel that has arrived can have its blocks on every SM; each restored later.
+    """Return blocks to switch out so that every kernel that has arrived has its counts on every SM.
 
-    On each SM, one at a time from the kernel with the largest dominant share among those above their number, until
-    what the others lack fits.
-
-    Args:
-        view: the device.
-        counts: blocks that each kernel is to have on an SM.
-        arrived: whether the SMs know the kernel yet.
+    Each is restored later. On each SM, one at a time from the kernel with the largest dominant share among those above
+    their number, until what the others lack fits.
     """
     kernels = view.kernels
     needs, room, fit = [k.footprint.need for k in kernels], view.gpu.limits.capacity, residents_of(view.gpu, kernels)

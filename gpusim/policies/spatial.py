@@ -145,16 +145,11 @@ def proportional_counts(units: int, weights: Sequence[int]) -> list[int]:
 
 
 def layout(counts: Mapping[int, int], before: Mapping[int, Sequence[int]], sms: int) -> dict[int, tuple[int, ...]]:
-    """Which SMs each tenant gets.
+    """Return which SMs each tenant gets; tenants choose in the order of ``counts``.
 
-    Everyone keeps what it had as far as its new count goes, lowest numbers first, and takes what it needs more from
-    the free SMs, lowest first: whole TPCs where counts allow (SMs of a TPC have neighbouring numbers), and as few
-    SMs as can be change hands.
-
-    Args:
-        counts: SMs of each tenant, in the order in which they choose.
-        before: SMs that tenants had.
-        sms: SMs of the GPU; no count is above it together.
+    Everyone keeps what it had as far as its new count goes, lowest numbers first, and takes what it needs more from the
+    free SMs, lowest first: whole TPCs where counts allow (SMs of a TPC have neighbouring numbers), and as few SMs as
+    can be change hands.
     """
     kept = {tenant: sorted(before.get(tenant, ()))[:count] for tenant, count in counts.items()}
     taken = {sm for mine in kept.values() for sm in mine}

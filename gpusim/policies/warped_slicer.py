@@ -48,17 +48,10 @@ def kept_points(progress: Sequence[float]) -> Curve:
 
 
 def water_fill(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None:
-    """Block counts that make the least normalised progress as large as can be.
+    """Return block counts that make the least normalised progress as large as can be; None where none fit together.
 
     All kernels start at their first point; the one with the least progress moves to its next point as long as that
     fits, else it stays. At most (points x kernels) steps.
-
-    Args:
-        curves: of each kernel, from `kept_points`.
-        fits_together: whether these blocks of each kernel fit one SM.
-
-    Returns:
-        Blocks of each kernel, or None if not even the first points fit together.
     """
     at = [0] * len(curves)
     counts = [curve[0][0] for curve in curves]
@@ -78,16 +71,10 @@ def water_fill(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None
 
 
 def best_sum(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None:
-    """Block counts with the largest sum of normalised progress (STP by the curves).
+    """Return block counts with the largest sum of normalised progress (STP by the curves); None as of `water_fill`.
 
     Every combination is tried where there are few; else the step with the largest gain is taken, again and again [D].
-
-    Args:
-        curves: as for `water_fill`.
-        fits_together: as for `water_fill`.
-
-    Returns:
-        As `water_fill`; of equal sums the one whose lower progress is higher.
+    Of equal sums it is the one whose lower progress is higher.
     """
     if not fits_together([curve[0][0] for curve in curves]):
         return None

@@ -216,12 +216,7 @@ def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
 
 
 def identity(task: Task, policy: str) -> str:
-    """Hash everything that can change the result of a task; the location of its files does not count.
-
-    Args:
-        task: what is to be computed.
-        policy: as the experiment names it.
-    """
+    """Hash everything that can change the result of a task; the location of its files does not count."""
     gpus = [_gpu_hash(task.device), _gpu_hash(task.gpu)]
     return fingerprint.data(
         [task.model, task.trace.digest, task.kind, task.restart, task.names, *gpus, policy, task.source, task.seed]

@@ -112,11 +112,7 @@ def mean(of: Sequence[Row], name: str) -> float:
 
 
 def merits(of: Sequence[Row], restart: bool) -> tuple[float, float]:
-    """What speaks for a policy, the more the better: how much is done, and how little the worst off pays for it.
-
-    Args:
-        of: its rows.
-        restart: whether streams restart.
+    """Return what speaks for a policy, the more the better: how much is done, how little the worst off pays for it.
 
     Returns:
         Mean STP and mean fairness; of streams that run once, mean speedup (geometric), and the mean of the largest

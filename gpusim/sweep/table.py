@@ -39,11 +39,7 @@ SUFFIXES = (".csv", ".parquet")
 
 
 class Table:
-    """A table in a file.
-
-    Args:
-        path: ``.csv`` or ``.parquet``.
-        labels: names of the columns that say which point a row is of.
+    """A table in a file, ``.csv`` or ``.parquet``, with columns of labels that say which point a row is of.
 
     Raises:
         InputError: another kind of file, or Parquet without what writes it.

@@ -53,16 +53,9 @@ class WorkerDied(RuntimeError):
 def answers(
     tasks: Iterable[T], compute: Callable[[T], R], executors: Executors, width: int
 ) -> Generator[tuple[T, R | Exception]]:
-    """Compute tasks, each once, and hand on what came of them as it comes.
+    """Compute tasks, each once, ``width`` handed out at a time, and yield each with its answer, or what was raised.
 
-    Args:
-        tasks: what to compute; workers get copies.
-        compute: what gives the answer to a task; a function that a worker can import.
-        executors: of any kind of `concurrent.futures`.
-        width: tasks handed out at a time.
-
-    Yields:
-        A task and its answer, or what was raised; `WorkerDied` where it alone ended its worker twice.
+    Workers get copies of the tasks and import ``compute``. `WorkerDied` says that a task alone ended its worker twice.
 
     Raises:
         InputError: workers die before they compute anything.
@@ -271,10 +264,7 @@ class _ClusterExecutor(Executor):
 
 @contextmanager
 def cluster(address: str) -> Iterator[tuple[Executors, int]]:
-    """A dask cluster: its executors and how many tasks its workers can have at a time.
-
-    Args:
-        address: of its scheduler, such as ``tcp://10.0.0.1:8786``.
+    """A dask cluster by its scheduler's address: executors, and how many tasks its workers can have at a time.
 
     Raises:
         InputError: dask.distributed is not installed, nobody answers, or there are no workers.

@@ -279,11 +279,7 @@ def _require_different(algorithms: Sequence[ConvolutionAlgorithm]) -> None:
 
 
 def _on_host(duration_us: float | None, gpu: GPU, operation: str, service: HostService, bytes_moved: int) -> float:
-    """A recorded duration, or what was measured for the like of it on a GPU.
-
-    Raises:
-        InputError: neither is known.
-    """
+    """Return a recorded duration, or what was measured for the like of it on a GPU."""
     return gpu.host_us(service, bytes_moved, f"operation {operation}") if duration_us is None else duration_us
 
 

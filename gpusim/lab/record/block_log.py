@@ -198,10 +198,9 @@ def _read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def gaps_ns(launches: Sequence[Launch]) -> NDArray[np.float64]:
-    """Gaps between kernels that follow one another: first start minus the end of the one before, ns.
+    """Return gaps between kernels that follow one another: first start minus the end of the one before, ns.
 
-    Args:
-        launches: `rep` numbers them through all sequences; no gap is counted from one sequence to the next.
+    `rep` numbers launches through all sequences; no gap is counted from one sequence to the next.
     """
     ordered = sorted(launches, key=lambda launch: launch.rep)
     return np.array(

@@ -49,14 +49,7 @@ class Call:
 
 
 def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 0) -> Call:
-    """The call of a convolution in a trace.
-
-    Args:
-        module: what the network of the call is named.
-        convolution: with its shape.
-        algorithm: and arithmetic, as IMPLICIT_PRECOMP_GEMM/TF32.
-        batch: images, where they are fewer than the shape's; else 0.
-    """
+    """Return the call of a convolution by an algorithm as GEMM/FMA, on fewer images than the shape's where given."""
     shape = convolution.shape
     work = Work(
         CONVOLUTION,

@@ -103,12 +103,7 @@ RESOURCES = {cell.kernel: cell.resource for cell in CELLS}
 
 
 def plan(capability: str, turns: dict[str, int] | None = None) -> list[str]:
-    """The lines that the program reads.
-
-    Args:
-        capability: the GPU's compute capability.
-        turns: of the loops, by kernel and warps as `fma1/4`; what is missing is calibrated.
-    """
+    """Return the lines that the program reads; turns, by kernel and warps as `fma1/4`, are calibrated if missing."""
     return [
         f"{cell.kernel} {warps} {(turns or {}).get(f'{cell.kernel}/{warps}', 0)} {int(warps in cell.paired)}"
         for cell in CELLS
@@ -118,13 +113,9 @@ def plan(capability: str, turns: dict[str, int] | None = None) -> list[str]:
 
 
 def record_matrix(out_dir: Path, *, counters: bool = False) -> Iterator[str]:
-    """Times the matrix on this machine's GPU; yields a line for each file that it has written.
+    """Time the matrix on this machine's GPU; yield a line for each file that it has written.
 
-    Takes a minute or two of GPU time, with counters about five, and 9 GB of GPU memory.
-
-    Args:
-        out_dir: for the tables; made if missing.
-        counters: also profile each kernel with Nsight Compute (`ncu` on PATH).
+    Takes a minute or two of GPU time, with counters (`ncu` on PATH) about five, and 9 GB of GPU memory.
 
     Raises:
         InputError: no CUDA compiler, no GPU, no `ncu` when counters are asked for, or one of them fails.

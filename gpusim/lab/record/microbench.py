@@ -75,14 +75,10 @@ def write_results(out_dir: Path, recording: Recording, tables: dict[str, Table])
 
 
 def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path | None = None) -> dict[str, Any]:
-    """Builds the microbenchmarks, runs them on this machine's GPU and writes their results.
+    """Build the microbenchmarks, run them on this machine's GPU and write tables (CSV) and constants.json.
 
-    Takes seconds of GPU time and about 30 GB of GPU memory where it has them.
-
-    Args:
-        out_dir: where the tables (CSV) and constants.json go; made if missing.
-        counters: also profile the kernels of the residency experiment with Nsight Compute (`ncu` on PATH).
-        raw_dir: keep the raw logs (about 200 MB) there.
+    Takes seconds of GPU time and about 30 GB of GPU memory where it has them. With counters Nsight Compute (`ncu` on
+    PATH) profiles the kernels of the residency experiment, too. ``raw_dir`` keeps the raw logs (about 200 MB).
 
     Returns:
         `device`: the device as the driver describes it; `constants`: by name, each value, unit and meaning.

@@ -93,11 +93,7 @@ class Program:
         yield from self.printed(what, *files)
 
     def printed(self, what: str, *files: Path) -> Iterator[str]:
-        """Yields the lines that the program prints while it runs.
-
-        Args:
-            what: it is to do.
-            files: that it reads: calls, and conditions where it takes any.
+        """Yield the lines that the program prints while it runs; it reads files with calls and, for some, conditions.
 
         Raises:
             InputError: it ended with an error, in the words of `gpusim.lab.record.toolchain.explain`.

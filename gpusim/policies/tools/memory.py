@@ -30,15 +30,7 @@ def mitigation() -> Any:
 
 
 def fair_shares(demands: Sequence[float], supply: float = 1.0) -> list[float]:
-    """Max-min fair shares of a supply: none gets more than its demand, what it leaves goes to the others.
-
-    Args:
-        demands: of each, not negative.
-        supply: what there is.
-
-    Returns:
-        The share of each; they sum to the lesser of supply and demands.
-    """
+    """Return max-min fair shares of a supply: none exceeds its demand, and what it leaves goes to the others."""
     shares = [0.0] * len(demands)
     left = supply
     order = sorted(range(len(demands)), key=lambda i: (demands[i], i))
@@ -49,13 +41,7 @@ def fair_shares(demands: Sequence[float], supply: float = 1.0) -> list[float]:
 
 
 def mitigated(view: View, grants: Sequence[Grant], how: str) -> list[Grant]:
-    """The grants of kernels that share every SM, with limits on their memory traffic.
-
-    Args:
-        view: the device.
-        grants: each with its ``blocks_per_sm``.
-        how: one of `MITIGATIONS`.
-    """
+    """Return the grants of kernels that share every SM with limits on memory traffic by one of `MITIGATIONS`."""
     if how == "none" or len(grants) < 2:
         return list(grants)
     kernels = {kernel.id: kernel for kernel in view.kernels}

@@ -115,15 +115,7 @@ class Pipeline:
     """A network in consecutive segments, a rank each, through which micro-batches pass: all forward, then all back."""
 
     def __init__(self, network: Network, batch: int, micro: int, cuts: Sequence[int], device: Any) -> None:
-        """Builds this rank's segment.
-
-        Args:
-            network: what to train.
-            batch: samples of an iteration.
-            micro: micro-batches.
-            cuts: positions where segments begin, but the first.
-            device: of this rank.
-        """
+        """Builds this rank's segment, for ``micro`` micro-batches; ``cuts`` are where segments begin, but the first."""
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         edges = [0, *cuts, len(network.nodes)]
         begin, end = edges[self.rank], edges[self.rank + 1]
