@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.lab.record import block_log, clock_tables, scheduler_tables
 from gpusim.lab.record import microbench as mb
@@ -347,7 +346,7 @@ def test_memory_counters_stand_beside_the_known_bytes():
 
 def test_without_a_compiler_there_is_one_clear_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert mb.main(["--out", str(tmp_path / "out")]) == 2
+    assert main(["record", "microbench", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == (
         "nvcc: not found on PATH; expected the compiler of the CUDA toolkit, 12.5 or later\n"
     )
@@ -367,7 +366,7 @@ def test_without_a_fitting_gpu_there_is_one_clear_line(tmp_path, monkeypatch, ca
     program(tmp_path, "nvcc", "exit 0")
     program(tmp_path, "nvidia-smi", listed)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert mb.main(["--out", str(tmp_path / "out")]) == 2
+    assert main(["record", "microbench", "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.startswith(message)
     assert error.count("\n") == 1
@@ -410,11 +409,3 @@ def test_the_recorded_results_hold_every_table_and_constant():
     assert result["device"]["device"] == "NVIDIA H200"
     assert result["constants"]["sm_clock_mhz"]["value"] == pytest.approx(1980, rel=1e-3)
     assert all(entry["value"] > 0 and entry["unit"] and entry["meaning"] for entry in result["constants"].values())
-
-
-def test_the_module_runs_as_a_program():
-    done = subprocess.run(
-        [sys.executable, "-m", "gpusim.lab.record.microbench", "--help"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0
-    assert "--counters" in done.stdout

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +31,15 @@ def csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterab
     """The lines of a CSV file."""
     yield csv_line(columns)
     yield from map(csv_line, rows)
+
+
+def records(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """A CSV table of rows by column: empty where a row lacks one; what is in no column is left out."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 @contextmanager

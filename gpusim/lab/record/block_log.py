@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.common.errors import InputError
+from gpusim.common.spreadsheet import recorded_rows
 
 SEGMENTS = 8
 """Progress stamps that a warp leaves over its life (as in microbench.cu)."""
@@ -26,22 +26,19 @@ SEQUENCE = 12
 """Kernels that follow one another in a sequence of the gap experiments (as in microbench.cu)."""
 
 
-BLOCK = np.dtype(
-    [
-        ("start_ns", "<u8"),
-        ("end_ns", "<u8"),
-        ("start_clock", "<u8"),
-        ("end_clock", "<u8"),
-        ("smid", "<u4"),
-        ("block", "<u4"),
-    ]
-)
+TIMES = ("start_ns", "end_ns", "start_clock", "end_clock")
+BLOCK = np.dtype([*((name, "<u8") for name in TIMES), ("smid", "<u4"), ("block", "<u4")])
 """One block in blocks.bin: times by the device's timer (ns) and by its SM's clock (cycles, own origin per SM)."""
 
 
+COLUMNS = {  # of the tables that it writes
+    "device": ("name", "value"),
+    "scalars": ("experiment", "case", "rep", "quantity", "value"),
+    "launches": ("experiment", "case", "rep", "role", "kernel", "threads", "registers", "shared_bytes", "per_sm",
+                 "grid", "first_block", "first_progress"),
+}  # fmt: skip
+WRITTEN = "a file that microbench wrote"
 Row = dict[str, Any]
-
-
 Table = list[Row]
 
 
@@ -121,10 +118,15 @@ class Recording:
         return dict(found)
 
 
+def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
+    """The launches of each repeat of a case, in order."""
+    return [[one for one in launches if one.rep == rep] for rep in sorted({launch.rep for launch in launches})]
+
+
 def by_repeat(launches: Sequence[Launch]) -> Iterator[tuple[int, dict[str, Launch]]]:
     """Yields each repeat of a case, in order, with its launches by role."""
-    for rep in sorted({launch.rep for launch in launches}):
-        yield rep, {launch.role: launch for launch in launches if launch.rep == rep}
+    for group in repeats(launches):
+        yield group[0].rep, {launch.role: launch for launch in group}
 
 
 def load_recording(folder: Path) -> Recording:
@@ -135,25 +137,12 @@ def load_recording(folder: Path) -> Recording:
     """
     blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
     progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
-    device = {row["name"]: row["value"] for row in _read_csv(folder / "device.csv", ("name", "value"))}
-    scalars: Table = [
-        {**row, "rep": int(row["rep"]), "value": float(row["value"])}
-        for row in _read_csv(folder / "scalars.csv", ("experiment", "case", "rep", "quantity", "value"))
-    ]
-    columns = (
-        "experiment",
-        "case",
-        "rep",
-        "role",
-        "kernel",
-        "threads",
-        "registers",
-        "shared_bytes",
-        "per_sm",
+    rows, measured, launched = (
+        recorded_rows(folder / f"{name}.csv", columns, WRITTEN) for name, columns in COLUMNS.items()
     )
-    rows = _read_csv(folder / "launches.csv", (*columns, "grid", "first_block", "first_progress"))
-    launches = [_launch(folder, row, blocks, progress) for row in rows]
-    return Recording(device, scalars, launches)
+    scalars: Table = [{**row, "rep": int(row["rep"]), "value": float(row["value"])} for row in measured]
+    launches = [_launch(folder, row, blocks, progress) for row in launched]
+    return Recording({row["name"]: row["value"] for row in rows}, scalars, launches)
 
 
 def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: NDArray[np.uint32]) -> Launch:
@@ -184,17 +173,8 @@ def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: N
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise InputError(path, "", "is missing", "a file that microbench wrote")
+        raise InputError(path, "", "is missing", WRITTEN)
     return path
-
-
-def _read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    with _existing(path).open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in columns if name not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(path, "header", f"lacks {', '.join(missing)}", "the columns that microbench writes")
-        return list(reader)
 
 
 def gaps_ns(launches: Sequence[Launch]) -> NDArray[np.float64]:

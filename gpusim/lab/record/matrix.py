@@ -3,13 +3,10 @@
 `matrix.cu` has the kernels and times them. This module says which of them run, with how many warps, builds and runs the
 program on this machine's GPU and writes its tables; with Nsight Compute also what each kernel's counters are
 (experiments/resource_matrix reads all of it).
-
-Run it as `python -m gpusim.lab.record.matrix --out FOLDER --counters`.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import re
 import sys
@@ -22,7 +19,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import MAX_BYTES, make_folder, read_text, write_table
 from gpusim.common.spreadsheet import csv_text
 from gpusim.lab.record.counters import COUNTERS, counted_rows
-from gpusim.lab.record.toolchain import NCU, build, compute_capability, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, compute_capability, counted, require_ncu, run
 
 LEAST_CAPABILITY = 8.0  # for BF16 and TF32
 HOPPER = "9.0"
@@ -176,11 +173,8 @@ def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterat
 
 
 def _counted(program: Path, folder: Path, lines: Sequence[str], metrics: Sequence[str]) -> str:
-    log = folder / "ncu.csv"
-    what = ["--print-units", "base", "--profile-from-start", "off", "--metrics", ",".join(metrics)]
-    command = [*NCU, *what, "--log-file", str(log), "-f"]
-    run([*command, str(program), str(_written(folder, lines)), str(folder), "profile"], "Nsight Compute")
-    return read_text(log, MAX_BYTES)
+    command = [str(program), str(_written(folder, lines)), str(folder), "profile"]
+    return counted(command, folder / "ncu.csv", metrics, *FROM_START)
 
 
 def _queried() -> str:
@@ -198,22 +192,3 @@ def extra_counters(queried: str) -> list[str]:
     return [
         name + rollup for pattern, rollup in EXTRA_COUNTERS.items() for name in names if re.fullmatch(pattern, name)
     ]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Records the matrix from the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m gpusim.lab.record.matrix", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the tables")
-    parser.add_argument("--counters", action="store_true", help="profile the kernels with ncu, too")
-    given = parser.parse_args(argv)
-    try:
-        for line in record_matrix(given.out, counters=given.counters):
-            print(line, flush=True)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,6 +23,7 @@ from gpusim.lab.record.block_log import (
     progress_curves,
     rates_by_age,
     refill_delays,
+    repeats,
     residents_at,
     spread,
 )
@@ -59,8 +60,7 @@ def start_table(recording: Recording) -> Table:
     table: Table = []
     for (experiment, case), launches in recording.cases("release", "fork").items():
         delays = []
-        for rep in sorted({launch.rep for launch in launches}):
-            group = [launch for launch in launches if launch.rep == rep]
+        for group in repeats(launches):
             parent = [launch.ends_ns.max() for launch in group if launch.role == "parent"]
             first = [int(launch.starts_ns.min()) for launch in group if launch.role != "parent"]
             delays.append(sorted(ns - int(parent[0] if parent else min(first)) for ns in first))
@@ -75,8 +75,7 @@ def dependency_table(recording: Recording) -> Table:
     table: Table = []
     for (_, case), launches in recording.cases("dependency").items():
         delays: dict[str, list[float]] = {}
-        for rep in sorted({launch.rep for launch in launches}):
-            group = [launch for launch in launches if launch.rep == rep]
+        for group in repeats(launches):
             ends = {launch.role: int(launch.ends_ns.max()) for launch in group}
             children = sorted(int(launch.starts_ns.min()) for launch in group if launch.role == "child")
             starts = {launch.role: int(launch.starts_ns.min()) for launch in group if launch.role != "child"}
@@ -225,9 +224,9 @@ def sharing_table(recording: Recording) -> Table:
     alone = alone_clocks(recording)
     table: Table = []
     for (experiment, case), launches in recording.cases("stagger", "corun").items():
-        found, reps = [], sorted({launch.rep for launch in launches})
-        for rep in reps:
-            a, b = (next(x for x in launches if x.rep == rep and x.role == role) for role in "ab")
+        found, reps = [], repeats(launches)
+        for group in reps:
+            a, b = (next(x for x in group if x.role == role) for role in "ab")
             rates = overlap_rates(a, b)
             found.append(rates * (1 / alone[a.kernel], alone[a.kernel], alone[b.kernel]))
         rows = np.concatenate(found)
@@ -411,9 +410,8 @@ def l1_table(recording: Recording) -> Table:
     table: Table = []
     for (_, case), launches in recording.cases("l1").items():
         groups: dict[str, list[Row]] = defaultdict(list)
-        reps = sorted({launch.rep for launch in launches})[1:]  # the first finds its footprint outside L2
-        for rep in reps:
-            of_rep = [launch for launch in launches if launch.rep == rep]
+        reps = repeats(launches)[1:]  # the first finds its footprint outside L2
+        for of_rep in reps:
             kernel = next(launch for launch in of_rep if launch.role == "k")
             for where, row in _l1_blocks(kernel, [x for x in of_rep if x.role == "big"], recording.clocks_per_ns):
                 groups[where].append(row)

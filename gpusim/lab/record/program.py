@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import MAX_BYTES, read_text
+from gpusim.common.files import read_text
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.recording import Row, kernel_rows
-from gpusim.lab.record.toolchain import NCU, build, explain, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, counted, explain, require_ncu, run
 
 SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
 LEAST_CAPABILITY = 7.0  # for the waits at a gate
@@ -143,15 +143,12 @@ class Program:
                 yield rows
 
     def _profiled(self, calls: Sequence[Call]) -> list[Row]:
-        log, streams = self.folder / "ncu.csv", self.folder / "streams.csv"
-        what = ("--print-units", "base", "--profile-from-start", "off", "--metrics", ",".join(COUNTERS))
-        command = [*NCU, *what, "--log-file", str(log), "-f"]
-        run([*command, str(self.path), "once", str(self._calls_file(calls)), str(streams)], "Nsight Compute")
-        counted = read_text(log, MAX_BYTES)
-        if "ERR_NVGPUCTRPERM" in counted:
-            raise explain(counted, 1, "ncu")
-        ran = {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())}
-        return kernel_rows(counted, ran)
+        streams = self.folder / "streams.csv"
+        command = [str(self.path), "once", str(self._calls_file(calls)), str(streams)]
+        log = counted(command, self.folder / "ncu.csv", COUNTERS, *FROM_START)
+        if "ERR_NVGPUCTRPERM" in log:
+            raise explain(log, 1, "ncu")
+        return kernel_rows(log, {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())})
 
     def _calls_file(self, calls: Iterable[Call]) -> Path:
         path = self.folder / "calls.txt"

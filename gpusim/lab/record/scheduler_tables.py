@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpusim.lab.record.block_log import Launch, Recording, Row, Table, by_repeat
+from gpusim.lab.record.block_log import Launch, Recording, Row, Table, by_repeat, repeats
 
 SCHEDULERS = 4
 """Warp schedulers of an SM."""
@@ -34,7 +34,7 @@ def scheduler_table(recording: Recording) -> Table:
         lone = lone_ns.setdefault(first.kernel, _life_ns(groups["a"]))
         waves = len(first.blocks) // (first.per_sm * recording.sm_count)
         warps = sum(of[0].per_sm * of[0].threads // 32 for of in groups.values() if of)
-        spans = [_span_ns([launch for launch in launches if launch.rep == rep]) for rep in {x.rep for x in launches}]
+        spans = [_span_ns(group) for group in repeats(launches)]
         row: Row = {"kernel": first.kernel}
         for role, of in groups.items():
             row |= {f"warps_{role}": of[0].threads // 32 if of else 0, f"blocks_{role}": of[0].per_sm if of else 0}
