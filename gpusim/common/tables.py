@@ -8,16 +8,15 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from itertools import accumulate, repeat
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from gpusim.common.errors import one_line
 
 GAP = "  "  # between columns
 LEAST_WIDTH = 8  # characters that a narrowed column keeps
-NESTED = (dict, list, tuple)  # what JSON makes objects and arrays of
+_json = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False).iterencode
 
 
 class Column(NamedTuple):
@@ -67,37 +66,13 @@ def print_line(text: str) -> None:
 
 def print_json(content: Any) -> None:
     """Prints JSON, part by part; a NaN or infinity in it is a defect and raises."""
-    sys.stdout.writelines(_json_parts(content))
+    sys.stdout.writelines(map(_printable, _json(content)))
     print()
 
 
 def json_text(content: Any) -> str:
     """JSON, indented; what is not printable in it is escaped."""
-    return "".join(_json_parts(content))
-
-
-def _json_parts(content: Any, indent: str = "\n") -> Iterator[str]:
-    """JSON in parts, so that a reader need not hold all of a long one; an object or array of plain values is one."""
-    deeper = indent + "  "
-    values = content.values() if isinstance(content, dict) else content if isinstance(content, NESTED) else ()
-    opening, closing = "{}" if isinstance(content, dict) else "[]"
-    if not any(isinstance(value, NESTED) for value in values):
-        text = _plain_json(deeper)(content)
-        yield _printable(f"{opening}{deeper}{text[1:-1]}{indent}{closing}" if values else text)
-        return
-    names = [f"{_plain_json(deeper)(str(key))}: " for key in content] if isinstance(content, dict) else repeat("")
-    sign = opening
-    for name, value in zip(names, values, strict=False):
-        yield f"{sign}{deeper}{_printable(name)}"
-        yield from _json_parts(value, deeper)
-        sign = ","
-    yield f"{indent}{closing}"
-
-
-@cache
-def _plain_json(between: str) -> Callable[[Any], str]:
-    """Writes JSON of plain values, ``between`` them a comma and this."""
-    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=("," + between, ": ")).encode
+    return "".join(map(_printable, _json(content)))
 
 
 def _printable(text: str) -> str:
