@@ -133,7 +133,7 @@ def test_tail_table_is_relative_to_one_wave():
         return launch(blocks, experiment="tail", case=f"k=1/extra={extra}", kernel="gemm")
 
     recording = block_log.Recording({"sm_count": "2"}, [], [tail("0.000", []), tail("0.500", [180])])
-    rows = tabulate.tail_table(recording)
+    rows = list(tabulate.tail_table(recording))
     assert [row["relative_time_median"] for row in rows] == [1.0, 1.8]
     assert (rows[1]["extra_waves"], rows[1]["sms_with_0_extra"], rows[1]["sms_with_1_extra"]) == (0.5, 1, 1)
 
@@ -142,7 +142,7 @@ def test_topology_joins_sms_that_shared_a_cluster():
     cluster = launch([block(s, 0, 9, i) for i, s in enumerate([0, 2, 1, 3])], experiment="cluster", case="2")
     other = launch([block(s, 0, 9, i) for i, s in enumerate([2, 4])], experiment="cluster", case="2")
     green = [launch([block(s, 0, 9) for s in range(n)], experiment="green", case=str(n)) for n in (2, 4)]
-    rows = tabulate.topology_table(block_log.Recording({"sm_count": "5"}, [], [cluster, other, *green]))
+    rows = list(tabulate.topology_table(block_log.Recording({"sm_count": "5"}, [], [cluster, other, *green])))
     assert [row["gpc_group"] for row in rows] == [0, 1, 0, 1, 0]
     assert [row["smallest_green_context"] for row in rows] == [2, 2, 4, 4, ""]
 
@@ -153,7 +153,7 @@ def test_clusters_are_counted_in_sms():
 
     scalars = [room("first/sms=16/blocks=4", 4), room("rest/sms=20/blocks=8", 1)]
     recording = block_log.Recording({"sm_count": "36"}, scalars, [])
-    assert tabulate.cluster_table(recording) == [
+    assert list(tabulate.cluster_table(recording)) == [
         {"part": "first", "sms": 16, "cluster_blocks": 4, "sms_used": 16},
         {"part": "rest", "sms": 20, "cluster_blocks": 8, "sms_used": 8},
     ]
@@ -169,7 +169,7 @@ def test_the_clock_of_every_sm_beside_a_load():
         for rep, run in enumerate([(50, 55, 50), (50, 55, 60), (50, 55, 50)])
     ]
     load = launch([(0, 90, 0, 100, 1, 0)], role="load", **case)
-    rows = clock_tables.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched]))
+    rows = list(clock_tables.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched])))
     assert rows == [
         {"load": "tf32", "blocks": 8, "sms_seen": 3, "sms_slow": 1, "mhz_lowest": 1818, "mhz_highest": 2000},
     ]
@@ -182,7 +182,7 @@ def test_lives_beside_a_load():
         )
         for load, role, k in (("spin", "watch", "fma8"), ("spin", "load", "spin"), ("tf32", "watch", "fma8"))
     ]
-    rows = clock_tables.beside_table(block_log.Recording({"sm_count": "2"}, [], runs))
+    rows = list(clock_tables.beside_table(block_log.Recording({"sm_count": "2"}, [], runs)))
     assert [(row["kernel"], row["beside"], row["life_us_median"]) for row in rows] == [
         ("fma8", "spin", 4.0),
         ("fma8", "tf32", 4.0),
@@ -219,7 +219,7 @@ def test_dependencies_are_timed_from_the_end_of_what_they_wait_for():
         for role, runs in times.items()
         for start, end in runs
     ]
-    rows = tabulate.dependency_table(block_log.Recording({"sm_count": "1"}, [], launches))
+    rows = list(tabulate.dependency_table(block_log.Recording({"sm_count": "1"}, [], launches)))
     delays = {row["kernel"]: row["delay_ns_mean"] for row in rows}
     assert delays == {"parent": 10, "next": 30, "child 1": 40, "child 2": 60}
 
