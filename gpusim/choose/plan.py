@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpusim.choose.graph import Graph
-from gpusim.choose.micro_batches import Division, Part
+from gpusim.choose.micro_batches import Division
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
@@ -188,14 +188,15 @@ def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
         algorithm = work.algorithms[id][plan.algorithms[id]] if id in plan.algorithms else None
         division = work.divisions.get(id, {}).get(plan.algorithms.get(id, ""))
         sms = sets[stream]
+        parts = None if division is None else division.counted
         steps.append(
             {
                 "operation": id,
                 "algorithm": None if algorithm is None else algorithm.algorithm,
                 "workspace_bytes": None if algorithm is None else algorithm.workspace_bytes,
                 "micro_batches": None
-                if division is None
-                else [_micro_batches(count, part) for count, part in division.counted],
+                if parts is None
+                else [{"count": count, "batch": part.batch, "algorithm": part.algorithm} for count, part in parts],
                 "stream": f"s{stream}",
                 "place": at,
                 "sms": None if sms is None else list(sms),
@@ -203,7 +204,3 @@ def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
             }
         )
     return steps
-
-
-def _micro_batches(count: int, part: Part) -> dict[str, Any]:
-    return {"count": count, "batch": part.batch, "algorithm": part.algorithm}

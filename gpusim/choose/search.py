@@ -476,16 +476,16 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
 def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
     """Return the plan of streams that are made in one way, or given, with the fastest algorithms."""
     work, fast = judge.work, fastest(judge.work, judge.bounds)
+    ways: dict[str, Callable[[], Lanes]] = {
+        "sequential": lambda: sequential(work.graph),
+        "branches": lambda: own_lanes(work.trace, work),
+        "nimble": lambda: nimble(work.graph),
+        "opara": lambda: opara_lanes(work, judge.bounds, fast),
+    }
     if not isinstance(streams, str):
         plan = Plan(streams, fast)
-    elif streams == "sequential":
-        plan = Plan(sequential(work.graph), fast)
-    elif streams == "branches":
-        plan = Plan(own_lanes(work.trace, work), fast)
-    elif streams == "nimble":
-        plan = Plan(nimble(work.graph), fast)
-    elif streams == "opara":
-        plan = Plan(opara_lanes(work, judge.bounds, fast), fast)
+    elif streams in ways:
+        plan = Plan(ways[streams](), fast)
     elif streams in ("greedy", "ios"):
         step(f"making stages: {streams}")
         stages = _stages(judge, fast, streams)

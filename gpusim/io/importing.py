@@ -126,19 +126,14 @@ def detect(path: Path) -> str:
     if not text:
         raise InputError(path, "", "is empty", source.A_PROFILE)
     if text[:1] in (b"{", b"["):
-        _require_launches(path, text)
+        for words, what, expected in _WITHOUT_LAUNCHES:
+            if all(word in text for word in words):
+                raise InputError(path, "", what, expected)
         if re.match(rb'\{\s*"version"', text) and b'"streams"' in text:
             raise InputError(path, "", "is a trace already", source.A_PROFILE)
         plain = not any(word in text for word in _KINETO_WORDS)
         return "nvprof" if plain and _NVPROF_CATEGORY.search(text) else "kineto"
     return _detect_table(path, text)
-
-
-def _require_launches(path: Path, text: bytes) -> None:
-    """Refuse JSON of tools that record no launches of kernels, with what would."""
-    for words, what, expected in _WITHOUT_LAUNCHES:
-        if all(word in text for word in words):
-            raise InputError(path, "", what, expected)
 
 
 def no_trace(path: str | Path, error: InputError) -> InputError:
@@ -223,7 +218,9 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
         raise InputError(path, "", "is no profile of Nsight Compute", f"{ncu_profile.A_RAW_PAGE}, or a .ncu-rep")
     profiled = ncu_profile.read(path)
     for product in dict.fromkeys(launch.product for launch in profiled):
-        _require_same(product, gpu, path)
+        if product.sm_count not in (None, gpu.sm_count):  # which says how to share the counters out
+            problem = f"is of a GPU with {product.sm_count} SMs ({one_line(product.name or 'unnamed')})"
+            raise InputError(path, "", problem, f"counters of {gpu.name}, which has {gpu.sm_count}")
     runs = [(n, a, a.work) for n, a in enumerate(timeline.activities) if isinstance(a.work, KernelRun)]
     matched = _match(
         [(n, (work.name, work.grid, work.block)) for n, _, work in runs],
@@ -242,13 +239,6 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
         f"{len(runs) - len(mixes)} have none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
     )
     return with_mixes(timeline, mixes), line
-
-
-def _require_same(product: Product, gpu: GPU, path: Path) -> None:
-    """Refuse counters of a GPU with another number of SMs, which says how to share them out."""
-    if product.sm_count is not None and product.sm_count != gpu.sm_count:
-        problem = f"is of a GPU with {product.sm_count} SMs ({one_line(product.name or 'unnamed')})"
-        raise InputError(path, "", problem, f"counters of {gpu.name}, which has {gpu.sm_count}")
 
 
 def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> Mix | None:

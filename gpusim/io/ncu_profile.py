@@ -52,7 +52,8 @@ class Profiled:
     @property
     def product(self) -> Product:
         """What its counters say of the GPU."""
-        return _product(self.counters)
+        sms = self.counters.get("device__attribute_multiprocessor_count", self.counters.get("launch__sm_count"))
+        return Product(self.counters.get("device__attribute_display_name"), whole(sms))
 
     def mix(self, path: Path, sm_count: int) -> Mix | None:
         """What its blocks demand.
@@ -103,23 +104,9 @@ def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timel
 
 
 def _run(launch: Profiled, mix: Mix | None) -> KernelRun:
-    counters = launch.counters
-    static, dynamic, registers = (
-        whole(counters.get(name)) or 0
-        for name in (
-            "launch__shared_mem_per_block_static",
-            "launch__shared_mem_per_block_dynamic",
-            "launch__registers_per_thread",
-        )
-    )
+    names = ("registers_per_thread", "shared_mem_per_block_static", "shared_mem_per_block_dynamic")
+    registers, static, dynamic = (whole(launch.counters.get(f"launch__{name}")) or 0 for name in names)
     return KernelRun(launch.name, launch.grid, launch.block, registers, static, dynamic, mix)
-
-
-def _product(counters: Counters) -> Product:
-    return Product(
-        counters.get("device__attribute_display_name"),
-        whole(counters.get("device__attribute_multiprocessor_count", counters.get("launch__sm_count"))),
-    )
 
 
 # ---- CSV
@@ -212,18 +199,15 @@ def _profiled(
     counters: dict[str, str],
 ) -> Profiled:
     grid, block = (
-        three(given) or three([counters.get(f"launch__{what}_dim_{axis}") for axis in _AXES]) or _flat(counters, what)
+        three(given)
+        or three([counters.get(f"launch__{what}_dim_{axis}") for axis in _AXES])
+        or three([counters.get(f"launch__{what}_size"), "1", "1"])  # all that old versions count
         for what, given in zip(("grid", "block"), dimensions, strict=True)
     )
     if grid is None or block is None:
         raise InputError(path, place, "has no grid or block size", A_PROFILE)
     counters["launch__grid_size"] = str(grid[0] * grid[1] * grid[2])
     return Profiled(_CAST.sub("", one_line(name)).strip() or "unnamed", grid, block, device, stream, counters)
-
-
-def _flat(counters: Counters, what: str) -> tuple[int, int, int] | None:
-    """Old versions count blocks and threads without their dimensions."""
-    return three([counters.get(f"launch__{what}_size"), "1", "1"])
 
 
 def in_base_units(cell: str, unit: str) -> str | None:

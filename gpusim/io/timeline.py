@@ -126,12 +126,8 @@ class Timeline:
     def on(self, device: int) -> Timeline:
         """What one GPU did, in the order in which it started."""
         chosen = [a for a in self.activities if a.device == device]
-        chosen.sort(key=_position)
+        chosen.sort(key=lambda activity: (activity.start_us, activity.order))
         return replace(self, activities=chosen)
-
-
-def _position(activity: Activity) -> tuple[float, int]:
-    return (activity.start_us, activity.order)
 
 
 def with_mixes(timeline: Timeline, mixes: Mapping[int, Mix | None]) -> Timeline:

@@ -21,19 +21,13 @@ class Label:
 
 
 class Slice(NamedTuple):
-    """Something that took time on a track.
-
-    Attributes:
-        start_ns, end_ns: whole nanoseconds from the start of the replay.
-        label: what a viewer shows of it.
-        leads_to, follows: numbers of dependencies that it ends or that it had to wait for.
-    """
+    """Something that took time on a track, in whole nanoseconds from the start of the replay."""
 
     start_ns: int
     end_ns: int
     label: Label
-    leads_to: Sequence[int] = ()
-    follows: Sequence[int] = ()
+    leads_to: Sequence[int] = ()  # numbers of the dependencies that it ends
+    follows: Sequence[int] = ()  # numbers of those that it had to wait for
 
 
 class Track(NamedTuple):

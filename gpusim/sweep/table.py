@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import FileIO
 from math import isfinite
 from pathlib import Path
 
@@ -67,7 +66,7 @@ class Table:
             InputError: the file is there and is no table of a sweep, or no longer as a sweep wrote it.
         """
         rows = _parquet_rows(self._file) if self._parquet and self._file.exists() else []
-        return rows + (_csv_rows(self._journal) if self._journal.exists() else [])
+        return rows + (_rows(self._journal, "line", 2, read_rows(self._journal), str) if self._journal.exists() else [])
 
     def strange_rows(self, held: Sequence[Held], rows: Iterable[Sequence[Label]]) -> int:
         """How many rows are held, if none of them is of these points, by any version of the model; else 0."""
@@ -99,10 +98,15 @@ class Table:
             InputError: the file cannot be written.
         """
         self._write_csv(self._journal, rows)
-        with _opened(self._journal) as file:
+        with _appended(self._journal):
+            file = self._journal.open("ab", buffering=0)
+        with file:
 
             def append(row: TableRow) -> None:
-                _write(self._journal, file, csv_line(self._cells(row)).encode())
+                line = csv_line(self._cells(row)).encode()
+                with _appended(self._journal):
+                    while line:
+                        line = line[file.write(line) :]
 
             yield append
 
@@ -132,24 +136,14 @@ class Table:
         return *cells, _checksum(dict(zip(self.columns, cells, strict=False)))
 
 
-def _opened(path: Path) -> FileIO:
+@contextmanager
+def _appended(path: Path) -> Iterator[None]:
+    """Say in what is raised meanwhile that what is written so far stays."""
     try:
-        return path.open("ab", buffering=0)
+        yield
     except OSError as error:
-        raise _no_room(path, error) from None
-
-
-def _write(path: Path, file: FileIO, line: bytes) -> None:
-    try:
-        while line:
-            line = line[file.write(line) :]
-    except OSError as error:
-        raise _no_room(path, error) from None
-
-
-def _no_room(path: Path, error: OSError) -> InputError:
-    expected = "room for it; what is done is kept, run it again to go on"
-    return InputError(path, "", f"cannot be written ({error.strerror or error})", expected)
+        expected = "room for it; what is done is kept, run it again to go on"
+        raise InputError(path, "", f"cannot be written ({error.strerror or error})", expected) from None
 
 
 def _lock(lock: Path, path: Path) -> int | None:
@@ -233,10 +227,6 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
         ]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(path, "", f"is no table of a sweep ({error})", UNEDITED) from None
-
-
-def _csv_rows(path: Path) -> list[Held]:
-    return _rows(path, "line", 2, read_rows(path), str)
 
 
 def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]], number: Kind) -> list[Held]:
