@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from gpusim.choose.graph import Graph, chains, ordered
-from gpusim.trace.format import Trace
+from gpusim.choose.graph import Graph, ordered
 
 T = TypeVar("T")
 
@@ -19,11 +18,6 @@ MOST_IN_GROUP = 3  # operations, as IOS has by default
 def sequential(graph: Graph) -> Lanes:
     """One stream, in topological order."""
     return (graph.ids,)
-
-
-def branches(trace: Trace) -> Lanes:
-    """The trace's own streams; traces that ship have one for each branch."""
-    return chains(trace)
 
 
 def nimble(graph: Graph) -> Lanes:

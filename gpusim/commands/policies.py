@@ -12,7 +12,7 @@ from gpusim.commands.arguments import json_flag
 from gpusim.common.errors import one_line
 
 if TYPE_CHECKING:
-    from gpusim.policies.interface import Parameter, Policy
+    from gpusim.policies.interface import Policy
 
 MOST_COLUMNS = 120
 SOURCE = re.compile(r" \(([^()]+)\)$")  # at the end of a summary
@@ -116,13 +116,9 @@ def _print_parameters(policy: type[Policy]) -> None:
     from gpusim.policies.registry import parameters_of
 
     for parameter in parameters_of(policy):
-        print(_indented(_explained(parameter), 8))
-
-
-def _explained(parameter: Parameter) -> str:
-    default = f", default {parameter.default}" if parameter.default else ""
-    about = f": {parameter.description}" if parameter.description else ""
-    return f"{parameter.name} ({parameter.kind}{default}){about}"
+        default = f", default {parameter.default}" if parameter.default else ""
+        about = f": {parameter.description}" if parameter.description else ""
+        print(_indented(f"{parameter.name} ({parameter.kind}{default}){about}", 8))
 
 
 def _indented(text: str, columns: int) -> str:

@@ -117,14 +117,11 @@ def module_spec(name: str, found: dict[str, ModuleSpec | None] | None = None) ->
     """
     found = {} if found is None else found
     if name not in found:
-        package = name.rpartition(".")[0]
-        found[name] = _spec_in(module_spec(package, found), name) if package else _top(name)
+        inside = name.rpartition(".")[0]
+        package = module_spec(inside, found) if inside else None
+        folders = None if package is None else package.submodule_search_locations
+        found[name] = _top(name) if not inside else PathFinder.find_spec(name, list(folders)) if folders else None
     return found[name]
-
-
-def _spec_in(package: ModuleSpec | None, name: str) -> ModuleSpec | None:
-    folders = None if package is None else package.submodule_search_locations
-    return None if folders is None else PathFinder.find_spec(name, list(folders))
 
 
 def _top(name: str) -> ModuleSpec | None:
@@ -191,7 +188,8 @@ def _write(part: Any, parts: list[str]) -> None:
     if isinstance(part, list):
         parts.append("[")
         for one in part:
-            if not (isinstance(one, ast.Expr) and _is_text(one.value)):  # a docstring, or one of an attribute
+            text = one.value.value if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) else None
+            if not isinstance(text, str):  # a docstring, or one of an attribute
                 _write(one, parts)
         parts.append("]")
     elif isinstance(part, ast.AST):
@@ -203,10 +201,6 @@ def _write(part: Any, parts: list[str]) -> None:
                 _write(value, parts)
     else:
         parts.append(ascii(part))
-
-
-def _is_text(part: ast.expr) -> bool:
-    return isinstance(part, ast.Constant) and isinstance(part.value, str)
 
 
 def _imports(part: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:

@@ -23,7 +23,8 @@ FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
 def csv_line(cells: Iterable[object]) -> str:
     """A line of a CSV file, its newline included."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow([_harmless(cell) for cell in cells])  # so that it quotes both
+    harmless = [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in cells]
+    csv.writer(text, lineterminator="\r\n").writerow(harmless)  # so that it quotes both
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
@@ -74,7 +75,3 @@ def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> list[dic
 def original(cell: str) -> str:
     """The text that was written as this cell."""
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
-
-
-def _harmless(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell

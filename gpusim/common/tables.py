@@ -77,12 +77,9 @@ def json_text(content: Any) -> str:
 
 def _printable(text: str) -> str:
     """JSON, what is not printable in it escaped."""
-    plain = text.replace("\n", "").isprintable()
-    return text if plain else "\n".join(_escaped(line) for line in text.split("\n"))
-
-
-def _escaped(line: str) -> str:
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def number(value: float, decimals: int = 1) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -92,7 +91,8 @@ def import_profile(
     format = detect(path) if format is None else format
     whole, profiled = _read(path, format)
     timeline, chosen, remarks = _on_one_device(whole, path, device)
-    product = _product(timeline, chosen)
+    kinds = set(whole.products.values())  # of a GPU that is not listed, what all that are have in common
+    product = whole.products.get(chosen) or (kinds.pop() if len(kinds) == 1 else Product())
     recorded_on = recording_gpu(product, gpu)
     other = stands_in(product, recorded_on)
     if product.name is not None:
@@ -122,7 +122,7 @@ def detect(path: Path) -> str:
         return "nsys"
     if head.startswith(ncu_profile.REPORT_MAGIC):
         return "ncu"
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    text = _text(head)
     if not text:
         raise InputError(path, "", "is empty", source.A_PROFILE)
     if text[:1] in (b"{", b"["):
@@ -173,13 +173,15 @@ def _read(path: Path, format: str) -> tuple[Timeline, list[Profiled] | None]:
     if format == "ncu":
         profiled = ncu_profile.read(path)
         return ncu_profile.timeline(path, profiled, None), profiled
-    readers: dict[str, Callable[[Path], Timeline]] = {"kineto": kineto.read, "nsys": nsys.read, "nvprof": _read_nvprof}
-    return readers[format](path), None
+    if format == "nvprof":
+        is_json = _text(source.head(path))[:1] in (b"{", b"[")
+        return (nvprof.read_json if is_json else nvprof.read_csv)(path), None
+    return (kineto.read if format == "kineto" else nsys.read)(path), None
 
 
-def _read_nvprof(path: Path) -> Timeline:
-    is_json = source.head(path).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
-    return nvprof.read_json(path) if is_json else nvprof.read_csv(path)
+def _text(head: bytes) -> bytes:
+    """What a file begins with after its mark and blanks."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n")
 
 
 def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[Timeline, int, list[str]]:
@@ -194,12 +196,6 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
         counts = ", ".join(f"GPU {index}: {count} kernels" for index, count in kernels.items())
         remarks.append(f"The profile is of several GPUs ({counts}); this is GPU {chosen} (--device chooses).")
     return timeline.on(chosen), chosen, remarks
-
-
-def _product(timeline: Timeline, device: int) -> Product:
-    """What the profile says of a GPU; of one that it does not list, what all that it lists have in common."""
-    kinds = set(timeline.products.values())
-    return timeline.products.get(device) or (kinds.pop() if len(kinds) == 1 else Product())
 
 
 def _trace_name(path: Path) -> str:

@@ -52,7 +52,10 @@ def chunks(path: Path) -> Iterator[bytes]:
                     progress.show(raw.tell())
                     yield data
             except TooLarge:
-                raise _too_large(path, most) from None
+                if most == MOST_BYTES:
+                    raise InputError(path, "", "is too large", f"at most {MOST_BYTES // 2**30} GiB") from None
+                problem = f"unpacks to more than {MOST_EXPANSION} times its size"
+                raise InputError(path, "", problem, A_PROFILE) from None
 
 
 def head(path: Path) -> bytes:
@@ -119,12 +122,6 @@ def unpacked(path: Path) -> Iterator[Path]:
             with plain.open("wb") as copy:
                 copy.writelines(chunks(path))
         yield plain
-
-
-def _too_large(path: Path, most: int) -> InputError:
-    if most == MOST_BYTES:
-        return InputError(path, "", "is too large", f"at most {MOST_BYTES // 2**30} GiB")
-    return InputError(path, "", f"unpacks to more than {MOST_EXPANSION} times its size", A_PROFILE)
 
 
 class _Progress:

@@ -88,7 +88,8 @@ class Orion(Policy):
         running = [kernel for kernel in others if kernel.started]
         if not running:
             self._launched_us = 0.0
-        for kernel in self._in_turn([kernel for kernel in others if not kernel.started]):
+        waiting = [kernel for kernel in others if not kernel.started]  # from the stream after the one served last
+        for kernel in sorted(waiting, key=lambda k: (k.stream_index <= self._last, k.stream_index, k.id)):
             if self._may_start(view, kernel, urgent, running):
                 running.append(kernel)
                 self._launched_us += kernel.solo_us
@@ -109,10 +110,6 @@ class Orion(Policy):
             *((f"{waited} waited for latency-critical ones, none ran beside",) if alone else ()),
             *self._uncounted.notes("whether two are bound by the same was not asked of these, only their size"),
         )
-
-    def _in_turn(self, kernels: Sequence[KernelView]) -> list[KernelView]:
-        """Best-effort kernels, from the stream after the one that was served last."""
-        return sorted(kernels, key=lambda k: (k.stream_index <= self._last, k.stream_index, k.id))
 
     def _may_start(
         self, view: View, kernel: KernelView, urgent: Sequence[KernelView], running: Sequence[KernelView]

@@ -176,7 +176,11 @@ class WarpedSlicer(Policy):
         self._decisions += 1
         if self.curve == "oracle":
             sought = [(kernel.id, useful_blocks(kernel, view.gpu.sm_count)) for kernel in view.kernels]
-            self._oracle = {key: self._oracle.get(key) or _curve(view, *key) for key in sought}
+            self._oracle = {
+                (id, most): self._oracle.get((id, most))
+                or kept_points([view.solo_rate(id, blocks) for blocks in range(1, most + 1)])
+                for id, most in sought
+            }
             return self._sliced(view, list(self._oracle.values()))
         if any(kind(kernel) not in self._profiled and kernel.id not in self._in_vain for kernel in view.kernels):
             return self._sample(view)
@@ -246,11 +250,6 @@ class WarpedSlicer(Policy):
             for n, (kernel, targets) in enumerate(sampling.layout.items())
         ]
         return Partition(tuple(grants), wake_us=sampling.until_us)
-
-
-def _curve(view: View, kernel: int, most: int) -> Curve:
-    """The curve of a kernel by its id, for up to so many blocks on an SM."""
-    return kept_points([view.solo_rate(kernel, blocks) for blocks in range(1, most + 1)])
 
 
 def _layout(view: View) -> dict[int, tuple[int, ...]]:

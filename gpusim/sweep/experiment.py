@@ -156,7 +156,7 @@ def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
         for path in matched:
             if not any(path.samefile(other) for other in found.values()):
                 found[_name(folder, path)] = path
-    stems = [_stem(path) for path in found.values()]
+    stems = [path.name.removesuffix(".gz").removesuffix(".json") for path in found.values()]
     return tuple(
         Source(one_line(stem if stems.count(stem) == 1 else name), path)
         for stem, (name, path) in zip(stems, found.items(), strict=True)
@@ -177,10 +177,6 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
 
 def _name(folder: Path, path: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".json")
 
 
 def _gpus(folder: Path, names: Sequence[str]) -> tuple[GPU, ...]:
@@ -244,7 +240,8 @@ def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator
         problem = "is not one text" if "name" in table else "missing"
         raise InputError(None, f"{place}.name", problem, "the name of a policy")
     for chosen in _combinations({key: values for key, values in table.items() if key != "name"}, place):
-        yield name + ":" * bool(chosen) + ",".join(f"{key}={_as_typed(value)}" for key, value in chosen.items())
+        typed = {key: str(value).lower() if isinstance(value, bool) else value for key, value in chosen.items()}
+        yield name + ":" * bool(typed) + ",".join(f"{key}={value}" for key, value in typed.items())
 
 
 def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
@@ -279,11 +276,6 @@ def _combinations(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator
         raise InputError(None, place, f"makes {count} combinations", f"at most {MAX_COMBINATIONS}")
     for chosen in product(*table.values()):
         yield dict(zip(table, chosen, strict=True))
-
-
-def _as_typed(value: Scalar) -> str:
-    """A value as a policy's text takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _once(items: Iterable[Item]) -> tuple[Item, ...]:

@@ -33,7 +33,7 @@ def scheduler_table(recording: Recording) -> Iterator[Row]:
         lone = lone_ns.setdefault(first.kernel, _life_ns(groups["a"]))
         waves = len(first.blocks) // (first.per_sm * recording.sm_count)
         warps = sum(of[0].per_sm * of[0].threads // 32 for of in groups.values() if of)
-        spans = [_span_ns(group) for group in repeats(launches)]
+        spans = [max(x.ends_ns.max() for x in of) - min(x.starts_ns.min() for x in of) for of in repeats(launches)]
         row: Row = {"kernel": first.kernel}
         for role, of in groups.items():
             row |= {f"warps_{role}": of[0].threads // 32 if of else 0, f"blocks_{role}": of[0].per_sm if of else 0}
@@ -67,7 +67,3 @@ def register_table(recording: Recording) -> Iterator[Row]:
 
 def _life_ns(launches: Sequence[Launch]) -> float:
     return float(np.median([(launch.ends_ns - launch.starts_ns).mean() for launch in launches]))
-
-
-def _span_ns(launches: Sequence[Launch]) -> float:
-    return float(max(x.ends_ns.max() for x in launches) - min(x.starts_ns.min() for x in launches))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpusim.policies.interface import Grant, KernelView, View, parameter
+from gpusim.policies.interface import Grant, View, parameter
 
 MITIGATIONS = ("none", "qbmi", "dmil")
 NO_LIMIT = "the mitigation held these to no limit"
@@ -47,26 +47,15 @@ def mitigated(view: View, grants: Sequence[Grant], how: str) -> list[Grant]:
     kernels = {kernel.id: kernel for kernel in view.kernels}
     mine = [kernels[grant.kernel] for grant in grants]
     mix = [(grant.kernel, grant.blocks_per_sm or 1) for grant in grants]
-    if how == "qbmi":
-        shares = _limits(_data_path_demands(view, mine, mix))
-        return [replace(grant, l1_share=share) for grant, share in zip(grants, shares, strict=True)]
-    shares = _limits(_dram_demands(view, mine, mix))
-    return [replace(grant, dram_share=share) for grant, share in zip(grants, shares, strict=True)]
-
-
-def _data_path_demands(view: View, kernels: Sequence[KernelView], mix: Sequence[tuple[int, int]]) -> list[float]:
-    """Share of an SM's L1 and shared-memory data path that each would take without the others."""
-    rates = [view.solo_rate(kernel, blocks, 1) for kernel, blocks in mix]
-    return [rate * kernel.memory_us for rate, kernel in zip(rates, kernels, strict=True)]
-
-
-def _dram_demands(view: View, kernels: Sequence[KernelView], mix: Sequence[tuple[int, int]]) -> list[float]:
-    """Share of the DRAM bandwidth that each would take if nothing queued there: what one SM asks for, times all."""
-    rates = view.mix_rates(mix, 1)
-    return [rate * kernel.dram_us * view.gpu.sm_count for rate, kernel in zip(rates, kernels, strict=True)]
-
-
-def _limits(demands: Sequence[float]) -> list[float | None]:
-    return [
+    if how == "qbmi":  # shares of an SM's L1 and shared-memory data path that each would take without the others
+        rates: Sequence[float] = [view.solo_rate(kernel, blocks, 1) for kernel, blocks in mix]
+        demands = [rate * kernel.memory_us for rate, kernel in zip(rates, mine, strict=True)]
+    else:  # shares of the DRAM bandwidth if nothing queued there: what one SM demands, times all
+        rates = view.mix_rates(mix, 1)
+        demands = [rate * kernel.dram_us * view.gpu.sm_count for rate, kernel in zip(rates, mine, strict=True)]
+    shares = (
         share if share < ENOUGH * demand else None for share, demand in zip(fair_shares(demands), demands, strict=True)
-    ]
+    )
+    if how == "qbmi":
+        return [replace(grant, l1_share=share) for grant, share in zip(grants, shares, strict=True)]
+    return [replace(grant, dram_share=share) for grant, share in zip(grants, shares, strict=True)]

@@ -248,7 +248,8 @@ class Oracle:
         names = [node.name for node in self.network.nodes]
         edges = [0, *where, len(names)]
         segments = [names[a:b] for a, b in pairwise(edges)]
-        took = [_ways(self._layer_us(samples)[name] for name in part) for part in segments]
+        us = self._layer_us(samples)
+        forward_us, backward_us = (max(fsum(us[name][way] for name in part) for part in segments) for way in (0, 1))
         parameters = [sum(self.sizes[name].w for name in part) for part in segments]
         update_us = self.times.update_us(self.parameters) * max(parameters) / self.parameters
         held = [
@@ -261,7 +262,7 @@ class Oracle:
             p,
             p,
             batch,
-            pipeline_computation_us(p, S, max(t[0] for t in took), max(t[1] for t in took), update_us),
+            pipeline_computation_us(p, S, forward_us, backward_us, update_us),
             pipeline_us(p, S, batch, crossing, self.cluster.links(p)),
             max(held),
         )
@@ -285,9 +286,3 @@ class Oracle:
     def parameters(self) -> int:
         """W of the whole network."""
         return sum(size.w for size in self.sizes.values())
-
-
-def _ways(times: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Forward and backward of several layers."""
-    forward, backward = zip(*times, strict=True)
-    return fsum(forward), fsum(backward)
