@@ -110,7 +110,28 @@ def sweep(
     _try_policies(experiment)
     wanted = points(experiment)
     with table.locked():
-        return _swept(experiment, wanted, table, executors, width, begun)
+        held = table.held()
+        known = {row.identity: row.outcome for row in held if not row.outcome.error}
+        labels = {point.identity: point.labels for point in wanted}
+        found = {identity: outcome for identity, outcome in known.items() if identity in labels}
+        dropped = len(known) - len(found)
+        strange = 0 if found else table.strange_rows(held, (point.labels for point in wanted))
+        if strange:
+            problem = f"holds {strange} rows, none of them of {experiment.path}"
+            raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
+        tasks = {point.identity: point.task for point in wanted if point.task}
+        missing = len(tasks.keys() - found.keys())
+        if begun is not None:
+            begun(wanted, len(found))
+        rows = partial(_rows, wanted, found)
+        with table.appending(rows()) as append, closing(computed(tasks, found, compute, executors, width)) as coming:
+            for identity, answer in coming:
+                outcome = failed(answer) if isinstance(answer, Exception) else answer
+                append((labels[identity], identity, outcome))
+                found[identity] = outcome
+        table.finish(rows())
+        ended = tuple(outcome for _, _, outcome in rows())
+        return Swept(experiment, table.path, wanted, ended, missing, dropped)
 
 
 def _try_policies(experiment: Experiment) -> None:
@@ -125,38 +146,6 @@ def _try_policies(experiment: Experiment) -> None:
             raise InputError(experiment.path, f"policies {policy.label}", error.problem, error.expected) from None
         except Exception:  # a defect of a policy costs its points
             continue
-
-
-def _swept(
-    experiment: Experiment,
-    wanted: tuple[Point, ...],
-    table: Table,
-    executors: Executors,
-    width: int,
-    begun: Callable[[Sequence[Point], int], None] | None,
-) -> Swept:
-    held = table.held()
-    known = {row.identity: row.outcome for row in held if not row.outcome.error}
-    labels = {point.identity: point.labels for point in wanted}
-    found = {identity: outcome for identity, outcome in known.items() if identity in labels}
-    dropped = len(known) - len(found)
-    strange = 0 if found else table.strange_rows(held, (point.labels for point in wanted))
-    if strange:
-        problem = f"holds {strange} rows, none of them of {experiment.path}"
-        raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
-    tasks = {point.identity: point.task for point in wanted if point.task}
-    missing = len(tasks.keys() - found.keys())
-    if begun is not None:
-        begun(wanted, len(found))
-    rows = partial(_rows, wanted, found)
-    with table.appending(rows()) as append, closing(computed(tasks, found, compute, executors, width)) as coming:
-        for identity, answer in coming:
-            outcome = failed(answer) if isinstance(answer, Exception) else answer
-            append((labels[identity], identity, outcome))
-            found[identity] = outcome
-    table.finish(rows())
-    ended = tuple(outcome for _, _, outcome in rows())
-    return Swept(experiment, table.path, wanted, ended, missing, dropped)
 
 
 def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[TableRow]:

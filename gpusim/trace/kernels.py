@@ -23,6 +23,7 @@ from gpusim.trace.fields import (
     MAX_SCALING_SMS,
     ActiveCycles,
     Cycles,
+    Passing,
     Percent,
     Recurring,
     Strict,
@@ -168,13 +169,8 @@ class KernelLaunch(Recurring):
         ),
     ] = "main"
     load_us: Annotated[
-        float | None,
-        measured(
-            "us",
-            "first part of the duration, in which instructions and constants are loaded and no block runs",
-            ge=0,
-            le=MAX_DURATION_US,
-        ),
+        Passing,
+        described("first part of the duration, in which instructions and constants are loaded and no block runs"),
     ] = None
     communicates: Annotated[
         bool | None,
