@@ -43,50 +43,29 @@ UNLIMITED = 10**9  # replays
 
 @dataclass(frozen=True)
 class Side:
-    """One of two convolutions in a case.
+    """One of two convolutions in a case."""
 
-    Attributes:
-        operation: its id.
-        algorithm: its algorithm.
-        kernel: the longest kernel of the algorithm.
-        holds: the resource of an SM of which that kernel occupies most, and the share occupied: 0 to 1.
-        computes: share of time for which the busier of its issue slots and arithmetic pipes is busy: 0 to 1.
-        memory_stalls: share of its warps' stalls that wait for memory.
-        alone_us: time of the whole algorithm alone.
-    """
-
-    operation: str
-    algorithm: str
-    kernel: str
-    holds: tuple[str, float]
-    computes: float
-    memory_stalls: float
-    alone_us: float
+    operation: str  # its id
+    algorithm: str  # its algorithm
+    kernel: str  # the longest kernel of the algorithm
+    holds: tuple[str, float]  # the resource of an SM of which that kernel occupies most, and the share occupied: 0 to 1
+    computes: float  # share of time for which the busier of its issue slots and arithmetic pipes is busy: 0 to 1
+    memory_stalls: float  # share of its warps' stalls that wait for memory
+    alone_us: float  # time of the whole algorithm alone
 
 
 @dataclass(frozen=True)
 class Case:
-    """Two independent convolutions with algorithms that complement one another; of several the best together.
+    """Two independent convolutions with algorithms that complement one another; of several the best together."""
 
-    Attributes:
-        sides: the two.
-        combinations: how many pairs of their algorithms complement one another.
-        gaining: how many of these are faster together than one after the other by the same algorithms.
-        policy: under which they run best together.
-        together_us: their makespan then.
-        serial_us: one after the other by the same algorithms.
-        serial_fastest_us: one after the other, each by its fastest algorithm.
-        streams_fastest_us: in two plain streams, each by its fastest algorithm.
-    """
-
-    sides: tuple[Side, Side]
-    combinations: int
-    gaining: int
-    policy: str
-    together_us: float
-    serial_us: float
-    serial_fastest_us: float
-    streams_fastest_us: float
+    sides: tuple[Side, Side]  # the two
+    combinations: int  # how many pairs of their algorithms complement one another
+    gaining: int  # how many of these are faster together than one after the other by the same algorithms
+    policy: str  # under which they run best together
+    together_us: float  # their makespan then
+    serial_us: float  # one after the other by the same algorithms
+    serial_fastest_us: float  # one after the other, each by its fastest algorithm
+    streams_fastest_us: float  # in two plain streams, each by its fastest algorithm
 
     @property
     def gain(self) -> float:

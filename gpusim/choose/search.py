@@ -533,22 +533,14 @@ def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage
     return stages
 
 
-def in_streams(
-    trace: Trace,
-    gpu: GPU,
-    streams: str | Lanes,
-    *,
-    recorded_on: GPU | None = None,
-    kernels: Kernels | None = None,
-    fits: Fits | None = None,
-) -> Candidate:
+def in_streams(trace: Trace, gpu: GPU, streams: str | Lanes, *, kernels: Kernels | None = None) -> Candidate:
     """A trace in plain streams that are made in one of `WAYS`, or given, each convolution by its fastest algorithm.
 
     Raises:
         InputError: as `select`.
     """
     work = work_of(trace, gpu)
-    kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
+    kernels = kernels or Kernels(recording_gpu(trace, gpu), gpu)
     judge = Judge(work, gpu, kernels, Bounds(work, gpu, kernels), None, 1)
     return judge.replayed(_given(judge, streams, no_step))
 

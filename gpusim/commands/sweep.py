@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpusim.common.tables import Column
     from gpusim.sweep.run import Point, Swept
-    from gpusim.sweep.summary import PolicySummary, Row
+    from gpusim.sweep.summary import PolicySummary, SweptRow
 
 MOST_ROWS = 40
 
@@ -198,7 +198,7 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
     return [*columns, Column("undominated")], cells
 
 
-def _workload_table(swept: Swept, each: Sequence[Sequence[Row]]) -> tuple[list[Column], list[list[str]], str]:
+def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[list[Column], list[list[str]], str]:
     """The best policy of each workload, by STP where streams restart, and what each oracle found for it."""
     from gpusim.common.tables import Column
     from gpusim.sweep.run import label_names
@@ -224,7 +224,7 @@ def _workload_table(swept: Swept, each: Sequence[Sequence[Row]]) -> tuple[list[C
     return columns, cells, "Each workload"
 
 
-def _merit(row: Row, restart: bool) -> str:
+def _merit(row: SweptRow, restart: bool) -> str:
     """The figure by which policies are ranked."""
     from gpusim.sweep.summary import merit
 

@@ -49,17 +49,11 @@ _UNREAD = {
 
 @dataclass(frozen=True)
 class Imported:
-    """A trace, and what there is to say of how it was made.
+    """A trace, and what there is to say of how it was made."""
 
-    Attributes:
-        trace: the trace.
-        format: of the profile.
-        remarks: a line each.
-    """
-
-    trace: Trace
-    format: str
-    remarks: tuple[str, ...]
+    trace: Trace  # the trace
+    format: str  # of the profile
+    remarks: tuple[str, ...]  # a line each
 
 
 def import_profile(

@@ -112,7 +112,7 @@ def _run(launch: Profiled, mix: Mix | None) -> KernelRun:
 # ---- CSV
 
 
-Row = tuple[int, list[str], list[str], list[str]]  # number of the line; columns, their units, the cells
+Line = tuple[int, list[str], list[str], list[str]]  # number of the line; columns, their units, the cells
 
 
 def _table(path: Path) -> Iterator[Profiled]:
@@ -121,7 +121,7 @@ def _table(path: Path) -> Iterator[Profiled]:
         yield _launch(path, *row, comma)
 
 
-def _writes_decimal_comma(rows: Iterable[Row]) -> bool:
+def _writes_decimal_comma(rows: Iterable[Line]) -> bool:
     """Whether ncu ran in a language that writes 1.234,5 for 1,234.5: the first number that can be only one tells."""
     for _, header, _, cells in rows:
         metrics = (cell.strip() for name, cell in zip(header, cells, strict=True) if name not in _NOT_METRICS)
@@ -132,7 +132,7 @@ def _writes_decimal_comma(rows: Iterable[Row]) -> bool:
     return False
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path) -> Iterator[Line]:
     """The launches of a CSV, each with the header and the units that stand before it."""
     header: list[str] = []
     units: list[str] = []

@@ -78,27 +78,17 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A parsed experiment file, with all its traces, GPUs and policies resolved.
+    """A parsed experiment file, with all its traces, GPUs and policies resolved."""
 
-    Attributes:
-        path: the file.
-        sources: its traces, each once.
-        workload: what of each trace to replay.
-        restart: replay it once more, streams restarting, for STP, ANTT and fairness.
-        gpus: GPUs by name; empty: for each trace the one it was recorded on.
-        policies: each once.
-        parameters: changes of the GPU, one after the other; a GPU as it is where there are none.
-        seeds: each once.
-    """
-
-    path: Path
-    sources: tuple[Source, ...]
-    workload: WorkloadKind
-    restart: bool
-    gpus: tuple[GPU, ...]
-    policies: tuple[Choice, ...]
+    path: Path  # the file
+    sources: tuple[Source, ...]  # its traces, each once
+    workload: WorkloadKind  # what of each trace to replay
+    restart: bool  # replay it once more, streams restarting, for STP, ANTT and fairness
+    gpus: tuple[GPU, ...]  # GPUs by name; empty: for each trace the one it was recorded on
+    policies: tuple[Choice, ...]  # each once
+    # changes of the GPU, one after the other; a GPU as it is where there are none
     parameters: tuple[Mapping[str, float | str], ...]
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # each once
 
     @property
     def varied(self) -> tuple[str, ...]:

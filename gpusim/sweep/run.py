@@ -40,23 +40,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """A sweep that is done.
+    """A sweep that is done."""
 
-    Attributes:
-        experiment: that was run.
-        table: its file.
-        points: rows, in the order of the table.
-        outcomes: of the points, in the same order.
-        computed: how many of them were computed now; the others were in the table.
-        dropped: rows of the table from before that were of no point of this experiment.
-    """
-
-    experiment: Experiment
-    table: Path
-    points: tuple[Point, ...]
-    outcomes: tuple[Outcome, ...]
-    computed: int
-    dropped: int
+    experiment: Experiment  # that was run
+    table: Path  # its file
+    points: tuple[Point, ...]  # rows, in the order of the table
+    outcomes: tuple[Outcome, ...]  # of the points, in the same order
+    computed: int  # how many of them were computed now; the others were in the table
+    dropped: int  # rows of the table from before that were of no point of this experiment
 
     @property
     def failures(self) -> list[tuple[Point, Outcome]]:

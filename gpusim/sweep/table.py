@@ -59,7 +59,7 @@ class Table:
         if self._parquet:
             _require_pyarrow()
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[KnownRow]:
         """The rows that the file holds from before, none that was cut off.
 
         Raises:
@@ -68,7 +68,7 @@ class Table:
         rows = _parquet_rows(self._file) if self._parquet and self._file.exists() else []
         return rows + (_rows(self._journal, "line", 2, read_rows(self._journal), str) if self._journal.exists() else [])
 
-    def strange_rows(self, held: Sequence[Held], rows: Iterable[Sequence[Label]]) -> int:
+    def strange_rows(self, held: Sequence[KnownRow], rows: Iterable[Sequence[Label]]) -> int:
         """How many rows are held, if none of them is of these points, by any version of the model; else 0."""
         asked = {tuple(labels) for labels in rows}
         mine = any(tuple(row.labels.get(name, "") for name in self._labels) in asked for row in held)
@@ -179,7 +179,7 @@ def _is_there(path: Path, descriptor: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class KnownRow:
     """A row of a table from before."""
 
     labels: Mapping[str, Cell]  # which point it is of, by the names of the columns
@@ -187,7 +187,7 @@ class Held:
     outcome: Outcome  # what came of it
 
 
-def _held(path: Path, place: str, cells: Mapping[str, Cell]) -> Held:
+def _known_row(path: Path, place: str, cells: Mapping[str, Cell]) -> KnownRow:
     """A row that is as a sweep wrote it."""
     if cells[CHECKSUM] != _checksum({name: cell for name, cell in cells.items() if name != CHECKSUM}):
         raise InputError(path, place, "is not as a sweep wrote it (its checksum is of another row)", UNEDITED)
@@ -196,7 +196,7 @@ def _held(path: Path, place: str, cells: Mapping[str, Cell]) -> Held:
         raise ValueError("a figure is no number")
     outcome = Outcome(figures, str(cells["division"]), str(cells["error"]))
     labels = {name: cell for name, cell in cells.items() if name not in (*OUTCOME, IDENTITY, CHECKSUM)}
-    return Held(labels, str(cells[IDENTITY]), outcome)
+    return KnownRow(labels, str(cells[IDENTITY]), outcome)
 
 
 def _figure(name: str, cell: Cell) -> float | None:
@@ -229,12 +229,14 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
         raise InputError(path, "", f"is no table of a sweep ({error})", UNEDITED) from None
 
 
-def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]], number: Kind) -> list[Held]:
+def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]], number: Kind) -> list[KnownRow]:
     """Rows that hold text and, as a type, numbers."""
     found = []
     for n, row in enumerate(rows, first):
         try:
-            found.append(_held(path, f"{what} {n}", {name: _cell(name, cell, number) for name, cell in row.items()}))
+            found.append(
+                _known_row(path, f"{what} {n}", {name: _cell(name, cell, number) for name, cell in row.items()})
+            )
         except (TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -273,7 +275,7 @@ def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Label]]) -> bytes:
     return buffer.getvalue()
 
 
-def _parquet_rows(path: Path) -> list[Held]:
+def _parquet_rows(path: Path) -> list[KnownRow]:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 

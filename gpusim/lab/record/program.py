@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import read_text
@@ -22,13 +21,6 @@ SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
 LEAST_CAPABILITY = 7.0  # for the waits at a gate
 PROFILED_TOGETHER = 40  # calls of one run under ncu
 CRASHES = 3  # of calls one after the other: taken for the machine's fault, and not theirs
-
-
-class Timed(NamedTuple):
-    """A call and what the program printed for it."""
-
-    call: Call
-    measured: Row
 
 
 class Program:
@@ -57,8 +49,10 @@ class Program:
         lines = run([str(self.path), "device"], "the recorder").splitlines()
         return dict(line.split(" ", 1) for line in lines if " " in line)
 
-    def time(self, calls: Sequence[Call]) -> Iterator[Timed]:
-        """Times calls, one after the other; one that ends the program is not supported, and the rest go on.
+    def time(self, calls: Sequence[Call]) -> Iterator[tuple[Call, Row]]:
+        """Yield calls, timed one after the other, each with what is printed for it.
+
+        One that ends the program is not supported, and the rest go on.
 
         Raises:
             InputError: there is no GPU, or the program ends again and again.
@@ -68,7 +62,7 @@ class Program:
             lines = self.lines("time", left)
             try:
                 for row in csv.DictReader(lines):
-                    yield Timed(left.pop(0), row)
+                    yield left.pop(0), row
                     crashes = 0
                 if left:
                     raise InputError(None, "the recorder", f"left out {left[0].op}", "a line for each call")
@@ -76,8 +70,8 @@ class Program:
                 crashes += 1
                 if not left or crashes == CRASHES or error.place == "GPU":
                     raise
-                yield Timed(left[0], {"op": left[0].op, "supported": "False", "why": error.problem})
-                left.pop(0)
+                call = left.pop(0)
+                yield call, {"op": call.op, "supported": "False", "why": error.problem}
 
     def lines(self, what: str, calls: Sequence[Call], *conditions: str) -> Iterator[str]:
         """Yields the lines that the program prints for some calls, under conditions where ``what`` takes any.

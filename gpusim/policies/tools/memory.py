@@ -29,10 +29,10 @@ def mitigation() -> Any:
     return parameter("none", how, one_of=MITIGATIONS)
 
 
-def fair_shares(demands: Sequence[float], supply: float = 1.0) -> list[float]:
-    """Return max-min fair shares of a supply: none exceeds its demand, and what it leaves goes to the others."""
+def fair_shares(demands: Sequence[float]) -> list[float]:
+    """Return max-min fair shares of a supply of 1: none exceeds its demand, and what it leaves goes to the others."""
     shares = [0.0] * len(demands)
-    left = supply
+    left = 1.0
     order = sorted(range(len(demands)), key=lambda i: (demands[i], i))
     for served, i in enumerate(order):
         shares[i] = min(demands[i], left / (len(order) - served))
