@@ -26,7 +26,7 @@ from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.choose.bound import Bounds
 from gpusim.choose.judge import Judge, is_less
 from gpusim.choose.moves import MIXES, fastest
-from gpusim.choose.plan import STREAMS, Plan, Work
+from gpusim.choose.plan import STREAMS, Plan
 from gpusim.choose.profile import BUSY, STATIC, Profile, profile
 from gpusim.choose.search import work_of
 from gpusim.common.progress import Step, no_step
@@ -101,7 +101,9 @@ def complementary(a: KernelModel, b: KernelModel, gpu: GPU) -> bool:
     mine, its = profile([a], gpu), profile([b], gpu)
     most, others = STATIC[_most_held(mine)], STATIC[_most_held(its)]
     static = mine.share(most) > its.share(most) and its.share(others) > mine.share(others)
-    return static and fit_together(gpu, [(a.footprint, 1), (b.footprint, 1)]) and _computing(mine, its)
+    busy, idle = (mine, its) if computes(mine) > computes(its) else (its, mine)
+    dynamic = computes(busy) > BUSY >= computes(idle) and idle.memory_stalls > busy.memory_stalls
+    return static and dynamic and fit_together(gpu, [(a.footprint, 1), (b.footprint, 1)])
 
 
 def _most_held(one: Profile) -> int:
@@ -111,12 +113,6 @@ def _most_held(one: Profile) -> int:
 def computes(one: Profile) -> float:
     """Share of time for which the busier of issue slots and arithmetic pipes is busy: 0 to 1."""
     return max(one.share(name) for name in ARITHMETIC)
-
-
-def _computing(a: Profile, b: Profile) -> bool:
-    """Whether one is compute-bound and the warps of the other stall more on memory."""
-    busy, idle = (a, b) if computes(a) > computes(b) else (b, a)
-    return computes(busy) > BUSY >= computes(idle) and idle.memory_stalls > busy.memory_stalls
 
 
 def pairs(
@@ -143,18 +139,16 @@ def pairs(
     cases = []
     for n, (a, b) in enumerate(independent, 1):
         step(f"replaying pair {n} of {len(independent)}")
-        found = list(_complementary_algorithms(work, bounds, gpu, a, b))
+        found = [
+            {a: mine, b: its}
+            for mine, its in product(work.algorithms[a], work.algorithms[b])
+            if complementary(_longest(bounds.models(a, mine)), _longest(bounds.models(b, its)), gpu)
+        ]
         if found:
             judge = Judge(work.part([a, b]), gpu, kernels, bounds, None, UNLIMITED)
             cases.append(_case(judge, bounds, gpu, (a, b), found))
     cases.sort(key=lambda case: -case.gain_over_fastest)
     return Pairs(trace.name, gpu.name, len(independent), tuple(cases))
-
-
-def _complementary_algorithms(work: Work, bounds: Bounds, gpu: GPU, a: str, b: str) -> Iterator[dict[str, str]]:
-    for mine, its in product(work.algorithms[a], work.algorithms[b]):
-        if complementary(_longest(bounds.models(a, mine)), _longest(bounds.models(b, its)), gpu):
-            yield {a: mine, b: its}
 
 
 def _longest(models: Sequence[KernelModel]) -> KernelModel:

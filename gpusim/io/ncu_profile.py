@@ -147,7 +147,10 @@ def _rows(path: Path) -> Iterator[Line]:
             cells = plain if len(plain) == len(header) else cells
         if cells[0] == "ID":
             header, units = cells, []
-            _check_page(path, number, header)
+            page = next((page for column, page in _OTHER_PAGES.items() if column in header), None)
+            if page is not None or "Kernel Name" not in header:
+                problem = "lacks Kernel Name" if page is None else f"is {page} of Nsight Compute"
+                raise InputError(path, f"line {number}", problem, A_RAW_PAGE)
         elif len(cells) != len(header):
             if whole(cells[0]) is not None or not cells[0]:
                 raise InputError(path, f"line {number}", f"has {len(cells)} of {len(header)} fields", "a whole file")
@@ -157,14 +160,6 @@ def _rows(path: Path) -> Iterator[Line]:
             yield number, header, units or [""] * len(header), cells
     if not header:
         raise InputError(path, "", "has no header with ID and Kernel Name", A_RAW_PAGE)
-
-
-def _check_page(path: Path, number: int, header: list[str]) -> None:
-    page = next((page for column, page in _OTHER_PAGES.items() if column in header), None)
-    if page is not None:
-        raise InputError(path, f"line {number}", f"is {page} of Nsight Compute", A_RAW_PAGE)
-    if "Kernel Name" not in header:
-        raise InputError(path, f"line {number}", "lacks Kernel Name", A_RAW_PAGE)
 
 
 def _launch(path: Path, number: int, header: list[str], units: list[str], cells: list[str], comma: bool) -> Profiled:

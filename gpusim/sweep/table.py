@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 
@@ -56,8 +57,8 @@ class Table:
         self.columns = (*labels, *OUTCOME, IDENTITY, CHECKSUM)
         self._parquet = suffix == ".parquet"
         self._journal = self._file.with_name(f"{self._file.name}.rows.csv") if self._parquet else self._file
-        if self._parquet:
-            _require_pyarrow()
+        if self._parquet and find_spec("pyarrow") is None:
+            raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'")
 
     def held(self) -> list[KnownRow]:
         """The rows that the file holds from before, none that was cut off.
@@ -191,17 +192,16 @@ def _known_row(path: Path, place: str, cells: Mapping[str, Cell]) -> KnownRow:
     """A row that is as a sweep wrote it."""
     if cells[CHECKSUM] != _checksum({name: cell for name, cell in cells.items() if name != CHECKSUM}):
         raise InputError(path, place, "is not as a sweep wrote it (its checksum is of another row)", UNEDITED)
-    figures = () if cells["error"] else tuple(_figure(name, cells[name]) for name in FIGURES)
+    may_lack = (*SHARING, *MAY_BE_UNKNOWN)
+    figures = tuple(
+        None if cells[name] == "" and name in may_lack else float(cells[name])
+        for name in (() if cells["error"] else FIGURES)
+    )
     if not all(figure is None or isfinite(figure) for figure in figures):
         raise ValueError("a figure is no number")
     outcome = Outcome(figures, str(cells["division"]), str(cells["error"]))
     labels = {name: cell for name, cell in cells.items() if name not in (*OUTCOME, IDENTITY, CHECKSUM)}
     return KnownRow(labels, str(cells[IDENTITY]), outcome)
-
-
-def _figure(name: str, cell: Cell) -> float | None:
-    """A figure; None where it says that it is unknown or does not apply, and may."""
-    return None if cell == "" and name in (*SHARING, *MAY_BE_UNKNOWN) else float(cell)
 
 
 def _checksum(cells: Mapping[str, Label]) -> str:
@@ -255,13 +255,6 @@ def _cell(name: str, cell: object, number: Kind) -> Cell:
 
 
 # ---- Parquet
-
-
-def _require_pyarrow() -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'") from None
 
 
 def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Label]]) -> bytes:

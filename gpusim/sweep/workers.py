@@ -96,7 +96,11 @@ def _until_broken(
                 running[executor.submit(compute, task)] = task
             except BrokenExecutor:
                 lost.append(task)
-        for future in _some_done(running, executor) if running else ():
+        done: set[Future[R]] = set()
+        while running and not (done := wait_for(running, LOOK_S, FIRST_COMPLETED).done):
+            if isinstance(executor, _ClusterExecutor):
+                executor.require_workers()
+        for future in done:
             task = running.pop(future)
             try:
                 answer = future.result()
@@ -109,13 +113,6 @@ def _until_broken(
                     yield task, error
             else:
                 yield task, answer
-
-
-def _some_done(running: Iterable[Future[R]], executor: Executor) -> set[Future[R]]:
-    while not (done := wait_for(running, LOOK_S, FIRST_COMPLETED).done):
-        if isinstance(executor, _ClusterExecutor):
-            executor.require_workers()
-    return done
 
 
 def _require_workers(executors: Executors) -> None:
