@@ -534,11 +534,7 @@ def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage
 
 
 def in_streams(trace: Trace, gpu: GPU, streams: str | Lanes, *, kernels: Kernels | None = None) -> Candidate:
-    """A trace in plain streams that are made in one of `WAYS`, or given, each convolution by its fastest algorithm.
-
-    Raises:
-        InputError: as `select`.
-    """
+    """A trace in plain streams made in one of `WAYS`, or given, each convolution by its fastest algorithm."""
     work = work_of(trace, gpu)
     kernels = kernels or Kernels(recording_gpu(trace, gpu), gpu)
     judge = Judge(work, gpu, kernels, Bounds(work, gpu, kernels), None, 1)

@@ -16,10 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"{', '.join(SHELLS)}")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints the script, of the parser of all commands that ``args.whole_parser`` makes."""
     print(script(args.shell, args.whole_parser))
-    return 0
 
 
 def script(shell: str, whole_parser: Callable[[], argparse.ArgumentParser]) -> str:

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints a row, or an object with every value, for each GPU; or all of one."""
     from gpusim.common.tables import print_json
     from gpusim.hardware.gpu import gpu_names, load_gpu
@@ -36,7 +36,6 @@ def run(args: argparse.Namespace) -> int:
         _print_whole(one)
     else:
         _print_all(gpus)
-    return 0
 
 
 def _values(gpu: GPU) -> dict[str, Any]:

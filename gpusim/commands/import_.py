@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Imports, writes and says what was decided."""
     from gpusim.common.files import require_output
     from gpusim.common.progress import estimated, named_steps
@@ -58,4 +58,3 @@ def run(args: argparse.Namespace) -> int:
     print_line(f"{args.out}: {held}, recorded on {device}")
     for remark in imported.remarks:
         print_line(f"  {remark}")
-    return 0

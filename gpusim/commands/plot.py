@@ -61,7 +61,7 @@ then what was measured stands beside what is predicted.
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Draws."""
     from gpusim.common.files import require_output
     from gpusim.common.tables import print_line
@@ -78,7 +78,6 @@ def run(args: argparse.Namespace) -> int:
     with told_with([args.source]):
         save_figure(kind.draw(args), args.out)
     print_line(f"{args.out}: {kind.summary}")
-    return 0
 
 
 # ---- what is drawn

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints every policy, or all of one."""
     from gpusim.common.tables import print_json, print_line
     from gpusim.policies.registry import policies, policy_class, split_name
@@ -39,15 +39,14 @@ def run(args: argparse.Namespace) -> int:
             print_json(_whole(name, policy))
         else:
             _print_whole(_whole(name, policy), policy)
-        return 0
+        return
     if args.json:
         print_json([_plain(name, policy) for name, policy in policies().items()])
-        return 0
+        return
     for name, policy in policies().items():
         print_line(name)
         print(_indented(policy.summary, 4))
         _print_parameters(policy)
-    return 0
 
 
 def _plain(name: str, policy: type[Policy]) -> dict[str, Any]:

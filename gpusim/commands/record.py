@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(program=[])
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Records."""
     if args.program and args.what is not None:
         raise InputError(None, "WHAT", f"{args.what} and a program are given", "one of the two")
@@ -57,7 +57,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         for line in _recorded(args):
             print(line)
-    return 0
 
 
 def _recorded(args: argparse.Namespace) -> Iterator[str]:

@@ -61,7 +61,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Replays traces under policies, prints how these compare, and writes what was asked for."""
     from gpusim.common.files import require_new_folder, require_output
     from gpusim.common.progress import named_steps
@@ -89,7 +89,6 @@ def run(args: argparse.Namespace) -> int:
         print_json(as_json(comparison))
     else:
         print_comparison(comparison)
-    return 0
 
 
 def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:

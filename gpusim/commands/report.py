@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Replays, or reads what a replay wrote, and writes the page."""
     from gpusim.common.files import require_output
     from gpusim.common.progress import named_steps
@@ -39,4 +39,3 @@ def run(args: argparse.Namespace) -> int:
             content = content_of(compared(args, step, placements=True, residents=True))
         step(f"writing {args.out}")
         save_page(content, args.out)
-    return 0

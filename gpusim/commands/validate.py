@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Predicts, scores, prints and, when asked, writes."""
     from dataclasses import asdict
 
@@ -84,11 +84,10 @@ def run(args: argparse.Namespace) -> int:
         if case.scaling:
             content |= {"scaling": case.scaling, "without_scaling": [asdict(one) for one in without]}
         print_json(content | {"experiments": [dict.fromkeys(SUMMARY_FIELDS) | one for one in scores]})
-        return 0
+        return
     _print_scores(found, chosen)
     if without:
         _print_scaling(case.scaling, found, without)
-    return 0
 
 
 def _case(args: argparse.Namespace) -> Case:

@@ -108,11 +108,7 @@ def cells(path: Path, number: int, line: str, expected: str) -> list[str]:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """A file that a library can read by its path: of one in gzip, a temporary copy.
-
-    Raises:
-        InputError: as `chunks`.
-    """
+    """A file that a library can read by its path: of one in gzip, a temporary copy; errors as of `chunks`."""
     with tempfile.TemporaryDirectory() as folder:
         with opened(path, A_PROFILE) as file:
             packed = file.read(2) == GZIP

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,11 @@ from gpusim.lab.record.toolchain import build, counted, require_ncu, run
 LEAST_CAPABILITY = 8.0  # for asynchronous copies
 
 
-def _profile(program: Path, folder: Path, stage: str, counters: Iterable[str], *options: str) -> str:
-    return counted([str(program), str(folder), stage], folder / f"{stage}.csv", counters, *options)
-
-
 def _record_counters(program: Path, folder: Path) -> dict[str, Table]:
-    residency = _profile(program, folder, "counters", COUNTERS)
+    command, log = [str(program), str(folder)], folder / "ncu.csv"
+    residency = counted([*command, "counters"], log, COUNTERS)
     tables = {"counters": counter_table(residency, load_recording(folder).launches)}
-    memory = _profile(program, folder, "memory_counters", MEMORY_COUNTERS, "--kernel-name", "regex:memory_kernel")
+    memory = counted([*command, "memory_counters"], log, MEMORY_COUNTERS, "--kernel-name", "regex:memory_kernel")
     return tables | {"memory_counters": memory_counter_table(memory, load_recording(folder).scalars)}
 
 
