@@ -43,16 +43,12 @@ def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 
 
 
 def measure(path: Path, calls: Path, plans: Path, runs: int) -> None:
-    """Runs all plans on this machine's GPU and writes what was printed, gzip, with the median of each time.
+    """Run plans (a line each, as are their calls) on this machine's GPU; write the printed table with the median times.
 
-    Args:
-        path: the table, which ends in `.csv.gz`.
-        calls: the calls of the plans, a line each.
-        plans: a line each.
-        runs: of the program: where a race has two outcomes, one run has either for all its repeats.
+    Where a race has two outcomes, one run of the program has either for all its repeats: hence several ``runs``.
 
     Raises:
-        InputError: the program fails, or the table cannot be written.
+        InputError: the program fails, or the table (`.csv.gz`) cannot be written.
     """
     with tempfile.TemporaryDirectory() as folder:
         program = Program(Path(folder))

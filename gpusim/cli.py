@@ -1,8 +1,8 @@
 """The command line: `gpusim COMMAND …`. Exit status: 0 done, 2 bad usage or bad input, 1 a defect of ours.
 
-A command is a module with `add_arguments(parser)` and `run(args) -> int`, and a line in `COMMANDS`. Only the module of
-the command that is called is imported, and such modules import what is heavy in their functions, so that help comes
-at once.
+A command is a module with `add_arguments(parser)` and `run(args)`, which returns a status other than 0, and a line in
+`COMMANDS`. Only the module of the command that is called is imported, and such modules import what is heavy in their
+functions, so that help comes at once.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = build_parser(chosen).parse_args(arguments)
         if program:
             args.program = program
-        status: int = args.run(args)
+        status: int = args.run(args) or 0
         sys.stdout.flush()
         if argv is None:
             gc.freeze()  # the process ends, and its memory with it: looking for cycles in that once more takes 50 ms

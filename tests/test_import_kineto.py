@@ -514,9 +514,11 @@ class Terminal(io.StringIO):
 def test_progress_only_where_somebody_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool) -> None:
     screen = Terminal() if watched else io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr("gpusim.io.source.PATIENCE_S", 0.0)
-    import_profile(write(tmp_path / "a.json", [kernel("k", 0)]))
-    assert ("reading a.json: 100%" in screen.getvalue()) == watched
+    monkeypatch.setattr("gpusim.common.progress.SHOWN_EVERY_S", 0.0)
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.json", [kernel("k", 0)])
+    assert main(["import", "a.json", "-o", "b.json"]) == 0
+    assert ("importing a.json: 100%" in screen.getvalue()) == watched
     assert screen.getvalue().endswith("\r\x1b[K") == watched
 
 

@@ -12,7 +12,7 @@ from views import kernel as seen
 from gpusim import InputError
 from gpusim.model.occupancy import Footprint
 from gpusim.policies.quota import Even, even_blocks
-from gpusim.policies.tools.mixes import Resources, capacity, need, residents_of
+from gpusim.policies.tools.mixes import Resources, residents_of
 
 ROOM: Resources = (64, 100, 64, 32)  # registers, shared memory, warps, slots
 
@@ -51,7 +51,7 @@ def test_blocks_fit_where_the_registers_of_each_scheduler_hold_them() -> None:
     small = Footprint(warps=1, registers=2048, shared_memory_bytes=1024)
     view = view_of(seen(0, footprint=big, blocks_per_sm=1), seen(1, footprint=small, blocks_per_sm=32))
     fit = residents_of(H200, view.kernels)
-    assert within(capacity(H200), [need(one) for one in view.kernels])([1, 1])
+    assert within(H200.limits.capacity, [one.footprint.need for one in view.kernels])([1, 1])
     assert fit([1, 0]) and fit([0, 8]) and not fit([1, 1])
     assert {grant.blocks_per_sm for grant in Even().partition(view).grants} == {None}  # the SMs are split
 

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.lab.record import block_log, clock_tables, scheduler_tables
 from gpusim.lab.record import microbench as mb
@@ -134,7 +133,7 @@ def test_tail_table_is_relative_to_one_wave():
         return launch(blocks, experiment="tail", case=f"k=1/extra={extra}", kernel="gemm")
 
     recording = block_log.Recording({"sm_count": "2"}, [], [tail("0.000", []), tail("0.500", [180])])
-    rows = tabulate.tail_table(recording)
+    rows = list(tabulate.tail_table(recording))
     assert [row["relative_time_median"] for row in rows] == [1.0, 1.8]
     assert (rows[1]["extra_waves"], rows[1]["sms_with_0_extra"], rows[1]["sms_with_1_extra"]) == (0.5, 1, 1)
 
@@ -143,7 +142,7 @@ def test_topology_joins_sms_that_shared_a_cluster():
     cluster = launch([block(s, 0, 9, i) for i, s in enumerate([0, 2, 1, 3])], experiment="cluster", case="2")
     other = launch([block(s, 0, 9, i) for i, s in enumerate([2, 4])], experiment="cluster", case="2")
     green = [launch([block(s, 0, 9) for s in range(n)], experiment="green", case=str(n)) for n in (2, 4)]
-    rows = tabulate.topology_table(block_log.Recording({"sm_count": "5"}, [], [cluster, other, *green]))
+    rows = list(tabulate.topology_table(block_log.Recording({"sm_count": "5"}, [], [cluster, other, *green])))
     assert [row["gpc_group"] for row in rows] == [0, 1, 0, 1, 0]
     assert [row["smallest_green_context"] for row in rows] == [2, 2, 4, 4, ""]
 
@@ -154,7 +153,7 @@ def test_clusters_are_counted_in_sms():
 
     scalars = [room("first/sms=16/blocks=4", 4), room("rest/sms=20/blocks=8", 1)]
     recording = block_log.Recording({"sm_count": "36"}, scalars, [])
-    assert tabulate.cluster_table(recording) == [
+    assert list(tabulate.cluster_table(recording)) == [
         {"part": "first", "sms": 16, "cluster_blocks": 4, "sms_used": 16},
         {"part": "rest", "sms": 20, "cluster_blocks": 8, "sms_used": 8},
     ]
@@ -170,7 +169,7 @@ def test_the_clock_of_every_sm_beside_a_load():
         for rep, run in enumerate([(50, 55, 50), (50, 55, 60), (50, 55, 50)])
     ]
     load = launch([(0, 90, 0, 100, 1, 0)], role="load", **case)
-    rows = clock_tables.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched]))
+    rows = list(clock_tables.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched])))
     assert rows == [
         {"load": "tf32", "blocks": 8, "sms_seen": 3, "sms_slow": 1, "mhz_lowest": 1818, "mhz_highest": 2000},
     ]
@@ -183,7 +182,7 @@ def test_lives_beside_a_load():
         )
         for load, role, k in (("spin", "watch", "fma8"), ("spin", "load", "spin"), ("tf32", "watch", "fma8"))
     ]
-    rows = clock_tables.beside_table(block_log.Recording({"sm_count": "2"}, [], runs))
+    rows = list(clock_tables.beside_table(block_log.Recording({"sm_count": "2"}, [], runs)))
     assert [(row["kernel"], row["beside"], row["life_us_median"]) for row in rows] == [
         ("fma8", "spin", 4.0),
         ("fma8", "tf32", 4.0),
@@ -220,7 +219,7 @@ def test_dependencies_are_timed_from_the_end_of_what_they_wait_for():
         for role, runs in times.items()
         for start, end in runs
     ]
-    rows = tabulate.dependency_table(block_log.Recording({"sm_count": "1"}, [], launches))
+    rows = list(tabulate.dependency_table(block_log.Recording({"sm_count": "1"}, [], launches)))
     delays = {row["kernel"]: row["delay_ns_mean"] for row in rows}
     assert delays == {"parent": 10, "next": 30, "child 1": 40, "child 2": 60}
 
@@ -347,7 +346,7 @@ def test_memory_counters_stand_beside_the_known_bytes():
 
 def test_without_a_compiler_there_is_one_clear_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert mb.main(["--out", str(tmp_path / "out")]) == 2
+    assert main(["record", "microbench", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == (
         "nvcc: not found on PATH; expected the compiler of the CUDA toolkit, 12.5 or later\n"
     )
@@ -367,7 +366,7 @@ def test_without_a_fitting_gpu_there_is_one_clear_line(tmp_path, monkeypatch, ca
     program(tmp_path, "nvcc", "exit 0")
     program(tmp_path, "nvidia-smi", listed)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert mb.main(["--out", str(tmp_path / "out")]) == 2
+    assert main(["record", "microbench", "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.startswith(message)
     assert error.count("\n") == 1
@@ -410,11 +409,3 @@ def test_the_recorded_results_hold_every_table_and_constant():
     assert result["device"]["device"] == "NVIDIA H200"
     assert result["constants"]["sm_clock_mhz"]["value"] == pytest.approx(1980, rel=1e-3)
     assert all(entry["value"] > 0 and entry["unit"] and entry["meaning"] for entry in result["constants"].values())
-
-
-def test_the_module_runs_as_a_program():
-    done = subprocess.run(
-        [sys.executable, "-m", "gpusim.lab.record.microbench", "--help"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0
-    assert "--counters" in done.stdout

@@ -15,6 +15,7 @@ from gpusim.lab.record import matrix
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.toolchain import build
 
+RECORD = ("record", "microbench", "--matrix", "--out")
 SOURCE = Path(matrix.__file__).with_suffix(".cu").read_text()
 QUERIED = """
 Device NVIDIA H100
@@ -130,7 +131,7 @@ def test_where_ncu_has_no_more_counters_those_of_a_recording_are_counted(
     tools: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: str
 ) -> None:
     _script(tools / "ncu", refused + NCU.format(queried=QUERIED))
-    assert matrix.main(["--out", str(tmp_path / "out"), "--counters"]) == 0
+    assert main([*RECORD, str(tmp_path / "out"), "--counters"]) == 0
     assert list(_rows(tmp_path / "out" / "counters.csv.gz")[0])[4:] == list(COUNTERS)
     assert capsys.readouterr().err.count("only the counters of a recording") == 1
 
@@ -141,10 +142,10 @@ def test_what_is_missing_is_one_clear_line(
     assert main(["record", "microbench", "--matrix", "--raw", "x", "--out", "y"]) == 2
     assert "--raw: is not for --matrix" in capsys.readouterr().err
     (tools / "ncu").unlink()
-    assert matrix.main(["--out", str(tmp_path / "out"), "--counters"]) == 2
+    assert main([*RECORD, str(tmp_path / "out"), "--counters"]) == 2
     assert capsys.readouterr().err.startswith("ncu: not found on PATH")
     _script(tools / "program", "sys.exit(3)")
-    assert matrix.main(["--out", str(tmp_path / "out")]) == 2
+    assert main([*RECORD, str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.startswith("GPU: no usable NVIDIA GPU")
 
 

@@ -638,7 +638,7 @@ def test_summaries_by_hand(tmp_path: Path, restart: bool) -> None:
 def test_streams_that_restart_are_ranked_by_stp() -> None:
     """Serial is slower run once, and does most work at once of streams that restart."""
     of = [
-        summary.Row({"policy": policy}, {"speedup_vs_serial": speedup, "stp": stp}, "")
+        summary.SweptRow({"policy": policy}, {"speedup_vs_serial": speedup, "stp": stp}, "")
         for policy, speedup, stp in (("serial", 1.0, 1.3), ("leftover", 1.5, 1.2))
     ]
     for restart, best in ((False, "leftover"), (True, "serial")):
@@ -703,7 +703,7 @@ def test_a_picture_names_quantities_and_policies_in_words(tmp_path: Path, monkey
 def test_policies_at_one_place_are_rings_about_one_another() -> None:
     labels = {"gpu": "g", "trace": "t", "seed": 0}
     figures = {"speedup_vs_serial": 1.25, "largest_slowdown": 1.5}
-    same = [summary.Row({**labels, "policy": f"p:a_us={n}"}, figures, "") for n in range(3)]
+    same = [summary.SweptRow({**labels, "policy": f"p:a_us={n}"}, figures, "") for n in range(3)]
     axis = Figure().subplots()
     picture._draw_merits(axis, same, "g", [str(row.labels["policy"]) for row in same], restart=False)
     means = [dots for dots in axis.collections if dots.get_label() in ("p, a 0 us", "p, a 1 us", "p, a 2 us")]

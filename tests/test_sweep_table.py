@@ -18,7 +18,7 @@ from gpusim.sweep import table as tables
 from gpusim.sweep.compute import FIGURES, Outcome
 from gpusim.sweep.experiment import load_experiment
 from gpusim.sweep.run import sweep
-from gpusim.sweep.table import Held, Table, TableRow
+from gpusim.sweep.table import KnownRow, Table, TableRow
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE_1 = ROOT / "traces" / "spaa20_table1.json"
@@ -79,7 +79,7 @@ def problem(table: Table) -> str:
 
 def test_rows_come_back_as_they_were_written(table: Table) -> None:
     assert table.held() == [
-        Held(dict(zip(LABELS, labels, strict=True)), identity, outcome) for labels, identity, outcome in ROWS
+        KnownRow(dict(zip(LABELS, labels, strict=True)), identity, outcome) for labels, identity, outcome in ROWS
     ]
     edited(table, lambda frame: None)
     assert len(table.held()) == len(ROWS), "another program wrote the same"

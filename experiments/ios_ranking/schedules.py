@@ -65,18 +65,12 @@ class _File(BaseModel):
 
 @dataclass(frozen=True)
 class Schedule:
-    """A published schedule.
+    """A published schedule."""
 
-    Attributes:
-        network: its name.
-        operators: by name, merged convolutions as one.
-        graph: what waits for what.
-        stages: first to last; the groups of one run side by side, the operators of a group one after the other.
-    """
-
-    network: str
-    operators: Mapping[str, Operator]
-    graph: Graph
+    network: str  # its name
+    operators: Mapping[str, Operator]  # by name, merged convolutions as one
+    graph: Graph  # what waits for what
+    # first to last; the groups of one run side by side, the operators of a group one after the other
     stages: tuple[Stage, ...]
 
     @property

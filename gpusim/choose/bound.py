@@ -37,28 +37,18 @@ CORNERS = tuple(weights for weights in WEIGHTS if max(weights) == 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """Lower bounds for one operation.
+    """Lower bounds for one operation."""
 
-    Attributes:
-        alone_us: time on an idle GPU.
-        busy_us: least time for which it keeps all SMs, DRAM and L2 fully busy.
-    """
-
-    alone_us: float
-    busy_us: tuple[float, float, float]
+    alone_us: float  # time on an idle GPU
+    busy_us: tuple[float, float, float]  # least time for which it keeps all SMs, DRAM and L2 fully busy
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A lower bound of the makespan.
+    """A lower bound of the makespan."""
 
-    Attributes:
-        us: the bound.
-        by: the one of `PARTS` that contributes most to it.
-    """
-
-    us: float
-    by: str
+    us: float  # the bound
+    by: str  # the one of `PARTS` that contributes most to it
 
 
 def least_of_kernel(model: KernelModel) -> Least:
@@ -83,13 +73,7 @@ def least_of_launches(launches: Sequence[KernelLaunch], models: Sequence[KernelM
 
 
 class Bounds:
-    """Lower bounds of plans for some work on a GPU; everything is worked out once.
-
-    Args:
-        work: the operations.
-        gpu: where.
-        kernels: as replayed there.
-    """
+    """Lower bounds of plans for some work on a GPU; everything is worked out once."""
 
     def __init__(self, work: Work, gpu: GPU, kernels: Kernels) -> None:
         self._work = work

@@ -18,9 +18,12 @@ Moves = Callable[[Plan], Iterable[Plan]]  # the plans one step away from one
 def descend(judge: Judge, best: Candidate, sharing: str, streams: bool, most: int) -> Candidate:
     """Descends from a plan: tries one kind of neighbours after the other until none is better."""
     stop = judge.left - most
-    kinds: list[Moves] = [algorithm_moves(judge), partial(sharing_near, judge.work, judge.gpu, judge.bounds, sharing)]
+    kinds: list[Moves] = [
+        partial(algorithm_moves, judge),
+        partial(sharing_near, judge.work, judge.gpu, judge.bounds, sharing),
+    ]
     if streams:
-        kinds.append(stream_moves(judge))
+        kinds.append(partial(stream_moves, judge))
     last: Candidate | None = None
     while last is not best and judge.left > stop:
         last = best
@@ -43,33 +46,21 @@ def to_better(judge: Judge, best: Candidate, moves: Moves, stop: int) -> Candida
     return best
 
 
-def algorithm_moves(judge: Judge) -> Moves:
+def algorithm_moves(judge: Judge, plan: Plan) -> Iterable[Plan]:
     """To another algorithm of one operation; where that breaks the memory limit, of others, too."""
-
-    def moves(plan: Plan) -> Iterable[Plan]:
-        work, bounds = judge.work, judge.bounds
-        near = [
-            other
-            for id, changed in algorithms_near(work, plan)
-            if (other := within(work, bounds, changed, judge.limit_bytes, [id])) is not None
-        ]
-        return sorted(near, key=lambda other: bounds.of_plan(work, other))
-
-    return moves
+    work, bounds = judge.work, judge.bounds
+    near = (within(work, bounds, changed, judge.limit_bytes, [id]) for id, changed in algorithms_near(work, plan))
+    return sorted((other for other in near if other is not None), key=lambda other: bounds.of_plan(work, other))
 
 
-def stream_moves(judge: Judge) -> Moves:
+def stream_moves(judge: Judge, plan: Plan) -> Iterator[Plan]:
     """To other streams; where these break the memory limit, with other algorithms."""
-
-    def moves(plan: Plan) -> Iterator[Plan]:
-        work, bounds = judge.work, judge.bounds
-        for other in streams_near(work, judge.gpu, bounds, plan):
-            repaired = within(work, bounds, other, judge.limit_bytes)
-            if repaired is not None:
-                yield repaired
-            if judge.limit_bytes is not None:  # fewer at once may let them take faster algorithms
-                again = within(work, bounds, replace(other, algorithms=fastest(work, bounds)), judge.limit_bytes)
-                if again is not None and again != repaired:
-                    yield again
-
-    return moves
+    work, bounds = judge.work, judge.bounds
+    for other in streams_near(work, judge.gpu, bounds, plan):
+        repaired = within(work, bounds, other, judge.limit_bytes)
+        if repaired is not None:
+            yield repaired
+        if judge.limit_bytes is not None:  # fewer at once may let them take faster algorithms
+            again = within(work, bounds, replace(other, algorithms=fastest(work, bounds)), judge.limit_bytes)
+            if again is not None and again != repaired:
+                yield again

@@ -14,12 +14,9 @@ from gpusim.trace.format import Trace
 
 @dataclass(frozen=True)
 class Graph:
-    """Operations and their direct dependencies.
+    """Operations and their direct dependencies."""
 
-    Attributes:
-        before: the direct dependencies of each operation; its keys are in topological order.
-    """
-
+    # the direct dependencies of each operation; its keys are in topological order
     before: Mapping[str, tuple[str, ...]]
 
     @cached_property
@@ -108,10 +105,7 @@ class Graph:
 
 
 def ordered(before: Mapping[str, Sequence[str]]) -> Graph:
-    """The graph of operations that are given in any order.
-
-    Args:
-        before: for each operation those that it waits for.
+    """Return the graph of operations in any order, each with those that it waits for.
 
     Raises:
         InputError: an operation waits for one that is not there, or operations wait for one another in a circle.

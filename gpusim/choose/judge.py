@@ -23,31 +23,18 @@ def is_less(some_us: float, other_us: float) -> bool:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that was replayed.
+    """A plan that was replayed."""
 
-    Attributes:
-        plan: the plan.
-        makespan_us: of its replay.
-        memory_bytes: the most that its workspaces can hold at once.
-        ends_us: when each of its streams ended.
-    """
-
-    plan: Plan
-    makespan_us: float
-    memory_bytes: int
-    ends_us: tuple[float, ...]
+    plan: Plan  # the plan
+    makespan_us: float  # of its replay
+    memory_bytes: int  # the most that its workspaces can hold at once
+    ends_us: tuple[float, ...]  # when each of its streams ended
 
 
 class Judge:
-    """Replays plans for some work on a GPU.
+    """Replays plans for some work on a GPU, at most ``most`` of them.
 
-    Args:
-        work: the operations.
-        gpu: where.
-        kernels: as replayed there.
-        bounds: lower bounds of the work.
-        limit_bytes: of the workspaces; None: no limit.
-        most: greatest number of replays.
+    `limit_bytes` is the limit of their workspaces; None: no limit.
     """
 
     def __init__(

@@ -24,30 +24,19 @@ MOST_DIVISIONS = 8  # of a convolution, from which a search chooses
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some images by an algorithm.
+    """Some images by an algorithm."""
 
-    Attributes:
-        batch: how many images.
-        algorithm: its name.
-        us: what they take after other images.
-        workspace_bytes: of the call.
-    """
-
-    batch: int
-    algorithm: str
-    us: float
-    workspace_bytes: int
+    batch: int  # how many images
+    algorithm: str  # its name
+    us: float  # what they take after other images
+    workspace_bytes: int  # of the call
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A batch in parts that run one after the other and reuse one workspace.
+    """A batch in parts that run one after the other and reuse one workspace."""
 
-    Attributes:
-        parts: the largest first.
-    """
-
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # the largest first
 
     @property
     def us(self) -> float:
@@ -74,11 +63,9 @@ class Division:
 
 
 def front(batch: int, parts: Sequence[Part]) -> list[Division]:
-    """The divisions of a batch that no other beats in both time and workspace, by ascending workspace.
+    """Return the divisions of a batch that no other beats in both time and workspace, by ascending workspace.
 
-    Args:
-        batch: images.
-        parts: what a division may be made of, any number of times; one of the whole batch among them is a division.
+    A division is made of any of the parts, each any number of times; one of the whole batch is a division.
     """
     found: list[Division] = []
     for limit in sorted({part.workspace_bytes for part in parts}):
@@ -120,27 +107,17 @@ def _fastest(batch: int, parts: Sequence[Part]) -> Division | None:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A batch divided into micro-batches, as one algorithm that can be replayed.
+    """A batch divided into micro-batches, as one algorithm that can be replayed."""
 
-    Attributes:
-        algorithm: the kernels of all parts in their order.
-        division: the parts.
-    """
-
-    algorithm: ConvolutionAlgorithm
-    division: Division
+    algorithm: ConvolutionAlgorithm  # the kernels of all parts in their order
+    division: Division  # the parts
 
 
 def divided_convolutions(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, list[Divided]]:
-    """For each convolution of a trace that has micro-batches its best divisions, by ascending workspace.
+    """Return the best divisions of each convolution of a trace that has micro-batches, by ascending workspace.
 
     Those that no other division and no algorithm for the whole batch beats in both time and workspace, at most
     `MOST_DIVISIONS` of them.
-
-    Args:
-        trace: with micro-batches as recorded.
-        gpu: where it is to run.
-        kernels: as replayed there.
     """
     return {
         op.id: _divided(op, gpu, kernels)

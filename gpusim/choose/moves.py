@@ -39,13 +39,7 @@ def split_step(gpu: GPU) -> tuple[int, int]:
 
 
 def with_split(gpu: GPU, plan: Plan, units: Sequence[int]) -> Plan:
-    """The plan with SMs of its own for every stream.
-
-    Args:
-        gpu: whose.
-        plan: at least two streams.
-        units: parts of the granularity for each stream; SMs that make no whole part go to the last.
-    """
+    """Return the plan with SMs of its own for every stream, in units of `split_step`; the last gets the rest, too."""
     _, step = split_step(gpu)
     sms = [step * count for count in units]
     sms[-1] += gpu.sm_count - sum(sms)
@@ -183,20 +177,10 @@ def algorithms_near(work: Work, plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 def within(work: Work, bounds: Bounds, plan: Plan, limit_bytes: int | None, keep: Iterable[str] = ()) -> Plan | None:
-    """The plan within a limit of memory, with algorithms that take less workspace where it needs too much.
+    """Return the plan with algorithms of less workspace where it exceeds a limit; None where no algorithms keep it.
 
     Repeatedly looks at the set of concurrent operations that needs the most workspace, and changes the algorithm that
-    saves memory at the least cost in time per byte.
-
-    Args:
-        work: the operations.
-        bounds: which know what algorithms take alone.
-        plan: any.
-        limit_bytes: of the workspaces; None: none.
-        keep: convolutions whose algorithm stays.
-
-    Returns:
-        The plan; None where its streams cannot keep the limit with any algorithms.
+    saves memory at the least cost in time per byte. The algorithms of the convolutions in ``keep`` stay.
     """
     kept, graph = set(keep), work.planned(plan)
     while limit_bytes is not None:

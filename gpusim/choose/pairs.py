@@ -26,7 +26,7 @@ from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.choose.bound import Bounds
 from gpusim.choose.judge import Judge, is_less
 from gpusim.choose.moves import MIXES, fastest
-from gpusim.choose.plan import STREAMS, Plan, Work
+from gpusim.choose.plan import STREAMS, Plan
 from gpusim.choose.profile import BUSY, STATIC, Profile, profile
 from gpusim.choose.search import work_of
 from gpusim.common.progress import Step, no_step
@@ -43,50 +43,29 @@ UNLIMITED = 10**9  # replays
 
 @dataclass(frozen=True)
 class Side:
-    """One of two convolutions in a case.
+    """One of two convolutions in a case."""
 
-    Attributes:
-        operation: its id.
-        algorithm: its algorithm.
-        kernel: the longest kernel of the algorithm.
-        holds: the resource of an SM of which that kernel occupies most, and the share occupied: 0 to 1.
-        computes: share of time for which the busier of its issue slots and arithmetic pipes is busy: 0 to 1.
-        memory_stalls: share of its warps' stalls that wait for memory.
-        alone_us: time of the whole algorithm alone.
-    """
-
-    operation: str
-    algorithm: str
-    kernel: str
-    holds: tuple[str, float]
-    computes: float
-    memory_stalls: float
-    alone_us: float
+    operation: str  # its id
+    algorithm: str  # its algorithm
+    kernel: str  # the longest kernel of the algorithm
+    holds: tuple[str, float]  # the resource of an SM of which that kernel occupies most, and the share occupied: 0 to 1
+    computes: float  # share of time for which the busier of its issue slots and arithmetic pipes is busy: 0 to 1
+    memory_stalls: float  # share of its warps' stalls that wait for memory
+    alone_us: float  # time of the whole algorithm alone
 
 
 @dataclass(frozen=True)
 class Case:
-    """Two independent convolutions with algorithms that complement one another; of several the best together.
+    """Two independent convolutions with algorithms that complement one another; of several the best together."""
 
-    Attributes:
-        sides: the two.
-        combinations: how many pairs of their algorithms complement one another.
-        gaining: how many of these are faster together than one after the other by the same algorithms.
-        policy: under which they run best together.
-        together_us: their makespan then.
-        serial_us: one after the other by the same algorithms.
-        serial_fastest_us: one after the other, each by its fastest algorithm.
-        streams_fastest_us: in two plain streams, each by its fastest algorithm.
-    """
-
-    sides: tuple[Side, Side]
-    combinations: int
-    gaining: int
-    policy: str
-    together_us: float
-    serial_us: float
-    serial_fastest_us: float
-    streams_fastest_us: float
+    sides: tuple[Side, Side]  # the two
+    combinations: int  # how many pairs of their algorithms complement one another
+    gaining: int  # how many of these are faster together than one after the other by the same algorithms
+    policy: str  # under which they run best together
+    together_us: float  # their makespan then
+    serial_us: float  # one after the other by the same algorithms
+    serial_fastest_us: float  # one after the other, each by its fastest algorithm
+    streams_fastest_us: float  # in two plain streams, each by its fastest algorithm
 
     @property
     def gain(self) -> float:
@@ -122,7 +101,9 @@ def complementary(a: KernelModel, b: KernelModel, gpu: GPU) -> bool:
     mine, its = profile([a], gpu), profile([b], gpu)
     most, others = STATIC[_most_held(mine)], STATIC[_most_held(its)]
     static = mine.share(most) > its.share(most) and its.share(others) > mine.share(others)
-    return static and fit_together(gpu, [(a.footprint, 1), (b.footprint, 1)]) and _computing(mine, its)
+    busy, idle = (mine, its) if computes(mine) > computes(its) else (its, mine)
+    dynamic = computes(busy) > BUSY >= computes(idle) and idle.memory_stalls > busy.memory_stalls
+    return static and dynamic and fit_together(gpu, [(a.footprint, 1), (b.footprint, 1)])
 
 
 def _most_held(one: Profile) -> int:
@@ -134,12 +115,6 @@ def computes(one: Profile) -> float:
     return max(one.share(name) for name in ARITHMETIC)
 
 
-def _computing(a: Profile, b: Profile) -> bool:
-    """Whether one is compute-bound and the warps of the other stall more on memory."""
-    busy, idle = (a, b) if computes(a) > computes(b) else (b, a)
-    return computes(busy) > BUSY >= computes(idle) and idle.memory_stalls > busy.memory_stalls
-
-
 def pairs(
     trace: Trace | str | PathLike[str],
     gpu: GPU | str | PathLike[str] | None = None,
@@ -149,15 +124,7 @@ def pairs(
     fits: Fits | None = None,
     step: Step = no_step,
 ) -> Pairs:
-    """The cases in a trace.
-
-    Args:
-        trace: its convolutions list their alternatives.
-        gpu: where: a GPU, its name or the path of its file; None: that of the recording.
-        recorded_on: as for `gpusim.choose.search.select`.
-        kernels: as for `gpusim.choose.search.select`.
-        fits: as for `gpusim.choose.search.select`.
-        step: told the name of each step before it.
+    """Return the cases in a trace whose convolutions list alternatives; arguments as of `gpusim.choose.search.select`.
 
     Raises:
         InputError: a convolution of which no algorithm runs on the GPU, streams of requests.
@@ -172,18 +139,16 @@ def pairs(
     cases = []
     for n, (a, b) in enumerate(independent, 1):
         step(f"replaying pair {n} of {len(independent)}")
-        found = list(_complementary_algorithms(work, bounds, gpu, a, b))
+        found = [
+            {a: mine, b: its}
+            for mine, its in product(work.algorithms[a], work.algorithms[b])
+            if complementary(_longest(bounds.models(a, mine)), _longest(bounds.models(b, its)), gpu)
+        ]
         if found:
             judge = Judge(work.part([a, b]), gpu, kernels, bounds, None, UNLIMITED)
             cases.append(_case(judge, bounds, gpu, (a, b), found))
     cases.sort(key=lambda case: -case.gain_over_fastest)
     return Pairs(trace.name, gpu.name, len(independent), tuple(cases))
-
-
-def _complementary_algorithms(work: Work, bounds: Bounds, gpu: GPU, a: str, b: str) -> Iterator[dict[str, str]]:
-    for mine, its in product(work.algorithms[a], work.algorithms[b]):
-        if complementary(_longest(bounds.models(a, mine)), _longest(bounds.models(b, its)), gpu):
-            yield {a: mine, b: its}
 
 
 def _longest(models: Sequence[KernelModel]) -> KernelModel:

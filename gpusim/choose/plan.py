@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpusim.choose.graph import Graph
-from gpusim.choose.micro_batches import Division, Part
+from gpusim.choose.micro_batches import Division
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
@@ -17,20 +17,15 @@ STREAMS = "leftover"  # the policy of plain CUDA streams
 
 @dataclass(frozen=True)
 class Plan:
-    """How the operations of a trace are to run.
+    """How the operations of a trace are to run."""
 
-    Attributes:
-        lanes: a stream each, the one that is launched first first: ids of its operations in order.
-        algorithms: of each convolution, by its id.
-        policy: how the streams share the GPU, as `gpusim replay --policy` takes it.
-        sms: how many SMs each stream has of its own, in a row from SM 0; empty: none has.
-        waits: additional dependencies: the first operation of each pair waits for the second.
-    """
-
+    # a stream each, the one that is launched first first: ids of its operations in order
     lanes: tuple[tuple[str, ...], ...]
-    algorithms: Mapping[str, str]
-    policy: str = STREAMS
+    algorithms: Mapping[str, str]  # of each convolution, by its id
+    policy: str = STREAMS  # how the streams share the GPU, as `gpusim replay --policy` takes it
+    # how many SMs each stream has of its own, in a row from SM 0; empty: none has
     sms: tuple[int, ...] = field(default=())
+    # additional dependencies: the first operation of each pair waits for the second
     waits: tuple[tuple[str, str], ...] = field(default=())
 
     @property
@@ -53,20 +48,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Work:
-    """The operations of a trace, what they wait for, and the algorithms that each may take.
+    """The operations of a trace, what they wait for, and the algorithms that each may take."""
 
-    Attributes:
-        trace: their trace.
-        graph: what waits for what.
-        operations: by id.
-        algorithms: of each convolution those that may be chosen, by name.
-        divisions: of each convolution those of them that do its batch in parts, by name.
-    """
-
-    trace: Trace
-    graph: Graph
-    operations: Mapping[str, Operation]
+    trace: Trace  # their trace
+    graph: Graph  # what waits for what
+    operations: Mapping[str, Operation]  # by id
+    # of each convolution those that may be chosen, by name
     algorithms: Mapping[str, Mapping[str, ConvolutionAlgorithm]]
+    # of each convolution those of them that do its batch in parts, by name
     divisions: Mapping[str, Mapping[str, Division]] = field(default_factory=dict)
 
     def planned(self, plan: Plan) -> Graph:
@@ -121,14 +110,10 @@ def workspace_bytes(work: Work, plan: Plan) -> dict[str, int]:
 
 
 def most_live(graph: Graph, sizes: Mapping[str, int]) -> tuple[int, tuple[str, ...]]:
-    """The most bytes that can be live at once under any timing, and the operations that hold them.
+    """Return the most bytes that can be live at once under any timing, and the operations that hold them.
 
     An operation's bytes are live while it runs. Operations run at once where neither waits for the other: this is the
     heaviest such set, by branch and bound.
-
-    Args:
-        graph: what waits for what, order within streams included.
-        sizes: bytes of the operations that hold any.
     """
     best: tuple[int, tuple[str, ...]] = (0, ())
 
@@ -203,14 +188,15 @@ def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
         algorithm = work.algorithms[id][plan.algorithms[id]] if id in plan.algorithms else None
         division = work.divisions.get(id, {}).get(plan.algorithms.get(id, ""))
         sms = sets[stream]
+        parts = None if division is None else division.counted
         steps.append(
             {
                 "operation": id,
                 "algorithm": None if algorithm is None else algorithm.algorithm,
                 "workspace_bytes": None if algorithm is None else algorithm.workspace_bytes,
                 "micro_batches": None
-                if division is None
-                else [_micro_batches(count, part) for count, part in division.counted],
+                if parts is None
+                else [{"count": count, "batch": part.batch, "algorithm": part.algorithm} for count, part in parts],
                 "stream": f"s{stream}",
                 "place": at,
                 "sms": None if sms is None else list(sms),
@@ -218,7 +204,3 @@ def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
             }
         )
     return steps
-
-
-def _micro_batches(count: int, part: Part) -> dict[str, Any]:
-    return {"count": count, "batch": part.batch, "algorithm": part.algorithm}

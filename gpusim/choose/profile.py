@@ -20,21 +20,13 @@ BUSY = 0.5  # of a resource: what is used more is scarce
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What kernels take alone on a GPU; several are a mean over their time.
+    """What kernels take alone on a GPU; several are a mean over their time."""
 
-    Attributes:
-        alone_us: time of the kernels one after the other.
-        held: of each of `STATIC` the share of an SM that all blocks hold of which one fits.
-        busy: of each of `DYNAMIC` the share of the time for which it is busy.
-        memory_stalls: share of the warps' stalls that wait for memory.
-        counted: whether counters of all kernels were recorded; else ``busy`` is assumed.
-    """
-
-    alone_us: float
-    held: tuple[float, ...]
-    busy: tuple[float, ...]
-    memory_stalls: float
-    counted: bool
+    alone_us: float  # time of the kernels one after the other
+    held: tuple[float, ...]  # of each of `STATIC` the share of an SM that all blocks hold of which one fits
+    busy: tuple[float, ...]  # of each of `DYNAMIC` the share of the time for which it is busy
+    memory_stalls: float  # share of the warps' stalls that wait for memory
+    counted: bool  # whether counters of all kernels were recorded; else `busy` is assumed
 
     def share(self, name: str) -> float:
         """The share used of one resource of `STATIC` or `DYNAMIC`."""

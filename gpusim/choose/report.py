@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import fsum
 from typing import TYPE_CHECKING, Any
@@ -33,19 +33,12 @@ NAME_WIDTH = 34
 
 @dataclass(frozen=True)
 class Together:
-    """Two operations that had blocks on the GPU at once.
+    """Two operations that had blocks on the GPU at once."""
 
-    Attributes:
-        operations: their ids.
-        overlap_us: for how long.
-        complement: resources of which one takes most and the other leaves the most.
-        contend: resources that both together ask for more than there is of.
-    """
-
-    operations: tuple[str, str]
-    overlap_us: float
-    complement: tuple[str, ...]
-    contend: tuple[str, ...]
+    operations: tuple[str, str]  # their ids
+    overlap_us: float  # for how long
+    complement: tuple[str, ...]  # resources of which one takes most and the other leaves the most
+    contend: tuple[str, ...]  # resources that both together ask for more than there is of
 
 
 def plan_trace(selection: Selection, candidate: Candidate | None = None) -> Trace:
@@ -119,15 +112,7 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "error_band": band.band,
         "error_band_reason": band.reason or None,
         "plan": plan_json(selection, best),
-        "together": [
-            {
-                "operations": list(pair.operations),
-                "overlap_us": pair.overlap_us,
-                "complement": list(pair.complement),
-                "contend": list(pair.contend),
-            }
-            for pair in together(selection, result)
-        ],
+        "together": [asdict(pair) for pair in together(selection, result)],
         "baselines": [{"name": name, **_candidate_json(selection, one)} for name, one in selection.baselines],
         "frontier": [
             {**_candidate_json(selection, one), "plan": plan_json(selection, one)} for one in selection.frontier
@@ -262,6 +247,7 @@ def _names(resources: Sequence[str]) -> str:
 
 def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.makespan_us
+    times = ("makespan us", "over this plan", "memory")
     rows = [
         [
             name,
@@ -272,7 +258,8 @@ def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]]
         ]
         for name, one in (("this plan", selection.best), *selection.baselines)
     ]
-    return _candidate_columns("plan"), rows, "Beside the baselines, under the same limit of memory"
+    columns = [Column("plan"), *(Column(title, right=True) for title in times), Column("sharing")]
+    return columns, rows, "Beside the baselines, under the same limit of memory"
 
 
 def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
@@ -283,11 +270,6 @@ def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]]
     ]
     columns = [Column(title, right=True) for title in ("memory", "makespan us", "over this plan")]
     return [*columns, Column("sharing")], rows, "Memory against time: no plan that was replayed beats these in both"
-
-
-def _candidate_columns(first: str) -> list[Column]:
-    columns = [Column(title, right=True) for title in ("makespan us", "over this plan", "memory")]
-    return [Column(first), *columns, Column("sharing")]
 
 
 def _print_left_out(count: int, what: str) -> None:
@@ -322,21 +304,12 @@ def frontier_figure(selection: Selection) -> Figure:
     )
     with new_figure(7.0, 4.2) as figure:
         axes = figure.add_subplot()
-        axes.step(
-            [one.memory_bytes / MIB for one in front],
-            [one.makespan_us for one in front],
-            where="post",
-            color=COLOURS[0],
-            marker="o",
-            label="best plan within a memory",
+        (sizes, times), (other_sizes, other_times) = (
+            ([one.memory_bytes / MIB for one in plans], [one.makespan_us for one in plans]) for plans in (front, others)
         )
-        axes.plot(
-            [one.memory_bytes / MIB for one in others],
-            [one.makespan_us for one in others],
-            "x",
-            color=COLOURS[2],
-            label="baselines",
-        )
+        label = "best plan within a memory"
+        axes.step(sizes, times, where="post", color=COLOURS[0], marker="o", label=label)
+        axes.plot(other_sizes, other_times, "x", color=COLOURS[2], label="baselines")
         axes.axhline(selection.bound.us, color=COLOURS[4], linestyle="--", label="no plan is faster")
         axes.set_xlabel("workspace, MiB")
         axes.set_ylabel("makespan, us")

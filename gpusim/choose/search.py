@@ -233,7 +233,7 @@ def _select(
             judges.append(Judge(part, gpu, kernels, bounds, limit, _replays(part) // 2))
             _search(judges[-1], "streams", own_lanes(trace, part), None, _few_plans(part, gpu, "streams"))
         step("replaying the whole and the baselines")
-        named = _baselines(whole, ways_to_share(sharing), own_lanes(trace, work), None)
+        named = _baselines(whole, ways_to_share(sharing), own_lanes(trace, work), None, {})
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
             whole.replayed(plan)
     if undivided is not None:
@@ -336,7 +336,7 @@ def _search(
     """Search the plans of a block; all of ``few``, if given. Returns the named baselines, and whether all were seen."""
     kinds = ways_to_share(sharing)
     if few:
-        named = _baselines(judge, kinds, own, given)
+        named = _baselines(judge, kinds, own, given, {})
         if _complete(judge, few):
             _fill_frontier(judge, given)
             return named, True
@@ -344,7 +344,7 @@ def _search(
     for kind in kinds:
         judge.left = judge.most if kind == kinds[0] else judge.most // 2
         before = len(judge.seen)
-        _add_baselines(judge, kind, own, given, named)
+        _baselines(judge, [kind], own, given, named)
         starts = _starts(judge, given, before)
         for n, start in enumerate(starts):
             descend(judge, start, kind, given is None, judge.left // (len(starts) - n))
@@ -383,28 +383,24 @@ def _complete(judge: Judge, plans: Sequence[Plan]) -> bool:
     return True
 
 
-def _baselines(judge: Judge, kinds: Iterable[str], own: Lanes, given: Plan | None) -> dict[str, Candidate]:
-    """The named plans with which all others are compared, if they keep the memory limit."""
-    found: dict[str, Candidate] = {}
+def _baselines(
+    judge: Judge, kinds: Iterable[str], own: Lanes, given: Plan | None, found: dict[str, Candidate]
+) -> dict[str, Candidate]:
+    """Add to those found the named plans with which all others are compared, if they keep the memory limit."""
     for kind in kinds:
-        _add_baselines(judge, kind, own, given, found)
+        if kind == "streams":
+            _add_streams(judge, own, given, found)
+        streams = found.get("streams, fastest")
+        if streams is None or len(streams.plan.lanes) == 1:
+            continue
+        if kind == "hardware":
+            _best_split(judge, streams.plan, found)
+        if kind == "all":
+            for name in ("fastest", "as selected"):
+                if f"streams, {name}" in found:
+                    for policy in MIXES:
+                        _add(judge, f"{policy}, {name}", replace(found[f"streams, {name}"].plan, policy=policy), found)
     return found
-
-
-def _add_baselines(judge: Judge, kind: str, own: Lanes, given: Plan | None, found: dict[str, Candidate]) -> None:
-    """Adds the named plans of one kind of sharing to those of the kinds before."""
-    if kind == "streams":
-        _add_streams(judge, own, given, found)
-    streams = found.get("streams, fastest")
-    if streams is None or len(streams.plan.lanes) == 1:
-        return
-    if kind == "hardware":
-        _best_split(judge, streams.plan, found)
-    if kind == "all":
-        for name in ("fastest", "as selected"):
-            if f"streams, {name}" in found:
-                for policy in MIXES:
-                    _add(judge, f"{policy}, {name}", replace(found[f"streams, {name}"].plan, policy=policy), found)
 
 
 def _add_streams(judge: Judge, own: Lanes, given: Plan | None, found: dict[str, Candidate]) -> None:
@@ -466,7 +462,7 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
                 found = judge.better(plan, min(known, key=lambda one: one.makespan_us))
                 known += [found] if found is not None else []
         if known:
-            to_better(judge, min(known, key=lambda one: one.makespan_us), algorithm_moves(judge), 0)
+            to_better(judge, min(known, key=lambda one: one.makespan_us), partial(algorithm_moves, judge), 0)
     judge.limit_bytes = limit
 
 
@@ -474,22 +470,18 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
 
 
 def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
-    """The plan of streams that are made in one way, with the fastest algorithms.
-
-    Raises:
-        InputError: streams that nothing makes, or that the operations cannot run in.
-    """
+    """Return the plan of streams that are made in one way, or given, with the fastest algorithms."""
     work, fast = judge.work, fastest(judge.work, judge.bounds)
+    ways: dict[str, Callable[[], Lanes]] = {
+        "sequential": lambda: sequential(work.graph),
+        "branches": lambda: own_lanes(work.trace, work),
+        "nimble": lambda: nimble(work.graph),
+        "opara": lambda: opara_lanes(work, judge.bounds, fast),
+    }
     if not isinstance(streams, str):
         plan = Plan(streams, fast)
-    elif streams == "sequential":
-        plan = Plan(sequential(work.graph), fast)
-    elif streams == "branches":
-        plan = Plan(own_lanes(work.trace, work), fast)
-    elif streams == "nimble":
-        plan = Plan(nimble(work.graph), fast)
-    elif streams == "opara":
-        plan = Plan(opara_lanes(work, judge.bounds, fast), fast)
+    elif streams in ways:
+        plan = Plan(ways[streams](), fast)
     elif streams in ("greedy", "ios"):
         step(f"making stages: {streams}")
         stages = _stages(judge, fast, streams)
@@ -513,12 +505,9 @@ def opara_lanes(work: Work, bounds: Bounds, algorithms: Mapping[str, str]) -> La
 
 
 def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage]:
-    """The stages of IOS, or what it calls greedy, of some work; a stage's latency is its replay.
+    """Return the stages of IOS, or what it calls greedy, of some work; a stage's latency is its replay.
 
     A bias, activation or copy is scheduled with the operation before it.
-
-    Raises:
-        InputError: more operations side by side than the dynamic programming is for.
     """
     work, stages = judge.work, list[Stage]()
     for block in work.graph.blocks():
@@ -544,22 +533,10 @@ def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage
     return stages
 
 
-def in_streams(
-    trace: Trace,
-    gpu: GPU,
-    streams: str | Lanes,
-    *,
-    recorded_on: GPU | None = None,
-    kernels: Kernels | None = None,
-    fits: Fits | None = None,
-) -> Candidate:
-    """A trace in plain streams that are made in one of `WAYS`, or given, each convolution by its fastest algorithm.
-
-    Raises:
-        InputError: as `select`.
-    """
+def in_streams(trace: Trace, gpu: GPU, streams: str | Lanes, *, kernels: Kernels | None = None) -> Candidate:
+    """A trace in plain streams made in one of `WAYS`, or given, each convolution by its fastest algorithm."""
     work = work_of(trace, gpu)
-    kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
+    kernels = kernels or Kernels(recording_gpu(trace, gpu), gpu)
     judge = Judge(work, gpu, kernels, Bounds(work, gpu, kernels), None, 1)
     return judge.replayed(_given(judge, streams, no_step))
 

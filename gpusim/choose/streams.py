@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from gpusim.choose.graph import Graph, chains, ordered
-from gpusim.trace.format import Trace
+from gpusim.choose.graph import Graph, ordered
 
 T = TypeVar("T")
 
@@ -19,11 +18,6 @@ MOST_IN_GROUP = 3  # operations, as IOS has by default
 def sequential(graph: Graph) -> Lanes:
     """One stream, in topological order."""
     return (graph.ids,)
-
-
-def branches(trace: Trace) -> Lanes:
-    """The trace's own streams; traces that ship have one for each branch."""
-    return chains(trace)
 
 
 def nimble(graph: Graph) -> Lanes:
@@ -75,15 +69,11 @@ def _matching(choices: Mapping[T, Sequence[T]]) -> dict[T, T]:
 
 
 def opara(graph: Graph, memory_bound: Mapping[str, bool], demand: Mapping[str, float]) -> Lanes:
-    """Opara's streams and launch order (Chen et al.) [V].
+    """Return Opara's streams and launch order (Chen et al.) [V].
 
     An operation goes on in the stream of the first operation that it waits for and that nothing follows yet, else in a
-    new one. Launched are, in turn, the memory-bound and the compute-bound operation that is ready and asks for least.
-
-    Args:
-        graph: what waits for what.
-        memory_bound: of each operation, whether memory binds it more than computing.
-        demand: what each asks for; in Opara's code the shared memory of a block.
+    new one. Launched are, in turn, the memory-bound and the compute-bound operation that is ready and demands least: in
+    Opara's code the shared memory of a block.
     """
     order: list[str] = []
     waits = {id: len(others) for id, others in graph.before.items()}
@@ -123,19 +113,11 @@ def ios_stages(
     most_groups: int = MOST_GROUPS,
     most_in_group: int = MOST_IN_GROUP,
 ) -> tuple[Stage, ...]:
-    """IOS's stages (Ding et al., MLSys'21): the least sum of stage times, by dynamic programming over what is left.
+    """Return IOS's stages (Ding et al., MLSys'21): the least sum of stage times, by dynamic programming.
 
     A stage is an ending of what is left: operations that nothing left outside it waits for. Those of a stage that wait
     for one another are a group, and groups run side by side, each one after the other [V]. The limits are IOS's own.
-
-    Args:
-        graph: what waits for what.
-        latency_us: time of a stage alone.
-        most_groups: in a stage.
-        most_in_group: operations of a group.
-
-    Returns:
-        The stages, first to last; everything of one ends before the next begins.
+    Everything of a stage ends before the next begins.
     """
     known: dict[frozenset[str], tuple[float, tuple[Stage, ...]]] = {frozenset(): (0.0, ())}
     latencies_us: dict[frozenset[str], float] = {}
@@ -198,14 +180,9 @@ def stage_waits(stages: Sequence[Stage]) -> tuple[tuple[str, str], ...]:
 
 
 def units(graph: Graph, joins: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Chains of operations that are scheduled as one unit, such as a convolution with its bias and activation.
+    """Return chains of operations that are scheduled as one, such as a convolution with its bias, each under its first.
 
-    Args:
-        graph: what waits for what.
-        joins: operations that belong to the one before them, where they wait for no other and no other waits for that.
-
-    Returns:
-        The chains, each under its first operation.
+    An operation in ``joins`` belongs to the one before it, where it waits for no other and no other waits for that.
     """
     found: dict[str, list[str]] = {}
     unit: dict[str, str] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,6 +125,11 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
         if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
             raise InputError(" + ".join(paths), error.place, error.problem, error.expected) from None
         raise
+
+
+def given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Those of some options that are given, as they are written."""
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
 
 def _plain_name(path: str) -> str:

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Measures, and prints each row once it is there."""
     from dataclasses import asdict
 
@@ -46,12 +46,11 @@ def run(args: argparse.Namespace) -> int:
     found = measure(names)
     if args.json:
         print_json([asdict(one) for one in found])
-        return 0
+        return
     _print_row(list(WIDTHS))
     _print_row(["-" * width for width in WIDTHS.values()])
     for one in found:
         _print_row(_cells(one))
-    return 0
 
 
 def _cells(one: Measurement) -> list[str]:

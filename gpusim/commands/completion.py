@@ -16,19 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"{', '.join(SHELLS)}")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints the script, of the parser of all commands that ``args.whole_parser`` makes."""
     print(script(args.shell, args.whole_parser))
-    return 0
 
 
 def script(shell: str, whole_parser: Callable[[], argparse.ArgumentParser]) -> str:
-    """The script for a shell.
-
-    Args:
-        shell: one of `SHELLS`.
-        whole_parser: makes the parser of all commands, which then tells completion and can no longer parse.
-    """
+    """Return the script for a shell; the parser that is made for it then tells completion and can no longer parse."""
     import shtab
 
     from gpusim.hardware.gpu import gpu_names

@@ -23,24 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints a row, or an object with every value, for each GPU; or all of one."""
     from gpusim.common.tables import print_json
     from gpusim.hardware.gpu import gpu_names, load_gpu
 
-    if args.gpu is not None:
-        gpu = gpu_from(args.gpu, "NAME")
-        if args.json:
-            print_json(_values(gpu))
-        else:
-            _print_whole(gpu)
-        return 0
-    gpus = [load_gpu(name) for name in gpu_names()]
+    one = None if args.gpu is None else gpu_from(args.gpu, "NAME")
+    gpus = [load_gpu(name) for name in gpu_names()] if one is None else [one]
     if args.json:
-        print_json([_values(gpu) for gpu in gpus])
+        print_json(_values(one) if one is not None else [_values(gpu) for gpu in gpus])
+    elif one is not None:
+        _print_whole(one)
     else:
         _print_all(gpus)
-    return 0
 
 
 def _values(gpu: GPU) -> dict[str, Any]:

@@ -35,18 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Imports, writes and says what was decided."""
     from gpusim.common.files import require_output
-    from gpusim.common.progress import named_steps
+    from gpusim.common.progress import estimated, named_steps
     from gpusim.common.tables import counted, print_line
     from gpusim.io.importing import import_profile
 
     require_output(args.out, (file for file in (args.file, args.counters) if file is not None))
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     with named_steps() as step:
-        step(f"importing {args.file}")
-        imported = import_profile(args.file, args.format, gpu, args.counters, args.device, args.order)
+        with estimated(step, f"importing {args.file}"):
+            imported = import_profile(args.file, args.format, gpu, args.counters, args.device, args.order)
         trace = imported.trace
         step(f"writing {args.out}")
         trace.save(args.out)
@@ -58,4 +58,3 @@ def run(args: argparse.Namespace) -> int:
     print_line(f"{args.out}: {held}, recorded on {device}")
     for remark in imported.remarks:
         print_line(f"  {remark}")
-    return 0

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints the occupancy."""
     from gpusim.common.tables import Column, print_json, print_line, print_table
     from gpusim.model.occupancy import occupancy
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.json:
         print_json({"blocks_per_sm": found.blocks_per_sm, "limiter": found.limiter, "limits": dict(found.limits)})
-        return 0
+        return
     limiter = found.limiter.replace("_", " ")
     if found.blocks_per_sm == 0:
         print_line(f"{gpu.name}: 0 blocks per SM: a block asks for more {limiter} than it may have")
@@ -45,4 +45,3 @@ def run(args: argparse.Namespace) -> int:
         print_line(f"{gpu.name}: {found.blocks_per_sm} {blocks} per SM, limited by {limiter}")
     rows = [(name.replace("_", " "), "no limit" if n is None else str(n)) for name, n in found.limits.items()]
     print_table([Column("resource"), Column("blocks it allows", right=True)], rows)
-    return 0

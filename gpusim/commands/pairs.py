@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Searches and prints."""
     from gpusim.calibrate.cache import user_fits
     from gpusim.choose.pairs import as_json, pairs
@@ -35,7 +35,6 @@ def run(args: argparse.Namespace) -> int:
         print_json(as_json(found))
     else:
         _print(found)
-    return 0
 
 
 def _print(found: Pairs) -> None:

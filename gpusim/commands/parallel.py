@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints the projections, and the best that fits the memory of a GPU."""
     from gpusim.common.tables import print_json
     from gpusim.training.networks.zoo import network
@@ -74,7 +74,6 @@ def run(args: argparse.Namespace) -> int:
         _print_scaling(net, cluster, args.scaling, found)
     else:
         _print_strategies(net, cluster, *found[0])
-    return 0
 
 
 def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:

@@ -61,7 +61,7 @@ then what was measured stands beside what is predicted.
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Draws."""
     from gpusim.common.files import require_output
     from gpusim.common.tables import print_line
@@ -78,28 +78,17 @@ def run(args: argparse.Namespace) -> int:
     with told_with([args.source]):
         save_figure(kind.draw(args), args.out)
     print_line(f"{args.out}: {kind.summary}")
-    return 0
 
 
 # ---- what is drawn
 
 
-def _gantt(args: argparse.Namespace) -> Figure:
-    from gpusim.results.plots import gantt
+def _of_replay(args: argparse.Namespace) -> Figure:
+    """The picture of one replay that a function of `gpusim.results.plots` draws: the kind names it."""
+    from gpusim.results import plots
 
-    return gantt(_replayed(args))
-
-
-def _usage(args: argparse.Namespace) -> Figure:
-    from gpusim.results.plots import usage
-
-    return usage(_replayed(args))
-
-
-def _occupancy(args: argparse.Namespace) -> Figure:
-    from gpusim.results.plots import occupancy
-
-    return occupancy(_replayed(args))
+    figure: Figure = getattr(plots, args.kind)(_replayed(args))
+    return figure
 
 
 def _policies(args: argparse.Namespace) -> Figure:
@@ -156,9 +145,9 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "gantt": Kind(_gantt, "which stream runs where and when: streams and SMs over time", policies=True),
-    "occupancy": Kind(_occupancy, "whose warps fill the SMs, over time and SM by SM", policies=True),
-    "usage": Kind(_usage, "how much of each resource is used, over time and SM by SM", policies=True),
+    "gantt": Kind(_of_replay, "which stream runs where and when: streams and SMs over time", policies=True),
+    "occupancy": Kind(_of_replay, "whose warps fill the SMs, over time and SM by SM", policies=True),
+    "usage": Kind(_of_replay, "how much of each resource is used, over time and SM by SM", policies=True),
     "policies": Kind(
         _policies, "makespans under several policies, with the error where it was measured", policies=True
     ),

@@ -12,7 +12,7 @@ from gpusim.commands.arguments import json_flag
 from gpusim.common.errors import one_line
 
 if TYPE_CHECKING:
-    from gpusim.policies.interface import Parameter, Policy
+    from gpusim.policies.interface import Policy
 
 MOST_COLUMNS = 120
 SOURCE = re.compile(r" \(([^()]+)\)$")  # at the end of a summary
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints every policy, or all of one."""
     from gpusim.common.tables import print_json, print_line
     from gpusim.policies.registry import policies, policy_class, split_name
@@ -39,15 +39,14 @@ def run(args: argparse.Namespace) -> int:
             print_json(_whole(name, policy))
         else:
             _print_whole(_whole(name, policy), policy)
-        return 0
+        return
     if args.json:
         print_json([_plain(name, policy) for name, policy in policies().items()])
-        return 0
+        return
     for name, policy in policies().items():
         print_line(name)
         print(_indented(policy.summary, 4))
         _print_parameters(policy)
-    return 0
 
 
 def _plain(name: str, policy: type[Policy]) -> dict[str, Any]:
@@ -116,13 +115,9 @@ def _print_parameters(policy: type[Policy]) -> None:
     from gpusim.policies.registry import parameters_of
 
     for parameter in parameters_of(policy):
-        print(_indented(_explained(parameter), 8))
-
-
-def _explained(parameter: Parameter) -> str:
-    default = f", default {parameter.default}" if parameter.default else ""
-    about = f": {parameter.description}" if parameter.description else ""
-    return f"{parameter.name} ({parameter.kind}{default}){about}"
+        default = f", default {parameter.default}" if parameter.default else ""
+        about = f": {parameter.description}" if parameter.description else ""
+        print(_indented(f"{parameter.name} ({parameter.kind}{default}){about}", 8))
 
 
 def _indented(text: str, columns: int) -> str:

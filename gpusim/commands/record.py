@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpusim.commands.arguments import whole
@@ -43,24 +44,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(program=[])
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Records."""
-    if args.program:
-        if args.what is not None:
-            raise InputError(None, "WHAT", f"{args.what} and a program are given", "one of the two")
-        return _run_program(args)
-    if args.what is None:
+    if args.program and args.what is not None:
+        raise InputError(None, "WHAT", f"{args.what} and a program are given", "one of the two")
+    if args.what is None and not args.program:
         raise InputError(None, "WHAT", "missing", "a network, shapes, microbench, host, or -- and a program")
-    if args.out is None:
+    if args.out is None and not args.program:
         raise InputError(None, "--out", "missing", "a folder for what is recorded")
+    if args.what == "microbench" and not args.matrix:
+        _microbench(args)
+    else:
+        for line in _recorded(args):
+            print(line)
+
+
+def _recorded(args: argparse.Namespace) -> Iterator[str]:
+    """Record anything but the microbenchmarks; yield a line of progress for each step."""
+    if args.program:
+        from gpusim.lab.record.own_program import record_program
+
+        return record_program(args.program, args.out or Path("recording"))
     if args.what == "host":
-        return _run_host(args)
+        from gpusim.lab.record.host import record_host
+
+        return record_host(args.out)
     if args.what != "microbench":
-        return _run_calls(args)
-    return _run_matrix(args) if args.matrix else _run_microbench(args)
+        return _calls(args)
+    from gpusim.lab.record.matrix import record_matrix
+
+    if args.raw is not None:
+        raise InputError(None, "--raw", "is not for --matrix, which keeps no logs", "no such option")
+    return record_matrix(args.out, counters=args.counters)
 
 
-def _run_microbench(args: argparse.Namespace) -> int:
+def _microbench(args: argparse.Namespace) -> None:
     from gpusim.common.tables import Column, print_table
     from gpusim.lab.record.microbench import run_microbenchmarks
 
@@ -68,28 +86,9 @@ def _run_microbench(args: argparse.Namespace) -> int:
     columns = [Column("constant"), Column("value", right=True), Column("unit"), Column("meaning", narrow="break")]
     constants = result["constants"].items()
     print_table(columns, [(name, f"{c['value']:g}", c["unit"], c["meaning"]) for name, c in constants])
-    return 0
 
 
-def _run_matrix(args: argparse.Namespace) -> int:
-    from gpusim.lab.record.matrix import record_matrix
-
-    if args.raw is not None:
-        raise InputError(None, "--raw", "is not for --matrix, which keeps no logs", "no such option")
-    for line in record_matrix(args.out, counters=args.counters):
-        print(line)
-    return 0
-
-
-def _run_host(args: argparse.Namespace) -> int:
-    from gpusim.lab.record.host import record_host
-
-    for line in record_host(args.out):
-        print(line)
-    return 0
-
-
-def _run_calls(args: argparse.Namespace) -> int:
+def _calls(args: argparse.Namespace) -> Iterator[str]:
     from gpusim.lab.record.calls import MATHS
     from gpusim.lab.record.network import Order, record
 
@@ -99,14 +98,4 @@ def _run_calls(args: argparse.Namespace) -> int:
     if not set(maths) <= set(MATHS) or len(set(maths)) < len(maths):
         raise InputError(None, "--math", f"is {quote(args.math)}", f"{','.join(MATHS)}, or some of these, each once")
     order = Order(args.what, args.batch, args.training, maths, args.algorithms == "all", args.outcomes)
-    for line in record(order, args.out):
-        print(line)
-    return 0
-
-
-def _run_program(args: argparse.Namespace) -> int:
-    from gpusim.lab.record.own_program import record_program
-
-    for line in record_program(args.program, args.out or Path("recording")):
-        print(line)
-    return 0
+    return record(order, args.out)

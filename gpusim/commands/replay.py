@@ -33,12 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
-    """Declares what is replayed, on what and how; `compared` does it.
-
-    Args:
-        parser: of a command.
-        traces: help of the positional argument.
-    """
+    """Declare what is replayed, on what and how (`compared` does it); ``traces`` is the positional argument's help."""
     parser.add_argument("traces", nargs="+", metavar="TRACE", help=traces)
     gpu_arguments(parser)
     parser.add_argument(
@@ -66,7 +61,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Replays traces under policies, prints how these compare, and writes what was asked for."""
     from gpusim.common.files import require_new_folder, require_output
     from gpusim.common.progress import named_steps
@@ -94,17 +89,12 @@ def run(args: argparse.Namespace) -> int:
         print_json(as_json(comparison))
     else:
         print_comparison(comparison)
-    return 0
 
 
 def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:
-    """Reads and replays what the arguments of `add_replay_arguments` say.
+    """Read and replay what the arguments of `add_replay_arguments` say.
 
-    Args:
-        args: the arguments.
-        step: told the name of each step before it.
-        placements: keep where blocks ran.
-        residents: keep what each SM held, unless the trace is too large for that to be shown.
+    Placements are kept where asked for, and what each SM held, unless the trace is too large for that to be shown.
 
     Raises:
         InputError: something in the arguments or in what they name is wrong.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from gpusim.commands.arguments import given
 from gpusim.commands.replay import add_replay_arguments, compared
 from gpusim.common.errors import InputError
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Replays, or reads what a replay wrote, and writes the page."""
     from gpusim.common.files import require_output
     from gpusim.common.progress import named_steps
@@ -29,24 +30,12 @@ def run(args: argparse.Namespace) -> int:
     require_output(args.out, args.traces)
     with named_steps() as step:
         if len(args.traces) == 1 and Path(args.traces[0]).is_dir():
-            _require_no_replay(args)
+            useless = given(args, OF_A_REPLAY) + ["--alternatives"] * (args.alternatives != "selected")
+            if useless:
+                problem = "says how to replay, which has been done"
+                raise InputError(args.traces[0], useless[0], problem, "a trace, or no such option")
             content = content_in(args.traces[0])
         else:
             content = content_of(compared(args, step, placements=True, residents=True))
         step(f"writing {args.out}")
         save_page(content, args.out)
-    return 0
-
-
-def _require_no_replay(args: argparse.Namespace) -> None:
-    """Refuses options that would replay what is in a folder otherwise.
-
-    Raises:
-        InputError: one is given.
-    """
-    given = [f"--{name.replace('_', '-')}" for name in OF_A_REPLAY if getattr(args, name)]
-    given += ["--alternatives"] if args.alternatives != "selected" else []
-    if given:
-        raise InputError(
-            args.traces[0], given[0], "says how to replay, which has been done", "a trace, or no such option"
-        )

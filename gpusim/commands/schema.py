@@ -10,7 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("trace", "gpu"), help="which format")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints the schema."""
     from gpusim.common.tables import print_json
 
@@ -22,4 +22,3 @@ def run(args: argparse.Namespace) -> int:
         from gpusim.hardware.gpu import GPUFile
 
         print_json(GPUFile.model_json_schema())
-    return 0

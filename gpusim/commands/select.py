@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Searches, prints and, when asked, writes."""
     from gpusim.calibrate.cache import user_fits
     from gpusim.choose.report import as_json, frontier_figure, plan_trace, print_selection
@@ -90,4 +90,3 @@ def run(args: argparse.Namespace) -> int:
         for path in (args.out, args.plot):
             if path is not None:
                 print_line(f"written: {path}")
-    return 0

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from gpusim.common.tables import Column
     from gpusim.sweep.run import Point, Swept
-    from gpusim.sweep.summary import PolicySummary, Row
-    from gpusim.sweep.workers import Executors
+    from gpusim.sweep.summary import PolicySummary, SweptRow
 
 MOST_ROWS = 40
 
@@ -71,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.results.plots import picture_format
     from gpusim.sweep.experiment import load_experiment
     from gpusim.sweep.run import sweep
+    from gpusim.sweep.workers import cluster, local
 
     if args.plot is not None:
         picture_format(args.plot)
@@ -80,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
         _tell(f"runs the policies in {one_line(str(code))}")
     out = args.out or args.experiment.with_suffix(".csv")
     try:
-        with _sigterm_as_ctrl_c(), _executors(args.jobs, args.cluster) as (executors, width):
+        where = nullcontext(local(args.jobs or os.cpu_count() or 1)) if args.cluster is None else cluster(args.cluster)
+        with _sigterm_as_ctrl_c(), where as (executors, width):
             swept = sweep(experiment, out, executors, width, _tell_what_is_known)
     except KeyboardInterrupt:
         _tell(f"interrupted; what is done is kept in {out}, run it again to go on")
@@ -108,12 +109,6 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _executors(jobs: int | None, address: str | None) -> AbstractContextManager[tuple[Executors, int]]:
-    from gpusim.sweep.workers import cluster, local
-
-    return cluster(address) if address is not None else nullcontext(local(jobs or os.cpu_count() or 1))
 
 
 def _as_json(swept: Swept) -> dict[str, Any]:
@@ -203,7 +198,7 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
     return [*columns, Column("undominated")], cells
 
 
-def _workload_table(swept: Swept, each: Sequence[Sequence[Row]]) -> tuple[list[Column], list[list[str]], str]:
+def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[list[Column], list[list[str]], str]:
     """The best policy of each workload, by STP where streams restart, and what each oracle found for it."""
     from gpusim.common.tables import Column
     from gpusim.sweep.run import label_names
@@ -229,7 +224,7 @@ def _workload_table(swept: Swept, each: Sequence[Sequence[Row]]) -> tuple[list[C
     return columns, cells, "Each workload"
 
 
-def _merit(row: Row, restart: bool) -> str:
+def _merit(row: SweptRow, restart: bool) -> str:
     """The figure by which policies are ranked."""
     from gpusim.sweep.summary import merit
 

@@ -238,14 +238,9 @@ def _demand(launches: list[KernelLaunch]) -> str:
 
 
 def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
-    from gpusim.model.occupancy import occupancy
+    from gpusim.calibrate.launchable import launch_occupancy
 
-    fit = occupancy(
-        gpu,
-        threads_per_block=launch.threads_per_block,
-        registers_per_thread=launch.registers_per_thread,
-        shared_memory_per_block=launch.shared_memory_per_block_bytes,
-    )
+    fit = launch_occupancy(launch, gpu)
     return fit.blocks_per_sm, fit.limiter.replace("_", " ")
 
 

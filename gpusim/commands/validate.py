@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import json_flag, whole_numbers
+from gpusim.commands.arguments import given, json_flag, whole_numbers
 from gpusim.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Predicts, scores, prints and, when asked, writes."""
     from dataclasses import asdict
 
@@ -63,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
     case = _case(args)
     without: list[Summary] = []
     if holds_sharing(args.dataset):
-        _require_own_recordings(args)
+        if elsewhere := given(args, ("recordings", "recorded_on", "scaling")):
+            problem = "is not for microbenchmarks, which hold their counters"
+            raise InputError(args.dataset, elsewhere[0], problem, "no such option")
         rows = score_sharing(args.dataset, load_gpu(args.gpu))
         found, chosen = summaries(rows, {}), choice(rows)
     else:
@@ -82,33 +84,21 @@ def run(args: argparse.Namespace) -> int:
         if case.scaling:
             content |= {"scaling": case.scaling, "without_scaling": [asdict(one) for one in without]}
         print_json(content | {"experiments": [dict.fromkeys(SUMMARY_FIELDS) | one for one in scores]})
-        return 0
+        return
     _print_scores(found, chosen)
     if without:
         _print_scaling(case.scaling, found, without)
-    return 0
 
 
 def _case(args: argparse.Namespace) -> Case:
     from gpusim.lab.validate import Case
 
-    for one, other in (("recordings", "recorded_on"), ("recorded_on", "recordings")):
-        if getattr(args, one) is not None and getattr(args, other) is None:
-            option, missing = (f"--{name.replace('_', '-')}" for name in (one, other))
-            raise InputError(
-                None, option, f"is given without {missing}", f"both: {missing} says what {option} leaves open"
-            )
+    options = given(args, ("recordings", "recorded_on"))
+    if len(options) == 1:
+        (option,), (missing,) = options, {"--recordings", "--recorded-on"} - set(options)
+        raise InputError(None, option, f"is given without {missing}", f"both: {missing} says what {option} leaves open")
     recordings = "" if args.recordings is None else str(args.recordings)
     return Case(str(args.dataset), args.gpu, recordings, args.recorded_on or "", tuple(args.scaling))
-
-
-def _require_own_recordings(args: argparse.Namespace) -> None:
-    """Refuses recordings from elsewhere for a folder of microbenchmarks, which holds its own."""
-    given = [f"--{name.replace('_', '-')}" for name in ("recordings", "recorded_on", "scaling") if getattr(args, name)]
-    if given:
-        raise InputError(
-            args.dataset, given[0], "is not for microbenchmarks, which hold their counters", "no such option"
-        )
 
 
 def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:

@@ -57,13 +57,7 @@ def quote(value: object) -> str:
 
 
 def expected_one_of(names: Iterable[str], given: object, other: str = "") -> str:
-    """Returns what was expected where a name is none of those that there are: all of them, and the closest.
-
-    Args:
-        names: those that there are.
-        given: what stood there instead.
-        other: what else would have been right.
-    """
+    """Return what was expected where a name is none of those that there are: all, ``other``, and the closest."""
     known = list(names)
     expected = ", ".join([f"one of {', '.join(known)}" if known else "none", *([other] if other else [])])
     close = closest(given, known)
@@ -98,15 +92,10 @@ def described(error: BaseException) -> str:
 
 
 def from_pydantic(path: str | Path | None, error: ValidationError, model: type[BaseModel] | None = None) -> InputError:
-    """Returns the first problem of a failed pydantic validation as an `InputError`.
+    """Return the first problem of a failed pydantic validation of a file as an `InputError`.
 
-    A validator may raise an `InputError` itself (it is a `ValueError`): its place then counts from where the
-    validator stands, and its problem and expectation are kept.
-
-    Args:
-        path: the file that was validated, or None.
-        error: what pydantic raised.
-        model: what was validated, so that an unknown key can be told the known ones.
+    A validator may raise an `InputError` itself (it is a `ValueError`): its place then counts from where the validator
+    stands, and its problem and expectation are kept. Of a ``model`` an unknown key is told the known ones.
     """
     first = first_problem(error)
     kind = first["type"]

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from errno import EISDIR, ENOENT
 from os import strerror
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Literal, overload
+from typing import IO, Any, BinaryIO, Literal
 
 from gpusim.common.errors import InputError, quote
 
@@ -33,11 +33,7 @@ class TooLarge(Exception):
 
 
 def path_of(given: object, what: str) -> Path:
-    """A path that is given as text or as one.
-
-    Args:
-        given: the path.
-        what: it is of, for the message.
+    """Return a path that is given as text or as one; ``what`` it is of is for the message.
 
     Raises:
         InputError: it is neither.
@@ -49,11 +45,7 @@ def path_of(given: object, what: str) -> Path:
 
 @contextmanager
 def opened(path: str | Path, expected: str = _REGULAR) -> Iterator[BinaryIO]:
-    """Opens a regular file to read its bytes; never waits for a pipe or a device.
-
-    Args:
-        path: the file; a link is followed.
-        expected: what it should be, for messages.
+    """Open a regular file to read its bytes, following links; never wait for a pipe or a device.
 
     Raises:
         InputError: the file is missing, is no regular file, or cannot be read, also in the block.
@@ -89,14 +81,10 @@ def most_unpacked(packed_bytes: int, most: int, expansion: int, free_bytes: int)
 
 
 def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
-    """Returns the whole content of a regular file; never waits for a pipe or a device.
-
-    Args:
-        path: the file; a link is followed.
-        most: bytes that it may have.
+    """Return the whole content of a regular file; never wait for a pipe or a device.
 
     Raises:
-        InputError: the file is missing, is no regular file, is too large, or cannot be read.
+        InputError: the file is missing, is no regular file, has more than ``most`` bytes, or cannot be read.
     """
     with opened(path) as file:
         data = file.read(min(os.fstat(file.fileno()).st_size, most) + 1)
@@ -111,12 +99,9 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) -> bytes:
-    """Returns what gzip data holds, all members of it; it is never held beyond the limit.
+    """Return what gzip data holds, all members of it; it is never held beyond the limit.
 
-    Args:
-        data: the content of a gzip file.
-        path: the file, for messages.
-        most: bytes that it may hold; also `MAX_EXPANSION` times what it has, beyond the first `FREE_EXPANSION_BYTES`.
+    That is ``most`` bytes, and `MAX_EXPANSION` times what the data have beyond the first `FREE_EXPANSION_BYTES`.
 
     Raises:
         InputError: it holds more, or is no gzip data.
@@ -164,11 +149,7 @@ def read_table(path: str | Path, most: int = MAX_BYTES) -> str:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Returns the content of a TOML file that a person writes.
-
-    Args:
-        path: the file.
-        what: what it should be, for messages.
+    """Return the content of a TOML file that a person writes; ``what`` it should be is for messages.
 
     Raises:
         InputError: the file cannot be read (`read_text`), or is not TOML.
@@ -203,28 +184,15 @@ def utf8(data: bytes, path: str | Path | None) -> str:
         raise InputError(path, f"byte {error.start}", "is not UTF-8", "text in UTF-8") from None
 
 
-@overload
-@contextmanager
-def atomic_write(path: str | Path, mode: Literal["w"] = "w") -> Iterator[IO[str]]: ...
-@overload
-@contextmanager
-def atomic_write(path: str | Path, mode: Literal["wb"]) -> Iterator[IO[bytes]]: ...
 @contextmanager
 def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[IO[Any]]:
-    """Opens a file that appears under its name only once it is whole.
+    """Open a file that appears under its name only once it is whole; text is UTF-8 with newlines as written.
 
-    What is written goes to a temporary file beside `path`, which replaces `path` when the block ends and is
-    removed when the block raises. A link is followed; a device such as /dev/stdout is written straight.
-
-    Args:
-        path: the file to write; its folder must exist.
-        mode: "w" for UTF-8 text with newlines as written, "wb" for bytes.
-
-    Yields:
-        The open file.
+    What is written goes to a temporary file beside `path`, which replaces `path` when the block ends and is removed
+    when the block raises. A link is followed; a device such as /dev/stdout is written straight.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, such as in a folder that does not exist.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -301,16 +269,10 @@ def require_new_folder(path: str | Path) -> None:
 
 @contextmanager
 def whole_folder(path: str | Path) -> Iterator[Path]:
-    """Makes a folder that appears under its name only once all that is in it is written.
+    """Make a folder that appears under its name only once all that is in it is written; give the temporary folder.
 
-    What is written goes to a temporary folder beside `path`, which is renamed when the block ends and removed when
-    the block raises. Folders above it are made where they are missing.
-
-    Args:
-        path: the folder; there may be an empty one.
-
-    Yields:
-        The temporary folder.
+    That is beside `path`, renamed when the block ends and removed when the block raises. Folders above it are made
+    where they are missing.
 
     Raises:
         InputError: `path` exists and is not empty, or something in it cannot be written.
@@ -343,11 +305,7 @@ def make_folder(path: Path) -> None:
 
 
 def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
-    """Refuses the name of a file to write, before long work whose result it is to hold.
-
-    Args:
-        path: the file.
-        inputs: files that are read.
+    """Refuse the name of a file to write, before long work whose result it is to hold.
 
     Raises:
         InputError: its folder is not there, or it is a folder itself, or one of the inputs.

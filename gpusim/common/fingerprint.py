@@ -101,12 +101,7 @@ def data(content: Any) -> str:
 
 
 def module_file(name: str, found: dict[str, ModuleSpec | None] | None = None) -> Path | None:
-    """The file of a module, the source where it is compiled from one beside it; None where there is no file.
-
-    Args:
-        name: of the module.
-        found: as of `module_spec`.
-    """
+    """Return the file of a module, the source where it is compiled from one beside it; None where there is no file."""
     spec = module_spec(name, found)
     if spec is None or not spec.has_location or spec.origin is None:
         return None
@@ -116,22 +111,17 @@ def module_file(name: str, found: dict[str, ModuleSpec | None] | None = None) ->
 
 
 def module_spec(name: str, found: dict[str, ModuleSpec | None] | None = None) -> ModuleSpec | None:
-    """Where a module is; None where there is none. Nothing is imported, not even the packages it is in.
+    """Return where a module is; None where there is none. Nothing is imported, not even the packages it is in.
 
-    Args:
-        name: of the module.
-        found: modules looked for before, which are not looked for again; this one is added, and the packages it is in.
+    ``found`` has the modules looked for before, which are not looked for again; this one and its packages are added.
     """
     found = {} if found is None else found
     if name not in found:
-        package = name.rpartition(".")[0]
-        found[name] = _spec_in(module_spec(package, found), name) if package else _top(name)
+        inside = name.rpartition(".")[0]
+        package = module_spec(inside, found) if inside else None
+        folders = None if package is None else package.submodule_search_locations
+        found[name] = _top(name) if not inside else PathFinder.find_spec(name, list(folders)) if folders else None
     return found[name]
-
-
-def _spec_in(package: ModuleSpec | None, name: str) -> ModuleSpec | None:
-    folders = None if package is None else package.submodule_search_locations
-    return None if folders is None else PathFinder.find_spec(name, list(folders))
 
 
 def _top(name: str) -> ModuleSpec | None:
@@ -198,7 +188,8 @@ def _write(part: Any, parts: list[str]) -> None:
     if isinstance(part, list):
         parts.append("[")
         for one in part:
-            if not (isinstance(one, ast.Expr) and _is_text(one.value)):  # a docstring, or one of an attribute
+            text = one.value.value if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) else None
+            if not isinstance(text, str):  # a docstring, or one of an attribute
                 _write(one, parts)
         parts.append("]")
     elif isinstance(part, ast.AST):
@@ -210,10 +201,6 @@ def _write(part: Any, parts: list[str]) -> None:
                 _write(value, parts)
     else:
         parts.append(ascii(part))
-
-
-def _is_text(part: ast.expr) -> bool:
-    return isinstance(part, ast.Constant) and isinstance(part.value, str)
 
 
 def _imports(part: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,8 @@ FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
 def csv_line(cells: Iterable[object]) -> str:
     """A line of a CSV file, its newline included."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow([_harmless(cell) for cell in cells])  # so that it quotes both
+    harmless = [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in cells]
+    csv.writer(text, lineterminator="\r\n").writerow(harmless)  # so that it quotes both
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
@@ -31,6 +32,15 @@ def csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterab
     """The lines of a CSV file."""
     yield csv_line(columns)
     yield from map(csv_line, rows)
+
+
+def records(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """A CSV table of rows by column: empty where a row lacks one; what is in no column is left out."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 @contextmanager
@@ -48,12 +58,7 @@ def table_rows(path: str | Path, absent: str | None = None) -> Iterator[csv.Dict
 
 
 def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> list[dict[str, str]]:
-    """Return the rows of a recorded table, which has at least some columns.
-
-    Args:
-        path: the table.
-        columns: those that it must have.
-        expected: what makes such a table, where the file is missing.
+    """Return the rows of a recorded table, which has at least some columns; ``expected`` is what makes such a table.
 
     Raises:
         InputError: the file or a column is missing, or the file holds no table.
@@ -70,7 +75,3 @@ def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> list[dic
 def original(cell: str) -> str:
     """The text that was written as this cell."""
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
-
-
-def _harmless(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell

@@ -8,30 +8,24 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from itertools import accumulate, repeat
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from gpusim.common.errors import one_line
 
 GAP = "  "  # between columns
 LEAST_WIDTH = 8  # characters that a narrowed column keeps
-NESTED = (dict, list, tuple)  # what JSON makes objects and arrays of
+_json = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False).iterencode
 
 
 class Column(NamedTuple):
-    """A column.
+    """A column."""
 
-    Attributes:
-        title: what stands above it.
-        right: align its cells to the right, as numbers are.
-        narrow: what to do where a terminal is too narrow: break its cells over lines, or cut the middle out of them
-            and break what would then look alike; other columns stay as they are.
-    """
-
-    title: str
-    right: bool = False
+    title: str  # what stands above it
+    right: bool = False  # align its cells to the right, as numbers are
+    # what to do where a terminal is too narrow: break its cells over lines, or cut the middle out of them and break
+    # what would then look alike; other columns stay as they are
     narrow: Literal["", "break", "cut"] = ""
 
 
@@ -48,13 +42,7 @@ def columns_that_fit(widths: Sequence[int]) -> int:
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Prints a table.
-
-    Args:
-        columns: the columns.
-        rows: one text a column each.
-        title: a line above; none when empty.
-    """
+    """Print a table: one text a column in each row, and a title above unless it is empty."""
     if sys.stdout.isatty():
         _draw(columns, rows, title)
     else:
@@ -78,47 +66,20 @@ def print_line(text: str) -> None:
 
 def print_json(content: Any) -> None:
     """Prints JSON, part by part; a NaN or infinity in it is a defect and raises."""
-    sys.stdout.writelines(_json_parts(content))
+    sys.stdout.writelines(map(_printable, _json(content)))
     print()
 
 
 def json_text(content: Any) -> str:
     """JSON, indented; what is not printable in it is escaped."""
-    return "".join(_json_parts(content))
-
-
-def _json_parts(content: Any, indent: str = "\n") -> Iterator[str]:
-    """JSON in parts, so that a reader need not hold all of a long one; an object or array of plain values is one."""
-    deeper = indent + "  "
-    values = content.values() if isinstance(content, dict) else content if isinstance(content, NESTED) else ()
-    opening, closing = "{}" if isinstance(content, dict) else "[]"
-    if not any(isinstance(value, NESTED) for value in values):
-        text = _plain_json(deeper)(content)
-        yield _printable(f"{opening}{deeper}{text[1:-1]}{indent}{closing}" if values else text)
-        return
-    names = [f"{_plain_json(deeper)(str(key))}: " for key in content] if isinstance(content, dict) else repeat("")
-    sign = opening
-    for name, value in zip(names, values, strict=False):
-        yield f"{sign}{deeper}{_printable(name)}"
-        yield from _json_parts(value, deeper)
-        sign = ","
-    yield f"{indent}{closing}"
-
-
-@cache
-def _plain_json(between: str) -> Callable[[Any], str]:
-    """Writes JSON of plain values, ``between`` them a comma and this."""
-    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=("," + between, ": ")).encode
+    return "".join(map(_printable, _json(content)))
 
 
 def _printable(text: str) -> str:
     """JSON, what is not printable in it escaped."""
-    plain = text.replace("\n", "").isprintable()
-    return text if plain else "\n".join(_escaped(line) for line in text.split("\n"))
-
-
-def _escaped(line: str) -> str:
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def number(value: float, decimals: int = 1) -> str:

@@ -91,8 +91,9 @@ class _Window:
         self._decode = json.JSONDecoder(strict=False).raw_decode
         self._blanks: Callable[[str, int], re.Match[str]] = _SPACE.match  # type: ignore[assignment]  # always matches
 
-    def place(self) -> str:
-        return f"character {self._passed + self._at}, after {self.count} events"
+    def place(self, at: int | None = None) -> str:
+        """Where the window is, or a position in it."""
+        return f"character {self._passed + (self._at if at is None else at)}, after {self.count} events"
 
     def peek(self) -> str:
         """The next character that is no blank; empty at the end of the file."""
@@ -123,7 +124,7 @@ class _Window:
             except json.JSONDecodeError as error:
                 if self._mend(error):
                     continue
-                fault = InputError(self.path, self._place_at(error.pos), f"is not JSON ({error.msg})")
+                fault = InputError(self.path, self.place(error.pos), f"is not JSON ({error.msg})")
                 unended = error.msg.startswith("Unterminated string")
                 if unended or _CUT.match(self._text, error.pos):
                     fault = self._cut_short()
@@ -169,9 +170,6 @@ class _Window:
             self._text, self._at = self._text[self._at :], 0
         self._text += "".join(new)
         return length > 0
-
-    def _place_at(self, position: int) -> str:
-        return f"character {self._passed + position}, after {self.count} events"
 
     def _cut_short(self) -> InputError:
         problem = f"ends in the middle of the JSON, after {self.count} events"

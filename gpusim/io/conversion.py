@@ -105,7 +105,7 @@ class _Builder:
                 direction=work.direction,
                 memory=work.memory or "pinned",
                 bytes=work.bytes,
-                duration_us=_microseconds(activity.duration_us),
+                duration_us=round(activity.duration_us, 3),
             )
         except InputError as fault:
             if fault.path is not None:
@@ -115,7 +115,7 @@ class _Builder:
             raise InputError(self.path, f"{id} ({quote(name)})", problem, fault.expected) from None
 
     def _launch(self, work: KernelRun, duration_us: float, id: str) -> KernelLaunch:
-        duration_us = _microseconds(duration_us)
+        duration_us = round(duration_us, 3)
         if duration_us <= 0.0:
             duration_us = LEAST_DURATION_US
             self.rounded += 1
@@ -142,28 +142,16 @@ class _Builder:
                 duration_us=duration_us,
                 mix=work.mix,
             )
-            self._require_launchable(known, id)
+            fit = launch_occupancy(known, self.gpu)
+            if fit.blocks_per_sm == 0:
+                problem = f"a block asks for more {fit.limiter} than {self.gpu.name} has"
+                raise InputError(self.path, f"{id} ({quote(known.name)})", problem, "the GPU that it ran on (--gpu)")
         return known
-
-    def _require_launchable(self, launch: KernelLaunch, id: str) -> None:
-        """Refuse a kernel that the GPU cannot launch: it was not recorded there.
-
-        Raises:
-            InputError: no SM holds a block of it.
-        """
-        fit = launch_occupancy(launch, self.gpu)
-        if fit.blocks_per_sm == 0:
-            problem = f"a block asks for more {fit.limiter} than {self.gpu.name} has"
-            raise InputError(self.path, f"{id} ({quote(launch.name)})", problem, "the GPU that it ran on (--gpu)")
 
 
 def communicates(name: str) -> bool:
     """Whether the name of a kernel is one of a library that exchanges data between GPUs."""
     return _COMMUNICATION.match(name) is not None
-
-
-def _microseconds(value: float) -> float:
-    return round(value, 3)
 
 
 def _plain(text: str) -> str:
@@ -222,33 +210,29 @@ def _remarks(
     activities: Sequence[Activity], contradicted: int, rounded: int, known_order: StreamOrder | None
 ) -> list[str]:
     kernels = [a for a in activities if isinstance(a.work, KernelRun)]
-    unknown = sum(isinstance(a.work, KernelRun) and a.work.mix is None for a in kernels)
-    remarks = []
-    if unknown:
-        remarks.append(
-            f"{unknown} of {len(kernels)} kernels have no counters: what their blocks ask of the GPU is estimated."
-        )
-    if known_order is not None:
-        remarks.append(_ORDER_REMARKS[known_order])
-    of_unknown_memory = sum(
-        isinstance(a.work, CopyRun) and a.work.direction in ("h2d", "d2h") and a.work.memory is None for a in activities
+    runs = [a.work for a in kernels if isinstance(a.work, KernelRun)]
+    copies = [a.work for a in activities if isinstance(a.work, CopyRun)]
+    told = (
+        (
+            sum(run.mix is None for run in runs),
+            f"of {len(kernels)} kernels have no counters: what their blocks ask of the GPU is estimated",
+        ),
+        (
+            sum(copy.direction in ("h2d", "d2h") and copy.memory is None for copy in copies),
+            "copies do not tell the kind of host memory: it is taken as pinned",
+        ),
+        (
+            sum(communicates(run.name) for run in runs),
+            "kernels exchange data with other GPUs: their durations include waiting for these",
+        ),
+        (_beside_others(kernels), "kernels ran beside kernels of other streams: their durations include that"),
+        (rounded, f"kernels were recorded with 0 us and are taken as {LEAST_DURATION_US} us"),
+        (contradicted, "waits between streams contradict the recorded times and are left out"),
     )
-    if of_unknown_memory:
-        remarks.append(f"{of_unknown_memory} copies do not tell the kind of host memory: it is taken as pinned.")
-    communicating = sum(isinstance(a.work, KernelRun) and communicates(a.work.name) for a in kernels)
-    if communicating:
-        remarks.append(
-            f"{communicating} kernels exchange data with other GPUs: their durations include waiting for these."
-        )
-    beside = _beside_others(kernels)
-    if beside:
-        remarks.append(f"{beside} kernels ran beside kernels of other streams: their durations include that.")
-    if rounded:
-        remarks.append(f"{rounded} kernels were recorded with 0 us and are taken as {LEAST_DURATION_US} us.")
-    if contradicted:
-        remarks.append(f"{contradicted} waits between streams contradict the recorded times and are left out.")
-    remarks.append("Host time and gaps between kernels are left out.")
-    return remarks
+    remarks = [f"{count} {what}." for count, what in told if count]
+    if known_order is not None:
+        remarks.insert(1 if told[0][0] else 0, _ORDER_REMARKS[known_order])
+    return [*remarks, "Host time and gaps between kernels are left out."]
 
 
 def _beside_others(kernels: Sequence[Activity]) -> int:

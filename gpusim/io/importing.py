@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -50,17 +49,11 @@ _UNREAD = {
 
 @dataclass(frozen=True)
 class Imported:
-    """A trace, and what there is to say of how it was made.
+    """A trace, and what there is to say of how it was made."""
 
-    Attributes:
-        trace: the trace.
-        format: of the profile.
-        remarks: a line each.
-    """
-
-    trace: Trace
-    format: str
-    remarks: tuple[str, ...]
+    trace: Trace  # the trace
+    format: str  # of the profile
+    remarks: tuple[str, ...]  # a line each
 
 
 def import_profile(
@@ -92,7 +85,8 @@ def import_profile(
     format = detect(path) if format is None else format
     whole, profiled = _read(path, format)
     timeline, chosen, remarks = _on_one_device(whole, path, device)
-    product = _product(timeline, chosen)
+    kinds = set(whole.products.values())  # of a GPU that is not listed, what all that are have in common
+    product = whole.products.get(chosen) or (kinds.pop() if len(kinds) == 1 else Product())
     recorded_on = recording_gpu(product, gpu)
     other = stands_in(product, recorded_on)
     if product.name is not None:
@@ -122,11 +116,13 @@ def detect(path: Path) -> str:
         return "nsys"
     if head.startswith(ncu_profile.REPORT_MAGIC):
         return "ncu"
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    text = _text(head)
     if not text:
         raise InputError(path, "", "is empty", source.A_PROFILE)
     if text[:1] in (b"{", b"["):
-        _require_launches(path, text)
+        for words, what, expected in _WITHOUT_LAUNCHES:
+            if all(word in text for word in words):
+                raise InputError(path, "", what, expected)
         if re.match(rb'\{\s*"version"', text) and b'"streams"' in text:
             raise InputError(path, "", "is a trace already", source.A_PROFILE)
         plain = not any(word in text for word in _KINETO_WORDS)
@@ -134,24 +130,8 @@ def detect(path: Path) -> str:
     return _detect_table(path, text)
 
 
-def _require_launches(path: Path, text: bytes) -> None:
-    """Refuse JSON of tools that record no launches of kernels, with what would.
-
-    Raises:
-        InputError: it is of such a tool.
-    """
-    for words, what, expected in _WITHOUT_LAUNCHES:
-        if all(word in text for word in words):
-            raise InputError(path, "", what, expected)
-
-
 def no_trace(path: str | Path, error: InputError) -> InputError:
-    """What to tell of a file that could not be read as a trace: of a profile that it is one, else the error.
-
-    Args:
-        path: the file.
-        error: of reading it as a trace.
-    """
+    """Return what to tell of a file that is no trace: of a profile how to import it, else the error of reading it."""
     path = Path(path)
     try:
         kind = detect(path)
@@ -187,13 +167,15 @@ def _read(path: Path, format: str) -> tuple[Timeline, list[Profiled] | None]:
     if format == "ncu":
         profiled = ncu_profile.read(path)
         return ncu_profile.timeline(path, profiled, None), profiled
-    readers: dict[str, Callable[[Path], Timeline]] = {"kineto": kineto.read, "nsys": nsys.read, "nvprof": _read_nvprof}
-    return readers[format](path), None
+    if format == "nvprof":
+        is_json = _text(source.head(path))[:1] in (b"{", b"[")
+        return (nvprof.read_json if is_json else nvprof.read_csv)(path), None
+    return (kineto.read if format == "kineto" else nsys.read)(path), None
 
 
-def _read_nvprof(path: Path) -> Timeline:
-    is_json = source.head(path).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
-    return nvprof.read_json(path) if is_json else nvprof.read_csv(path)
+def _text(head: bytes) -> bytes:
+    """What a file begins with after its mark and blanks."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n")
 
 
 def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[Timeline, int, list[str]]:
@@ -208,12 +190,6 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
         counts = ", ".join(f"GPU {index}: {count} kernels" for index, count in kernels.items())
         remarks.append(f"The profile is of several GPUs ({counts}); this is GPU {chosen} (--device chooses).")
     return timeline.on(chosen), chosen, remarks
-
-
-def _product(timeline: Timeline, device: int) -> Product:
-    """What the profile says of a GPU; of one that it does not list, what all that it lists have in common."""
-    kinds = set(timeline.products.values())
-    return timeline.products.get(device) or (kinds.pop() if len(kinds) == 1 else Product())
 
 
 def _trace_name(path: Path) -> str:
@@ -232,7 +208,9 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
         raise InputError(path, "", "is no profile of Nsight Compute", f"{ncu_profile.A_RAW_PAGE}, or a .ncu-rep")
     profiled = ncu_profile.read(path)
     for product in dict.fromkeys(launch.product for launch in profiled):
-        _require_same(product, gpu, path)
+        if product.sm_count not in (None, gpu.sm_count):  # which says how to share the counters out
+            problem = f"is of a GPU with {product.sm_count} SMs ({one_line(product.name or 'unnamed')})"
+            raise InputError(path, "", problem, f"counters of {gpu.name}, which has {gpu.sm_count}")
     runs = [(n, a, a.work) for n, a in enumerate(timeline.activities) if isinstance(a.work, KernelRun)]
     matched = _match(
         [(n, (work.name, work.grid, work.block)) for n, _, work in runs],
@@ -251,17 +229,6 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
         f"{len(runs) - len(mixes)} have none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
     )
     return with_mixes(timeline, mixes), line
-
-
-def _require_same(product: Product, gpu: GPU, path: Path) -> None:
-    """Refuses counters of a GPU with another number of SMs, which says how to share them out.
-
-    Raises:
-        InputError: the profile names such a GPU.
-    """
-    if product.sm_count is not None and product.sm_count != gpu.sm_count:
-        problem = f"is of a GPU with {product.sm_count} SMs ({one_line(product.name or 'unnamed')})"
-        raise InputError(path, "", problem, f"counters of {gpu.name}, which has {gpu.sm_count}")
 
 
 def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> Mix | None:

@@ -78,15 +78,7 @@ def dimensions(text: str) -> tuple[int, int, int]:
 
 
 def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
-    """Demand per block of one launch, averaged over it; what the profiler did not count is left out.
-
-    Args:
-        counters: of one launch; `REQUIRED` gives a whole mix.
-        sm_count: SMs of the GPU that was profiled.
-
-    Returns:
-        The mix, None where none of its counters is there.
-    """
+    """Return the demand per block of one launch, averaged over it, as far as it was counted; None where nothing was."""
     blocks = int(counters["launch__grid_size"])
     fields: dict[str, Any] = {}
     if "sm__cycles_active.avg" in counters:

@@ -52,7 +52,8 @@ class Profiled:
     @property
     def product(self) -> Product:
         """What its counters say of the GPU."""
-        return _product(self.counters)
+        sms = self.counters.get("device__attribute_multiprocessor_count", self.counters.get("launch__sm_count"))
+        return Product(self.counters.get("device__attribute_display_name"), whole(sms))
 
     def mix(self, path: Path, sm_count: int) -> Mix | None:
         """What its blocks demand.
@@ -81,12 +82,9 @@ def read(path: Path) -> list[Profiled]:
 
 
 def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timeline:
-    """Profiled launches as a timeline: Nsight Compute runs one after the other, so order is all that there is.
+    """Return profiled launches as a timeline: Nsight Compute runs one after the other, so order is all that there is.
 
-    Args:
-        path: the profile, for errors.
-        profiled: its launches.
-        gpu: that it was recorded on; None gives no mixes yet.
+    Without the GPU that they were recorded on there are no mixes yet.
 
     Raises:
         InputError: a launch without a duration.
@@ -106,29 +104,15 @@ def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timel
 
 
 def _run(launch: Profiled, mix: Mix | None) -> KernelRun:
-    counters = launch.counters
-    static, dynamic, registers = (
-        whole(counters.get(name)) or 0
-        for name in (
-            "launch__shared_mem_per_block_static",
-            "launch__shared_mem_per_block_dynamic",
-            "launch__registers_per_thread",
-        )
-    )
+    names = ("registers_per_thread", "shared_mem_per_block_static", "shared_mem_per_block_dynamic")
+    registers, static, dynamic = (whole(launch.counters.get(f"launch__{name}")) or 0 for name in names)
     return KernelRun(launch.name, launch.grid, launch.block, registers, static, dynamic, mix)
-
-
-def _product(counters: Counters) -> Product:
-    return Product(
-        counters.get("device__attribute_display_name"),
-        whole(counters.get("device__attribute_multiprocessor_count", counters.get("launch__sm_count"))),
-    )
 
 
 # ---- CSV
 
 
-Row = tuple[int, list[str], list[str], list[str]]  # number of the line; columns, their units, the cells
+Line = tuple[int, list[str], list[str], list[str]]  # number of the line; columns, their units, the cells
 
 
 def _table(path: Path) -> Iterator[Profiled]:
@@ -137,7 +121,7 @@ def _table(path: Path) -> Iterator[Profiled]:
         yield _launch(path, *row, comma)
 
 
-def _writes_decimal_comma(rows: Iterable[Row]) -> bool:
+def _writes_decimal_comma(rows: Iterable[Line]) -> bool:
     """Whether ncu ran in a language that writes 1.234,5 for 1,234.5: the first number that can be only one tells."""
     for _, header, _, cells in rows:
         metrics = (cell.strip() for name, cell in zip(header, cells, strict=True) if name not in _NOT_METRICS)
@@ -148,7 +132,7 @@ def _writes_decimal_comma(rows: Iterable[Row]) -> bool:
     return False
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path) -> Iterator[Line]:
     """The launches of a CSV, each with the header and the units that stand before it."""
     header: list[str] = []
     units: list[str] = []
@@ -163,7 +147,10 @@ def _rows(path: Path) -> Iterator[Row]:
             cells = plain if len(plain) == len(header) else cells
         if cells[0] == "ID":
             header, units = cells, []
-            _check_page(path, number, header)
+            page = next((page for column, page in _OTHER_PAGES.items() if column in header), None)
+            if page is not None or "Kernel Name" not in header:
+                problem = "lacks Kernel Name" if page is None else f"is {page} of Nsight Compute"
+                raise InputError(path, f"line {number}", problem, A_RAW_PAGE)
         elif len(cells) != len(header):
             if whole(cells[0]) is not None or not cells[0]:
                 raise InputError(path, f"line {number}", f"has {len(cells)} of {len(header)} fields", "a whole file")
@@ -173,14 +160,6 @@ def _rows(path: Path) -> Iterator[Row]:
             yield number, header, units or [""] * len(header), cells
     if not header:
         raise InputError(path, "", "has no header with ID and Kernel Name", A_RAW_PAGE)
-
-
-def _check_page(path: Path, number: int, header: list[str]) -> None:
-    page = next((page for column, page in _OTHER_PAGES.items() if column in header), None)
-    if page is not None:
-        raise InputError(path, f"line {number}", f"is {page} of Nsight Compute", A_RAW_PAGE)
-    if "Kernel Name" not in header:
-        raise InputError(path, f"line {number}", "lacks Kernel Name", A_RAW_PAGE)
 
 
 def _launch(path: Path, number: int, header: list[str], units: list[str], cells: list[str], comma: bool) -> Profiled:
@@ -215,18 +194,15 @@ def _profiled(
     counters: dict[str, str],
 ) -> Profiled:
     grid, block = (
-        three(given) or three([counters.get(f"launch__{what}_dim_{axis}") for axis in _AXES]) or _flat(counters, what)
+        three(given)
+        or three([counters.get(f"launch__{what}_dim_{axis}") for axis in _AXES])
+        or three([counters.get(f"launch__{what}_size"), "1", "1"])  # all that old versions count
         for what, given in zip(("grid", "block"), dimensions, strict=True)
     )
     if grid is None or block is None:
         raise InputError(path, place, "has no grid or block size", A_PROFILE)
     counters["launch__grid_size"] = str(grid[0] * grid[1] * grid[2])
     return Profiled(_CAST.sub("", one_line(name)).strip() or "unnamed", grid, block, device, stream, counters)
-
-
-def _flat(counters: Counters, what: str) -> tuple[int, int, int] | None:
-    """Old versions count blocks and threads without their dimensions."""
-    return three([counters.get(f"launch__{what}_size"), "1", "1"])
 
 
 def in_base_units(cell: str, unit: str) -> str | None:

@@ -111,7 +111,11 @@ class _Export:
             raise self._no_kernels()
         self._kernels()
         self._copies()
-        self._say_backwards()
+        if self.backwards:
+            what = f"{self.backwards} kernels, copies or memsets that end before they start"
+            if not self.found.kernels_by_device():
+                raise InputError(self.path, self.kernels, f"holds no kernels beside {what}", _AN_EXPORT)
+            self.found.remarks.append(f"{what} are left out.")
         self._products()
         self._threads()
         self._syncs()
@@ -201,16 +205,9 @@ class _Export:
             self.backwards += 1
             return
         number = len(self.found.activities) if order is None else _whole(order)
-        gpu = self.visible.get((_process_id(key.process), _whole(device)), _whole(device))
+        process = _whole(key.process or 0) >> 24 & 0xFFFFFF  # of a globalPid: in the 24 bits above the thread's
+        gpu = self.visible.get((process, _whole(device)), _whole(device))
         self.found.activities.append(Activity(gpu, key, _whole(start) / 1000, duration, work, number, label))
-
-    def _say_backwards(self) -> None:
-        if not self.backwards:
-            return
-        what = f"{self.backwards} kernels, copies or memsets that end before they start"
-        if not self.found.kernels_by_device():
-            raise InputError(self.path, self.kernels, f"holds no kernels beside {what}", _AN_EXPORT)
-        self.found.remarks.append(f"{what} are left out.")
 
     def _visible_gpus(self) -> dict[tuple[int, int], int]:
         """Index of a GPU by process and that process's own number for it: CUDA_VISIBLE_DEVICES makes them differ."""
@@ -320,21 +317,12 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    """A whole number of the file.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return a whole number of the file; a ValueError says that it is none."""
     number = whole(value)
     if number is None:
         given = "nothing" if value is None else quote(one_line(str(value)))
         raise ValueError(f"has {given} where a whole number should be")
     return number
-
-
-def _process_id(process: str) -> int:
-    """The operating system's number of a globalPid: nsys keeps it in the 24 bits above the thread's."""
-    return _whole(process or 0) >> 24 & 0xFFFFFF
 
 
 def _process_of_thread(thread: Any) -> str:

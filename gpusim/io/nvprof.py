@@ -36,7 +36,7 @@ _PROCESS = re.compile(r"\[(\d+):(\d+)\]\s*(.*)")  # [device:context] Tesla V100-
 _ROWS_OF_ALL_GPUS = {"", "Overview", "Compute"}
 _A_GPU_TRACE = "the output of nvprof --print-gpu-trace --csv"
 
-Row = Mapping[str, str]
+Cells = Mapping[str, str]
 
 
 def read_csv(path: Path) -> Timeline:
@@ -75,7 +75,7 @@ def read_csv(path: Path) -> Timeline:
     return found
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Row, Row]]:
+def _rows(path: Path) -> Iterator[tuple[int, Cells, Cells]]:
     """Number of the line, values by column and units by column, after nvprof's own lines (==PID== …)."""
     header: list[str] | None = None
     units: dict[str, str] = {}
@@ -102,7 +102,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Row, Row]]:
         raise InputError(path, "", "has no header with Start and Duration", _A_GPU_TRACE)
 
 
-def _work_of_row(name: str, row: Row, units: Row) -> KernelRun | CopyRun | None:
+def _work_of_row(name: str, row: Cells, units: Cells) -> KernelRun | CopyRun | None:
     if name.startswith("[CUDA mem"):
         size = round(_scaled(row.get("Size", "") or "0", units.get("Size", ""), _BYTES))
         return _copy(name, size, f"{row.get('SrcMemType', '')} {row.get('DstMemType', '')}")

@@ -15,18 +15,13 @@ from gpusim.trace.format import StreamOrder
 
 
 class Waits(NamedTuple):
-    """What activities wait for, by their numbers.
+    """What activities wait for, by their numbers."""
 
-    Attributes:
-        of: for each that waits, those of other streams that it waits for.
-        by_host: those that the host launched only after such a wait of its own, so that their streams did not wait;
-            so are those whose order is inferred [D].
-        contradicted: how many waits the recorded times contradict.
-    """
-
-    of: dict[int, list[int]]
+    of: dict[int, list[int]]  # for each that waits, those of other streams that it waits for
+    # those that the host launched only after such a wait of its own, so that their streams did not wait; so are those
+    # whose order is inferred [D]
     by_host: frozenset[int]
-    contradicted: int
+    contradicted: int  # how many waits the recorded times contradict
 
 
 def stream_order(timeline: Timeline, order: Order) -> StreamOrder | None:

@@ -6,22 +6,20 @@ import codecs
 import csv
 import gzip
 import os
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpusim.common.errors import InputError, one_line
+from gpusim.common.errors import InputError
 from gpusim.common.files import TooLarge, most_unpacked, opened, pieces
+from gpusim.common.progress import watcher
 
 CHUNK_BYTES = 2**20
 MOST_BYTES = 64 * 2**30  # of a profile, after decompression
 TRUSTED_BYTES = 2**26  # that any gzip may unpack to
 MOST_EXPANSION = 250  # beyond that: profiles pack 10 to 60 times, a bomb 1000 times
 LONGEST_LINE = 2**24  # characters
-PATIENCE_S = 2.0  # before progress is shown
 GZIP = b"\x1f\x8b"
 A_PROFILE = "a profile of ncu, PyTorch, nsys or nvprof, plain or gzip"
 
@@ -46,13 +44,17 @@ def chunks(path: Path) -> Iterator[bytes]:
         packed = start.startswith(GZIP)
         most = most_unpacked(size, MOST_BYTES, MOST_EXPANSION, TRUSTED_BYTES) if packed else MOST_BYTES
         content = gzip.GzipFile(fileobj=raw) if packed else raw
-        with _Progress(path, size) as progress:
-            try:
-                for data in pieces(content, most, CHUNK_BYTES):
-                    progress.show(raw.tell())
-                    yield data
-            except TooLarge:
-                raise _too_large(path, most) from None
+        told = watcher()
+        try:
+            for data in pieces(content, most, CHUNK_BYTES):
+                if told is not None:
+                    told(raw.tell() / size)
+                yield data
+        except TooLarge:
+            if most == MOST_BYTES:
+                raise InputError(path, "", "is too large", f"at most {MOST_BYTES // 2**30} GiB") from None
+            problem = f"unpacks to more than {MOST_EXPANSION} times its size"
+            raise InputError(path, "", problem, A_PROFILE) from None
 
 
 def head(path: Path) -> bytes:
@@ -106,11 +108,7 @@ def cells(path: Path, number: int, line: str, expected: str) -> list[str]:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """A file that a library can read by its path: of one in gzip, a temporary copy.
-
-    Raises:
-        InputError: as `chunks`.
-    """
+    """A file that a library can read by its path: of one in gzip, a temporary copy; errors as of `chunks`."""
     with tempfile.TemporaryDirectory() as folder:
         with opened(path, A_PROFILE) as file:
             packed = file.read(2) == GZIP
@@ -119,31 +117,3 @@ def unpacked(path: Path) -> Iterator[Path]:
             with plain.open("wb") as copy:
                 copy.writelines(chunks(path))
         yield plain
-
-
-def _too_large(path: Path, most: int) -> InputError:
-    if most == MOST_BYTES:
-        return InputError(path, "", "is too large", f"at most {MOST_BYTES // 2**30} GiB")
-    return InputError(path, "", f"unpacks to more than {MOST_EXPANSION} times its size", A_PROFILE)
-
-
-class _Progress:
-    """The share of a file that was read, on standard error, once it takes long and a terminal is there."""
-
-    def __init__(self, path: Path, size: int) -> None:
-        self.name = one_line(path.name)
-        self.size = max(size, 1)
-        self.next_s = time.monotonic() + PATIENCE_S if sys.stderr.isatty() else float("inf")
-        self.shown = False
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-    def show(self, at: int) -> None:
-        if time.monotonic() >= self.next_s:
-            print(f"\r\x1b[Kreading {self.name}: {at / self.size:.0%}", end="", file=sys.stderr, flush=True)
-            self.next_s, self.shown = time.monotonic() + 0.5, True

@@ -49,42 +49,25 @@ class KernelRun:
 
 @dataclass(frozen=True, slots=True)
 class CopyRun:
-    """A memory copy, or a memset: a copy on the device of the bytes it sets.
+    """A memory copy, or a memset: a copy on the device of the bytes it sets."""
 
-    Attributes:
-        what: which of the two.
-        direction: of the copy.
-        bytes: copied or set.
-        memory: the kind of host memory; None where the profile does not say.
-    """
-
-    what: Literal["memcpy", "memset"]
-    direction: Direction
-    bytes: int
-    memory: HostMemory | None = None
+    what: Literal["memcpy", "memset"]  # which of the two
+    direction: Direction  # of the copy
+    bytes: int  # copied or set
+    memory: HostMemory | None = None  # the kind of host memory; None where the profile does not say
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """One thing that a GPU did.
+    """One thing that a GPU did."""
 
-    Attributes:
-        device: index of the GPU.
-        stream: its stream.
-        start_us: when it started, on any clock.
-        duration_us: how long it took.
-        work: what it was.
-        order: grows with the launches of a process (the correlation id, where there is one).
-        label: what the host called it for, the beginning of the operation's id; may be empty.
-    """
-
-    device: int
-    stream: StreamKey
-    start_us: float
-    duration_us: float
-    work: KernelRun | CopyRun
-    order: int
-    label: str = ""
+    device: int  # index of the GPU
+    stream: StreamKey  # its stream
+    start_us: float  # when it started, on any clock
+    duration_us: float  # how long it took
+    work: KernelRun | CopyRun  # what it was
+    order: int  # grows with the launches of a process (the correlation id, where there is one)
+    label: str = ""  # what the host called it for, the beginning of the operation's id; may be empty
 
     @property
     def end_us(self) -> float:
@@ -104,19 +87,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class HostSync:
-    """A host thread that waits for a stream, or for all (None), before it launches on.
+    """A host thread that waits for a stream, or for all (None), before it launches on."""
 
-    Attributes:
-        thread: that waits.
-        order: of the call.
-        stream: whose work is waited for.
-        recorded: what was launched before it is waited for: the record of an event, else the call's own order.
-    """
-
-    thread: str
-    order: int
-    stream: StreamKey | None
-    recorded: int
+    thread: str  # that waits
+    order: int  # of the call
+    stream: StreamKey | None  # whose work is waited for
+    recorded: int  # what was launched before it is waited for: the record of an event, else the call's own order
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,26 +106,17 @@ class Product:
 
 @dataclass(slots=True)
 class Timeline:
-    """A profile as read.
+    """A profile as read."""
 
-    Attributes:
-        activities: in any order.
-        waits: of streams for events.
-        syncs: of host threads.
-        threads: the host thread of each launch, by process and order.
-        products: the GPUs, by index.
-        remarks: what a reader left out or took for granted, a sentence each.
-        tells_waits: the profile records the waits of streams, so that a wait it does not hold was none.
-        one_at_a_time: the profiler ran one kernel at a time, so that its times tell nothing of the program's order.
-    """
-
-    activities: list[Activity] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
-    syncs: list[HostSync] = field(default_factory=list)
+    activities: list[Activity] = field(default_factory=list)  # in any order
+    waits: list[Wait] = field(default_factory=list)  # of streams for events
+    syncs: list[HostSync] = field(default_factory=list)  # of host threads
+    # the host thread of each launch, by process and order
     threads: dict[tuple[str, int], str] = field(default_factory=dict)
-    products: dict[int, Product] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
-    tells_waits: bool = False
+    products: dict[int, Product] = field(default_factory=dict)  # the GPUs, by index
+    remarks: list[str] = field(default_factory=list)  # what a reader left out or took for granted, a sentence each
+    tells_waits: bool = False  # the profile records the waits of streams, so that a wait it does not hold was none
+    # the profiler ran one kernel at a time, so that its times tell nothing of the program's order
     one_at_a_time: bool = False
 
     def kernels_by_device(self) -> dict[int, int]:
@@ -159,12 +126,8 @@ class Timeline:
     def on(self, device: int) -> Timeline:
         """What one GPU did, in the order in which it started."""
         chosen = [a for a in self.activities if a.device == device]
-        chosen.sort(key=_position)
+        chosen.sort(key=lambda activity: (activity.start_us, activity.order))
         return replace(self, activities=chosen)
-
-
-def _position(activity: Activity) -> tuple[float, int]:
-    return (activity.start_us, activity.order)
 
 
 def with_mixes(timeline: Timeline, mixes: Mapping[int, Mix | None]) -> Timeline:
@@ -236,13 +199,9 @@ def copy_direction(name: str) -> Direction | None:
 
 
 def copy_run(name: str, is_memset: bool, size_bytes: int, ends: str = "") -> CopyRun | None:
-    """A copy, by what its name tells, or a memset; None for a copy that no GPU makes.
+    """Return a copy, by what its name tells, or a memset; None for a copy that no GPU makes.
 
-    Args:
-        name: of the copy or memset.
-        is_memset: which of the two.
-        size_bytes: copied or set.
-        ends: the kinds of memory that it copies from and to, where the profile has them beside the name.
+    ``ends`` has the kinds of memory that it copies from and to, where the profile has them beside the name.
     """
     if is_memset:
         return CopyRun("memset", "d2d", size_bytes)

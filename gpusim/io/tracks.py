@@ -14,31 +14,20 @@ Details = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Label:
-    """What a viewer shows of a slice. Slices may share one, so that a writer encodes it once.
+    """What a viewer shows of a slice. Slices may share one, so that a writer encodes it once."""
 
-    Attributes:
-        name: text within the slice.
-        details: values beside it.
-    """
-
-    name: str
-    details: Details
+    name: str  # text within the slice
+    details: Details  # values beside it
 
 
 class Slice(NamedTuple):
-    """Something that took time on a track.
-
-    Attributes:
-        start_ns, end_ns: whole nanoseconds from the start of the replay.
-        label: what a viewer shows of it.
-        leads_to, follows: numbers of dependencies that it ends or that it had to wait for.
-    """
+    """Something that took time on a track, in whole nanoseconds from the start of the replay."""
 
     start_ns: int
     end_ns: int
     label: Label
-    leads_to: Sequence[int] = ()
-    follows: Sequence[int] = ()
+    leads_to: Sequence[int] = ()  # numbers of the dependencies that it ends
+    follows: Sequence[int] = ()  # numbers of those that it had to wait for
 
 
 class Track(NamedTuple):

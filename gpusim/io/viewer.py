@@ -52,8 +52,8 @@ def save_timeline(path: str | Path, trace: Trace | str | Path, *results: Replaye
     for one in results:
         if not isinstance(one, Replayed):
             raise InputError(None, "results", f"holds {quote(one)}", "results of gpusim.replay")
-    trace = trace_of(trace)
-    processes = _processes(trace, results)
+    edges = [(before, op.id) for op in trace_of(trace).operations() for before in op.depends_on]
+    processes = (_process(result, edges, 1 + i * len(edges)) for i, result in enumerate(results))
     writer = perfetto if ending == ".pftrace" else chrome_events
     with atomic_write(path, "wb") as file:
         file.writelines(writer.encoded(processes))
@@ -69,11 +69,6 @@ def timeline_format(path: str | Path) -> str:
     if ending not in FORMATS:
         raise InputError(path, "timeline", "cannot be written to", f"a file that ends in {' or '.join(FORMATS)}")
     return ending
-
-
-def _processes(trace: Trace, results: Sequence[Replayed]) -> Iterator[Process]:
-    edges = [(before, op.id) for op in trace.operations() for before in op.depends_on]
-    return (_process(result, edges, 1 + i * len(edges)) for i, result in enumerate(results))
 
 
 def _process(result: Replayed, edges: Sequence[tuple[str, str]], first: int) -> Process:
@@ -187,11 +182,7 @@ def _slices_before(result: Replayed) -> list[int]:
 
 
 def _lanes(spans: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """For each start and end the number of its lane; spans on one lane do not overlap, and there are as few as can be.
-
-    Args:
-        spans: in ascending order.
-    """
+    """Yield the lane of each span, in ascending order; on a lane none overlap, and there are as few lanes as can be."""
     free: list[tuple[int, int]] = [(0, 0)]  # until when each lane is taken
     for start, end in spans:
         if free[0][0] <= start:

@@ -12,31 +12,23 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from gpusim.common.tables import counted
-from gpusim.policies.interface import KernelView, Partition, View
+from gpusim.policies.interface import KernelView, Partition, View, parameter
 from gpusim.policies.spatial import Split, confined, even_counts, layout, streams_now
 from gpusim.policies.tools.measure import Kinds, MeasuringPolicy, kinds, steady
-from gpusim.policies.tools.mixes import one_of, unshared
+from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import Uncounted
-from gpusim.policies.tools.values import wrong
 
 
 @dataclass
 class Walk:
-    """SM counts of one set of kernels, on the way from the even split.
+    """SM counts of one set of kernels, on the way from the even split."""
 
-    Attributes:
-        counts: SMs of each stream present; less than all in power mode.
-        givers: streams that may give SMs, by position.
-        takers: streams that get them; none: the SMs are turned off.
-        start: measured progress (blocks/us) of each stream at the even split; None: not measured yet.
-        undo: counts before the last step.
-    """
-
-    counts: list[int]
-    givers: list[int]
-    takers: list[int]
+    counts: list[int]  # SMs of each stream present; less than all in power mode
+    givers: list[int]  # streams that may give SMs, by position
+    takers: list[int]  # streams that get them; none: the SMs are turned off
+    # measured progress (blocks/us) of each stream at the even split; None: not measured yet
     start: list[float] | None = None
-    undo: list[int] | None = None
+    undo: list[int] | None = None  # counts before the last step
     _last: int = -1
 
     @property
@@ -81,21 +73,15 @@ class CDSearch(MeasuringPolicy):
         "SM split that moves SMs step by step from memory-bound to compute-bound kernels as long as the former keep "
         "their speed, or turns them off (Zhao et al., ICS'18)"
     )
-    mode: str = field(
-        default="performance",
-        metadata={"help": "performance (SMs go to compute-bound kernels) or power (SMs are turned off)"},
+    mode: str = parameter(
+        "performance",
+        "performance (SMs go to compute-bound kernels) or power (SMs are turned off)",
+        one_of=("performance", "power"),
     )
-    drop: float = field(default=0.03, metadata={"help": "loss of speed, relative, at which a step is taken back"})
+    drop: float = parameter(0.03, "loss of speed, relative, at which a step is taken back", least=0, below=1)
     _walks: dict[Kinds, Walk] = field(default_factory=dict, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _uncounted: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        super().__post_init__()
-        one_of(self.name, "mode", self.mode, ("performance", "power"))
-        if not 0.0 <= self.drop < 1.0:
-            raise wrong(self.name, f"drop={self.drop} is no share", "0 or more, below 1")
 
     def partition(self, view: View) -> Partition:
         """Judge the step that ends and take the next; a stream that is alone gets everything."""

@@ -102,12 +102,7 @@ def _plain(value: object) -> bool:
 
 
 class Border:
-    """The checks of one policy on one GPU.
-
-    Args:
-        policy: the policy; anything that is none is refused.
-        gpu: the GPU that it divides.
-    """
+    """The checks of one policy on one GPU; anything that is no policy is refused."""
 
     def __init__(self, policy: Policy, gpu: GPU) -> None:
         if not isinstance(policy, Policy):
@@ -156,53 +151,42 @@ class Border:
     def partition(
         self, answer: object, kernels: Container[int], now_us: float, before: Mapping[int, Grant]
     ) -> tuple[Partition, dict[int, Grant]]:
-        """What ``Policy.partition`` returned, and its grants by kernel.
+        """Return what ``Policy.partition`` returned, and its grants by kernel.
 
-        Its objects are of the very classes of the interface: one of a policy's own need not give twice what it gave.
-
-        Args:
-            answer: what it returned.
-            kernels: ids of those that are ready or running.
-            now_us: time.
-            before: grants of such kernels that were checked when they were given; one that is given again needs no
-                second look.
+        Its objects are of the very classes of the interface: one of a policy's own need not give twice what it gave. A
+        grant in ``before`` was checked when it was given; one that is given again needs no second look.
 
         Raises:
             InputError: something that this GPU, these kernels or the time cannot have.
         """
         try:
-            return self._checked(answer, kernels, now_us, before)
+            if type(answer) is not Partition:
+                self._refuse(f"partition() gives {quote(answer)}", "a Partition")
+            if type(answer.grants) is not tuple:
+                self._refuse(f"grants is {quote(answer.grants)}", "a tuple of Grant")
+            grants: dict[int, Grant] = {}
+            for n, grant in enumerate(answer.grants):
+                if type(grant) is not Grant:
+                    self._refuse(f"grants[{n}] is {quote(grant)}", "a Grant")
+                kernel = grant.kernel
+                if type(kernel) is not int or before.get(kernel) is not grant:
+                    self._check_kernel(f"grants[{n}]", kernel, kernels)
+                    self._check_grant(f"grants[{n}]", grant)
+                if kernel in grants:
+                    self._refuse(f"grants[{n}] is a second one for kernel {kernel}", "one a kernel")
+                grants[kernel] = grant
+            if type(answer.evictions) is not tuple:
+                self._refuse(f"evictions is {quote(answer.evictions)}", "a tuple of Eviction")
+            for n, eviction in enumerate(answer.evictions):
+                self._check_eviction(f"evictions[{n}]", eviction, kernels)
+            wake_us = answer.wake_us
+            if wake_us is None or (type(wake_us) is float and now_us < wake_us <= LONGEST_US):
+                return answer, grants
+            if not (_real(wake_us) and 0.0 <= wake_us <= LONGEST_US and now_us < float(wake_us)):
+                self._refuse(f"wake_us is {quote(wake_us)} at {now_us:g} us", "a later time, us, or None")
+            return replace(answer, wake_us=float(wake_us)), grants
         except AttributeError as error:
             self._refuse(f"partition() gives a {type(error.obj).__name__} that has no {error.name}", "whole objects")
-
-    def _checked(
-        self, answer: object, kernels: Container[int], now_us: float, before: Mapping[int, Grant]
-    ) -> tuple[Partition, dict[int, Grant]]:
-        if type(answer) is not Partition:
-            self._refuse(f"partition() gives {quote(answer)}", "a Partition")
-        if type(answer.grants) is not tuple:
-            self._refuse(f"grants is {quote(answer.grants)}", "a tuple of Grant")
-        grants: dict[int, Grant] = {}
-        for n, grant in enumerate(answer.grants):
-            if type(grant) is not Grant:
-                self._refuse(f"grants[{n}] is {quote(grant)}", "a Grant")
-            kernel = grant.kernel
-            if type(kernel) is not int or before.get(kernel) is not grant:
-                self._check_kernel(f"grants[{n}]", kernel, kernels)
-                self._check_grant(f"grants[{n}]", grant)
-            if kernel in grants:
-                self._refuse(f"grants[{n}] is a second one for kernel {kernel}", "one a kernel")
-            grants[kernel] = grant
-        if type(answer.evictions) is not tuple:
-            self._refuse(f"evictions is {quote(answer.evictions)}", "a tuple of Eviction")
-        for n, eviction in enumerate(answer.evictions):
-            self._check_eviction(f"evictions[{n}]", eviction, kernels)
-        wake_us = answer.wake_us
-        if wake_us is None or (type(wake_us) is float and now_us < wake_us <= LONGEST_US):
-            return answer, grants
-        if not (_real(wake_us) and 0.0 <= wake_us <= LONGEST_US and now_us < float(wake_us)):
-            self._refuse(f"wake_us is {quote(wake_us)} at {now_us:g} us", "a later time, us, or None")
-        return replace(answer, wake_us=float(wake_us)), grants
 
     def _check_grant(self, place: str, grant: Grant) -> None:
         if grant.blocks_per_sm is not None and not _whole(grant.blocks_per_sm):

@@ -9,8 +9,8 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.tools.values import BY_NAME, OF_STREAMS, known_stream, wrong
+from gpusim.policies.interface import BY_NAME, Grant, KernelView, Partition, Policy, View, parameter
+from gpusim.policies.tools.values import known_stream
 
 whole_gpu = lru_cache(4096)(Grant)  # by kernel: one that is given again is the same object, and is not checked again
 
@@ -61,19 +61,12 @@ class Leftover(Policy):
         "Anderson, RTAS'24)"
     )
     validated_as = ("streams", "modules_streams")
-    first: str | None = field(
-        default=None, metadata={"help": "stream that goes before its equals at one instant", OF_STREAMS: BY_NAME}
-    )
-    channels: int = field(default=8, metadata={"help": "channels that streams share in turn; 0: one each"})
+    first: str | None = parameter(None, "stream that goes before its equals at one instant", of_streams=BY_NAME)
+    channels: int = parameter(8, "channels that streams share in turn; 0: one each", least=0)
     _share_channels: bool = field(default=False, init=False, repr=False)
     _entered: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _entries: int = field(default=0, init=False, repr=False)
     _line: list[int] = field(default_factory=list, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check what needs no trace."""
-        if self.channels < 0:
-            raise wrong(self.name, f"channels={self.channels} is below 0", "0 or more")
 
     def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
         """Check that the trace has the stream that is to go first; as many channels as streams are no limit."""
@@ -159,12 +152,7 @@ _NEVER = (float("inf"), 0)
 
 
 class _Channel:
-    """Kernels of one channel: those that it has to place, and those that may pass it behind them.
-
-    Args:
-        ahead: of the ready kernels with blocks to place, when they were queued, their stream and their id.
-        behind: the kernels that are to pass.
-    """
+    """Kernels of one channel: those that it has to place (when queued, stream, id), and those behind that may pass."""
 
     def __init__(self, ahead: list[tuple[tuple[float, int], int, int]], behind: list[KernelView]) -> None:
         self._ahead = sorted(ahead)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 
 from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
+from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View, parameter
 from gpusim.policies.spatial import streams_now
-from gpusim.policies.tools.mixes import capacity, need, unshared
+from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import Uncounted
-from gpusim.policies.tools.values import wrong
 
 NONE_CRITICAL = "no kernel beside others had a priority above 0: all were best effort"
 COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
@@ -64,15 +63,14 @@ class Orion(Policy):
         "best-effort kernels (priority 0) start beside latency-critical ones (priority above 0) only if small enough "
         "and bound by something else (Strati et al., EuroSys'24)"
     )
-    sms: int | None = field(
-        default=None, metadata={"help": "SMs that best-effort kernels beside a critical one may fill; default all"}
+    sms: int | None = parameter(
+        None, "SMs that best-effort kernels beside a critical one may fill; default all", least=0
     )
-    duration_us: float | None = field(
-        default=None,
-        metadata={
-            "help": "best-effort work, us alone, after which none is launched until all of it has ended; default no "
-            "limit (the authors advise 2.5 % of a request's latency [M])"
-        },
+    duration_us: float | None = parameter(
+        None,
+        "best-effort work, us alone, after which none is launched until all of it has ended; default no limit (the "
+        "authors advise 2.5 % of a request's latency [M])",
+        above=0,
     )
     _launched_us: float = field(default=0.0, init=False, repr=False)
     _last: int = field(default=-1, init=False, repr=False)
@@ -80,13 +78,6 @@ class Orion(Policy):
     _held_back: set[int] = field(default_factory=set, init=False, repr=False)  # best-effort kernels, by critical ones
     _beside: bool = field(default=False, init=False, repr=False)
     _uncounted: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        if self.sms is not None and self.sms < 0:
-            raise wrong(self.name, f"sms={self.sms} is below 0", "0 or more")
-        if self.duration_us is not None and self.duration_us <= 0.0:
-            raise wrong(self.name, f"duration_us={self.duration_us} is no time", "above 0")
 
     def partition(self, view: View) -> Partition:
         """Let latency-critical kernels start, and those best-effort kernels that may; one stream alone as it comes."""
@@ -97,7 +88,8 @@ class Orion(Policy):
         running = [kernel for kernel in others if kernel.started]
         if not running:
             self._launched_us = 0.0
-        for kernel in self._in_turn([kernel for kernel in others if not kernel.started]):
+        waiting = [kernel for kernel in others if not kernel.started]  # from the stream after the one served last
+        for kernel in sorted(waiting, key=lambda k: (k.stream_index <= self._last, k.stream_index, k.id)):
             if self._may_start(view, kernel, urgent, running):
                 running.append(kernel)
                 self._launched_us += kernel.solo_us
@@ -119,10 +111,6 @@ class Orion(Policy):
             *self._uncounted.notes("whether two are bound by the same was not asked of these, only their size"),
         )
 
-    def _in_turn(self, kernels: Sequence[KernelView]) -> list[KernelView]:
-        """Best-effort kernels, from the stream after the one that was served last."""
-        return sorted(kernels, key=lambda k: (k.stream_index <= self._last, k.stream_index, k.id))
-
     def _may_start(
         self, view: View, kernel: KernelView, urgent: Sequence[KernelView], running: Sequence[KernelView]
     ) -> bool:
@@ -143,19 +131,12 @@ class Orion(Policy):
 
 @dataclass(frozen=True)
 class Padding:
-    """A best-effort kernel beside a latency-critical one.
+    """A best-effort kernel beside a latency-critical one."""
 
-    Attributes:
-        kernel: its id.
-        blocks_per_sm: of it on each SM that the other leaves.
-        waves: how many times they are filled before the other ends.
-        wave_us: time of one.
-    """
-
-    kernel: int
-    blocks_per_sm: int
-    waves: int
-    wave_us: float
+    kernel: int  # its id
+    blocks_per_sm: int  # of it on each SM that the other leaves
+    waves: int  # how many times they are filled before the other ends
+    wave_us: float  # time of one
 
 
 def critical_sms(blocks: int, sms: int) -> tuple[int, int]:
@@ -166,8 +147,8 @@ def critical_sms(blocks: int, sms: int) -> tuple[int, int]:
 
 def occupancy_together(first: KernelView, second: KernelView, gpu: GPU) -> int:
     """Blocks on an SM of a kernel that holds the larger of what two kernels hold, of each resource [V]."""
-    largest = [max(a, b) for a, b in zip(need(first), need(second), strict=True)]
-    return min(total // used for used, total in zip(largest, capacity(gpu), strict=True) if used > 0)
+    largest = map(max, first.footprint.need, second.footprint.need)
+    return min(total // used for used, total in zip(largest, gpu.limits.capacity, strict=True) if used > 0)
 
 
 def padding(view: View, urgent: KernelView, others: Sequence[KernelView]) -> Padding | None:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass, field, fields
+from operator import ge, gt, le, lt
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+from gpusim.common.errors import InputError, expected_one_of
 from gpusim.hardware.gpu import GPU
 from gpusim.model.occupancy import Footprint
 
 Domains = list[tuple[frozenset[int], float]] | None  # as `Policy.memory_domains` gives them
+OF_STREAMS = "of streams"  # key of a parameter's metadata: how its value, joined by +, is of a trace's streams
+IN_ORDER, BY_NAME = "in order", "by name"  # the values of that key: 64+68; first, or A:2+B:3
 
 
 class KernelView(NamedTuple):
@@ -250,6 +254,39 @@ class Partition:
     wake_us: float | None = None
 
 
+def parameter(
+    default: Any,
+    help: str,
+    *,
+    one_of: Sequence[str] = (),
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    of_streams: str = "",
+) -> Any:
+    """A parameter of a policy: a field of its dataclass.
+
+    Args:
+        default: its value where none is given.
+        help: what it is, in a phrase.
+        one_of: the texts that it can be.
+        least: limit of a number, itself allowed; None is never refused.
+        above: limit of a number, not allowed itself.
+        most: as ``least``, from above.
+        below: as ``above``, from above.
+        of_streams: `IN_ORDER` or `BY_NAME`, where it holds a value for each stream.
+    """
+    limits = (
+        (ge, least, "{:g} or more"),
+        (gt, above, "above {:g}"),
+        (le, most, "at most {:g}"),
+        (lt, below, "below {:g}"),
+    )
+    about: dict[str, Any] = {"help": help, "one_of": one_of, "limits": [one for one in limits if one[1] is not None]}
+    return field(default=default, metadata=about | ({OF_STREAMS: of_streams} if of_streams else {}))
+
+
 @dataclass
 class Policy(ABC):
     """A way to share the GPU. Subclasses are dataclasses: their fields are the parameters, with defaults.
@@ -274,6 +311,21 @@ class Policy(ABC):
     validated_as: ClassVar[tuple[str, ...]] = ()
     refuted: ClassVar[str] = ""
     single_stream: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Check each parameter against what `parameter` says of it.
+
+        Raises:
+            InputError: one has a value that it cannot have.
+        """
+        for one in fields(self):
+            value, known, limits = getattr(self, one.name), one.metadata.get("one_of"), one.metadata.get("limits", ())
+            place, text = f"policy {self.name}", f"{one.name}={value}"
+            if known and value not in known:
+                raise InputError(None, place, f"{text} is unknown", expected_one_of(known, value))
+            if value is not None and not all(holds(value, limit) for holds, limit, _ in limits):
+                expected = ", ".join(expected.format(limit) for _, limit, expected in limits)
+                raise InputError(None, place, f"{text} is out of range", expected)
 
     @abstractmethod
     def partition(self, view: View) -> Partition:

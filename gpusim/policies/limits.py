@@ -22,10 +22,10 @@ from typing import ClassVar
 from gpusim.common.errors import InputError
 from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import Domains, Partition, Policy, View
+from gpusim.policies.interface import IN_ORDER, Domains, Partition, Policy, View, parameter
 from gpusim.policies.spatial import confined, sm_counts
 from gpusim.policies.tools.notes import not_used
-from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, decimal, hexadecimal, one_each, plus_separated, wrong
+from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
 
 
 @dataclass
@@ -108,12 +108,10 @@ class GreenContext(Parts):
     family = "inter-sm"
     validated_as = ("green", "sm_curve")
     holds_internal = False
-    sms: str | None = field(
-        default=None,
-        metadata={
-            "help": "SMs of each stream, as 64+68: rounded up to what the driver makes; the last may be the rest",
-            OF_STREAMS: IN_ORDER,
-        },
+    sms: str | None = parameter(
+        None,
+        "SMs of each stream, as 64+68: rounded up to what the driver makes; the last may be the rest",
+        of_streams=IN_ORDER,
     )
 
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
@@ -168,23 +166,15 @@ class Mps(Parts):
         "a process a stream under MPS, each limited to a percentage of the SMs, which may overlap "
         "(NVIDIA MPS, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)"
     )
-    percent: str = field(
-        default="100",
-        metadata={
-            "help": "active-thread percentage of each stream, as 50+50, or one for all: a limit, no reservation",
-            OF_STREAMS: IN_ORDER,
-        },
+    percent: str = parameter(
+        "100",
+        "active-thread percentage of each stream, as 50+50, or one for all: a limit, no reservation",
+        of_streams=IN_ORDER,
     )
-    granularity: int = field(
-        default=1, metadata={"help": "SMs that a percentage is rounded up to (undocumented): 1, or 2 for whole TPCs"}
+    granularity: int = parameter(
+        1, "SMs that a percentage is rounded up to (undocumented): 1, or 2 for whole TPCs", least=1
     )
-
     _rounded: bool = field(default=False, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check what needs no trace."""
-        if self.granularity < 1:
-            raise wrong(self.name, f"granularity={self.granularity} is below 1", "a number of SMs")
 
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
         """Each starts where the one before it ends, round and round the device: they overlap where they must [D]."""
@@ -239,12 +229,8 @@ class Mig(Parts):
 
     name = "mig"
     summary = "a MIG instance a stream, each with its SMs and its own slice of L2 and DRAM (NVIDIA Multi-Instance GPU)"
-    slices: str | None = field(
-        default=None,
-        metadata={
-            "help": "profile of each stream, as 3g+4g; default: the largest that all streams can have",
-            OF_STREAMS: IN_ORDER,
-        },
+    slices: str | None = parameter(
+        None, "profile of each stream, as 3g+4g; default: the largest that all streams can have", of_streams=IN_ORDER
     )
     _shares: list[float] = field(default_factory=list, init=False, repr=False)
 
@@ -319,12 +305,10 @@ class TpcMask(Parts):
     holds_internal = False
     one_process = True
     shown = False
-    masks: str = field(
-        default="0",
-        metadata={
-            "help": "mask of each stream, hexadecimal, as 0xff+0xff00, or one for all; bit t set: TPC t disabled",
-            OF_STREAMS: IN_ORDER,
-        },
+    masks: str = parameter(
+        "0",
+        "mask of each stream, hexadecimal, as 0xff+0xff00, or one for all; bit t set: TPC t disabled",
+        of_streams=IN_ORDER,
     )
 
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from gpusim.common.tables import counted
-from gpusim.policies.interface import Grant, KernelView, Partition, View
+from gpusim.policies.interface import Grant, KernelView, Partition, View, parameter
 from gpusim.policies.smk import drf
 from gpusim.policies.spatial import Split, even_counts, streams_now
 from gpusim.policies.tools.measure import Kinds, MeasuringPolicy, kinds, steady
-from gpusim.policies.tools.mixes import capacity, need, residents_of, unshared, useful_blocks
-from gpusim.policies.tools.values import wrong
+from gpusim.policies.tools.mixes import residents_of, unshared, useful_blocks
 
 SPATIAL, INTRA = "spatial", "intra"
 
@@ -34,23 +33,14 @@ class Config:
 
 @dataclass
 class Search:
-    """Hill climbing over configurations for one set of kernels.
+    """Hill climbing over configurations for one set of kernels."""
 
-    Attributes:
-        streams: how many share.
-        trials: configurations to measure next, the first one now.
-        best: of those measured.
-        best_stp: its measured STP.
-        climbing: whether the start configurations have been measured and neighbours are tried.
-        split_only: whether blocks of all on every SM, as they would start, cannot be.
-    """
-
-    streams: int
-    trials: list[Config]
-    best: Config
-    best_stp: float = -1.0
-    climbing: bool = False
-    split_only: bool = False
+    streams: int  # how many share
+    trials: list[Config]  # configurations to measure next, the first one now
+    best: Config  # of those measured
+    best_stp: float = -1.0  # its measured STP
+    climbing: bool = False  # whether the start configurations have been measured and neighbours are tried
+    split_only: bool = False  # whether blocks of all on every SM, as they would start, cannot be
 
     @property
     def current(self) -> Config:
@@ -107,15 +97,9 @@ class Maestro(MeasuringPolicy):
         "hill climbing by measured STP, an epoch a try, over SM split and blocks per SM, whichever of the two started "
         "better (Park et al., ASPLOS'17)"
     )
-    eps: float = field(default=0.01, metadata={"help": "gain in STP, relative, that a step must show to be kept"})
+    eps: float = parameter(0.01, "gain in STP, relative, that a step must show to be kept", least=0)
     _searches: dict[Kinds, Search] = field(default_factory=dict, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        super().__post_init__()
-        if self.eps < 0.0:
-            raise wrong(self.name, f"eps={self.eps} is below 0", "0 or more")
 
     def partition(self, view: View) -> Partition:
         """Measure the epoch that ends, and go on to the next; a stream that is alone gets everything."""
@@ -181,10 +165,9 @@ def _blocks(view: View, streams: Sequence[Sequence[KernelView]], moves: Sequence
     Who gives loses as many blocks as that takes. None where a kernel would have none, or a step cannot be.
     """
     kernels = list(view.kernels)
-    room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
     most = [useful_blocks(kernel, view.gpu.sm_count) for kernel in kernels]
     fit = residents_of(view.gpu, kernels)
-    counts = drf(needs, room, most, fit)
+    counts = drf([kernel.footprint.need for kernel in kernels], view.gpu.limits.capacity, most, fit)
     position = {kernel.id: n for n, kernel in enumerate(kernels)}
     heads = [position[of_stream[0].id] for of_stream in streams]
     for giver, taker in moves:

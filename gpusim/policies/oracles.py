@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import Partition, Policy, View
-from gpusim.policies.tools.mixes import one_of
+from gpusim.policies.interface import Partition, Policy, View, parameter
 from gpusim.policies.tools.values import wrong
 
 OBJECTIVES = ("makespan", "stp")
-OBJECTIVE_HELP = "makespan (shortest, streams run once) or stp (largest, streams restart)"
-REPLAYS_HELP = "most divisions to replay where there are three streams or more; with two, all are"
 
 
 @dataclass
@@ -26,14 +23,12 @@ class Oracle(Policy):
     """
 
     named: ClassVar[tuple[str, ...]] = ()
-    objective: str = field(default="makespan", metadata={"help": OBJECTIVE_HELP})
-    replays: int = field(default=300, metadata={"help": REPLAYS_HELP})
-
-    def __post_init__(self) -> None:
-        """Check what needs no trace."""
-        one_of(self.name, "objective", self.objective, OBJECTIVES)
-        if self.replays < 1:
-            raise wrong(self.name, f"replays={self.replays} is below 1", "how many to try at most")
+    objective: str = parameter(
+        "makespan", "makespan (shortest, streams run once) or stp (largest, streams restart)", one_of=OBJECTIVES
+    )
+    replays: int = parameter(
+        300, "most divisions to replay where there are three streams or more; with two, all are", least=1
+    )
 
     @abstractmethod
     def division(self, streams: Sequence[str], counts: Sequence[int], adapts: bool) -> str:
@@ -66,13 +61,7 @@ class OracleInterSM(Oracle):
     )
     family = "inter-sm"
     named = ("inter-sm",)
-    step: int | None = field(default=None, metadata={"help": "SMs by which splits differ; default: a TPC"})
-
-    def __post_init__(self) -> None:
-        """Check what needs no trace."""
-        super().__post_init__()
-        if self.step is not None and self.step < 1:
-            raise wrong(self.name, f"step={self.step} is below 1", "a number of SMs")
+    step: int | None = parameter(None, "SMs by which splits differ; default: a TPC", least=1)
 
     def division(self, streams: Sequence[str], counts: Sequence[int], adapts: bool) -> str:
         """An explicit SM split."""

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
+from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View, parameter
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import Uncounted
-from gpusim.policies.tools.values import wrong
 
 Loads = tuple[float, float, float, float]  # shares of issue slots, of SMs' data paths, of L2's and of DRAM's bandwidth
 
@@ -39,14 +38,9 @@ class InterferenceAware(Policy):
         "a kernel starts beside others only if together they use no more issue slots, data path, L2 and DRAM bandwidth "
         "than there is (Elvinger et al., SoCC'25)"
     )
-    limit: float = field(default=1.0, metadata={"help": "largest sum of the kernels' shares of any one resource"})
+    limit: float = parameter(1.0, "largest sum of the kernels' shares of any one resource", above=0)
     _refused: bool = field(default=False, init=False, repr=False)
     _uncounted: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        if not self.limit > 0.0:
-            raise wrong(self.name, f"limit={self.limit} admits nothing", "above 0")
 
     def partition(self, view: View) -> Partition:
         """Keep what runs, add what fits."""

@@ -8,25 +8,20 @@ from dataclasses import dataclass, field
 
 from gpusim.common.numbers import whole_number
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import Grant, Partition, Policy, View
+from gpusim.policies.interface import BY_NAME, Grant, Partition, Policy, View, parameter
 from gpusim.policies.spatial import Split, streams_now
-from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, residents_of, unshared
+from gpusim.policies.tools.mixes import Fits, Resources, residents_of, unshared
 from gpusim.policies.tools.notes import fallbacks, splits
-from gpusim.policies.tools.values import BY_NAME, OF_STREAMS, known_stream, plus_separated, wrong
+from gpusim.policies.tools.values import known_stream, plus_separated, wrong
 
 
 def even_blocks(room: Resources, needs: Sequence[Resources], fit: Fits) -> list[int] | None:
-    """Blocks of each kernel on an SM by equal shares.
-
-    Args:
-        room: what an SM has.
-        needs: what a block of each kernel holds.
-        fit: whether so many blocks of each can be resident.
+    """Return blocks of each kernel on an SM by equal shares.
 
     Returns:
-        For each kernel the blocks that fit its 1/K of every resource. Where that is none for any of them but one
-        block of each fits together: one of each and what fits an equal share of the rest, or just one of each where
-        that many are not resident at once. None: not even one of each fits.
+        For each kernel the blocks that fit its 1/K of every resource. Where that is none for any of them but one block
+        of each fits together: one of each and what fits an equal share of the rest, or just one of each where that
+        many are not resident at once. None: not even one of each fits.
     """
     ones = [1] * len(needs)
     if not fit(ones):
@@ -64,12 +59,12 @@ class Even(Policy):
         if len(streams_now(view)) < 2:
             return unshared(view)
         self._decisions += 1
-        needs = [need(kernel) for kernel in view.kernels]
-        counts = even_blocks(capacity(view.gpu), needs, residents_of(view.gpu, view.kernels))
+        room, needs = view.gpu.limits.capacity, [kernel.footprint.need for kernel in view.kernels]
+        counts = even_blocks(room, needs, residents_of(view.gpu, view.kernels))
         if counts is None:
             self._fell_back["one block of each kernel does not fit an SM together"] += 1
             return self._split.evenly(view)
-        if counts != _within(capacity(view.gpu), needs, len(needs)):
+        if counts != _within(room, needs, len(needs)):
             self._unequal["shares not equal: equal ones do not hold a block of each kernel"] += 1
         return Partition(
             tuple(Grant(k.id, blocks_per_sm=count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True))
@@ -88,16 +83,10 @@ class Quota(Policy):
     summary = "at most so many blocks of each stream's kernels on every SM, as given: any intra-SM split by hand"
     family = "intra-sm"
     validated_as = ("quota", "green")
-    blocks: str | None = field(
-        default=None,
-        metadata={
-            "help": "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit",
-            OF_STREAMS: BY_NAME,
-        },
+    blocks: str | None = parameter(
+        None, "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit", of_streams=BY_NAME
     )
-    release: bool = field(
-        default=False, metadata={"help": "a stream that is alone on the GPU for the moment may fill it"}
-    )
+    release: bool = parameter(False, "a stream that is alone on the GPU for the moment may fill it")
     _most: Mapping[str, int] = field(default_factory=dict, init=False, repr=False)
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 

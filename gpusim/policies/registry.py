@@ -29,17 +29,11 @@ POLICY_CLASS = "a subclass of gpusim.policies.interface.Policy"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Code:
-    """Where the code of a policy is that is no part of gpusim.
+    """Where the code of a policy is that is no part of gpusim."""
 
-    Attributes:
-        module: its name; empty for a file that is none.
-        file: the file, links followed.
-        offered: whether it is the entry point of an installed package.
-    """
-
-    module: str
-    file: Path
-    offered: bool = False
+    module: str  # its name; empty for a file that is none
+    file: Path  # the file, links followed
+    offered: bool = False  # whether it is the entry point of an installed package
 
     def __str__(self) -> str:
         return f"{self.module} ({self.file})" if self.module else str(self.file)

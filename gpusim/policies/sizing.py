@@ -13,11 +13,10 @@ from math import fsum, inf
 
 from gpusim.common.tables import counted
 from gpusim.policies.inference import NONE_CRITICAL
-from gpusim.policies.interface import KernelView, Partition, PassView, Policy, View
+from gpusim.policies.interface import KernelView, Partition, PassView, Policy, View, parameter
 from gpusim.policies.spatial import Split, even_counts, proportional_counts, streams_now, time_on
 from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import fallbacks
-from gpusim.policies.tools.values import wrong
 
 LATE = 1.0 + 1e-6  # of a deadline: from there on a pass has missed it by more than rounding
 
@@ -53,14 +52,9 @@ class RightSize(Policy):
         "HPCA'23; LithOS, Coppock et al., SOSP'25)"
     )
     family = "inter-sm"
-    tolerance: float = field(default=0.05, metadata={"help": "time over that on all SMs, as a share of it"})
+    tolerance: float = parameter(0.05, "time over that on all SMs, as a share of it", least=0, below=inf)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        if not 0.0 <= self.tolerance < float("inf"):
-            raise wrong(self.name, f"tolerance={self.tolerance} is no share", "0 or more")
 
     def partition(self, view: View) -> Partition:
         """Size every stream that has kernels."""
@@ -85,13 +79,9 @@ PassKey = tuple[int, float]  # position of a stream, and when its pass was relea
 
 @dataclass
 class Deadlines:
-    """The passes of latency-critical streams, and which of them end later than they should.
+    """The passes of latency-critical streams, and which of them end later than they should."""
 
-    Attributes:
-        slowdown: time that a pass may take from its release, over its work.
-    """
-
-    slowdown: float
+    slowdown: float  # time that a pass may take from its release, over its work
     _known: set[PassKey] = field(default_factory=set)
     _late: set[PassKey] = field(default_factory=set)
 
@@ -145,15 +135,14 @@ class LatencyTarget(Policy):
         "others the rest (after Nexus, Shen et al., SOSP'19, and Bullet, Lin et al., 2025)"
     )
     family = "inter-sm"
-    slowdown: float = field(default=1.25, metadata={"help": "latency to hold, over that of the pass alone"})
+    slowdown: float = parameter(1.25, "latency to hold, over that of the pass alone", least=1)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _deadlines: Deadlines = field(default_factory=lambda: Deadlines(1.0), init=False, repr=False)
     _met_critical: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
-        if not self.slowdown >= 1.0:
-            raise wrong(self.name, f"slowdown={self.slowdown} is below 1", "1 or more")
+        """Set the deadlines."""
+        super().__post_init__()
         self._deadlines.slowdown = self.slowdown
 
     def partition(self, view: View) -> Partition:

@@ -13,10 +13,10 @@ from heapq import heappop, heappush
 
 from gpusim.hardware.gpu import GPU
 from gpusim.model.occupancy import most_resident
-from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
+from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View, parameter
 from gpusim.policies.spatial import streams_now
-from gpusim.policies.tools.memory import MITIGATIONS, NO_LIMIT, mitigated
-from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, one_of, residents_of, unshared, useful_blocks
+from gpusim.policies.tools.memory import NO_LIMIT, mitigated, mitigation
+from gpusim.policies.tools.mixes import Fits, Resources, residents_of, unshared, useful_blocks
 from gpusim.policies.tools.notes import Uncounted, fallbacks
 
 BYTES_PER_REGISTER = 4
@@ -28,16 +28,10 @@ def dominant_share(needs: Resources, room: Resources, blocks: int) -> float:
 
 
 def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int], fit: Fits) -> list[int]:
-    """Blocks of each kernel on an SM by dominant-resource fairness.
+    """Return blocks of each kernel on an SM by dominant-resource fairness, at most as many as are worth having.
 
-    One block at a time for the kernel whose dominant share is smallest; one whose next block does not fit gets no
-    more, the others go on; of equal shares the first.
-
-    Args:
-        needs: what one block of each kernel holds.
-        room: what the SM has.
-        most: blocks of each kernel worth having on an SM.
-        fit: whether so many blocks of each can be resident.
+    One block at a time for the kernel whose dominant share is smallest; one whose next block does not fit gets no more,
+    the others go on; of equal shares the first.
     """
     counts = [0] * len(needs)
     growing = [(0.0, i) for i in range(len(needs)) if most[i] > 0]  # a heap: dominant shares, and whose they are
@@ -79,24 +73,16 @@ class SMK(Policy):
         "blocks of all kernels on every SM by dominant-resource fairness, partial context switch for newcomers, "
         "warp quotas in proportion to solo rates (Wang et al., HPCA'16)"
     )
-    mode: str = field(default="p+w", metadata={"help": "p (partition only) or p+w (and warp quotas)"})
-    preempt: str = field(
-        default="switch", metadata={"help": "switch (blocks above their share are saved and go on later) or drain"}
+    mode: str = parameter("p+w", "p (partition only) or p+w (and warp quotas)", one_of=("p", "p+w"))
+    preempt: str = parameter(
+        "switch",
+        "switch (blocks above their share are saved and go on later) or drain",
+        one_of=("switch", "drain"),
     )
-    mitigation: str = field(
-        default="none",
-        metadata={"help": "none, or qbmi or dmil: balanced memory issue or in-flight limits (Dai et al., HPCA'18)"},
-    )
-
+    mitigation: str = mitigation()
     _saving_until_us: dict[int, float] = field(default_factory=dict, init=False, repr=False)  # by SM
     _without_room: int = field(default=0, init=False, repr=False)
     _uncounted: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        one_of(self.name, "mode", self.mode, ("p", "p+w"))
-        one_of(self.name, "preempt", self.preempt, ("switch", "drain"))
-        one_of(self.name, "mitigation", self.mitigation, MITIGATIONS)
 
     def partition(self, view: View) -> Partition:
         """Share every SM anew; a stream that is alone gets everything."""
@@ -104,9 +90,9 @@ class SMK(Policy):
             self._saving_until_us = {}
             return unshared(view)
         kernels = view.kernels
-        room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
         most = [useful_blocks(kernel, view.gpu.sm_count) for kernel in kernels]
-        counts = drf(needs, room, most, residents_of(view.gpu, kernels))
+        needs = [kernel.footprint.need for kernel in kernels]
+        counts = drf(needs, view.gpu.limits.capacity, most, residents_of(view.gpu, kernels))
         grants = [
             Grant(kernel.id, count, queue=kernel.id, quota=warp_quota(view, kernel) if self.mode == "p+w" else None)
             for kernel, count in zip(kernels, counts, strict=True)
@@ -158,19 +144,13 @@ class SMK(Policy):
 
 
 def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[Eviction]:
-    """Blocks to switch out so that every kernel that has arrived can have its blocks on every SM; each restored later.
+    """Return blocks to switch out so that every kernel that has arrived has its counts on every SM.
 
-    On each SM, one at a time from the kernel with the largest dominant share among those above their number, until
-    what the others lack fits.
-
-    Args:
-        view: the device.
-        counts: blocks that each kernel is to have on an SM.
-        arrived: whether the SMs know the kernel yet.
+    Each is restored later. On each SM, one at a time from the kernel with the largest dominant share among those above
+    their number, until what the others lack fits.
     """
     kernels = view.kernels
-    room, needs = capacity(view.gpu), [need(kernel) for kernel in kernels]
-    fit = residents_of(view.gpu, kernels)
+    needs, room, fit = [k.footprint.need for k in kernels], view.gpu.limits.capacity, residents_of(view.gpu, kernels)
     here = [view.residents(kernel.id) for kernel in kernels]
     waiting = [kernel.waiting if there else 0 for kernel, there in zip(kernels, arrived, strict=True)]
     found: list[Eviction] = []

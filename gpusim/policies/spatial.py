@@ -18,10 +18,9 @@ from operator import attrgetter
 from gpusim.common.numbers import whole_number
 from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.tools.mixes import one_of
+from gpusim.policies.interface import IN_ORDER, Grant, KernelView, Partition, Policy, View, parameter
 from gpusim.policies.tools.notes import not_used
-from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, plus_separated, wrong
+from gpusim.policies.tools.values import plus_separated, wrong
 
 _grant = lru_cache(4096)(Grant)  # one that is given again is the same object, and is not checked again
 RULES = ("even", "smart-even", "rounds", "profile")
@@ -146,16 +145,11 @@ def proportional_counts(units: int, weights: Sequence[int]) -> list[int]:
 
 
 def layout(counts: Mapping[int, int], before: Mapping[int, Sequence[int]], sms: int) -> dict[int, tuple[int, ...]]:
-    """Which SMs each tenant gets.
+    """Return which SMs each tenant gets; tenants choose in the order of ``counts``.
 
-    Everyone keeps what it had as far as its new count goes, lowest numbers first, and takes what it needs more from
-    the free SMs, lowest first: whole TPCs where counts allow (SMs of a TPC have neighbouring numbers), and as few
-    SMs as can be change hands.
-
-    Args:
-        counts: SMs of each tenant, in the order in which they choose.
-        before: SMs that tenants had.
-        sms: SMs of the GPU; no count is above it together.
+    Everyone keeps what it had as far as its new count goes, lowest numbers first, and takes what it needs more from the
+    free SMs, lowest first: whole TPCs where counts allow (SMs of a TPC have neighbouring numbers), and as few SMs as
+    can be change hands.
     """
     kept = {tenant: sorted(before.get(tenant, ()))[:count] for tenant, count in counts.items()}
     taken = {sm for mine in kept.values() for sm in mine}
@@ -168,15 +162,10 @@ def layout(counts: Mapping[int, int], before: Mapping[int, Sequence[int]], sms: 
 
 @dataclass
 class Split:
-    """Who has which SMs now, from one decision to the next; for any policy that falls back on an SM split.
+    """Who has which SMs now, from one decision to the next; for any policy that falls back on an SM split."""
 
-    Attributes:
-        held: SMs of each stream that has any.
-        most_unseated: streams that had none, because there were fewer than streams, at most at once.
-    """
-
-    held: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    most_unseated: int = 0
+    held: dict[int, tuple[int, ...]] = field(default_factory=dict)  # SMs of each stream that has any
+    most_unseated: int = 0  # streams that had none, because there were fewer than streams, at most at once
 
     def notes(self) -> tuple[str, ...]:
         """Whether streams waited because there were too many of them."""
@@ -291,35 +280,27 @@ class InterSM(Policy):
     )
     family = "inter-sm"
     validated_as = ("green", "sm_curve")
-    rule: str = field(
-        default="even",
-        metadata={
-            "help": "even; smart-even (no more than a stream can fill); rounds (fewest waves of the stream with most); "
-            "profile (largest predicted STP)"
-        },
+    rule: str = parameter(
+        "even",
+        "even; smart-even (no more than a stream can fill); rounds (fewest waves of the stream with most); profile "
+        "(largest predicted STP)",
+        one_of=RULES,
     )
-    sms: str | None = field(
-        default=None,
-        metadata={"help": "SMs of each stream in the order of the trace, as 64+68", OF_STREAMS: IN_ORDER},
+    sms: str | None = parameter(None, "SMs of each stream in the order of the trace, as 64+68", of_streams=IN_ORDER)
+    dynamic: bool | None = parameter(
+        None,
+        "share anew among the streams present whenever kernels come and go, in proportion where sms is given; default: "
+        "only where it is not",
     )
-    dynamic: bool | None = field(
-        default=None,
-        metadata={
-            "help": "share anew among the streams present whenever kernels come and go, in proportion where sms is "
-            "given; default: only where it is not"
-        },
-    )
-    granularity: int = field(default=1, metadata={"help": "SMs that are handed out together, for a rule"})
+    granularity: int = parameter(1, "SMs that are handed out together, for a rule", least=1)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _fixed: dict[int, frozenset[int]] | None = field(default=None, init=False, repr=False)
     _weights: list[int] = field(default_factory=list, init=False, repr=False)
     _sm_count: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check what needs no trace."""
-        one_of(self.name, "rule", self.rule, RULES)
-        if self.granularity < 1:
-            raise wrong(self.name, f"granularity={self.granularity} is below 1", "a number of SMs")
+        """Check that the parameters go together."""
+        super().__post_init__()
         if self.sms is not None and self.rule != "even":
             raise wrong(self.name, "has both sms and rule", "one of them")
         if self.dynamic is False and self.rule != "even":

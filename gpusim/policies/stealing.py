@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import Partition, Policy, View
+from gpusim.policies.interface import IN_ORDER, Partition, Policy, View, parameter
 from gpusim.policies.spatial import confined, even_counts, sm_counts, streams_now
 from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import not_used
-from gpusim.policies.tools.values import IN_ORDER, OF_STREAMS, wrong
+from gpusim.policies.tools.values import wrong
 
 
 @dataclass
@@ -27,12 +27,8 @@ class TpcStealing(Policy):
         "end, kernels being cut into slices (LithOS, Coppock et al., SOSP'25; Tally, Zhao et al., ASPLOS'25)"
     )
     family = "inter-sm"
-    sms: str | None = field(
-        default=None,
-        metadata={
-            "help": "SMs that each stream owns, in the order of the trace, as 64+68; default even",
-            OF_STREAMS: IN_ORDER,
-        },
+    sms: str | None = parameter(
+        None, "SMs that each stream owns, in the order of the trace, as 64+68; default even", of_streams=IN_ORDER
     )
     _owned: list[list[int]] = field(default_factory=list, init=False, repr=False)  # TPCs of each stream
     _unused: tuple[str, ...] = field(default=(), init=False, repr=False)

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import fsum, prod, sqrt
 
-from gpusim.policies.interface import Grant, Partition, Policy, View
+from gpusim.policies.interface import Grant, Partition, Policy, View, parameter
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.measure import Kind, kind
-from gpusim.policies.tools.memory import MITIGATIONS, NO_LIMIT, mitigated
-from gpusim.policies.tools.mixes import Fits, one_of, residents_of, unshared, useful_blocks
+from gpusim.policies.tools.memory import NO_LIMIT, mitigated, mitigation
+from gpusim.policies.tools.mixes import Fits, residents_of, unshared, useful_blocks
 from gpusim.policies.tools.notes import Uncounted, splits
-from gpusim.policies.tools.values import wrong
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
 
@@ -49,17 +48,10 @@ def kept_points(progress: Sequence[float]) -> Curve:
 
 
 def water_fill(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None:
-    """Block counts that make the least normalised progress as large as can be.
+    """Return block counts that make the least normalised progress as large as can be; None where none fit together.
 
     All kernels start at their first point; the one with the least progress moves to its next point as long as that
     fits, else it stays. At most (points x kernels) steps.
-
-    Args:
-        curves: of each kernel, from `kept_points`.
-        fits_together: whether these blocks of each kernel fit one SM.
-
-    Returns:
-        Blocks of each kernel, or None if not even the first points fit together.
     """
     at = [0] * len(curves)
     counts = [curve[0][0] for curve in curves]
@@ -79,16 +71,10 @@ def water_fill(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None
 
 
 def best_sum(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None:
-    """Block counts with the largest sum of normalised progress (STP by the curves).
+    """Return block counts with the largest sum of normalised progress (STP by the curves); None as of `water_fill`.
 
     Every combination is tried where there are few; else the step with the largest gain is taken, again and again [D].
-
-    Args:
-        curves: as for `water_fill`.
-        fits_together: as for `water_fill`.
-
-    Returns:
-        As `water_fill`; of equal sums the one whose lower progress is higher.
+    Of equal sums it is the one whose lower progress is higher.
     """
     if not fits_together([curve[0][0] for curve in curves]):
         return None
@@ -157,21 +143,21 @@ class WarpedSlicer(Policy):
         "blocks of each kernel on every SM so that the least progress, relative to the kernel's own best, is largest; "
         "SM split where one would lose too much (Xu et al., ISCA'16)"
     )
-    objective: str = field(default="maxmin", metadata={"help": "maxmin (the paper's) or stp (largest sum)"})
-    curve: str = field(
-        default="oracle",
-        metadata={"help": "oracle (from the model) or profiled (SMs run 1, 2, … blocks of one kernel for a while)"},
+    objective: str = parameter("maxmin", "maxmin (the paper's) or stp (largest sum)", one_of=("maxmin", "stp"))
+    curve: str = parameter(
+        "oracle",
+        "oracle (from the model) or profiled (SMs run 1, 2, … blocks of one kernel for a while)",
+        one_of=("oracle", "profiled"),
     )
-    loss: float | None = field(
-        default=None,
-        metadata={"help": "predicted loss of a kernel beyond which SMs are split instead; default 1 - 0.8 / kernels"},
+    loss: float | None = parameter(
+        None,
+        "predicted loss of a kernel beyond which SMs are split instead; default 1 - 0.8 / kernels",
+        least=0,
+        most=1,
     )
-    mitigation: str = field(
-        default="none",
-        metadata={"help": "none, or qbmi or dmil: balanced memory issue or in-flight limits (Dai et al., HPCA'18)"},
-    )
-    warmup_cycles: int = field(default=20_000, metadata={"help": "before sampling, SM clock cycles (profiled)"})
-    sample_cycles: int = field(default=5_000, metadata={"help": "sampled, SM clock cycles (profiled)"})
+    mitigation: str = mitigation()
+    warmup_cycles: int = parameter(20_000, "before sampling, SM clock cycles (profiled)", least=0)
+    sample_cycles: int = parameter(5_000, "sampled, SM clock cycles (profiled)", least=1)
     _profiled: dict[Kind, Curve] = field(default_factory=dict, init=False, repr=False)
     _oracle: dict[tuple[int, int], Curve] = field(default_factory=dict, init=False, repr=False)
     _in_vain: set[int] = field(default_factory=set, init=False, repr=False)
@@ -182,18 +168,6 @@ class WarpedSlicer(Policy):
     _mitigated: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
     _decisions: int = field(default=0, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        one_of(self.name, "objective", self.objective, ("maxmin", "stp"))
-        one_of(self.name, "curve", self.curve, ("oracle", "profiled"))
-        one_of(self.name, "mitigation", self.mitigation, MITIGATIONS)
-        if self.loss is not None and not 0.0 <= self.loss <= 1.0:
-            raise wrong(self.name, f"loss={self.loss} is no share", "0 to 1")
-        if self.warmup_cycles < 0:
-            raise wrong(self.name, f"warmup_cycles={self.warmup_cycles} is below 0", "0 or more")
-        if self.sample_cycles < 1:
-            raise wrong(self.name, f"sample_cycles={self.sample_cycles} is below 1", "1 or more")
-
     def partition(self, view: View) -> Partition:
         """Slice every SM anew; a stream that is alone gets everything."""
         if len(streams_now(view)) < 2:
@@ -202,7 +176,11 @@ class WarpedSlicer(Policy):
         self._decisions += 1
         if self.curve == "oracle":
             sought = [(kernel.id, useful_blocks(kernel, view.gpu.sm_count)) for kernel in view.kernels]
-            self._oracle = {key: self._oracle.get(key) or _curve(view, *key) for key in sought}
+            self._oracle = {
+                (id, most): self._oracle.get((id, most))
+                or kept_points([view.solo_rate(id, blocks) for blocks in range(1, most + 1)])
+                for id, most in sought
+            }
             return self._sliced(view, list(self._oracle.values()))
         if any(kind(kernel) not in self._profiled and kernel.id not in self._in_vain for kernel in view.kernels):
             return self._sample(view)
@@ -272,11 +250,6 @@ class WarpedSlicer(Policy):
             for n, (kernel, targets) in enumerate(sampling.layout.items())
         ]
         return Partition(tuple(grants), wake_us=sampling.until_us)
-
-
-def _curve(view: View, kernel: int, most: int) -> Curve:
-    """The curve of a kernel by its id, for up to so many blocks on an SM."""
-    return kept_points([view.solo_rate(kernel, blocks) for blocks in range(1, most + 1)])
 
 
 def _layout(view: View) -> dict[int, tuple[int, ...]]:

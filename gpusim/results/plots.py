@@ -32,18 +32,7 @@ FORMATS: dict[str, dict[str, Any]] = {  # what of each format's metadata would d
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-HATCHES = (
-    "",
-    "////",
-    "....",
-    "\\\\\\\\",
-    "++",
-    "oo",
-    "---",
-    "|||",
-    "**",
-    "OO",
-)  # beside colours, for who reads in grey
+HATCHES = ("", "////", "....", "\\\\\\\\", "++", "oo", "---", "|||", "**", "OO")  # for who reads in grey
 IDLE = "#F2F2F2"
 SEVERAL = "#FFFFFF"
 GRID = "#D8D8D8"
@@ -88,14 +77,7 @@ class Label(NamedTuple):
 
 
 def gantt(result: Result) -> Figure:
-    """Who runs where and when: the streams over time, and below them every SM over time.
-
-    Args:
-        result: of `gpusim.replay`; without placements the SMs stay empty.
-
-    Returns:
-        A figure for `save_figure`, or to go on with.
-    """
+    """Who runs where and when: the streams over time, and below them every SM, empty without placements."""
     rows_inches = 0.4 + 0.32 * min(len(result.stream_runs), TALL_ROWS)
     with new_figure(13.0, rows_inches + SM_PANEL_INCHES + 1.3) as figure:
         margins = _margins(figure, left=1.25, right=0.2, bottom=0.65, top=0.5)
@@ -112,14 +94,7 @@ def gantt(result: Result) -> Figure:
 
 
 def usage(result: Result) -> Figure:
-    """How much of each resource is used over time: left the device's mean, right every SM.
-
-    Args:
-        result: of `gpusim.replay`.
-
-    Returns:
-        A figure for `save_figure`, or to go on with.
-    """
+    """How much of each resource is used over time: left the device's mean, right every SM."""
     with new_figure(13.0, 11.0) as figure:
         margins = _margins(figure, left=0.85, right=0.55, bottom=0.6, top=0.45)
         grid = figure.add_gridspec(len(USES), 2, width_ratios=(1.0, 1.15), hspace=0.24, wspace=0.12, **margins)
@@ -139,11 +114,7 @@ def usage(result: Result) -> Figure:
 def occupancy(result: Result) -> Figure:
     """Which streams' warps fill the SMs: over time, mean over the SMs, and below SM by SM, mean over time.
 
-    Args:
-        result: of `gpusim.replay`; without placements nobody's warps can be told apart.
-
-    Returns:
-        A figure for `save_figure`, or to go on with.
+    Without placements nobody's warps can be told apart.
     """
     with new_figure(13.0, 7.6) as figure:
         margins = _margins(figure, left=0.85, right=0.2, bottom=0.6, top=0.85)
@@ -246,10 +217,6 @@ def sms_over_time(result: Result, axes: Axes) -> None:
 def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
     """Which stream runs on which SM when, for `gantt`.
 
-    Args:
-        result: of a replay.
-        sms: SMs of the GPU.
-
     Returns:
         (SM x lanes) x `TIME_STEPS`: position of the stream, -1 where none runs. An SM's lanes are split equally
         among the streams that have blocks on it at that moment, in the order of the trace; there are as many lanes
@@ -289,9 +256,6 @@ def _present(result: Result, sms: int, steps: int, step_us: float) -> NDArray[np
 def warps_held(result: Result) -> NDArray[np.float64]:
     """Which stream holds an SM's warps when, for `occupancy`.
 
-    Args:
-        result: of a replay.
-
     Returns:
         (streams + 1) x SM x bin of `Usage`: per cent of the SM's warps that a stream holds where it is alone on the SM,
         and in the last row those that several streams hold there at once: how many are whose is not recorded. A bin in
@@ -311,13 +275,7 @@ def warps_held(result: Result) -> NDArray[np.float64]:
 
 
 def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
-    """Draws achieved occupancy over time: resident warps in % of the maximum, mean of all SMs, streams stacked.
-
-    Args:
-        result: of a replay.
-        held: of `warps_held`.
-        axes: to draw on.
-    """
+    """Draw achieved occupancy over time: resident warps (`warps_held`), % of the maximum, mean of all SMs, stacked."""
     edges = _edges(result, held.shape[2])
     _stack(result, held.mean(axis=1), edges, axes)
     _show_time(axes, _time_axis(result))
@@ -368,7 +326,7 @@ def use_over_time(result: Result, use: str, axes: Axes) -> None:
         return
     percent = _of_use(result, use)
     edges, device = _edges(result, percent.shape[1]), percent.mean(axis=0)
-    mean = _mean_over(device, result)
+    mean = float(device.sum()) * result.usage.bin_us / result.makespan_us if result.makespan_us > 0.0 else 0.0
     axes.stairs(device, edges, fill=True, color=COLOURS[0], alpha=0.3)
     axes.stairs(device, edges, color=COLOURS[0], linewidth=1.1)
     axes.axhline(mean, color="#444444", linewidth=0.8, linestyle="--")
@@ -423,11 +381,6 @@ def _known(result: Result, use: str, axes: Axes) -> bool:
               fontsize=8.5, color="#555555")  # fmt: skip
     axes.set_yticks([])
     return False
-
-
-def _mean_over(percent: NDArray[np.float64], result: Result) -> float:
-    """Mean over the makespan of what is given bin by bin."""
-    return float(percent.sum()) * result.usage.bin_us / result.makespan_us if result.makespan_us > 0.0 else 0.0
 
 
 # ---- what all pictures share

@@ -51,61 +51,37 @@ PARTS = 64  # workloads of each of them that it keeps
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A trace for other processes: the same however its file was written, and whatever it is called.
+    """A trace for other processes: the same however its file was written, and whatever it is called."""
 
-    Attributes:
-        content: the trace as JSON, compressed.
-        digest: a hash of that JSON.
-    """
-
-    content: bytes = field(repr=False, compare=False)
-    digest: str
+    content: bytes = field(repr=False, compare=False)  # the trace as JSON, compressed
+    digest: str  # a hash of that JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process needs to compute a point; it reads no other file, but that of a user's own policy.
+    """What a process needs to compute a point; it reads no other file, but that of a user's own policy."""
 
-    Attributes:
-        identity: of the point.
-        model: `model_version` of the process that sends the point.
-        trace: what was recorded.
-        kind: of workload.
-        names: which of them (`gpusim.studies.workload`).
-        device: the GPU that the trace was recorded on.
-        gpu: the GPU to replay it on.
-        policy: with its parameters.
-        source: `policy_source` of it.
-        seed: of the jitter of blocks.
-        restart: replay it with streams that restart, too.
-    """
-
-    identity: str
-    model: str
-    trace: Packed
-    kind: WorkloadKind
-    names: tuple[str, ...]
-    device: GPU
-    gpu: GPU
-    policy: str
-    source: str
-    seed: int
-    restart: bool = False
+    identity: str  # of the point
+    model: str  # `model_version` of the process that sends the point
+    trace: Packed  # what was recorded
+    kind: WorkloadKind  # of workload
+    names: tuple[str, ...]  # which of them (`gpusim.studies.workload`)
+    device: GPU  # the GPU that the trace was recorded on
+    gpu: GPU  # the GPU to replay it on
+    policy: str  # with its parameters
+    source: str  # `policy_source` of it
+    seed: int  # of the jitter of blocks
+    restart: bool = False  # replay it with streams that restart, too
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a point.
+    """What came of a point."""
 
-    Attributes:
-        figures: one for each of `FIGURES`, None where it is unknown or does not apply; empty where the point failed.
-        division: of an oracle: what it found.
-        error: why it failed; empty where it did not.
-    """
-
+    # one for each of `FIGURES`, None where it is unknown or does not apply; empty where the point failed
     figures: tuple[float | None, ...]
-    division: str = ""
-    error: str = ""
+    division: str = ""  # of an oracle: what it found
+    error: str = ""  # why it failed; empty where it did not
 
 
 def failed(error: str | BaseException) -> Outcome:

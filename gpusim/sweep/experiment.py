@@ -68,44 +68,27 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy.
+    """A policy."""
 
-    Attributes:
-        label: what the table calls it.
-        text: what makes it, from any folder.
-        source: `policy_source` of it.
-        code: of a policy that is no part of gpusim.
-    """
-
-    label: str
-    text: str
-    source: str
-    code: Code | None
+    label: str  # what the table calls it
+    text: str  # what makes it, from any folder
+    source: str  # `policy_source` of it
+    code: Code | None  # of a policy that is no part of gpusim
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A parsed experiment file, with all its traces, GPUs and policies resolved.
+    """A parsed experiment file, with all its traces, GPUs and policies resolved."""
 
-    Attributes:
-        path: the file.
-        sources: its traces, each once.
-        workload: what of each trace to replay.
-        restart: replay it once more, streams restarting, for STP, ANTT and fairness.
-        gpus: GPUs by name; empty: for each trace the one it was recorded on.
-        policies: each once.
-        parameters: changes of the GPU, one after the other; a GPU as it is where there are none.
-        seeds: each once.
-    """
-
-    path: Path
-    sources: tuple[Source, ...]
-    workload: WorkloadKind
-    restart: bool
-    gpus: tuple[GPU, ...]
-    policies: tuple[Choice, ...]
+    path: Path  # the file
+    sources: tuple[Source, ...]  # its traces, each once
+    workload: WorkloadKind  # what of each trace to replay
+    restart: bool  # replay it once more, streams restarting, for STP, ANTT and fairness
+    gpus: tuple[GPU, ...]  # GPUs by name; empty: for each trace the one it was recorded on
+    policies: tuple[Choice, ...]  # each once
+    # changes of the GPU, one after the other; a GPU as it is where there are none
     parameters: tuple[Mapping[str, float | str], ...]
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # each once
 
     @property
     def varied(self) -> tuple[str, ...]:
@@ -163,7 +146,7 @@ def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
         for path in matched:
             if not any(path.samefile(other) for other in found.values()):
                 found[_name(folder, path)] = path
-    stems = [_stem(path) for path in found.values()]
+    stems = [path.name.removesuffix(".gz").removesuffix(".json") for path in found.values()]
     return tuple(
         Source(one_line(stem if stems.count(stem) == 1 else name), path)
         for stem, (name, path) in zip(stems, found.items(), strict=True)
@@ -184,10 +167,6 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
 
 def _name(folder: Path, path: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".json")
 
 
 def _gpus(folder: Path, names: Sequence[str]) -> tuple[GPU, ...]:
@@ -251,7 +230,8 @@ def _policy_texts(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator
         problem = "is not one text" if "name" in table else "missing"
         raise InputError(None, f"{place}.name", problem, "the name of a policy")
     for chosen in _combinations({key: values for key, values in table.items() if key != "name"}, place):
-        yield name + ":" * bool(chosen) + ",".join(f"{key}={_as_typed(value)}" for key, value in chosen.items())
+        typed = {key: str(value).lower() if isinstance(value, bool) else value for key, value in chosen.items()}
+        yield name + ":" * bool(typed) + ",".join(f"{key}={value}" for key, value in typed.items())
 
 
 def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
@@ -286,11 +266,6 @@ def _combinations(table: Mapping[str, Sequence[Scalar]], place: str) -> Iterator
         raise InputError(None, place, f"makes {count} combinations", f"at most {MAX_COMBINATIONS}")
     for chosen in product(*table.values()):
         yield dict(zip(table, chosen, strict=True))
-
-
-def _as_typed(value: Scalar) -> str:
-    """A value as a policy's text takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _once(items: Iterable[Item]) -> tuple[Item, ...]:

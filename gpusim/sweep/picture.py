@@ -12,7 +12,7 @@ from gpusim.hardware.what_if import value_of
 from gpusim.results.metrics import geometric_mean
 from gpusim.results.plots import COLOURS, GRID, in_words, new_figure, save_figure
 from gpusim.sweep.run import Swept
-from gpusim.sweep.summary import Row, grouped, merits, rows, undominated, values
+from gpusim.sweep.summary import SweptRow, grouped, merits, rows, undominated, values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def draw(swept: Swept, path: str | Path) -> None:
         save_figure(figure, path)
 
 
-def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str, policies: Sequence[str]) -> None:
+def _draw_lines(axis: Axes, swept: Swept, several: Sequence[SweptRow], quantity: str, policies: Sequence[str]) -> None:
     gpus = {gpu.name: gpu for gpu in swept.experiment.gpus} or {
         name: load_gpu(name) for name in dict.fromkeys(str(row.labels["gpu"]) for row in several)
     }
@@ -101,7 +101,7 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[Row], quantity: str,
     axis.set_ylabel("speedup over serial")
 
 
-def _draw_merits(axis: Axes, several: Sequence[Row], gpu: str, policies: Sequence[str], restart: bool) -> None:
+def _draw_merits(axis: Axes, several: Sequence[SweptRow], gpu: str, policies: Sequence[str], restart: bool) -> None:
     done, paid = ("stp", "fairness") if restart else ("speedup_vs_serial", "largest_slowdown")
     means: dict[str, tuple[float, float]] = {}
     places = Counter[tuple[float, float]]()  # where policies stand, as far as can be seen

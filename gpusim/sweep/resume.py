@@ -22,18 +22,10 @@ def computed(
     width: int,
     doing: str = "replaying",
 ) -> Generator[tuple[str, R | Exception]]:
-    """Compute the tasks whose answers are not there yet, and hand on the answers as they come.
+    """Compute the wanted tasks, by identity, that are not found yet; yield each with its answer, or what was raised.
 
-    Args:
-        wanted: tasks by identity, a hash of everything that can change what comes of one.
-        found: answers that are there, by identity.
-        compute: gives the answer to a task (`gpusim.sweep.workers.answers`).
-        executors: where to compute.
-        width: tasks handed out at a time.
-        doing: what somebody who watches is told.
-
-    Yields:
-        The identity of a task and its answer, or what was raised.
+    An identity is a hash of everything that can change what comes of a task; ``doing`` is what somebody who watches is
+    told. The other arguments are those of `gpusim.sweep.workers.answers`.
     """
     missing = [(identity, task) for identity, task in wanted.items() if identity not in found]
     with closing(answers(missing, partial(_of_pair, compute), executors, width)) as coming:

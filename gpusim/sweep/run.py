@@ -30,40 +30,24 @@ MAX_POINTS = 10**6  # of one table
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One row of the table to come.
+    """One row of the table to come."""
 
-    Attributes:
-        labels: a value for each of `label_names`.
-        identity: a hash of everything that can change what comes of it.
-        task: what computes it; None where it failed before, as with a trace that cannot be read.
-        error: why it did; else empty.
-    """
-
-    labels: tuple[Label, ...]
-    identity: str
-    task: Task | None
-    error: str = ""
+    labels: tuple[Label, ...]  # a value for each of `label_names`
+    identity: str  # a hash of everything that can change what comes of it
+    task: Task | None  # what computes it; None where it failed before, as with a trace that cannot be read
+    error: str = ""  # why it did; else empty
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """A sweep that is done.
+    """A sweep that is done."""
 
-    Attributes:
-        experiment: that was run.
-        table: its file.
-        points: rows, in the order of the table.
-        outcomes: of the points, in the same order.
-        computed: how many of them were computed now; the others were in the table.
-        dropped: rows of the table from before that were of no point of this experiment.
-    """
-
-    experiment: Experiment
-    table: Path
-    points: tuple[Point, ...]
-    outcomes: tuple[Outcome, ...]
-    computed: int
-    dropped: int
+    experiment: Experiment  # that was run
+    table: Path  # its file
+    points: tuple[Point, ...]  # rows, in the order of the table
+    outcomes: tuple[Outcome, ...]  # of the points, in the same order
+    computed: int  # how many of them were computed now; the others were in the table
+    dropped: int  # rows of the table from before that were of no point of this experiment
 
     @property
     def failures(self) -> list[tuple[Point, Outcome]]:
@@ -117,7 +101,28 @@ def sweep(
     _try_policies(experiment)
     wanted = points(experiment)
     with table.locked():
-        return _swept(experiment, wanted, table, executors, width, begun)
+        held = table.held()
+        known = {row.identity: row.outcome for row in held if not row.outcome.error}
+        labels = {point.identity: point.labels for point in wanted}
+        found = {identity: outcome for identity, outcome in known.items() if identity in labels}
+        dropped = len(known) - len(found)
+        strange = 0 if found else table.strange_rows(held, (point.labels for point in wanted))
+        if strange:
+            problem = f"holds {strange} rows, none of them of {experiment.path}"
+            raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
+        tasks = {point.identity: point.task for point in wanted if point.task}
+        missing = len(tasks.keys() - found.keys())
+        if begun is not None:
+            begun(wanted, len(found))
+        rows = partial(_rows, wanted, found)
+        with table.appending(rows()) as append, closing(computed(tasks, found, compute, executors, width)) as coming:
+            for identity, answer in coming:
+                outcome = failed(answer) if isinstance(answer, Exception) else answer
+                append((labels[identity], identity, outcome))
+                found[identity] = outcome
+        table.finish(rows())
+        ended = tuple(outcome for _, _, outcome in rows())
+        return Swept(experiment, table.path, wanted, ended, missing, dropped)
 
 
 def _try_policies(experiment: Experiment) -> None:
@@ -132,38 +137,6 @@ def _try_policies(experiment: Experiment) -> None:
             raise InputError(experiment.path, f"policies {policy.label}", error.problem, error.expected) from None
         except Exception:  # a defect of a policy costs its points
             continue
-
-
-def _swept(
-    experiment: Experiment,
-    wanted: tuple[Point, ...],
-    table: Table,
-    executors: Executors,
-    width: int,
-    begun: Callable[[Sequence[Point], int], None] | None,
-) -> Swept:
-    held = table.held()
-    known = {row.identity: row.outcome for row in held if not row.outcome.error}
-    labels = {point.identity: point.labels for point in wanted}
-    found = {identity: outcome for identity, outcome in known.items() if identity in labels}
-    dropped = len(known) - len(found)
-    strange = 0 if found else table.strange_rows(held, (point.labels for point in wanted))
-    if strange:
-        problem = f"holds {strange} rows, none of them of {experiment.path}"
-        raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
-    tasks = {point.identity: point.task for point in wanted if point.task}
-    missing = len(tasks.keys() - found.keys())
-    if begun is not None:
-        begun(wanted, len(found))
-    rows = partial(_rows, wanted, found)
-    with table.appending(rows()) as append, closing(computed(tasks, found, compute, executors, width)) as coming:
-        for identity, answer in coming:
-            outcome = failed(answer) if isinstance(answer, Exception) else answer
-            append((labels[identity], identity, outcome))
-            found[identity] = outcome
-    table.finish(rows())
-    ended = tuple(outcome for _, _, outcome in rows())
-    return Swept(experiment, table.path, wanted, ended, missing, dropped)
 
 
 def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[TableRow]:
@@ -223,12 +196,7 @@ def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
 
 
 def identity(task: Task, policy: str) -> str:
-    """Hash everything that can change the result of a task; the location of its files does not count.
-
-    Args:
-        task: what is to be computed.
-        policy: as the experiment names it.
-    """
+    """Hash everything that can change the result of a task; the location of its files does not count."""
     gpus = [_gpu_hash(task.device), _gpu_hash(task.gpu)]
     return fingerprint.data(
         [task.model, task.trace.digest, task.kind, task.restart, task.names, *gpus, policy, task.source, task.seed]

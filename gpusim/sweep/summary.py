@@ -15,7 +15,7 @@ from gpusim.sweep.table import Label
 CLOSE = 1e-9  # speedups that differ by less are the same
 
 
-class Row(NamedTuple):
+class SweptRow(NamedTuple):
     """A point that did not fail: its labels and figures by name."""
 
     labels: Mapping[str, Label]
@@ -25,40 +25,26 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicySummary:
-    """A policy on one GPU, over all workloads and seeds.
+    """A policy on one GPU, over all workloads and seeds."""
 
-    Attributes:
-        gpu: its name.
-        values: of the quantities that the experiment varies, by name.
-        policy: as the experiment names it.
-        points: how many did not fail.
-        makespan_us: geometric mean.
-        speedup: over serial, geometric mean.
-        largest_slowdown: of a stream, mean.
-        stp: mean; None where streams do not restart.
-        fairness: mean; None where streams do not restart.
-        best: in how many workloads no other policy had more of the `merit`.
-        undominated: whether no other policy here has more of one of the two `merits` without less of the other.
-    """
-
-    gpu: str
-    values: Mapping[str, Label]
-    policy: str
-    points: int
-    makespan_us: float
-    speedup: float
-    largest_slowdown: float
-    stp: float | None
-    fairness: float | None
-    best: int
-    undominated: bool
+    gpu: str  # its name
+    values: Mapping[str, Label]  # of the quantities that the experiment varies, by name
+    policy: str  # as the experiment names it
+    points: int  # how many did not fail
+    makespan_us: float  # geometric mean
+    speedup: float  # over serial, geometric mean
+    largest_slowdown: float  # of a stream, mean
+    stp: float | None  # mean; None where streams do not restart
+    fairness: float | None  # mean; None where streams do not restart
+    best: int  # in how many workloads no other policy had more of the `merit`
+    undominated: bool  # whether no other policy here has more of one of the two `merits` without less of the other
 
 
-def rows(swept: Swept) -> list[Row]:
+def rows(swept: Swept) -> list[SweptRow]:
     """The points that did not fail, in the order of the table."""
     names = label_names(swept.experiment)
     return [
-        Row(
+        SweptRow(
             dict(zip(names, point.labels, strict=True)),
             {name: one for name, one in zip(FIGURES, outcome.figures, strict=True) if one is not None},
             outcome.division,
@@ -97,7 +83,7 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
     return found
 
 
-def by_workload(several: Sequence[Row]) -> list[list[Row]]:
+def by_workload(several: Sequence[SweptRow]) -> list[list[SweptRow]]:
     """The rows of each workload on each GPU with each seed: one a policy."""
     names = list(several[0].labels) if several else []
     return list(grouped(several, [name for name in names if name != "policy"]).values())
@@ -108,29 +94,25 @@ def merit(restart: bool) -> str:
     return "stp" if restart else "speedup_vs_serial"
 
 
-def best_of(of: Sequence[Row], restart: bool) -> list[Row]:
+def best_of(of: Sequence[SweptRow], restart: bool) -> list[SweptRow]:
     """The rows of a workload with most of the `merit`: one, or several that have as much."""
     found = values(of, merit(restart))
     least = max(found) * (1.0 - CLOSE)
     return [row for row, value in zip(of, found, strict=True) if value >= least]
 
 
-def values(of: Sequence[Row], name: str) -> list[float]:
+def values(of: Sequence[SweptRow], name: str) -> list[float]:
     """A figure that applies to all of some rows."""
     return [value for row in of if (value := row.figures[name]) is not None]
 
 
-def mean(of: Sequence[Row], name: str) -> float:
+def mean(of: Sequence[SweptRow], name: str) -> float:
     """Of such a figure."""
     return fsum(values(of, name)) / len(of)
 
 
-def merits(of: Sequence[Row], restart: bool) -> tuple[float, float]:
-    """What speaks for a policy, the more the better: how much is done, and how little the worst off pays for it.
-
-    Args:
-        of: its rows.
-        restart: whether streams restart.
+def merits(of: Sequence[SweptRow], restart: bool) -> tuple[float, float]:
+    """Return what speaks for a policy, the more the better: how much is done, how little the worst off pays for it.
 
     Returns:
         Mean STP and mean fairness; of streams that run once, mean speedup (geometric), and the mean of the largest
@@ -141,9 +123,9 @@ def merits(of: Sequence[Row], restart: bool) -> tuple[float, float]:
     return geometric_mean(values(of, "speedup_vs_serial")), -mean(of, "largest_slowdown")
 
 
-def grouped(several: Iterable[Row], names: Sequence[str]) -> dict[tuple[Label, ...], list[Row]]:
+def grouped(several: Iterable[SweptRow], names: Sequence[str]) -> dict[tuple[Label, ...], list[SweptRow]]:
     """Groups rows that agree in some labels, in the order of the first row of each group."""
-    found: dict[tuple[Label, ...], list[Row]] = {}
+    found: dict[tuple[Label, ...], list[SweptRow]] = {}
     for row in several:
         found.setdefault(tuple(row.labels[name] for name in names), []).append(row)
     return found

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import FileIO
+from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 
@@ -39,11 +39,7 @@ SUFFIXES = (".csv", ".parquet")
 
 
 class Table:
-    """A table in a file.
-
-    Args:
-        path: ``.csv`` or ``.parquet``.
-        labels: names of the columns that say which point a row is of.
+    """A table in a file, ``.csv`` or ``.parquet``, with columns of labels that say which point a row is of.
 
     Raises:
         InputError: another kind of file, or Parquet without what writes it.
@@ -61,19 +57,19 @@ class Table:
         self.columns = (*labels, *OUTCOME, IDENTITY, CHECKSUM)
         self._parquet = suffix == ".parquet"
         self._journal = self._file.with_name(f"{self._file.name}.rows.csv") if self._parquet else self._file
-        if self._parquet:
-            _require_pyarrow()
+        if self._parquet and find_spec("pyarrow") is None:
+            raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'")
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[KnownRow]:
         """The rows that the file holds from before, none that was cut off.
 
         Raises:
             InputError: the file is there and is no table of a sweep, or no longer as a sweep wrote it.
         """
         rows = _parquet_rows(self._file) if self._parquet and self._file.exists() else []
-        return rows + (_csv_rows(self._journal) if self._journal.exists() else [])
+        return rows + (_rows(self._journal, "line", 2, read_rows(self._journal), str) if self._journal.exists() else [])
 
-    def strange_rows(self, held: Sequence[Held], rows: Iterable[Sequence[Label]]) -> int:
+    def strange_rows(self, held: Sequence[KnownRow], rows: Iterable[Sequence[Label]]) -> int:
         """How many rows are held, if none of them is of these points, by any version of the model; else 0."""
         asked = {tuple(labels) for labels in rows}
         mine = any(tuple(row.labels.get(name, "") for name in self._labels) in asked for row in held)
@@ -103,10 +99,15 @@ class Table:
             InputError: the file cannot be written.
         """
         self._write_csv(self._journal, rows)
-        with _opened(self._journal) as file:
+        with _appended(self._journal):
+            file = self._journal.open("ab", buffering=0)
+        with file:
 
             def append(row: TableRow) -> None:
-                _write(self._journal, file, csv_line(self._cells(row)).encode())
+                line = csv_line(self._cells(row)).encode()
+                with _appended(self._journal):
+                    while line:
+                        line = line[file.write(line) :]
 
             yield append
 
@@ -136,24 +137,14 @@ class Table:
         return *cells, _checksum(dict(zip(self.columns, cells, strict=False)))
 
 
-def _opened(path: Path) -> FileIO:
+@contextmanager
+def _appended(path: Path) -> Iterator[None]:
+    """Say in what is raised meanwhile that what is written so far stays."""
     try:
-        return path.open("ab", buffering=0)
+        yield
     except OSError as error:
-        raise _no_room(path, error) from None
-
-
-def _write(path: Path, file: FileIO, line: bytes) -> None:
-    try:
-        while line:
-            line = line[file.write(line) :]
-    except OSError as error:
-        raise _no_room(path, error) from None
-
-
-def _no_room(path: Path, error: OSError) -> InputError:
-    expected = "room for it; what is done is kept, run it again to go on"
-    return InputError(path, "", f"cannot be written ({error.strerror or error})", expected)
+        expected = "room for it; what is done is kept, run it again to go on"
+        raise InputError(path, "", f"cannot be written ({error.strerror or error})", expected) from None
 
 
 def _lock(lock: Path, path: Path) -> int | None:
@@ -189,35 +180,28 @@ def _is_there(path: Path, descriptor: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A row of a table from before.
+class KnownRow:
+    """A row of a table from before."""
 
-    Attributes:
-        labels: which point it is of, by the names of the columns.
-        identity: of the point.
-        outcome: what came of it.
-    """
-
-    labels: Mapping[str, Cell]
-    identity: str
-    outcome: Outcome
+    labels: Mapping[str, Cell]  # which point it is of, by the names of the columns
+    identity: str  # of the point
+    outcome: Outcome  # what came of it
 
 
-def _held(path: Path, place: str, cells: Mapping[str, Cell]) -> Held:
+def _known_row(path: Path, place: str, cells: Mapping[str, Cell]) -> KnownRow:
     """A row that is as a sweep wrote it."""
     if cells[CHECKSUM] != _checksum({name: cell for name, cell in cells.items() if name != CHECKSUM}):
         raise InputError(path, place, "is not as a sweep wrote it (its checksum is of another row)", UNEDITED)
-    figures = () if cells["error"] else tuple(_figure(name, cells[name]) for name in FIGURES)
+    may_lack = (*SHARING, *MAY_BE_UNKNOWN)
+    figures = tuple(
+        None if cells[name] == "" and name in may_lack else float(cells[name])
+        for name in (() if cells["error"] else FIGURES)
+    )
     if not all(figure is None or isfinite(figure) for figure in figures):
         raise ValueError("a figure is no number")
     outcome = Outcome(figures, str(cells["division"]), str(cells["error"]))
     labels = {name: cell for name, cell in cells.items() if name not in (*OUTCOME, IDENTITY, CHECKSUM)}
-    return Held(labels, str(cells[IDENTITY]), outcome)
-
-
-def _figure(name: str, cell: Cell) -> float | None:
-    """A figure; None where it says that it is unknown or does not apply, and may."""
-    return None if cell == "" and name in (*SHARING, *MAY_BE_UNKNOWN) else float(cell)
+    return KnownRow(labels, str(cells[IDENTITY]), outcome)
 
 
 def _checksum(cells: Mapping[str, Label]) -> str:
@@ -245,16 +229,14 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
         raise InputError(path, "", f"is no table of a sweep ({error})", UNEDITED) from None
 
 
-def _csv_rows(path: Path) -> list[Held]:
-    return _rows(path, "line", 2, read_rows(path), str)
-
-
-def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]], number: Kind) -> list[Held]:
+def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]], number: Kind) -> list[KnownRow]:
     """Rows that hold text and, as a type, numbers."""
     found = []
     for n, row in enumerate(rows, first):
         try:
-            found.append(_held(path, f"{what} {n}", {name: _cell(name, cell, number) for name, cell in row.items()}))
+            found.append(
+                _known_row(path, f"{what} {n}", {name: _cell(name, cell, number) for name, cell in row.items()})
+            )
         except (TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -275,13 +257,6 @@ def _cell(name: str, cell: object, number: Kind) -> Cell:
 # ---- Parquet
 
 
-def _require_pyarrow() -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'") from None
-
-
 def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Label]]) -> bytes:
     import pandas as pd
 
@@ -293,7 +268,7 @@ def _parquet(columns: Sequence[str], rows: Iterable[Sequence[Label]]) -> bytes:
     return buffer.getvalue()
 
 
-def _parquet_rows(path: Path) -> list[Held]:
+def _parquet_rows(path: Path) -> list[KnownRow]:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 

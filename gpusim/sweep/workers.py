@@ -53,16 +53,9 @@ class WorkerDied(RuntimeError):
 def answers(
     tasks: Iterable[T], compute: Callable[[T], R], executors: Executors, width: int
 ) -> Generator[tuple[T, R | Exception]]:
-    """Compute tasks, each once, and hand on what came of them as it comes.
+    """Compute tasks, each once, ``width`` handed out at a time, and yield each with its answer, or what was raised.
 
-    Args:
-        tasks: what to compute; workers get copies.
-        compute: what gives the answer to a task; a function that a worker can import.
-        executors: of any kind of `concurrent.futures`.
-        width: tasks handed out at a time.
-
-    Yields:
-        A task and its answer, or what was raised; `WorkerDied` where it alone ended its worker twice.
+    Workers get copies of the tasks and import ``compute``. `WorkerDied` says that a task alone ended its worker twice.
 
     Raises:
         InputError: workers die before they compute anything.
@@ -103,7 +96,11 @@ def _until_broken(
                 running[executor.submit(compute, task)] = task
             except BrokenExecutor:
                 lost.append(task)
-        for future in _some_done(running, executor) if running else ():
+        done: set[Future[R]] = set()
+        while running and not (done := wait_for(running, LOOK_S, FIRST_COMPLETED).done):
+            if isinstance(executor, _ClusterExecutor):
+                executor.require_workers()
+        for future in done:
             task = running.pop(future)
             try:
                 answer = future.result()
@@ -116,13 +113,6 @@ def _until_broken(
                     yield task, error
             else:
                 yield task, answer
-
-
-def _some_done(running: Iterable[Future[R]], executor: Executor) -> set[Future[R]]:
-    while not (done := wait_for(running, LOOK_S, FIRST_COMPLETED).done):
-        if isinstance(executor, _ClusterExecutor):
-            executor.require_workers()
-    return done
 
 
 def _require_workers(executors: Executors) -> None:
@@ -271,10 +261,7 @@ class _ClusterExecutor(Executor):
 
 @contextmanager
 def cluster(address: str) -> Iterator[tuple[Executors, int]]:
-    """A dask cluster: its executors and how many tasks its workers can have at a time.
-
-    Args:
-        address: of its scheduler, such as ``tcp://10.0.0.1:8786``.
+    """A dask cluster by its scheduler's address: executors, and how many tasks its workers can have at a time.
 
     Raises:
         InputError: dask.distributed is not installed, nobody answers, or there are no workers.

@@ -98,11 +98,7 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
 
 
 def _checked(trace: Trace) -> Trace:
-    """The trace, its rules checked anew; copies of models are not.
-
-    Raises:
-        InputError: it breaks one, as where a collective lost some of its ranks.
-    """
+    """Return the trace, its rules checked anew; copies of models are not."""
     try:
         return Trace.model_validate(trace.model_dump(), strict=False)
     except ValidationError as error:

@@ -24,14 +24,9 @@ Location = tuple[int | str, ...]
 
 
 def every_fault(path: str, first: InputError) -> Iterator[InputError]:
-    """The faults of a trace, part by part; those between operations only where each part is right.
+    """Yield the faults of a file that is no trace, part by part; those between operations where each part is right.
 
-    Args:
-        path: a file that could not be read as a trace.
-        first: why.
-
-    Yields:
-        ``first`` alone where the file does not hold the parts of a trace.
+    It is ``first``, why it could not be read, alone where the file does not hold the parts of a trace.
     """
     source = Path(path)
     try:

@@ -133,5 +133,7 @@ class PartsRead:
 Waiting = Annotated[float | None, measured("warps/issue", ge=0, le=1e5)]
 Cycles = Annotated[float | None, measured("SM cycles/block", ge=0, le=MAX_CYCLES)]
 ActiveCycles = Annotated[float | None, measured("cycles", ge=0, le=MAX_CYCLES)]
+Duration = Annotated[float | None, measured("us", ge=LEAST_DURATION_US, le=MAX_DURATION_US)]
+Passing = Annotated[float | None, measured("us", ge=0, le=MAX_DURATION_US)]  # time that may be none
 Traffic = Annotated[float | None, measured("bytes/block", ge=0, le=MAX_TRAFFIC_BYTES)]
 Percent = Annotated[float | None, measured("%", ge=0, le=100)]

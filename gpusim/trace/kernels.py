@@ -23,6 +23,7 @@ from gpusim.trace.fields import (
     MAX_SCALING_SMS,
     ActiveCycles,
     Cycles,
+    Passing,
     Percent,
     Recurring,
     Strict,
@@ -168,13 +169,8 @@ class KernelLaunch(Recurring):
         ),
     ] = "main"
     load_us: Annotated[
-        float | None,
-        measured(
-            "us",
-            "first part of the duration, in which instructions and constants are loaded and no block runs",
-            ge=0,
-            le=MAX_DURATION_US,
-        ),
+        Passing,
+        described("first part of the duration, in which instructions and constants are loaded and no block runs"),
     ] = None
     communicates: Annotated[
         bool | None,
@@ -191,11 +187,7 @@ class KernelLaunch(Recurring):
     ] = None
 
     def on_tensor_cores(self, sm_count: int) -> bool:
-        """Whether its counters show work on tensor cores.
-
-        Args:
-            sm_count: SMs of the GPU that recorded it.
-        """
+        """Whether its counters show work on tensor cores of the GPU that recorded it."""
         mix = self.mix
         if mix is None or not mix.tensor_cycles or not mix.active_cycles_avg:
             return False
@@ -272,19 +264,13 @@ class KernelLaunch(Recurring):
 
 
 def launch_waits(kernels: Sequence[KernelLaunch]) -> tuple[tuple[int, ...], ...]:
-    """For each kernel of one operation, the indices of the earlier kernels of that operation it waits for.
+    """Return for each kernel of one operation, in launch order, the earlier kernels of it that it waits for, ascending.
 
-    A recording knows each kernel's stream and the order of launch, not the events between streams, so this
-    is a rule [D]: a kernel on `main` waits for the kernel before it on `main` and for every internal kernel
-    launched before it (a join); a kernel on `internalN` waits for the last `main` kernel launched before it
-    (the fork) and for the kernel before it on its own stream. Kernels on different internal streams do not
-    wait for one another. The operation ends when all its kernels have ended.
-
-    Args:
-        kernels: the kernels of one operation in launch order.
-
-    Returns:
-        One ascending tuple of indices per kernel; waits that follow from others are left out.
+    A recording knows each kernel's stream and the order of launch, not the events between streams, so this is a rule
+    [D]: a kernel on `main` waits for the kernel before it on `main` and for every internal kernel launched before it (a
+    join); a kernel on `internalN` waits for the last `main` kernel launched before it (the fork) and for the kernel
+    before it on its own stream. Kernels on different internal streams do not wait for one another. The operation ends
+    when all its kernels have ended. Waits that follow from others are left out.
     """
     waits: list[tuple[int, ...]] = []
     last_main: int | None = None

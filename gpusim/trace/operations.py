@@ -22,7 +22,6 @@ from gpusim.hardware.gpu import GPU
 from gpusim.hardware.host_costs import HostService
 from gpusim.trace.faults import ID_PATTERN, NAME_PATTERN
 from gpusim.trace.fields import (
-    LEAST_DURATION_US,
     LEAST_RATE_PER_S,
     MAX_ALGORITHM_NAME,
     MAX_ALTERNATIVES,
@@ -34,6 +33,8 @@ from gpusim.trace.fields import (
     MAX_REQUESTS,
     MAX_STREAMS,
     MAX_TRAFFIC_BYTES,
+    Duration,
+    Passing,
     Recurring,
     Strict,
     described,
@@ -45,17 +46,11 @@ from gpusim.trace.kernels import KernelLaunch
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """Time that passes, on something that serves one operation at a time or on nothing that others want.
+    """Time that passes, on something that serves one operation at a time or on nothing that others want."""
 
-    Attributes:
-        duration_us: how long.
-        resource: name of what of its GPU it occupies alone, such as ``copy engine h2d``; empty: nothing.
-        meeting: it begins when all of this name can begin; empty: as soon as it can.
-    """
-
-    duration_us: float
-    resource: str = ""
-    meeting: str = ""
+    duration_us: float  # how long
+    resource: str = ""  # name of what of its GPU it occupies alone, such as `copy engine h2d`; empty: nothing
+    meeting: str = ""  # it begins when all of this name can begin; empty: as soon as it can
 
 
 class Operation(Strict):
@@ -167,15 +162,12 @@ class ConvolutionAlgorithm(Recurring):
                  le=MAX_TRAFFIC_BYTES),
     ] = None  # fmt: skip
     warm_us: Annotated[
-        float | None,
-        measured("us", "duration where it repeats itself, as its kernels were recorded; absent if recorded otherwise",
-                 ge=LEAST_DURATION_US, le=MAX_DURATION_US),
-    ] = None  # fmt: skip
+        Duration,
+        described("duration where it repeats itself, as its kernels were recorded; absent if recorded otherwise"),
+    ] = None
     cold_us: Annotated[
-        float | None,
-        measured("us", "duration, measured in the same way, where L2 holds nothing that it reads",
-                 ge=LEAST_DURATION_US, le=MAX_DURATION_US),
-    ] = None  # fmt: skip
+        Duration, described("duration, measured in the same way, where L2 holds nothing that it reads")
+    ] = None
     kernels: Annotated[
         tuple[KernelLaunch, ...],
         FailFast(),
@@ -285,11 +277,7 @@ def _require_different(algorithms: Sequence[ConvolutionAlgorithm]) -> None:
 
 
 def _on_host(duration_us: float | None, gpu: GPU, operation: str, service: HostService, bytes_moved: int) -> float:
-    """A recorded duration, or what was measured for the like of it on a GPU.
-
-    Raises:
-        InputError: neither is known.
-    """
+    """Return a recorded duration, or what was measured for the like of it on a GPU."""
     return gpu.host_us(service, bytes_moved, f"operation {operation}") if duration_us is None else duration_us
 
 
@@ -300,10 +288,7 @@ class Copy(Operation):
     direction: Annotated[Literal["h2d", "d2h", "d2d", "p2p"], described("host to device, back, …")]
     memory: Annotated[Literal["pinned", "pageable"], described("of the host")] = "pinned"
     bytes: Annotated[int, measured("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
-    duration_us: Annotated[
-        float | None,
-        measured("us", "recorded duration, alone; absent: what the GPU's file says", ge=0, le=MAX_DURATION_US),
-    ] = None
+    duration_us: Annotated[Passing, described("recorded duration, alone; absent: what the GPU's file says")] = None
 
     def occupies(self, gpu: GPU) -> Occupied:
         """The copy engine of its direction, which takes one copy at a time; with pageable memory time alone.
@@ -331,9 +316,7 @@ class Host(Operation):
         described("kind of host work; from a pool: stream-ordered, as cudaMallocAsync"),
     ]
     bytes: Annotated[int, measured("bytes", "of an allocation or free", ge=0, le=MAX_TRAFFIC_BYTES)] = 0
-    duration_us: Annotated[
-        float | None, measured("us", "recorded duration; absent: what the GPU's file says", ge=0, le=MAX_DURATION_US)
-    ] = None
+    duration_us: Annotated[Passing, described("recorded duration; absent: what the GPU's file says")] = None
 
     def occupies(self, gpu: GPU) -> Occupied:
         """Time alone."""

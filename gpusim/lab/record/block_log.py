@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.common.errors import InputError
+from gpusim.common.spreadsheet import recorded_rows
 
 SEGMENTS = 8
 """Progress stamps that a warp leaves over its life (as in microbench.cu)."""
@@ -26,53 +26,37 @@ SEQUENCE = 12
 """Kernels that follow one another in a sequence of the gap experiments (as in microbench.cu)."""
 
 
-BLOCK = np.dtype(
-    [
-        ("start_ns", "<u8"),
-        ("end_ns", "<u8"),
-        ("start_clock", "<u8"),
-        ("end_clock", "<u8"),
-        ("smid", "<u4"),
-        ("block", "<u4"),
-    ]
-)
+TIMES = ("start_ns", "end_ns", "start_clock", "end_clock")
+BLOCK = np.dtype([*((name, "<u8") for name in TIMES), ("smid", "<u4"), ("block", "<u4")])
 """One block in blocks.bin: times by the device's timer (ns) and by its SM's clock (cycles, own origin per SM)."""
 
 
+COLUMNS = {  # of the tables that it writes
+    "device": ("name", "value"),
+    "scalars": ("experiment", "case", "rep", "quantity", "value"),
+    "launches": ("experiment", "case", "rep", "role", "kernel", "threads", "registers", "shared_bytes", "per_sm",
+                 "grid", "first_block", "first_progress"),
+}  # fmt: skip
+WRITTEN = "a file that microbench wrote"
 Row = dict[str, Any]
-
-
 Table = list[Row]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch and the log of its blocks.
+    """One kernel launch and the log of its blocks."""
 
-    Attributes:
-        experiment: which part of microbench.cu launched it.
-        case: the variant within the experiment.
-        rep: repeat, or place in a sequence of launches.
-        role: "a", "b" (the later one), "delay" or a stream's name.
-        kernel: name of the kernel.
-        threads: a block.
-        registers: a thread.
-        shared_bytes: dynamic shared memory of a block.
-        per_sm: resident blocks an SM that the launch was arranged for; 0 when not arranged.
-        blocks: [grid] of BLOCK, in order of block index.
-        progress: [grid, warps, SEGMENTS] cycles from the block's start to each eighth of a warp's work, or None.
-    """
-
-    experiment: str
-    case: str
-    rep: int
-    role: str
-    kernel: str
-    threads: int
-    registers: int
-    shared_bytes: int
-    per_sm: int
-    blocks: NDArray[Any]
+    experiment: str  # which part of microbench.cu launched it
+    case: str  # the variant within the experiment
+    rep: int  # repeat, or place in a sequence of launches
+    role: str  # "a", "b" (the later one), "delay" or a stream's name
+    kernel: str  # name of the kernel
+    threads: int  # a block
+    registers: int  # a thread
+    shared_bytes: int  # dynamic shared memory of a block
+    per_sm: int  # resident blocks an SM that the launch was arranged for; 0 when not arranged
+    blocks: NDArray[Any]  # [grid] of BLOCK, in order of block index
+    # [grid, warps, SEGMENTS] cycles from the block's start to each eighth of a warp's work, or None
     progress: NDArray[np.uint32] | None = None
 
     @property
@@ -102,17 +86,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Recording:
-    """Everything one run of microbench.cu wrote.
+    """Everything one run of microbench.cu wrote."""
 
-    Attributes:
-        device: what the driver says of the device, by name.
-        scalars: rows experiment, case, rep, quantity, value.
-        launches: in order of launch within each experiment.
-    """
-
-    device: dict[str, str]
-    scalars: Table
-    launches: list[Launch]
+    device: dict[str, str]  # what the driver says of the device, by name
+    scalars: Table  # rows experiment, case, rep, quantity, value
+    launches: list[Launch]  # in order of launch within each experiment
 
     @property
     def sm_count(self) -> int:
@@ -140,10 +118,15 @@ class Recording:
         return dict(found)
 
 
+def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
+    """The launches of each repeat of a case, in order."""
+    return [[one for one in launches if one.rep == rep] for rep in sorted({launch.rep for launch in launches})]
+
+
 def by_repeat(launches: Sequence[Launch]) -> Iterator[tuple[int, dict[str, Launch]]]:
     """Yields each repeat of a case, in order, with its launches by role."""
-    for rep in sorted({launch.rep for launch in launches}):
-        yield rep, {launch.role: launch for launch in launches if launch.rep == rep}
+    for group in repeats(launches):
+        yield group[0].rep, {launch.role: launch for launch in group}
 
 
 def load_recording(folder: Path) -> Recording:
@@ -154,25 +137,12 @@ def load_recording(folder: Path) -> Recording:
     """
     blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
     progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
-    device = {row["name"]: row["value"] for row in _read_csv(folder / "device.csv", ("name", "value"))}
-    scalars: Table = [
-        {**row, "rep": int(row["rep"]), "value": float(row["value"])}
-        for row in _read_csv(folder / "scalars.csv", ("experiment", "case", "rep", "quantity", "value"))
-    ]
-    columns = (
-        "experiment",
-        "case",
-        "rep",
-        "role",
-        "kernel",
-        "threads",
-        "registers",
-        "shared_bytes",
-        "per_sm",
+    rows, measured, launched = (
+        recorded_rows(folder / f"{name}.csv", columns, WRITTEN) for name, columns in COLUMNS.items()
     )
-    rows = _read_csv(folder / "launches.csv", (*columns, "grid", "first_block", "first_progress"))
-    launches = [_launch(folder, row, blocks, progress) for row in rows]
-    return Recording(device, scalars, launches)
+    scalars: Table = [{**row, "rep": int(row["rep"]), "value": float(row["value"])} for row in measured]
+    launches = [_launch(folder, row, blocks, progress) for row in launched]
+    return Recording({row["name"]: row["value"] for row in rows}, scalars, launches)
 
 
 def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: NDArray[np.uint32]) -> Launch:
@@ -203,24 +173,14 @@ def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: N
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise InputError(path, "", "is missing", "a file that microbench wrote")
+        raise InputError(path, "", "is missing", WRITTEN)
     return path
 
 
-def _read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    with _existing(path).open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in columns if name not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(path, "header", f"lacks {', '.join(missing)}", "the columns that microbench writes")
-        return list(reader)
-
-
 def gaps_ns(launches: Sequence[Launch]) -> NDArray[np.float64]:
-    """Gaps between kernels that follow one another: first start minus the end of the one before, ns.
+    """Return gaps between kernels that follow one another: first start minus the end of the one before, ns.
 
-    Args:
-        launches: `rep` numbers them through all sequences; no gap is counted from one sequence to the next.
+    `rep` numbers launches through all sequences; no gap is counted from one sequence to the next.
     """
     ordered = sorted(launches, key=lambda launch: launch.rep)
     return np.array(

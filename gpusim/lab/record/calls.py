@@ -26,21 +26,13 @@ ALGORITHMS = {  # of cuDNN's legacy API, by direction
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call.
+    """A call."""
 
-    Attributes:
-        network: the network in which the work occurs first.
-        layer: its layer there.
-        work: what it computes.
-        algorithm: of a convolution one of `ALGORITHMS`, else the kind of the work.
-        math: FMA or TF32; layers between convolutions have FMA only.
-    """
-
-    network: str
-    layer: str
-    work: Work
-    algorithm: str
-    math: str
+    network: str  # the network in which the work occurs first
+    layer: str  # its layer there
+    work: Work  # what it computes
+    algorithm: str  # of a convolution one of `ALGORITHMS`, else the kind of the work
+    math: str  # FMA or TF32; layers between convolutions have FMA only
 
     @property
     def op(self) -> str:

@@ -3,13 +3,10 @@
 `matrix.cu` has the kernels and times them. This module says which of them run, with how many warps, builds and runs the
 program on this machine's GPU and writes its tables; with Nsight Compute also what each kernel's counters are
 (experiments/resource_matrix reads all of it).
-
-Run it as `python -m gpusim.lab.record.matrix --out FOLDER --counters`.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import re
 import sys
@@ -22,7 +19,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import MAX_BYTES, make_folder, read_text, write_table
 from gpusim.common.spreadsheet import csv_text
 from gpusim.lab.record.counters import COUNTERS, counted_rows
-from gpusim.lab.record.toolchain import NCU, build, compute_capability, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, compute_capability, counted, require_ncu, run
 
 LEAST_CAPABILITY = 8.0  # for BF16 and TF32
 HOPPER = "9.0"
@@ -45,19 +42,12 @@ EXTRA_COUNTERS = {  # beside those of a recording, where the GPU has them: of a 
 
 
 class Cell(NamedTuple):
-    """A kernel of the matrix.
+    """A kernel of the matrix."""
 
-    Attributes:
-        kernel: its name in matrix.cu.
-        resource: that it loads.
-        paired: warps per scheduler with which it runs isolated and in pairs.
-        isolated: with which it runs isolated only.
-    """
-
-    kernel: str
-    resource: str
-    paired: tuple[int, ...]
-    isolated: tuple[int, ...] = ()
+    kernel: str  # its name in matrix.cu
+    resource: str  # that it loads
+    paired: tuple[int, ...]  # warps per scheduler with which it runs isolated and in pairs
+    isolated: tuple[int, ...] = ()  # with which it runs isolated only
 
 
 CELLS = (
@@ -110,12 +100,7 @@ RESOURCES = {cell.kernel: cell.resource for cell in CELLS}
 
 
 def plan(capability: str, turns: dict[str, int] | None = None) -> list[str]:
-    """The lines that the program reads.
-
-    Args:
-        capability: the GPU's compute capability.
-        turns: of the loops, by kernel and warps as `fma1/4`; what is missing is calibrated.
-    """
+    """Return the lines that the program reads; turns, by kernel and warps as `fma1/4`, are calibrated if missing."""
     return [
         f"{cell.kernel} {warps} {(turns or {}).get(f'{cell.kernel}/{warps}', 0)} {int(warps in cell.paired)}"
         for cell in CELLS
@@ -125,13 +110,9 @@ def plan(capability: str, turns: dict[str, int] | None = None) -> list[str]:
 
 
 def record_matrix(out_dir: Path, *, counters: bool = False) -> Iterator[str]:
-    """Times the matrix on this machine's GPU; yields a line for each file that it has written.
+    """Time the matrix on this machine's GPU; yield a line for each file that it has written.
 
-    Takes a minute or two of GPU time, with counters about five, and 9 GB of GPU memory.
-
-    Args:
-        out_dir: for the tables; made if missing.
-        counters: also profile each kernel with Nsight Compute (`ncu` on PATH).
+    Takes a minute or two of GPU time, with counters (`ncu` on PATH) about five, and 9 GB of GPU memory.
 
     Raises:
         InputError: no CUDA compiler, no GPU, no `ncu` when counters are asked for, or one of them fails.
@@ -192,11 +173,8 @@ def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterat
 
 
 def _counted(program: Path, folder: Path, lines: Sequence[str], metrics: Sequence[str]) -> str:
-    log = folder / "ncu.csv"
-    what = ["--print-units", "base", "--profile-from-start", "off", "--metrics", ",".join(metrics)]
-    command = [*NCU, *what, "--log-file", str(log), "-f"]
-    run([*command, str(program), str(_written(folder, lines)), str(folder), "profile"], "Nsight Compute")
-    return read_text(log, MAX_BYTES)
+    command = [str(program), str(_written(folder, lines)), str(folder), "profile"]
+    return counted(command, folder / "ncu.csv", metrics, *FROM_START)
 
 
 def _queried() -> str:
@@ -214,22 +192,3 @@ def extra_counters(queried: str) -> list[str]:
     return [
         name + rollup for pattern, rollup in EXTRA_COUNTERS.items() for name in names if re.fullmatch(pattern, name)
     ]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Records the matrix from the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m gpusim.lab.record.matrix", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the tables")
-    parser.add_argument("--counters", action="store_true", help="profile the kernels with ncu, too")
-    given = parser.parse_args(argv)
-    try:
-        for line in record_matrix(given.out, counters=given.counters):
-            print(line, flush=True)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,47 +1,32 @@
 """Microbenchmarks of a real GPU: the constants of the model, and how its scheduler behaves.
 
 `microbench.cu` runs kernels of known work and logs every block (`gpusim.lab.record.block_log`). This module builds and
-runs it on this machine's GPU and writes the tables (`gpusim.lab.record.microbench_tables`), with
-`--counters` also those of Nsight Compute (`gpusim.lab.record.microbench_counters`).
+runs it on this machine's GPU and writes the tables (`gpusim.lab.record.microbench_tables`), with counters also those of
+Nsight Compute (`gpusim.lab.record.microbench_counters`).
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import json
-import sys
 import tempfile
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, make_folder, write_text
-from gpusim.lab.record.block_log import (
-    Recording,
-    Table,
-    load_recording,
-)
+from gpusim.common.files import make_folder, write_text
+from gpusim.common.spreadsheet import records
+from gpusim.lab.record.block_log import Recording, Table, load_recording
 from gpusim.lab.record.microbench_counters import COUNTERS, MEMORY_COUNTERS, counter_table, memory_counter_table
 from gpusim.lab.record.microbench_tables import constants, summarise
-from gpusim.lab.record.toolchain import build, require_ncu, run
+from gpusim.lab.record.toolchain import build, counted, require_ncu, run
 
 LEAST_CAPABILITY = 8.0  # for asynchronous copies
 
 
-def _profile(program: Path, folder: Path, stage: str, counters: Iterable[str], *options: str) -> str:
-    log = folder / f"{stage}.csv"
-    command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", *options]
-    command += ["--cache-control", "none", "--metrics", ",".join(counters), "--log-file", str(log)]
-    run([*command, str(program), str(folder), stage], "Nsight Compute")
-    return log.read_text(encoding="utf-8")
-
-
 def _record_counters(program: Path, folder: Path) -> dict[str, Table]:
-    residency = _profile(program, folder, "counters", COUNTERS)
+    command, log = [str(program), str(folder)], folder / "ncu.csv"
+    residency = counted([*command, "counters"], log, COUNTERS)
     tables = {"counters": counter_table(residency, load_recording(folder).launches)}
-    memory = _profile(program, folder, "memory_counters", MEMORY_COUNTERS, "--kernel-name", "regex:memory_kernel")
+    memory = counted([*command, "memory_counters"], log, MEMORY_COUNTERS, "--kernel-name", "regex:memory_kernel")
     return tables | {"memory_counters": memory_counter_table(memory, load_recording(folder).scalars)}
 
 
@@ -58,11 +43,7 @@ def build_microbench(folder: Path) -> Path:
 
 def write_csv(path: Path, table: Table) -> None:
     """Writes a table; its columns are the keys of its rows in order of appearance."""
-    columns = list(dict.fromkeys(name for row in table for name in row))
-    with atomic_write(path) as file:
-        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
+    write_text(path, records(list(dict.fromkeys(name for row in table for name in row)), table))
 
 
 def write_results(out_dir: Path, recording: Recording, tables: dict[str, Table]) -> dict[str, Any]:
@@ -75,14 +56,10 @@ def write_results(out_dir: Path, recording: Recording, tables: dict[str, Table])
 
 
 def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path | None = None) -> dict[str, Any]:
-    """Builds the microbenchmarks, runs them on this machine's GPU and writes their results.
+    """Build the microbenchmarks, run them on this machine's GPU and write tables (CSV) and constants.json.
 
-    Takes seconds of GPU time and about 30 GB of GPU memory where it has them.
-
-    Args:
-        out_dir: where the tables (CSV) and constants.json go; made if missing.
-        counters: also profile the kernels of the residency experiment with Nsight Compute (`ncu` on PATH).
-        raw_dir: keep the raw logs (about 200 MB) there.
+    Takes seconds of GPU time and about 30 GB of GPU memory where it has them. With counters Nsight Compute (`ncu` on
+    PATH) profiles the kernels of the residency experiment, too. ``raw_dir`` keeps the raw logs (about 200 MB).
 
     Returns:
         `device`: the device as the driver describes it; `constants`: by name, each value, unit and meaning.
@@ -104,24 +81,3 @@ def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path 
                 tables |= _record_counters(program, Path(profile))
         make_folder(out_dir)
         return write_results(out_dir, recording, tables)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the microbenchmarks from the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m gpusim.lab.record.microbench", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the tables and constants.json")
-    parser.add_argument("--counters", action="store_true", help="profile the kernels with ncu, too")
-    parser.add_argument("--raw", type=Path, help="keep the raw logs in this folder")
-    given = parser.parse_args(argv)
-    try:
-        result = run_microbenchmarks(given.out, counters=given.counters, raw_dir=given.raw)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    for name, constant in result["constants"].items():
-        print(f"{name:24} {constant['value']:>10} {constant['unit']:5} {constant['meaning']}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

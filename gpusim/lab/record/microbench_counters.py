@@ -54,11 +54,7 @@ MEMORY_COUNTERS = {
 
 
 def counter_table(text: str, launches: Sequence[Launch]) -> Table:
-    """Reads Nsight Compute's CSV of a run of `microbench OUT counters`.
-
-    Args:
-        text: the CSV, raw page, base units.
-        launches: the run's launches; those of experiment "counters" are the last that Nsight saw.
+    """Read Nsight Compute's CSV (raw page, base units) of `microbench OUT counters`, and what it launched then, last.
 
     Raises:
         InputError: the CSV does not have a row for each of those launches.
@@ -71,11 +67,7 @@ def counter_table(text: str, launches: Sequence[Launch]) -> Table:
 
 
 def memory_counter_table(text: str, scalars: Table) -> Table:
-    """Reads Nsight Compute's CSV of a run of `microbench OUT memory_counters`.
-
-    Args:
-        text: the CSV, raw page, base units.
-        scalars: the run's scalars; each of experiment "memory_counters" is one launch, with its bytes.
+    """Read Nsight Compute's CSV (raw page, base units) of `microbench OUT memory_counters`, and each launch's bytes.
 
     Raises:
         InputError: the CSV does not have a row for each of those launches.

@@ -23,6 +23,7 @@ from gpusim.lab.record.block_log import (
     progress_curves,
     rates_by_age,
     refill_delays,
+    repeats,
     residents_at,
     spread,
 )
@@ -32,51 +33,42 @@ from gpusim.lab.record.scheduler_tables import register_table, scheduler_table
 NOT_MEMORY = {"launch_rate", "timers", "cluster_room", "schedulers"}  # experiments with scalars of other tables
 
 
-def gap_table(recording: Recording) -> Table:
+def gap_table(recording: Recording) -> Iterator[Row]:
     """Gaps between kernels of one sequence, by experiment and case."""
-    table: Table = []
     for (experiment, case), launches in recording.cases("gap_stream", "gap_event", "gap_carveout").items():
         gaps = gaps_ns(launches)
         life = np.median([np.median(launch.life_clocks) for launch in launches]) / recording.clocks_per_ns
         row = {"experiment": experiment, "case": case, "gaps": len(gaps)}
-        table.append(row | spread(gaps, "gap_ns", 0) | {"block_life_ns": round(float(life))})
-    return table
+        yield row | spread(gaps, "gap_ns", 0) | {"block_life_ns": round(float(life))}
 
 
-def turn_table(recording: Recording) -> Table:
+def turn_table(recording: Recording) -> Iterator[Row]:
     """Gaps between kernels of one stream beside others, by number of streams, grid and whether lives are alike."""
-    table: Table = []
     for (_, case), launches in recording.cases("gap_beside").items():
         roles = sorted({launch.role for launch in launches})
         gaps = np.concatenate([gaps_ns([launch for launch in launches if launch.role == role]) for role in roles])
         row = {"case": case, "streams": len(roles), "gaps": len(gaps), "gap_ns_mean": round(float(gaps.mean()))}
-        table.append(row | spread(gaps, "gap_ns", 0))
-    return table
+        yield row | spread(gaps, "gap_ns", 0)
 
 
-def start_table(recording: Recording) -> Table:
+def start_table(recording: Recording) -> Iterator[Row]:
     """Streams released at once, and children that wait for one parent: start of the n-th to start, ns."""
-    table: Table = []
     for (experiment, case), launches in recording.cases("release", "fork").items():
         delays = []
-        for rep in sorted({launch.rep for launch in launches}):
-            group = [launch for launch in launches if launch.rep == rep]
+        for group in repeats(launches):
             parent = [launch.ends_ns.max() for launch in group if launch.role == "parent"]
             first = [int(launch.starts_ns.min()) for launch in group if launch.role != "parent"]
             delays.append(sorted(ns - int(parent[0] if parent else min(first)) for ns in first))
         for place, values in enumerate(np.array(delays, np.float64).T, start=1):
             row = {"experiment": experiment, "case": case, "nth_to_start": place, "repeats": len(values)}
-            table.append(row | spread(values, "delay_ns", 0))
-    return table
+            yield row | spread(values, "delay_ns", 0)
 
 
-def dependency_table(recording: Recording) -> Table:
+def dependency_table(recording: Recording) -> Iterator[Row]:
     """From the end of a kernel whose event others wait for to the next of its stream and the n-th that waits."""
-    table: Table = []
     for (_, case), launches in recording.cases("dependency").items():
         delays: dict[str, list[float]] = {}
-        for rep in sorted({launch.rep for launch in launches}):
-            group = [launch for launch in launches if launch.rep == rep]
+        for group in repeats(launches):
             ends = {launch.role: int(launch.ends_ns.max()) for launch in group}
             children = sorted(int(launch.starts_ns.min()) for launch in group if launch.role == "child")
             starts = {launch.role: int(launch.starts_ns.min()) for launch in group if launch.role != "child"}
@@ -87,19 +79,16 @@ def dependency_table(recording: Recording) -> Table:
         for kernel, values in delays.items():
             ns = np.array(values, np.float64)
             row = {"case": case, "kernel": kernel, "repeats": len(values), "delay_ns_mean": round(float(ns.mean()))}
-            table.append(row | spread(ns, "delay_ns", 0))
-    return table
+            yield row | spread(ns, "delay_ns", 0)
 
 
-def cluster_table(recording: Recording) -> Table:
+def cluster_table(recording: Recording) -> Iterator[Row]:
     """SMs that a kernel in clusters can have at once in a green context or in the rest beside it, by cluster size."""
-    table: Table = []
     for scalar in recording.scalars:
         if scalar["experiment"] == "cluster_room":
             part, sms, blocks = (text.rpartition("=")[2] for text in scalar["case"].split("/"))
             used = int(blocks) * int(scalar["value"])
-            table.append({"part": part, "sms": int(sms), "cluster_blocks": int(blocks), "sms_used": used})
-    return table
+            yield {"part": part, "sms": int(sms), "cluster_blocks": int(blocks), "sms_used": used}
 
 
 def launch_table(recording: Recording) -> Table:
@@ -152,27 +141,22 @@ def alone_clocks(recording: Recording) -> dict[str, float]:
     }
 
 
-def issue_table(recording: Recording) -> Table:
+def issue_table(recording: Recording) -> Iterator[Row]:
     """One block an SM of 1 to 32 warps: its life, relative to that of one warp."""
-    table: Table = []
     shortest: dict[str, float] = {}
     for launch in _last_repeats(recording.of("issue")):
         life = float(launch.life_clocks.mean())
         shortest.setdefault(launch.kernel, life)
-        table.append(
-            {
-                "kernel": launch.kernel,
-                "warps": launch.threads // 32,
-                "relative_life": round(life / shortest[launch.kernel], 4),
-            }
-        )
-    return table
+        yield {
+            "kernel": launch.kernel,
+            "warps": launch.threads // 32,
+            "relative_life": round(life / shortest[launch.kernel], 4),
+        }
 
 
-def residency_table(recording: Recording) -> Table:
+def residency_table(recording: Recording) -> Iterator[Row]:
     """Several (k) blocks of a kernel on every SM: their lives relative to a lone block's, and the SM's throughput."""
     alone = alone_clocks(recording)
-    table: Table = []
     for launch in _last_repeats(recording.of("one_wave", "many_waves")):
         lives = launch.life_clocks / alone[launch.kernel]
         first_end, span = [], []
@@ -181,53 +165,45 @@ def residency_table(recording: Recording) -> Table:
             ends = np.sort(launch.blocks["end_clock"][members].astype(np.float64)) - start
             first_end.append(ends[0] / ends[-1])
             span.append(ends[-1] / alone[launch.kernel])
-        table.append(
-            {
-                "kernel": launch.kernel,
-                "threads": launch.threads,
-                "registers": launch.registers,
-                "k": launch.per_sm,
-                "waves": len(launch.blocks) // (launch.per_sm * recording.sm_count),
-                "relative_life": round(float(lives.mean()), 4),
-                "life_cv": round(float(lives.std() / lives.mean()), 4),
-                "shortest": round(float(lives.min()), 3),
-                "longest": round(float(lives.max()), 3),
-                "throughput": round(len(launch.blocks) / recording.sm_count / float(np.mean(span)), 4),
-                "first_end_over_last": round(float(np.mean(first_end)), 4) if launch.experiment == "one_wave" else "",
-            }
-        )
-    return table
+        yield {
+            "kernel": launch.kernel,
+            "threads": launch.threads,
+            "registers": launch.registers,
+            "k": launch.per_sm,
+            "waves": len(launch.blocks) // (launch.per_sm * recording.sm_count),
+            "relative_life": round(float(lives.mean()), 4),
+            "life_cv": round(float(lives.std() / lives.mean()), 4),
+            "shortest": round(float(lives.min()), 3),
+            "longest": round(float(lives.max()), 3),
+            "throughput": round(len(launch.blocks) / recording.sm_count / float(np.mean(span)), 4),
+            "first_end_over_last": round(float(np.mean(first_end)), 4) if launch.experiment == "one_wave" else "",
+        }
 
 
-def age_table(recording: Recording) -> Table:
+def age_table(recording: Recording) -> Iterator[Row]:
     """Rate of each resident block by age in the steady state (0 = oldest), relative to a lone block's."""
     alone = alone_clocks(recording)
-    table: Table = []
     for launch in recording.of("many_waves"):
         if launch.progress is None or launch.per_sm < 2:
             continue
         rates = rates_by_age(launch) * alone[launch.kernel]
         for rank, rate in enumerate(rates):
-            table.append(
-                {
-                    "kernel": launch.kernel,
-                    "k": launch.per_sm,
-                    "age_rank": rank,
-                    "rate": round(float(rate), 4),
-                    "share_percent": round(100 * float(rate / rates.sum()), 2),
-                }
-            )
-    return table
+            yield {
+                "kernel": launch.kernel,
+                "k": launch.per_sm,
+                "age_rank": rank,
+                "rate": round(float(rate), 4),
+                "share_percent": round(100 * float(rate / rates.sum()), 2),
+            }
 
 
-def sharing_table(recording: Recording) -> Table:
+def sharing_table(recording: Recording) -> Iterator[Row]:
     """Blocks of a on an SM, then blocks of b: rates of each while both are there, relative to alone."""
     alone = alone_clocks(recording)
-    table: Table = []
     for (experiment, case), launches in recording.cases("stagger", "corun").items():
-        found, reps = [], sorted({launch.rep for launch in launches})
-        for rep in reps:
-            a, b = (next(x for x in launches if x.rep == rep and x.role == role) for role in "ab")
+        found, reps = [], repeats(launches)
+        for group in reps:
+            a, b = (next(x for x in group if x.role == role) for role in "ab")
             rates = overlap_rates(a, b)
             found.append(rates * (1 / alone[a.kernel], alone[a.kernel], alone[b.kernel]))
         rows = np.concatenate(found)
@@ -235,23 +211,20 @@ def sharing_table(recording: Recording) -> Table:
             continue
         share = rows[:, 1] / (rows[:, 1] + rows[:, 2])
         offset, rate_a, rate_b = rows.mean(axis=0)
-        table.append(
-            {
-                "experiment": experiment,
-                "a": a.kernel,
-                "blocks_a": a.per_sm,
-                "b": b.kernel,
-                "blocks_b": b.per_sm,
-                "case": case,
-                "offset": round(float(offset), 3),
-                "rate_a": round(float(rate_a), 4),
-                "rate_b": round(float(rate_b), 4),
-                "share_a_percent": round(100 * float(share.mean()), 2),
-                "share_a_sd": round(100 * float(share.std()), 2),
-                "sms_counted": round(len(rows) / len(reps)),
-            }
-        )
-    return table
+        yield {
+            "experiment": experiment,
+            "a": a.kernel,
+            "blocks_a": a.per_sm,
+            "b": b.kernel,
+            "blocks_b": b.per_sm,
+            "case": case,
+            "offset": round(float(offset), 3),
+            "rate_a": round(float(rate_a), 4),
+            "rate_b": round(float(rate_b), 4),
+            "share_a_percent": round(100 * float(share.mean()), 2),
+            "share_a_sd": round(100 * float(share.std()), 2),
+            "sms_counted": round(len(rows) / len(reps)),
+        }
 
 
 def placement_table(recording: Recording) -> Table:
@@ -299,20 +272,17 @@ def topology_table(recording: Recording) -> Table:
     ]
 
 
-def refill_table(recording: Recording) -> Table:
+def refill_table(recording: Recording) -> Iterator[Row]:
     """Delay from the end of a block to the start of its successor on the SM; and by how much order is kept."""
-    table: Table = []
     for (_, case), launches in recording.cases("refill").items():
         delays = np.concatenate([refill_delays(launch, recording.clocks_per_ns) for launch in launches])
         worst = max(order_violation_ns(launch) for launch in launches)
         row = {"case": case, "refills": len(delays)} | spread(delays, "delay_ns", 0)
-        table.append(row | {"delay_ns_longest": round(float(delays.max())), "order_violation_ns": worst})
-    return table
+        yield row | {"delay_ns_longest": round(float(delays.max())), "order_violation_ns": worst}
 
 
-def room_table(recording: Recording) -> Table:
+def room_table(recording: Recording) -> Iterator[Row]:
     """Which SMs a few new blocks get when SMs hold 0, 1 or 2 of at most 2 blocks."""
-    table: Table = []
     for (_, case), launches in recording.cases("room").items():
         for rep, party in by_repeat(launches):
             b = party["b"]
@@ -323,13 +293,11 @@ def room_table(recording: Recording) -> Table:
             for n in range(3):
                 row[f"sms_with_{n}"] = int((residents == n).sum())
                 row[f"placed_on_sms_with_{n}"] = int(got[residents == n].sum())
-            table.append(row | {"most_on_an_empty_sm": int(got[residents == 0].max(initial=0))})
-    return table
+            yield row | {"most_on_an_empty_sm": int(got[residents == 0].max(initial=0))}
 
 
-def queue_table(recording: Recording) -> Table:
+def queue_table(recording: Recording) -> Iterator[Row]:
     """Kernel b behind kernel a, in another stream: who starts when (us after a's first block)."""
-    table: Table = []
     for (experiment, case), launches in recording.cases("head_of_line", "priority").items():
         for rep, party in by_repeat(launches):
             a, b = party["a"], party["b"]
@@ -341,7 +309,7 @@ def queue_table(recording: Recording) -> Table:
                 "b_last_start_us": b.starts_ns.max(),
                 "a_last_start_us": a.starts_ns.max(),
             }
-            table.append(
+            yield (
                 {"experiment": experiment, "case": case, "rep": rep}
                 | {name: round((int(ns) - zero) / 1000, 2) for name, ns in times.items()}
                 | {
@@ -350,12 +318,10 @@ def queue_table(recording: Recording) -> Table:
                     "a_starts_while_b_waits": int(waiting.sum()),
                 }
             )
-    return table
 
 
-def carveout_table(recording: Recording) -> Table:
+def carveout_table(recording: Recording) -> Iterator[Row]:
     """Blocks of b due on SMs that hold a's and another carve-out: do they start beside them or wait for a drain?"""
-    table: Table = []
     for (experiment, case), launches in recording.cases("carveout", "carveout_matrix").items():
         for rep, party in by_repeat(launches):
             a, b = party["a"], party["b"]
@@ -365,24 +331,20 @@ def carveout_table(recording: Recording) -> Table:
                 on = a.blocks[a.blocks["smid"] == block["smid"]]
                 there = (on["start_ns"] < block["start_ns"]) & (on["end_ns"] > block["start_ns"])
                 beside.append(int(there.sum()))
-            table.append(
-                {
-                    "experiment": experiment,
-                    "case": case,
-                    "rep": rep,
-                    "started_at_once_percent": round(100 * float((waits < 5).mean()), 1),
-                    "wait_us_median": round(float(np.median(waits)), 2),
-                    "wait_us_longest": round(float(waits.max()), 2),
-                    "a_blocks_beside_b_most": max(beside),
-                    "sms_used_by_b": len(np.unique(b.blocks["smid"])),
-                }
-            )
-    return table
+            yield {
+                "experiment": experiment,
+                "case": case,
+                "rep": rep,
+                "started_at_once_percent": round(100 * float((waits < 5).mean()), 1),
+                "wait_us_median": round(float(np.median(waits)), 2),
+                "wait_us_longest": round(float(waits.max()), 2),
+                "a_blocks_beside_b_most": max(beside),
+                "sms_used_by_b": len(np.unique(b.blocks["smid"])),
+            }
 
 
-def drain_table(recording: Recording) -> Table:
+def drain_table(recording: Recording) -> Iterator[Row]:
     """Few blocks of b wait while SMs drain of a's, one an SM: which SMs get them, and when (us after a's first)."""
-    table: Table = []
     for (_, case), launches in recording.cases("drain").items():
         for rep, party in by_repeat(launches):
             a, b = party["a"], party["b"]
@@ -398,41 +360,35 @@ def drain_table(recording: Recording) -> Table:
                 "b_median_start_us": np.median(b.starts_ns),
                 "b_last_start_us": b.starts_ns.max(),
             }
-            table.append(row | {name: round((int(ns) - zero) / 1000, 2) for name, ns in times.items()})
-    return table
+            yield row | {name: round((int(ns) - zero) / 1000, 2) for name, ns in times.items()}
 
 
-def l1_table(recording: Recording) -> Table:
+def l1_table(recording: Recording) -> Iterator[Row]:
     """A kernel that lives on L1, after or beside blocks that need 200 KB: its blocks by what their SM held.
 
     Times are medians over blocks, us. The second and the last eighth are of a block's work; by the second, its
     footprint is where it will stay.
     """
-    table: Table = []
     for (_, case), launches in recording.cases("l1").items():
         groups: dict[str, list[Row]] = defaultdict(list)
-        reps = sorted({launch.rep for launch in launches})[1:]  # the first finds its footprint outside L2
-        for rep in reps:
-            of_rep = [launch for launch in launches if launch.rep == rep]
+        reps = repeats(launches)[1:]  # the first finds its footprint outside L2
+        for of_rep in reps:
             kernel = next(launch for launch in of_rep if launch.role == "k")
             for where, row in _l1_blocks(kernel, [x for x in of_rep if x.role == "big"], recording.clocks_per_ns):
                 groups[where].append(row)
         for where, rows in groups.items():
             late = sorted(rows, key=lambda row: float(row["start_us"]))[-(len(rows) // 4 or 1) :]
             middle = {name: float(np.median([row[name] for row in rows])) for name in rows[0]}
-            table.append(
-                {
-                    "case": case,
-                    "on_the_sm": where,
-                    "blocks": len(rows) // len(reps),
-                    "life_us": round(middle["life_us"], 2),
-                    "second_eighth_us": round(middle["second_us"], 2),
-                    "last_eighth_us": round(middle["last_us"], 2),
-                    "life_of_last_quarter_to_start_us": round(float(np.median([row["life_us"] for row in late])), 2),
-                    "beside_most": int(max(row["beside"] for row in rows)),
-                }
-            )
-    return table
+            yield {
+                "case": case,
+                "on_the_sm": where,
+                "blocks": len(rows) // len(reps),
+                "life_us": round(middle["life_us"], 2),
+                "second_eighth_us": round(middle["second_us"], 2),
+                "last_eighth_us": round(middle["last_us"], 2),
+                "life_of_last_quarter_to_start_us": round(float(np.median([row["life_us"] for row in late])), 2),
+                "beside_most": int(max(row["beside"] for row in rows)),
+            }
 
 
 def _l1_blocks(kernel: Launch, big: Sequence[Launch], clocks_per_ns: float) -> Iterator[tuple[str, Row]]:
@@ -454,9 +410,8 @@ def _l1_blocks(kernel: Launch, big: Sequence[Launch], clocks_per_ns: float) -> I
         yield ("a block of 200 KB at its start" if there else "no block of 200 KB"), row
 
 
-def tail_table(recording: Recording) -> Table:
+def tail_table(recording: Recording) -> Iterator[Row]:
     """One wave and a part: its time relative to one wave's, and how many SMs got how many of the extra blocks."""
-    table: Table = []
     one_wave: dict[str, float] = {}
     groups: dict[tuple[str, str], list[Launch]] = defaultdict(list)
     for launch in recording.of("tail"):
@@ -477,11 +432,10 @@ def tail_table(recording: Recording) -> Table:
                 ("longest", spans.max()),
             )
         }
-        table.append(row | {f"sms_with_{n}_extra": round(float(extra[n]), 1) for n in range(9)})
-    return table
+        yield row | {f"sms_with_{n}_extra": round(float(extra[n]), 1) for n in range(9)}
 
 
-TABLES: dict[str, Callable[[Recording], Table]] = {
+TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
     "gaps": gap_table,
     "turns": turn_table,
     "dependencies": dependency_table,
@@ -512,7 +466,7 @@ TABLES: dict[str, Callable[[Recording], Table]] = {
 
 def summarise(recording: Recording) -> dict[str, Table]:
     """Makes every table of a recording, by name."""
-    return {name: make(recording) for name, make in TABLES.items()}
+    return {name: list(make(recording)) for name, make in TABLES.items()}
 
 
 def _turn_us(turns: Table) -> float:

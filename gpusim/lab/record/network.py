@@ -33,23 +33,14 @@ COPIED = "The parts of a concatenation are copied by a kernel of the recorder's 
 
 @dataclass(frozen=True)
 class Order:
-    """What to record.
+    """What to record."""
 
-    Attributes:
-        what: a network, or a file of shapes.
-        batch: samples.
-        training: a training iteration, not the forward pass alone.
-        maths: of convolutions.
-        all_algorithms: also profile convolutions' algorithms that are not the fastest.
-        outcomes: also measure what `gpusim validate` scores.
-    """
-
-    what: str
-    batch: int
-    training: bool
-    maths: tuple[str, ...]
-    all_algorithms: bool
-    outcomes: bool = False
+    what: str  # a network, or a file of shapes
+    batch: int  # samples
+    training: bool  # a training iteration, not the forward pass alone
+    maths: tuple[str, ...]  # of convolutions
+    all_algorithms: bool  # also profile convolutions' algorithms that are not the fastest
+    outcomes: bool = False  # also measure what `gpusim validate` scores
 
 
 def record(order: Order, folder: Path) -> Iterator[str]:
@@ -63,7 +54,10 @@ def record(order: Order, folder: Path) -> Iterator[str]:
     recording = Recording(folder)
     with tempfile.TemporaryDirectory() as scratch:
         program = Program(Path(scratch))
-        _describe(recording, {"what": wanted.name, "batch": order.batch}, program)
+        about: dict[str, object] = {"what": wanted.name, "batch": order.batch}
+        if not (folder / "recording.json").exists():
+            about["device"] = program.device()
+        recording.describe(about)
         _time(recording, program, calls)
         supported = sum(len(found) for found in recording.ranked(calls))
         yield f"{folder}: {len(calls)} calls timed, {len(calls) - supported} not supported"
@@ -94,12 +88,6 @@ def _write_trace(recording: Recording, wanted: Subject, order: Order, calls: Seq
     trace.save(path)
     operations = sum(len(stream.operations) for stream in trace.streams)
     return f"{path}: {operations} operations in {len(trace.streams)} streams"
-
-
-def _describe(recording: Recording, about: dict[str, object], program: Program) -> None:
-    if not (recording.folder / "recording.json").exists():
-        about = about | {"device": program.device()}
-    recording.describe(about)
 
 
 def _time(recording: Recording, program: Program, calls: Sequence[Call]) -> None:

@@ -22,17 +22,10 @@ PARAMETERS = "parameters"  # the stream of the gradients of parameters
 
 
 def network_trace(recording: Recording, name: str, steps: Sequence[Step], calls: Iterable[Call], notes: str) -> Trace:
-    """The trace of a pass: every step, each convolution with its fastest algorithm that is profiled.
+    """Return the trace of a pass: every step, each convolution with its fastest algorithm that is profiled.
 
     A convolution is an operation, with the other profiled algorithms as its alternatives; of another layer each kernel
     is one.
-
-    Args:
-        recording: of the calls.
-        name: of the trace.
-        steps: of the pass.
-        calls: of the steps' works.
-        notes: where it came from.
 
     Raises:
         InputError: a step without kernels, or a GPU that is not known.

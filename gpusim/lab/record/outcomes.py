@@ -72,11 +72,9 @@ def measure_outcomes(recording: Recording, program: Program, wanted: Subject, ca
         yield f"{path}: {len(rows) - 1} rows of {len(lines)} conditions"
 
 
-def thinned(items: Sequence[T], most: int = MOST) -> list[T]:
-    """A selection of at most ``most`` items, evenly spread."""
-    if len(items) <= most:
-        return list(items)
-    return [items[i * len(items) // most] for i in range(most)]
+def thinned(items: Sequence[T]) -> list[T]:
+    """A selection of at most `MOST` items, evenly spread."""
+    return [items[i * len(items) // MOST] for i in range(MOST)] if len(items) > MOST else list(items)
 
 
 def _single_kernel(recording: Recording, call: Call) -> Row | None:

@@ -9,26 +9,18 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import MAX_BYTES, read_text
+from gpusim.common.files import read_text
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.recording import Row, kernel_rows
-from gpusim.lab.record.toolchain import NCU, build, explain, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, counted, explain, require_ncu, run
 
 SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
 LEAST_CAPABILITY = 7.0  # for the waits at a gate
 PROFILED_TOGETHER = 40  # calls of one run under ncu
 CRASHES = 3  # of calls one after the other: taken for the machine's fault, and not theirs
-
-
-class Timed(NamedTuple):
-    """A call and what the program printed for it."""
-
-    call: Call
-    measured: Row
 
 
 class Program:
@@ -57,8 +49,10 @@ class Program:
         lines = run([str(self.path), "device"], "the recorder").splitlines()
         return dict(line.split(" ", 1) for line in lines if " " in line)
 
-    def time(self, calls: Sequence[Call]) -> Iterator[Timed]:
-        """Times calls, one after the other; one that ends the program is not supported, and the rest go on.
+    def time(self, calls: Sequence[Call]) -> Iterator[tuple[Call, Row]]:
+        """Yield calls, timed one after the other, each with what is printed for it.
+
+        One that ends the program is not supported, and the rest go on.
 
         Raises:
             InputError: there is no GPU, or the program ends again and again.
@@ -68,7 +62,7 @@ class Program:
             lines = self.lines("time", left)
             try:
                 for row in csv.DictReader(lines):
-                    yield Timed(left.pop(0), row)
+                    yield left.pop(0), row
                     crashes = 0
                 if left:
                     raise InputError(None, "the recorder", f"left out {left[0].op}", "a line for each call")
@@ -76,8 +70,8 @@ class Program:
                 crashes += 1
                 if not left or crashes == CRASHES or error.place == "GPU":
                     raise
-                yield Timed(left[0], {"op": left[0].op, "supported": "False", "why": error.problem})
-                left.pop(0)
+                call = left.pop(0)
+                yield call, {"op": call.op, "supported": "False", "why": error.problem}
 
     def lines(self, what: str, calls: Sequence[Call], *conditions: str) -> Iterator[str]:
         """Yields the lines that the program prints for some calls, under conditions where ``what`` takes any.
@@ -93,11 +87,7 @@ class Program:
         yield from self.printed(what, *files)
 
     def printed(self, what: str, *files: Path) -> Iterator[str]:
-        """Yields the lines that the program prints while it runs.
-
-        Args:
-            what: it is to do.
-            files: that it reads: calls, and conditions where it takes any.
+        """Yield the lines that the program prints while it runs; it reads files with calls and, for some, conditions.
 
         Raises:
             InputError: it ended with an error, in the words of `gpusim.lab.record.toolchain.explain`.
@@ -147,15 +137,12 @@ class Program:
                 yield rows
 
     def _profiled(self, calls: Sequence[Call]) -> list[Row]:
-        log, streams = self.folder / "ncu.csv", self.folder / "streams.csv"
-        what = ("--print-units", "base", "--profile-from-start", "off", "--metrics", ",".join(COUNTERS))
-        command = [*NCU, *what, "--log-file", str(log), "-f"]
-        run([*command, str(self.path), "once", str(self._calls_file(calls)), str(streams)], "Nsight Compute")
-        counted = read_text(log, MAX_BYTES)
-        if "ERR_NVGPUCTRPERM" in counted:
-            raise explain(counted, 1, "ncu")
-        ran = {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())}
-        return kernel_rows(counted, ran)
+        streams = self.folder / "streams.csv"
+        command = [str(self.path), "once", str(self._calls_file(calls)), str(streams)]
+        log = counted(command, self.folder / "ncu.csv", COUNTERS, *FROM_START)
+        if "ERR_NVGPUCTRPERM" in log:
+            raise explain(log, 1, "ncu")
+        return kernel_rows(log, {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())})
 
     def _calls_file(self, calls: Iterable[Call]) -> Path:
         path = self.folder / "calls.txt"

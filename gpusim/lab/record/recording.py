@@ -7,16 +7,15 @@ once, until `convolutions.csv` is written with it. What is there is not recorded
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, is_file, make_folder, read_bytes, read_text, write_text, zipped
+from gpusim.common.files import is_file, make_folder, read_bytes, read_text, write_table, write_text
+from gpusim.common.spreadsheet import records, table_rows
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.counters import COUNTERS, counted_rows
 from gpusim.training.networks.steps import Work
@@ -95,12 +94,9 @@ class Recording:
         """Appends what the program printed for a call."""
         row = work_fields(call.work) | dict(measured)
         row |= {"network": call.network, "layer": call.layer, "algorithm": call.algorithm, "math": call.math}
-        new = not self._journal.exists()
+        text, known = records(TIMING_COLUMNS, [row]), self._journal.exists()
         with self._journal.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, TIMING_COLUMNS, restval="", lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
+            file.write(text.partition("\n")[2] if known else text)
         self._timings[call.op] = row
 
     def ranked(self, calls: Iterable[Call]) -> list[list[Call]]:
@@ -126,8 +122,8 @@ class Recording:
         """Adds the kernels of calls and writes the table of all."""
         for row in rows:
             self._kernels.setdefault(row["op"], []).append(row)
-        with atomic_write(self.folder / "kernels.csv.gz", "wb") as file:
-            file.write(_zipped_table(KERNEL_COLUMNS, (row for rows in self._kernels.values() for row in rows)))
+        every = (row for rows in self._kernels.values() for row in rows)
+        write_table(self.folder / "kernels.csv.gz", records(KERNEL_COLUMNS, every))
 
     def kernels(self, call: Call) -> Sequence[Row]:
         """The kernels of a call in launch order; none where it is not profiled."""
@@ -142,11 +138,8 @@ class Recording:
 
     def write_calls(self) -> None:
         """Writes convolutions.csv."""
-        with atomic_write(self.folder / "convolutions.csv") as file:
-            writer = csv.DictWriter(file, CALL_COLUMNS, restval="", lineterminator="\n", extrasaction="ignore")
-            writer.writeheader()
-            for op, row in self._timings.items():
-                writer.writerow({**row, **_of_kernels(row, self._kernels.get(op, []))})
+        rows = ({**row, **_of_kernels(row, self._kernels.get(op, []))} for op, row in self._timings.items())
+        write_text(self.folder / "convolutions.csv", records(CALL_COLUMNS, rows))
         self._journal.unlink(missing_ok=True)
 
 
@@ -225,24 +218,10 @@ def _whole_lines(path: Path) -> Iterator[Row]:
 
 def _rows(path: Path) -> Iterator[Row]:
     """The rows of a CSV, plain or with .gz after its name; none where it is not there."""
-    packed = path.with_name(f"{path.name}.gz")
-    found = path if is_file(path) else packed
+    found = path if is_file(path) else path.with_name(f"{path.name}.gz")
     if not is_file(found):
         return
-    try:
-        data = read_bytes(found)
-        text = (gzip.decompress(data) if found == packed else data).decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InputError(found, "", f"cannot be read ({error})", "what gpusim record wrote") from None
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    if "op" not in (rows.fieldnames or ()):
-        raise InputError(found, "header", "lacks op", "what gpusim record wrote")
-    yield from rows
-
-
-def _zipped_table(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return zipped(text.getvalue().encode())
+    with table_rows(found) as rows:
+        if "op" not in (rows.fieldnames or ()):
+            raise InputError(found, "header", "lacks op", "what gpusim record wrote")
+        yield from rows

@@ -19,9 +19,8 @@ LAYERS = ("MAX_POOL", "AVERAGE_POOL", "RELU", "LRN", "BATCH_NORM", "BATCH_NORM_I
           "TO_NCHW")  # fmt: skip
 NO_BACKWARD = ("BATCH_NORM_INFERENCE", "ADD", "TO_NHWC", "TO_NCHW")
 NEEDED = ("name", "channels", "height")
-SIZES: dict[
-    str, str | int
-] = {  # the others, each with the column whose value it takes where it is left out, or a number
+# The others, each with the column whose value it takes where it is left out, or a number.
+SIZES: dict[str, str | int] = {
     "width": "height",
     "out_channels": "channels",
     "filter_height": 1,
@@ -43,17 +42,11 @@ LI2016 = {  # Li et al., ICPP'16: channels, size, filters, filter size, padding,
 
 @dataclass(frozen=True)
 class Subject:
-    """What is recorded.
+    """What is recorded."""
 
-    Attributes:
-        name: a network's, or a file's without its ending.
-        steps: of a pass; of a list of shapes, steps that wait for nothing.
-        network: None for a list of shapes.
-    """
-
-    name: str
-    steps: list[Step]
-    network: Network | None = None
+    name: str  # a network's, or a file's without its ending
+    steps: list[Step]  # of a pass; of a list of shapes, steps that wait for nothing
+    network: Network | None = None  # None for a list of shapes
 
 
 def subject(what: str, batch: int, training: bool) -> Subject:
@@ -138,22 +131,18 @@ def _entry(path: Path, place: str, entry: Mapping[str, Any], batch: int) -> tupl
         raise InputError(path, f"{place}.kind", f"is {quote(kind)}", f"convolution, {', '.join(LAYERS).lower()}")
     sizes = {key: _size(path, place, key, given[key]) for key in ("channels", "height")}
     for key, default in SIZES.items():
-        sizes[key] = (
-            _size(path, place, key, given[key])
-            if key in given
-            else sizes[default]
-            if isinstance(default, str)
-            else default
-        )
+        if key in given:
+            sizes[key] = _size(path, place, key, given[key])
+        else:
+            sizes[key] = sizes[default] if isinstance(default, str) else default
     kernel = sizes["filter_height"], sizes["filter_width"]
     padding = sizes["padding_height"], sizes["padding_width"]
     work = Work(
         kind, "fwd", batch, sizes["channels"], sizes["height"], sizes["width"], sizes["out_channels"], kernel, padding,
         sizes["stride"],
     )  # fmt: skip
-    if any(
-        size + 2 * pad < window for size, window, pad in zip((work.height, work.width), kernel, padding, strict=True)
-    ):
+    padded = (size + 2 * pad for size, pad in zip((work.height, work.width), padding, strict=True))
+    if any(size < window for size, window in zip(padded, kernel, strict=True)):
         raise InputError(path, place, "has a filter larger than its padded input", "one that fits")
     return name, work
 

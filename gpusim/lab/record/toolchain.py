@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gpusim.common.errors import InputError
+from gpusim.common.files import MAX_BYTES, read_text
 
+FROM_START = ("--profile-from-start", "off")  # the program says from where on ncu is to count
 NCU = ("ncu", "--csv", "--page", "raw", "--clock-control", "none", "--cache-control", "none")
 NO_GPU_STATUS = 3  # with which our programs say that they found none
 
@@ -66,6 +68,17 @@ def run(command: Sequence[str], what: str) -> str:
     if done.returncode:
         raise explain(done.stdout, done.returncode, what)
     return done.stdout
+
+
+def counted(program: Sequence[str], log: Path, metrics: Iterable[str], *options: str) -> str:
+    """What Nsight Compute counts of the launches of one of our programs: its CSV, raw page, base units.
+
+    Raises:
+        InputError: as `run`.
+    """
+    what = ["--print-units", "base", "--metrics", ",".join(metrics), *options, "--log-file", str(log), "-f"]
+    run([*NCU, *what, *program], "Nsight Compute")
+    return read_text(log, MAX_BYTES)
 
 
 def explain(output: str, status: int, what: str) -> InputError:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.policies.interface import KernelView, Policy, View
-from gpusim.policies.tools.values import wrong
+from gpusim.policies.interface import KernelView, Policy, View, parameter
 
 Kind = tuple[int, str, float]  # stream, kernel and its time alone: what a measurement is of, whichever launch it was
 Kinds = tuple[Kind, ...]
@@ -30,15 +29,10 @@ def steady(view: View) -> bool:
 
 @dataclass
 class Epochs:
-    """Epochs of which the first half lets SMs change hands and the second half is measured.
+    """Epochs of which the first half lets SMs change hands and the second half is measured."""
 
-    Attributes:
-        length_us: of an epoch; None: twice the longest time that a block of the kernels takes.
-        until_us: when to look again.
-    """
-
-    length_us: float | None
-    until_us: float = 0.0
+    length_us: float | None  # of an epoch; None: twice the longest time that a block of the kernels takes
+    until_us: float = 0.0  # when to look again
     _kernels: tuple[int, ...] = ()
     _half_us: float = 0.0
     _before: dict[int, float] = field(default_factory=dict)
@@ -79,22 +73,18 @@ class Epochs:
 class MeasuringPolicy(Policy):
     """A policy that changes something in steps, measures each for an epoch, and keeps or takes back."""
 
-    epoch_us: float | None = field(
-        default=None,
-        metadata={
-            "help": "length of a step, us, of which the second half is measured; default twice the longest time that "
-            "a block of the kernels takes"
-        },
+    epoch_us: float | None = parameter(
+        None,
+        "length of a step, us, of which the second half is measured; default twice the longest time that a block of "
+        "the kernels takes",
+        above=0,
     )
-    step_sms: int | None = field(default=None, metadata={"help": "SMs moved in a step; default a sixteenth of them"})
+    step_sms: int | None = parameter(None, "SMs moved in a step; default a sixteenth of them", least=1)
     _epochs: Epochs = field(default_factory=lambda: Epochs(None), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
-        if self.epoch_us is not None and self.epoch_us <= 0.0:
-            raise wrong(self.name, f"epoch_us={self.epoch_us} is no time", "above 0")
-        if self.step_sms is not None and self.step_sms < 1:
-            raise wrong(self.name, f"step_sms={self.step_sms} is below 1", "1 or more")
+        """Set the length of the epochs."""
+        super().__post_init__()
         self._epochs.length_us = self.epoch_us
 
     def step(self, sms: int) -> int:

@@ -14,26 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from gpusim.policies.interface import Grant, KernelView, View
+from gpusim.policies.interface import Grant, View, parameter
 
 MITIGATIONS = ("none", "qbmi", "dmil")
 NO_LIMIT = "the mitigation held these to no limit"
 ENOUGH = 1.0 - 1e-9  # a demand that the fair share covers to rounding needs no limit
 
 
-def fair_shares(demands: Sequence[float], supply: float = 1.0) -> list[float]:
-    """Max-min fair shares of a supply: none gets more than its demand, what it leaves goes to the others.
+def mitigation() -> Any:
+    """The parameter of a policy that says which of them it applies."""
+    how = "none, or qbmi or dmil: balanced memory issue or in-flight limits (Dai et al., HPCA'18)"
+    return parameter("none", how, one_of=MITIGATIONS)
 
-    Args:
-        demands: of each, not negative.
-        supply: what there is.
 
-    Returns:
-        The share of each; they sum to the lesser of supply and demands.
-    """
+def fair_shares(demands: Sequence[float]) -> list[float]:
+    """Return max-min fair shares of a supply of 1: none exceeds its demand, and what it leaves goes to the others."""
     shares = [0.0] * len(demands)
-    left = supply
+    left = 1.0
     order = sorted(range(len(demands)), key=lambda i: (demands[i], i))
     for served, i in enumerate(order):
         shares[i] = min(demands[i], left / (len(order) - served))
@@ -42,38 +41,21 @@ def fair_shares(demands: Sequence[float], supply: float = 1.0) -> list[float]:
 
 
 def mitigated(view: View, grants: Sequence[Grant], how: str) -> list[Grant]:
-    """The grants of kernels that share every SM, with limits on their memory traffic.
-
-    Args:
-        view: the device.
-        grants: each with its ``blocks_per_sm``.
-        how: one of `MITIGATIONS`.
-    """
+    """Return the grants of kernels that share every SM with limits on memory traffic by one of `MITIGATIONS`."""
     if how == "none" or len(grants) < 2:
         return list(grants)
     kernels = {kernel.id: kernel for kernel in view.kernels}
     mine = [kernels[grant.kernel] for grant in grants]
     mix = [(grant.kernel, grant.blocks_per_sm or 1) for grant in grants]
-    if how == "qbmi":
-        shares = _limits(_data_path_demands(view, mine, mix))
-        return [replace(grant, l1_share=share) for grant, share in zip(grants, shares, strict=True)]
-    shares = _limits(_dram_demands(view, mine, mix))
-    return [replace(grant, dram_share=share) for grant, share in zip(grants, shares, strict=True)]
-
-
-def _data_path_demands(view: View, kernels: Sequence[KernelView], mix: Sequence[tuple[int, int]]) -> list[float]:
-    """Share of an SM's L1 and shared-memory data path that each would take without the others."""
-    rates = [view.solo_rate(kernel, blocks, 1) for kernel, blocks in mix]
-    return [rate * kernel.memory_us for rate, kernel in zip(rates, kernels, strict=True)]
-
-
-def _dram_demands(view: View, kernels: Sequence[KernelView], mix: Sequence[tuple[int, int]]) -> list[float]:
-    """Share of the DRAM bandwidth that each would take if nothing queued there: what one SM asks for, times all."""
-    rates = view.mix_rates(mix, 1)
-    return [rate * kernel.dram_us * view.gpu.sm_count for rate, kernel in zip(rates, kernels, strict=True)]
-
-
-def _limits(demands: Sequence[float]) -> list[float | None]:
-    return [
+    if how == "qbmi":  # shares of an SM's L1 and shared-memory data path that each would take without the others
+        rates: Sequence[float] = [view.solo_rate(kernel, blocks, 1) for kernel, blocks in mix]
+        demands = [rate * kernel.memory_us for rate, kernel in zip(rates, mine, strict=True)]
+    else:  # shares of the DRAM bandwidth if nothing queued there: what one SM demands, times all
+        rates = view.mix_rates(mix, 1)
+        demands = [rate * kernel.dram_us * view.gpu.sm_count for rate, kernel in zip(rates, mine, strict=True)]
+    shares = (
         share if share < ENOUGH * demand else None for share, demand in zip(fair_shares(demands), demands, strict=True)
-    ]
+    )
+    if how == "qbmi":
+        return [replace(grant, l1_share=share) for grant, share in zip(grants, shares, strict=True)]
+    return [replace(grant, dram_share=share) for grant, share in zip(grants, shares, strict=True)]

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpusim.common.errors import expected_one_of
 from gpusim.hardware.gpu import GPU
 from gpusim.model.occupancy import fits
 from gpusim.policies.interface import Grant, KernelView, Partition, View
-from gpusim.policies.tools.values import wrong
 
 Resources = tuple[int, int, int, int]  # registers, shared memory bytes, warps, block slots
 Fits = Callable[[Sequence[int]], bool]  # whether so many blocks of each kernel fit on an SM together
-
-
-def capacity(gpu: GPU) -> Resources:
-    """What one SM has; shared memory at its largest carve-out."""
-    return gpu.limits.capacity
-
-
-def need(kernel: KernelView) -> Resources:
-    """What one resident block of a kernel holds."""
-    return kernel.footprint.need
 
 
 def residents_of(gpu: GPU, kernels: Sequence[KernelView]) -> Fits:
@@ -42,16 +30,6 @@ def useful_blocks(kernel: KernelView, sms: int) -> int:
     """Most blocks of a kernel worth keeping on one of ``sms`` SMs: its occupancy, or all it has left spread out."""
     left = kernel.waiting + kernel.resident
     return max(1, min(kernel.blocks_per_sm, -(-left // sms)))
-
-
-def one_of(policy: str, key: str, value: str, known: Sequence[str]) -> None:
-    """Refuse a parameter with none of the values that it can have.
-
-    Raises:
-        InputError: says so.
-    """
-    if value not in known:
-        raise wrong(policy, f"{key}={value} is unknown", expected_one_of(known, value))
 
 
 def unshared(view: View) -> Partition:

@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.numbers import MOST_DIGITS
-from gpusim.policies.interface import Policy
+from gpusim.policies.interface import BY_NAME, OF_STREAMS, Policy
 
 T = TypeVar("T")
 
 LONGEST = 10_000  # characters of a parameter
-OF_STREAMS = "of streams"  # key of a field's metadata: how its value, joined by +, is of a trace's streams
-IN_ORDER, BY_NAME = "in order", "by name"  # the values of that key: 64+68; first, or A:2+B:3
 
 
 def wrong(policy: str, problem: str, expected: str) -> InputError:
@@ -41,17 +39,10 @@ def hexadecimal(text: str) -> int:
 
 
 def plus_separated(policy: str, key: str, text: str, read: Callable[[str], T], what: str) -> list[T]:
-    """Values between plus signs.
-
-    Args:
-        policy: name of the policy, for messages.
-        key: name of the parameter.
-        text: its value.
-        read: makes one value of its text or raises ValueError.
-        what: what one value is, for messages.
+    """Return values between plus signs, each made of its text by ``read``; ``what`` is one of them, for messages.
 
     Raises:
-        InputError: a value that ``read`` refuses.
+        InputError: a value that ``read`` refuses with a ValueError.
     """
     found = []
     for part in text[:LONGEST].split("+"):
@@ -101,15 +92,10 @@ def deepcopied(policy: Policy) -> Policy:
 
 
 def for_streams(policy: Policy, streams: Sequence[str], mine: Sequence[str]) -> Policy:
-    """A policy for the streams of one of several GPUs: itself, if its parameters may stay as they are.
+    """Return an unused policy for the streams of one of several GPUs: itself, if its parameters may stay as they are.
 
     Parameters in the order of the trace's streams keep the values of these, if there is one for each stream of the
     trace; parameters by name keep the names that are not of other GPUs' streams.
-
-    Args:
-        policy: one for the whole trace that has not been used.
-        streams: names of the trace's streams.
-        mine: those on the GPU, in the same order.
     """
     changes = {
         field.name: _kept(getattr(policy, field.name), field.metadata[OF_STREAMS], streams, mine)

@@ -5,7 +5,6 @@ All numbers are for one sample. A new kind of layer is one class that answers th
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -30,16 +29,17 @@ class Shape:
         return self.channels * self.height * self.width
 
 
-class Layer(ABC):
-    """A layer: a function from tensors to a tensor."""
+class Layer:
+    """A layer: a function from tensors to a tensor; its own answers are those in which it differs from `ReLU`."""
 
-    @abstractmethod
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """The shape that it gives.
+        """The shape that it gives: that of its one input.
 
         Raises:
             InputError: inputs that it cannot take.
         """
+        (given,) = inputs
+        return given
 
     def parameters(self, inputs: Sequence[Shape]) -> int:
         """Learned numbers: weights, biases, scales."""
@@ -52,33 +52,22 @@ class Layer(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Convolution(Layer):
-    """A 2-D convolution.
+    """A 2-D convolution."""
 
-    Attributes:
-        out_channels: filters.
-        kernel: height and width of a filter.
-        stride: of both directions.
-        padding: zeros above and below, and left and right.
-        bias: adds one number a filter.
-    """
-
-    out_channels: int
-    kernel: Pair
-    stride: int = 1
-    padding: Pair = (0, 0)
-    bias: bool = True
+    out_channels: int  # filters
+    kernel: Pair  # height and width of a filter
+    stride: int = 1  # of both directions
+    padding: Pair = (0, 0)  # zeros above and below, and left and right
+    bias: bool = True  # adds one number a filter
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """See `Layer`."""
         (given,) = inputs
         return Shape(self.out_channels, *_windows(given, self.kernel, self.stride, self.padding, ceil=False))
 
     def parameters(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return self.out_channels * (inputs[0].channels * prod(self.kernel) + self.bias)
 
     def flop(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return 2 * self.output(inputs).elements * inputs[0].channels * prod(self.kernel)
 
 
@@ -93,23 +82,16 @@ class Pooling(Layer):
     ceil: bool = False
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """See `Layer`."""
         (given,) = inputs
         return Shape(given.channels, *_windows(given, self.kernel, self.stride, self.padding, self.ceil))
 
     def flop(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return self.output(inputs).elements * prod(self.kernel)
 
 
 @dataclass(frozen=True, slots=True)
 class ReLU(Layer):
     """Negative values become 0."""
-
-    def output(self, inputs: Sequence[Shape]) -> Shape:
-        """See `Layer`."""
-        (given,) = inputs
-        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +100,7 @@ class LocalResponseNormalisation(Layer):
 
     size: int = 5
 
-    def output(self, inputs: Sequence[Shape]) -> Shape:
-        """See `Layer`."""
-        (given,) = inputs
-        return given
-
     def flop(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return inputs[0].elements * (2 * self.size + 2)
 
 
@@ -132,17 +108,10 @@ class LocalResponseNormalisation(Layer):
 class BatchNormalisation(Layer):
     """Each channel to mean 0 and variance 1 over the batch, then a learned scale and shift."""
 
-    def output(self, inputs: Sequence[Shape]) -> Shape:
-        """See `Layer`."""
-        (given,) = inputs
-        return given
-
     def parameters(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return 2 * inputs[0].channels
 
     def flop(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return 4 * inputs[0].elements
 
 
@@ -151,14 +120,12 @@ class Concatenation(Layer):
     """Tensors of one height and width, channel after channel."""
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """See `Layer`."""
         first = inputs[0]
         if any((other.height, other.width) != (first.height, first.width) for other in inputs):
             raise InputError(None, "concatenation", f"of {_texts(inputs)}", "tensors of one height and width")
         return Shape(sum(shape.channels for shape in inputs), first.height, first.width)
 
     def flop(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return 0
 
 
@@ -167,13 +134,11 @@ class Addition(Layer):
     """The sum of tensors of one shape."""
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """See `Layer`."""
         if len(set(inputs)) != 1:
             raise InputError(None, "addition", f"of {_texts(inputs)}", "tensors of one shape")
         return inputs[0]
 
     def flop(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return (len(inputs) - 1) * inputs[0].elements
 
 
@@ -184,15 +149,12 @@ class Linear(Layer):
     out_features: int
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """See `Layer`."""
         return Shape(self.out_features, 1, 1)
 
     def parameters(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return self.out_features * (inputs[0].elements + 1)
 
     def flop(self, inputs: Sequence[Shape]) -> int:
-        """See `Layer`."""
         return 2 * self.out_features * inputs[0].elements
 
 

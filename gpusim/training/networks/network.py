@@ -25,18 +25,13 @@ class Node:
 class Network:
     """A graph of layers.
 
-    Attributes:
-        name: what it is called.
-        input: shape of one sample.
-        nodes: layers, each after all that it reads.
-
     Raises:
         InputError: two layers of one name, or one that reads what is not before it.
     """
 
-    name: str
-    input: Shape
-    nodes: tuple[Node, ...]
+    name: str  # what it is called
+    input: Shape  # shape of one sample
+    nodes: tuple[Node, ...]  # layers, each after all that it reads
 
     def __post_init__(self) -> None:
         known = {INPUT}

@@ -33,51 +33,31 @@ Direction = Literal["fwd", "bwd", "bwd_data", "bwd_filter"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call computes; calls of equal work are the same to a library.
+    """What a call computes; calls of equal work are the same to a library."""
 
-    Attributes:
-        kind: CONVOLUTION, or which layer: MAX_POOL, AVERAGE_POOL, RELU, LRN, BATCH_NORM, BATCH_NORM_INFERENCE, BIAS,
-            ADD, CONCAT (a copy into the whole, backward out of it), TO_NHWC, TO_NCHW.
-        direction: fwd or bwd; of a convolution's gradients bwd_data or bwd_filter.
-        batch: samples.
-        channels: of the input; of a concatenation of the part.
-        height: of the input, pixels.
-        width: of the input, pixels.
-        out_channels: of the output; of a concatenation of the whole.
-        kernel: height and width of a filter or window.
-        padding: zeros above and below, and left and right.
-        stride: of both directions.
-    """
-
+    # CONVOLUTION, or which layer: MAX_POOL, AVERAGE_POOL, RELU, LRN, BATCH_NORM, BATCH_NORM_INFERENCE, BIAS, ADD,
+    # CONCAT (a copy into the whole, backward out of it), TO_NHWC, TO_NCHW
     kind: str
-    direction: Direction
-    batch: int
-    channels: int
-    height: int
-    width: int
-    out_channels: int
-    kernel: Pair = (1, 1)
-    padding: Pair = (0, 0)
-    stride: int = 1
+    direction: Direction  # fwd or bwd; of a convolution's gradients bwd_data or bwd_filter
+    batch: int  # samples
+    channels: int  # of the input; of a concatenation of the part
+    height: int  # of the input, pixels
+    width: int  # of the input, pixels
+    out_channels: int  # of the output; of a concatenation of the whole
+    kernel: Pair = (1, 1)  # height and width of a filter or window
+    padding: Pair = (0, 0)  # zeros above and below, and left and right
+    stride: int = 1  # of both directions
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A call in its place.
+    """A call in its place."""
 
-    Attributes:
-        id: layer/direction, unique in a pass.
-        layer: whose it is.
-        work: what it computes.
-        after: ids of the steps that it waits for.
-        of_parameters: it gives a gradient of parameters, which no other step waits for.
-    """
-
-    id: str
-    layer: str
-    work: Work
-    after: tuple[str, ...]
-    of_parameters: bool = False
+    id: str  # layer/direction, unique in a pass
+    layer: str  # whose it is
+    work: Work  # what it computes
+    after: tuple[str, ...]  # ids of the steps that it waits for
+    of_parameters: bool = False  # it gives a gradient of parameters, which no other step waits for
 
 
 def forward(network: Network, batch: int, training: bool = False) -> list[Step]:

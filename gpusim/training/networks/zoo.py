@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gpusim.common.errors import InputError, quote
 from gpusim.training.networks.layers import (
@@ -42,6 +42,13 @@ FIRE = {  # squeeze and expand channels of SqueezeNet 1.1
 }  # fmt: skip
 DENSE_BLOCKS = (6, 12, 24, 16)
 GROWTH = 32
+ONE, THREE = (1, 1), (3, 3)
+Chain = Sequence[tuple[str, int, Pair]]  # convolutions one after the other: names, channels, kernels
+V3_35: tuple[Chain, ...] = (  # a module of Inception-v3
+    [("1x1", 64, ONE)],
+    [("5x5_reduce", 48, ONE), ("5x5", 64, (5, 5))],
+    [("double_reduce", 64, ONE), ("double_1", 96, THREE), ("double_2", 96, THREE)],
+)
 
 
 def network(name: str) -> Network:
@@ -169,11 +176,14 @@ def inception_v3() -> Network:
     _conv_norm(net, "conv5", 192, (3, 3))
     last = net.add("pool2", Pooling("max", (3, 3), 2))
     for name, pool in (("5b", 32), ("5c", 64), ("5d", 64)):
-        last = _v3_35(net, name, last, pool)
-    last = _v3_reduce_17(net, "6a", last)
+        last = _v3_module(net, name, last, pool, [_chain(net, name, last, chain) for chain in V3_35])
+    double: Chain = [("double_reduce", 64, ONE), ("double_1", 96, THREE), ("double_2", 96, THREE)]
+    last = _v3_reduction(net, "6a", last, [("3x3", 384, THREE)], double)
     for name, width in (("6b", 128), ("6c", 160), ("6d", 160), ("6e", 192)):
-        last = _v3_17(net, name, last, width)
-    last = _v3_reduce_8(net, "7a", last)
+        branches = [_chain(net, name, last, chain) for chain in _v3_17_chains(width)]
+        last = _v3_module(net, name, last, 192, branches)
+    seven: Chain = [("7x7_reduce", 192, ONE), ("7x7_1", 192, (1, 7)), ("7x7_2", 192, (7, 1)), ("7x7_3", 192, THREE)]
+    last = _v3_reduction(net, "7a", last, [("3x3_reduce", 192, ONE), ("3x3", 320, THREE)], seven)
     for name in ("7b", "7c"):
         last = _v3_8(net, name, last)
     net.add("pool8", Pooling("average", (8, 8)), last)
@@ -251,63 +261,42 @@ def _residual(net: Builder, name: str, given: str, width: int, stride: int, shor
     return net.add(f"{name}.relu", ReLU())
 
 
-def _v3_35(net: Builder, name: str, given: str, pool: int) -> str:
-    branches = [_conv_norm(net, f"{name}.1x1", 64, (1, 1), given)]
-    _conv_norm(net, f"{name}.5x5_reduce", 48, (1, 1), given)
-    branches.append(_conv_norm(net, f"{name}.5x5", 64, (5, 5), padding=(2, 2)))
-    _conv_norm(net, f"{name}.double_reduce", 64, (1, 1), given)
-    _conv_norm(net, f"{name}.double_1", 96, (3, 3), padding=(1, 1))
-    branches.append(_conv_norm(net, f"{name}.double_2", 96, (3, 3), padding=(1, 1)))
-    net.add(f"{name}.pool", Pooling("average", (3, 3), 1, (1, 1)), given)
-    branches.append(_conv_norm(net, f"{name}.pool_proj", pool, (1, 1)))
+def _chain(net: Builder, name: str, given: str, chain: Chain, reduces: bool = False) -> str:
+    """Convolutions one after the other that keep height and width; the last of a reduction about halves them."""
+    for at, (part, channels, kernel) in enumerate(chain, 1):
+        halves = reduces and at == len(chain)
+        padding = (0, 0) if halves else (kernel[0] // 2, kernel[1] // 2)
+        given = _conv_norm(net, f"{name}.{part}", channels, kernel, given, stride=1 + halves, padding=padding)
+    return given
+
+
+def _v3_reduction(net: Builder, name: str, given: str, *chains: Chain) -> str:
+    branches = [_chain(net, name, given, chain, reduces=True) for chain in chains]
+    branches.append(net.add(f"{name}.pool", Pooling("max", THREE, 2), given))
     return net.add(f"{name}.concat", Concatenation(), *branches)
 
 
-def _v3_reduce_17(net: Builder, name: str, given: str) -> str:
-    branches = [_conv_norm(net, f"{name}.3x3", 384, (3, 3), given, stride=2)]
-    _conv_norm(net, f"{name}.double_reduce", 64, (1, 1), given)
-    _conv_norm(net, f"{name}.double_1", 96, (3, 3), padding=(1, 1))
-    branches.append(_conv_norm(net, f"{name}.double_2", 96, (3, 3), stride=2))
-    branches.append(net.add(f"{name}.pool", Pooling("max", (3, 3), 2), given))
-    return net.add(f"{name}.concat", Concatenation(), *branches)
-
-
-def _v3_17(net: Builder, name: str, given: str, width: int) -> str:
-    row, column = (1, 7), (7, 1)
-    branches = [_conv_norm(net, f"{name}.1x1", 192, (1, 1), given)]
-    _conv_norm(net, f"{name}.7x7_reduce", width, (1, 1), given)
-    _conv_norm(net, f"{name}.7x7_1", width, row, padding=(0, 3))
-    branches.append(_conv_norm(net, f"{name}.7x7_2", 192, column, padding=(3, 0)))
-    _conv_norm(net, f"{name}.double_reduce", width, (1, 1), given)
-    _conv_norm(net, f"{name}.double_1", width, column, padding=(3, 0))
-    _conv_norm(net, f"{name}.double_2", width, row, padding=(0, 3))
-    _conv_norm(net, f"{name}.double_3", width, column, padding=(3, 0))
-    branches.append(_conv_norm(net, f"{name}.double_4", 192, row, padding=(0, 3)))
-    net.add(f"{name}.pool", Pooling("average", (3, 3), 1, (1, 1)), given)
-    branches.append(_conv_norm(net, f"{name}.pool_proj", 192, (1, 1)))
-    return net.add(f"{name}.concat", Concatenation(), *branches)
-
-
-def _v3_reduce_8(net: Builder, name: str, given: str) -> str:
-    _conv_norm(net, f"{name}.3x3_reduce", 192, (1, 1), given)
-    branches = [_conv_norm(net, f"{name}.3x3", 320, (3, 3), stride=2)]
-    _conv_norm(net, f"{name}.7x7_reduce", 192, (1, 1), given)
-    _conv_norm(net, f"{name}.7x7_1", 192, (1, 7), padding=(0, 3))
-    _conv_norm(net, f"{name}.7x7_2", 192, (7, 1), padding=(3, 0))
-    branches.append(_conv_norm(net, f"{name}.7x7_3", 192, (3, 3), stride=2))
-    branches.append(net.add(f"{name}.pool", Pooling("max", (3, 3), 2), given))
-    return net.add(f"{name}.concat", Concatenation(), *branches)
+def _v3_module(net: Builder, name: str, given: str, pool: int, branches: Sequence[str]) -> str:
+    net.add(f"{name}.pool", Pooling("average", THREE, 1, (1, 1)), given)
+    projected = _conv_norm(net, f"{name}.pool_proj", pool, ONE)
+    return net.add(f"{name}.concat", Concatenation(), *branches, projected)
 
 
 def _v3_8(net: Builder, name: str, given: str) -> str:
-    branches = [_conv_norm(net, f"{name}.1x1", 320, (1, 1), given)]
-    reduced = _conv_norm(net, f"{name}.3x3_reduce", 384, (1, 1), given)
-    branches.append(_conv_norm(net, f"{name}.3x3_row", 384, (1, 3), reduced, padding=(0, 1)))
-    branches.append(_conv_norm(net, f"{name}.3x3_column", 384, (3, 1), reduced, padding=(1, 0)))
-    _conv_norm(net, f"{name}.double_reduce", 448, (1, 1), given)
-    reduced = _conv_norm(net, f"{name}.double_1", 384, (3, 3), padding=(1, 1))
-    branches.append(_conv_norm(net, f"{name}.double_row", 384, (1, 3), reduced, padding=(0, 1)))
-    branches.append(_conv_norm(net, f"{name}.double_column", 384, (3, 1), reduced, padding=(1, 0)))
-    net.add(f"{name}.pool", Pooling("average", (3, 3), 1, (1, 1)), given)
-    branches.append(_conv_norm(net, f"{name}.pool_proj", 192, (1, 1)))
-    return net.add(f"{name}.concat", Concatenation(), *branches)
+    branches = [_chain(net, name, given, [("1x1", 320, ONE)])]
+    double: Chain = [("double_reduce", 448, ONE), ("double_1", 384, THREE)]
+    for part, chain in (("3x3", [("3x3_reduce", 384, ONE)]), ("double", double)):
+        reduced = _chain(net, name, given, chain)
+        for way, kernel in (("row", (1, 3)), ("column", (3, 1))):
+            branches.append(_chain(net, name, reduced, [(f"{part}_{way}", 384, kernel)]))
+    return _v3_module(net, name, given, 192, branches)
+
+
+def _v3_17_chains(width: int) -> tuple[Chain, ...]:
+    row, column = (1, 7), (7, 1)
+    return (
+        [("1x1", 192, ONE)],
+        [("7x7_reduce", width, ONE), ("7x7_1", width, row), ("7x7_2", 192, column)],
+        [("double_reduce", width, ONE), ("double_1", width, column), ("double_2", width, row),
+         ("double_3", width, column), ("double_4", 192, row)],
+    )  # fmt: skip

@@ -104,23 +104,14 @@ class ClusterFile(_Strict):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster as the oracle sees it.
+    """A cluster as the oracle sees it."""
 
-    Attributes:
-        name: stem of its file.
-        title: what it is.
-        gpu: each of its GPUs.
-        gpus_per_node: GPUs that are connected by the links of a node.
-        node: links within a node.
-        network: links between nodes.
-    """
-
-    name: str
-    title: str
-    gpu: GPU
-    gpus_per_node: int
-    node: Links
-    network: Links
+    name: str  # stem of its file
+    title: str  # what it is
+    gpu: GPU  # each of its GPUs
+    gpus_per_node: int  # GPUs that are connected by the links of a node
+    node: Links  # links within a node
+    network: Links  # links between nodes
 
     def links(self, ranks: int) -> Links:
         """The slowest links of a ring of neighbouring ranks."""

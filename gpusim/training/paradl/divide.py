@@ -28,15 +28,10 @@ WHOLE, FILTER, CHANNEL, ROWS = "whole", "filter", "channel", "rows"  # what a la
 
 @dataclass(frozen=True, slots=True)
 class Halo:
-    """Rows of neighbouring ranks that a layer's windows need.
+    """Rows of neighbouring ranks that a layer's windows need."""
 
-    Attributes:
-        above: rows of the rank above.
-        below: rows of the rank below.
-    """
-
-    above: int
-    below: int
+    above: int  # rows of the rank above
+    below: int  # rows of the rank below
 
 
 def by_filter(network: Network) -> frozenset[str]:

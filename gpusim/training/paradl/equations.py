@@ -29,18 +29,13 @@ DELTA = 4  # bytes of a 32-bit float
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The time of a message between two ranks: alpha_us + bytes x beta_us_per_byte, or as measured by size.
+    """The time of a message between two ranks: alpha_us + bytes x beta_us_per_byte, or as measured by size."""
 
-    Attributes:
-        alpha_us: latency.
-        beta_us_per_byte: time a byte.
-        measured: (bytes, us) of messages, ascending: straight between them, in proportion above; empty: alpha and beta.
-        among: the same in rings of more ranks than two, by their number, ascending.
-    """
-
-    alpha_us: float
-    beta_us_per_byte: float
+    alpha_us: float  # latency
+    beta_us_per_byte: float  # time a byte
+    # (bytes, us) of messages, ascending: straight between them, in proportion above; empty: alpha and beta
     measured: tuple[tuple[float, float], ...] = ()
+    # the same in rings of more ranks than two, by their number, ascending
     among: tuple[tuple[int, tuple[tuple[float, float], ...]], ...] = ()
 
     def in_ring(self, ranks: int) -> Link:

@@ -27,17 +27,11 @@ COLUMNS = ("network", "layer", "divided", "parts", "batch", "forward_us", "backw
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The numbers of elements of a layer's tensors.
+    """The numbers of elements of a layer's tensors."""
 
-    Attributes:
-        x: of its inputs, one sample.
-        y: of its output, one sample.
-        w: parameters.
-    """
-
-    x: int
-    y: int
-    w: int
+    x: int  # of its inputs, one sample
+    y: int  # of its output, one sample
+    w: int  # parameters
 
 
 def sizes(network: Network) -> dict[str, Sizes]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from math import ceil, fsum
 
@@ -38,25 +38,15 @@ Array = npt.NDArray[np.int_]
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """An iteration under a strategy.
+    """An iteration under a strategy."""
 
-    Attributes:
-        strategy: its name.
-        ranks: GPUs.
-        width: how many of them divide a layer; 1: layers are not divided.
-        batch: samples of an iteration, over all ranks.
-        computation_us: of the slowest rank.
-        communication_us: not overlapped with computation.
-        memory_bytes: of the rank that needs most.
-    """
-
-    strategy: str
-    ranks: int
-    width: int
-    batch: int
-    computation_us: float
-    communication_us: float
-    memory_bytes: float
+    strategy: str  # its name
+    ranks: int  # GPUs
+    width: int  # how many of them divide a layer; 1: layers are not divided
+    batch: int  # samples of an iteration, over all ranks
+    computation_us: float  # of the slowest rank
+    communication_us: float  # not overlapped with computation
+    memory_bytes: float  # of the rank that needs most
 
     @property
     def iteration_us(self) -> float:
@@ -91,14 +81,8 @@ class Oracle:
         self.network, self.times, self.cluster, self.gamma = network, times, cluster, gamma
         self.sizes = sizes(network)
         self.us_per_byte = 1e-3 / cluster.gpu.model.dram_sustained_gb_per_s if copies else 0.0
-        self._curves: dict[tuple[str, int], tuple[Curve | None, Curve | None]] = {}
-        self._balancers: dict[float, Callable[[int], list[int] | None]] = {}
-        self._rows: dict[int, dict[str, Halo]] = {}
-        self._names: dict[tuple[str, int], frozenset[str]] = {}
-        self._elements: dict[tuple[str, int], tuple[float, float]] = {}
-        self._divisible: dict[str, list[tuple[str, int]]] = {}
-        self._exchanged: dict[str, tuple[Array, Array]] = {}
-        self._each: dict[float, dict[str, tuple[float, float]]] = {}
+        for once in ("_messages", "_sums", "_named", "_rows", "_pair", "_counts", "_layer_us", "_balancer"):
+            setattr(self, once, cache(getattr(self, once)))  # each worked out once
 
     def project(self, strategy: str, ranks: int, batch: int) -> Projection:
         """An iteration of ``batch`` samples on ``ranks`` GPUs.
@@ -180,18 +164,13 @@ class Oracle:
 
     def _messages(self, how: str) -> tuple[Array, Array]:
         """Elements of the outputs that divided layers exchange, and of the inputs whose gradients they exchange."""
-        if how not in self._exchanged:
-            nodes = [node for node in self.network.nodes if node.name in self._named(how, 2)]
-            inner = [node for node in nodes if INPUT not in node.inputs]
-            self._exchanged[how] = (
-                np.array([self.sizes[node.name].y for node in nodes]),
-                np.array([self.sizes[node.name].x for node in inner]),
-            )
-        return self._exchanged[how]
+        nodes = [node for node in self.network.nodes if node.name in self._named(how, 2)]
+        inner = [node for node in nodes if INPUT not in node.inputs]
+        return np.array([self.sizes[n.name].y for n in nodes]), np.array([self.sizes[n.name].x for n in inner])
 
     def _halos(self, p: int) -> tuple[list[int], list[int], int]:
         """Elements of halos, of tensors gathered at the end of the divided layers, and of inputs that have halos."""
-        halos = self._named_rows(p)
+        halos = self._rows(p)
         sent, touched = [], 0
         for node in self.network.nodes:
             halo = halos.get(node.name)
@@ -205,50 +184,35 @@ class Oracle:
 
     def _sums(self, how: str, width: int) -> tuple[float, float]:
         """Parameters of the divided layers, and elements of a sample's inputs and outputs that a rank has."""
-        if (how, width) not in self._elements:
-            named = self._named(how, width)
-            held = fsum(
-                (size.x + size.y) / (width if how == ROWS and name in named else 1) for name, size in self.sizes.items()
-            )
-            self._elements[(how, width)] = (sum(self.sizes[name].w for name in named), held)
-        return self._elements[(how, width)]
+        named = self._named(how, width)
+        parts = {name: width if how == ROWS and name in named else 1 for name in self.sizes}
+        held = fsum((size.x + size.y) / parts[name] for name, size in self.sizes.items())
+        return sum(self.sizes[name].w for name in named), held
 
     def _named(self, how: str, width: int) -> frozenset[str]:
         """Layers that are divided."""
-        key = (how, width if how == ROWS else 0)
-        if key not in self._names:
-            match how:
-                case "filter":
-                    self._names[key] = by_filter(self.network)
-                case "channel":
-                    self._names[key] = by_channel(self.network)
-                case "rows":
-                    self._names[key] = frozenset(self._named_rows(width))
-                case _:
-                    self._names[key] = frozenset()
-        return self._names[key]
+        if how == FILTER:
+            return by_filter(self.network)
+        if how == CHANNEL:
+            return by_channel(self.network)
+        return frozenset(self._rows(width)) if how == ROWS else frozenset()
 
-    def _named_rows(self, width: int) -> dict[str, Halo]:
-        if width not in self._rows:
-            self._rows[width] = dict(by_rows(self.network, width))
-        return self._rows[width]
+    def _rows(self, width: int) -> Mapping[str, Halo]:
+        """Layers whose rows are divided, each with its halo."""
+        return by_rows(self.network, width)
 
     def _pair(self, how: str, width: int) -> tuple[Curve | None, Curve | None]:
         """Times of the divided layers' parts, and of the other layers."""
-        if (how, width) not in self._curves:
-            named = self._named(how, width)
-            others = [name for name in self.sizes if name not in named]
-            self._curves[(how, width)] = (
-                self.times.curve(named, how, width) if named else None,
-                self.times.curve(others, WHOLE, 1) if others else None,
-            )
-        return self._curves[(how, width)]
+        named = self._named(how, width)
+        others = [name for name in self.sizes if name not in named]
+        divided = self.times.curve(named, how, width) if named else None
+        return divided, self.times.curve(others, WHOLE, 1) if others else None
 
     def _require_divisible(self, strategy: str, how: str, width: int) -> None:
         """Refuses ranks that cannot divide a layer into parts of equal size."""
         if width == 1 and not strategy.startswith("data"):
             raise Impossible(None, strategy, "1 rank divides nothing", "2 ranks or more")
-        if how == ROWS and self.network.nodes[0].name not in self._named_rows(width):
+        if how == ROWS and self.network.nodes[0].name not in self._rows(width):
             (shape, *_) = self.network.inputs(self.network.nodes[0])
             problem = f"{width} ranks cannot divide the {shape.height} rows of layer {self.network.nodes[0].name}"
             raise Impossible(None, strategy, problem, "ranks that divide its rows in and out")
@@ -260,10 +224,7 @@ class Oracle:
 
     def _counts(self, how: str) -> list[tuple[str, int]]:
         """Filters or channels of the divided layers."""
-        if how not in self._divisible:
-            nodes = [node for node in self.network.nodes if node.name in self._named(how, 0)]
-            self._divisible[how] = [(node.name, self._count(node, how)) for node in nodes]
-        return self._divisible[how]
+        return [(node.name, self._count(node, how)) for node in self.network.nodes if node.name in self._named(how, 0)]
 
     def _count(self, node: Node, how: str) -> int:
         given = self.network.inputs(node)[0]
@@ -287,7 +248,8 @@ class Oracle:
         names = [node.name for node in self.network.nodes]
         edges = [0, *where, len(names)]
         segments = [names[a:b] for a, b in pairwise(edges)]
-        took = [_ways(self._layer_us(samples)[name] for name in part) for part in segments]
+        us = self._layer_us(samples)
+        forward_us, backward_us = (max(fsum(us[name][way] for name in part) for part in segments) for way in (0, 1))
         parameters = [sum(self.sizes[name].w for name in part) for part in segments]
         update_us = self.times.update_us(self.parameters) * max(parameters) / self.parameters
         held = [
@@ -300,25 +262,21 @@ class Oracle:
             p,
             p,
             batch,
-            pipeline_computation_us(p, S, max(t[0] for t in took), max(t[1] for t in took), update_us),
+            pipeline_computation_us(p, S, forward_us, backward_us, update_us),
             pipeline_us(p, S, batch, crossing, self.cluster.links(p)),
             max(held),
         )
 
     def _layer_us(self, samples: float) -> dict[str, tuple[float, float]]:
-        if samples not in self._each:
-            self._each[samples] = {name: curve.at(samples) for name, curve in self._each_curve.items()}
-        return self._each[samples]
+        return {name: curve.at(samples) for name, curve in self._each_curve.items()}
 
     @cached_property
     def _each_curve(self) -> dict[str, Curve]:
         return {name: self.times.curve([name], WHOLE, 1) for name in self.sizes}
 
     def _balancer(self, samples: float) -> Callable[[int], list[int] | None]:
-        if samples not in self._balancers:
-            costs = [fsum(self._layer_us(samples)[node.name]) for node in self.network.nodes]
-            self._balancers[samples] = balancer(costs, self._cuts)
-        return self._balancers[samples]
+        costs = [fsum(self._layer_us(samples)[node.name]) for node in self.network.nodes]
+        return balancer(costs, self._cuts)
 
     @cached_property
     def _cuts(self) -> list[int]:
@@ -328,9 +286,3 @@ class Oracle:
     def parameters(self) -> int:
         """W of the whole network."""
         return sum(size.w for size in self.sizes.values())
-
-
-def _ways(times: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Forward and backward of several layers."""
-    forward, backward = zip(*times, strict=True)
-    return fsum(forward), fsum(backward)

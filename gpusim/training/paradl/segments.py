@@ -21,12 +21,7 @@ def cuts(network: Network) -> list[int]:
 
 
 def balancer(costs: Sequence[float], allowed: Sequence[int]) -> Callable[[int], list[int] | None]:
-    """A function from a number of segments to the best-balanced cuts, or None if there are too few positions.
-
-    Args:
-        costs: of every layer, of any unit.
-        allowed: positions where a cut may be, ascending.
-    """
+    """Return a function from a number of segments to the best-balanced cuts, None if there are too few positions."""
     before = [0.0, *accumulate(costs)]
 
     @cache

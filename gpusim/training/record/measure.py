@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 WARMUPS = 3
-Work = Callable[[], Any]
+Action = Callable[[], Any]
 
 
-def replayed_us(work: Work, calls: int, repeats: int) -> float:
+def replayed_us(work: Action, calls: int, repeats: int) -> float:
     """Microseconds of one call, the median over ``repeats`` replays of a graph of ``calls`` calls."""
     if not torch.cuda.is_available():
         return called_us(work, repeats)
@@ -35,7 +35,7 @@ def replayed_us(work: Work, calls: int, repeats: int) -> float:
     return took
 
 
-def called_us(work: Work, repeats: int) -> float:
+def called_us(work: Action, repeats: int) -> float:
     """Microseconds of one call, the median of ``repeats`` in a row, from start to start on the device."""
     for _ in range(WARMUPS):
         work()
@@ -51,7 +51,7 @@ def called_us(work: Work, repeats: int) -> float:
     return median(1e3 * float(a.elapsed_time(b)) for a, b in pairwise(events))
 
 
-def _host_us(work: Work) -> float:
+def _host_us(work: Action) -> float:
     begin = time.perf_counter()
     work()
     return 1e6 * (time.perf_counter() - begin)

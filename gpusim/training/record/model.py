@@ -49,6 +49,11 @@ class Model:
         seeds = {node.name: n for n, node in enumerate(network.nodes)}
         self.parameters = {node.name: self._made(node, seeds[node.name]) for node in self.nodes}
 
+    @property
+    def leaves(self) -> list[Any]:
+        """All parameters, one after the other."""
+        return [leaf for leaves in self.parameters.values() for leaf in leaves]
+
     def divided(self, node: Node) -> str:
         """What a layer is divided into."""
         return self.how.get(node.name, WHOLE)

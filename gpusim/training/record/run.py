@@ -250,7 +250,7 @@ def _loss_us(net: Network, batch: int, device: Any) -> tuple[float, float]:
 
 
 def _update_us(model: Model) -> float:
-    leaves = [leaf for leaves in model.parameters.values() for leaf in leaves]
+    leaves = model.leaves
     gradients = [torch.zeros_like(leaf) for leaf in leaves]
     with torch.no_grad():
         return replayed_us(lambda: torch._foreach_add_(leaves, gradients, alpha=-1e-3), 5, 7)

@@ -38,13 +38,9 @@ class Training:
         samples, labels = data(network, batch, device)
         self.x, self.labels = part(samples, 0, across).contiguous(), part(labels, 0, across).contiguous()
 
-    def leaves(self) -> list[Any]:
-        """All parameters of this rank."""
-        return [leaf for leaves in self.model.parameters.values() for leaf in leaves]
-
     def backward(self) -> None:
         """Forward and backward, each parameter's gradient in its ``grad``."""
-        for leaf in self.leaves():
+        for leaf in self.model.leaves:
             leaf.grad = None
         F.cross_entropy(self.model.forward(self.x), self.labels).backward()
 
@@ -66,11 +62,11 @@ class Training:
         if rows:
             _all_reduce(rows, within)
         if self.copies > 1:
-            _all_reduce(self.leaves(), across)
+            _all_reduce(self.model.leaves, across)
 
     def update(self) -> None:
         """Gradient descent."""
-        leaves = self.leaves()
+        leaves = self.model.leaves
         with torch.no_grad():
             torch._foreach_add_(leaves, [leaf.grad for leaf in leaves], alpha=-RATE / self.copies)
 
@@ -83,7 +79,7 @@ class Overlapped(Training):
         super().__init__(network, "data", batch, 1, device)
         self.group = group
         self.buckets: list[list[Any]] = [[]]
-        for leaf in reversed(self.leaves()):
+        for leaf in reversed(self.model.leaves):
             if self.buckets[-1] and sum(other.numel() * 4 for other in self.buckets[-1]) >= BUCKET_BYTES:
                 self.buckets.append([])
             self.buckets[-1].append(leaf)
@@ -115,15 +111,7 @@ class Pipeline:
     """A network in consecutive segments, a rank each, through which micro-batches pass: all forward, then all back."""
 
     def __init__(self, network: Network, batch: int, micro: int, cuts: Sequence[int], device: Any) -> None:
-        """Builds this rank's segment.
-
-        Args:
-            network: what to train.
-            batch: samples of an iteration.
-            micro: micro-batches.
-            cuts: positions where segments begin, but the first.
-            device: of this rank.
-        """
+        """Builds this rank's segment, for ``micro`` micro-batches; ``cuts`` are where segments begin, but the first."""
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         edges = [0, *cuts, len(network.nodes)]
         begin, end = edges[self.rank], edges[self.rank + 1]
@@ -136,13 +124,9 @@ class Pipeline:
             self.given = (batch // micro, shape.channels, shape.height, shape.width)
         self.micro, self.device = micro, device
 
-    def leaves(self) -> list[Any]:
-        """All parameters of this rank."""
-        return [leaf for leaves in self.model.parameters.values() for leaf in leaves]
-
     def step(self) -> None:
         """One iteration."""
-        for leaf in self.leaves():
+        for leaf in self.model.leaves:
             leaf.grad = None
         passed, sent = [], []
         for n in range(self.micro):
@@ -163,7 +147,7 @@ class Pipeline:
                 sent.append(self._sent(x.grad, self.rank - 1))
         for call, _ in sent:
             call.wait()
-        if leaves := self.leaves():  # a segment may have layers without parameters alone
+        if leaves := self.model.leaves:  # a segment may have layers without parameters alone
             with torch.no_grad():
                 torch._foreach_add_(leaves, [leaf.grad for leaf in leaves], alpha=-RATE)
 
