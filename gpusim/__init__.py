@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from gpusim.trace.operations import PoissonArrivals as PoissonArrivals
     from gpusim.trace.operations import Stream as Stream
     from gpusim.trace.operations import TimesArrivals as TimesArrivals
+    from gpusim.trace.programs import Program as Program
 
 __version__ = "0.1.0"
 
@@ -75,6 +76,7 @@ _HOME = {
     "Partition": "gpusim.policies.interface",
     "PoissonArrivals": "gpusim.trace.operations",
     "Policy": "gpusim.policies.interface",
+    "Program": "gpusim.trace.programs",
     "Result": "gpusim.results.result",
     "Stream": "gpusim.trace.operations",
     "TimesArrivals": "gpusim.trace.operations",
@@ -108,6 +110,7 @@ __all__ = [
     "Partition",
     "PoissonArrivals",
     "Policy",
+    "Program",
     "Result",
     "Stream",
     "TimesArrivals",

@@ -130,7 +130,7 @@ def read_trace(path: str) -> Trace:
 
 
 def trace_from(paths: Sequence[str]) -> Trace:
-    """The trace of a file, or those of several side by side.
+    """The trace of a file, or those of several side by side, each a program named after its file.
 
     Raises:
         InputError: a file is wrong, or traces were recorded on several GPUs.
@@ -174,7 +174,7 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if error.path is None and error.place.startswith(("streams[", "device")):  # what the trace says
+        if error.path is None and error.place.startswith(("streams[", "programs[", "device")):  # what the trace says
             raise InputError(" + ".join(paths), error.place, error.problem, error.expected) from None
         raise
 
