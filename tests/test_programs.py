@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import kernel, stream, trace
+from tiny import Operation, kernel, spans, stream, times, tiny, trace
 
 import gpusim
 from gpusim import InputError, Program, Trace, cli, load_trace
@@ -25,6 +25,12 @@ def two_programs(**of_first: Any) -> Trace:
     second = [stream("b1", kernel("b1", 4, 5.0))]
     programs = [Program(name="a", streams=first, **of_first), Program(name="b", streams=second)]
     return Trace(name="two", device="h200", programs=programs)
+
+
+def programs(**of: tuple[Operation, ...]) -> Trace:
+    """Programs of streams with one operation each."""
+    made = [Program(name=name, streams=[stream(op.id, op) for op in ops]) for name, ops in of.items()]
+    return Trace(name="by hand", device="tiny", programs=made)
 
 
 def members(of: Trace) -> dict[str, tuple[str, ...]]:
@@ -239,3 +245,67 @@ def test_a_program_can_be_selected(tmp_path: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert cli.main(["trace", "select", str(path), "--program", "c", "-o", str(out)]) == 2
     assert "--program: 'c' matches nothing; expected a name or pattern among a, b" in capsys.readouterr().err
+
+
+# ---- a split between programs
+
+
+def test_streams_of_a_program_share_its_part_of_a_split() -> None:
+    """Four SMs, one block each, 10 us a block, 1 us before the first. Each program has two SMs.
+
+    a: 4 blocks on two SMs at 1 and 11; the second stream's line is behind them, at 21 and 31. b: at 1 and 11.
+    """
+    made = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),))
+    for policy in ("inter-sm:by=program,sms=2+2", "inter-sm:by=program,dynamic=false", "mps:by=program,percent=50"):
+        found = gpusim.replay(made, tiny(), policy)
+        assert times(found) == {"a1": (0.0, 21.0), "a2": (0.0, 41.0), "b1": (0.0, 21.0)}, policy
+        assert {sm for sm, *_ in [*spans(found, "a1"), *spans(found, "a2")]} == {0, 1}
+    moved = gpusim.replay(made, tiny(), "inter-sm:by=program")  # at 21 b has ended, and a has the whole GPU
+    assert times(moved) == {"a1": (0.0, 21.0), "a2": (0.0, 31.0), "b1": (0.0, 21.0)}
+    with pytest.raises(InputError, match=r"^policy inter-sm: sms=2\+2 has 2 shares for 3 streams; expected one each"):
+        gpusim.replay(made, tiny(), "inter-sm:sms=2+2")
+
+
+def test_other_policies_divide_by_program_in_the_same_way() -> None:
+    """Green contexts of eight SMs: two for two programs, where three streams would make the third wait."""
+    made = programs(a=(kernel("a1", 8, 11.0), kernel("a2", 8, 11.0)), b=(kernel("b1", 8, 11.0),))
+    contexts = gpusim.replay(made, tiny(16), "green-context:by=program")
+    assert times(contexts) == {"a1": (0.0, 11.0), "a2": (0.0, 21.0), "b1": (0.0, 11.0)} and not contexts.notes
+    assert any("2 parts for 3 streams" in note for note in gpusim.replay(made, tiny(16), "green-context").notes)
+    narrow = programs(
+        a=(kernel("a1", 8, 11.0, threads=256), kernel("a2", 8, 11.0, threads=256)),
+        b=(kernel("b1", 8, 11.0, threads=256),),
+    )
+    ends = {name: end for name, (_, end) in times(gpusim.replay(narrow, tiny(), "quota:by=program,blocks=a:1")).items()}
+    assert ends["a1"] == pytest.approx(ends["b1"] + 10.0)  # b holds two blocks on each SM at once, a1 one after another
+    slices = gpusim.replay(made, tiny(16), "time-slicing:by=program")
+    assert max(run.end_us for run in slices.kernel_runs if run.operation != "b1") < slices.makespan_us
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("quota:by=program,blocks=c:1", "policy quota: blocks names program 'c'; expected one of a, b"),
+        ("inter-sm:by=program,sms=1+1+2", "policy inter-sm: sms=1+1+2 has 3 shares for 2 programs; expected one each"),
+        ("mps:by=program,percent=10+20+30", "policy mps: percent has 3 values for 2 programs; expected one each: a, b"),
+        ("inter-sm:by=kernel", "policy inter-sm: by=kernel is unknown; expected one of stream, program"),
+    ],
+)
+def test_a_split_for_a_program_that_is_not_there_is_one_line(policy: str, expected: str) -> None:
+    made = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),))
+    with pytest.raises(InputError) as caught:
+        gpusim.replay(made, tiny(), policy)
+    assert str(caught.value).startswith(expected)
+
+
+def test_programs_on_two_gpus_have_their_parts_on_each() -> None:
+    """Each GPU has a stream of both programs; one has the parts in the order of the programs."""
+    streams = [
+        stream(name, kernel(name, 4, 11.0)).model_copy(update={"gpu": gpu})
+        for name, gpu in (("a0", 0), ("b0", 0), ("a1", 1), ("b1", 1))
+    ]
+    both = [Program(name=name, streams=[f"{name}0", f"{name}1"]) for name in "ab"]
+    found = gpusim.replay(
+        Trace(name="two", device="h200", streams=streams, programs=both), tiny(), "inter-sm:by=program,sms=1+3"
+    )
+    assert [len({sm for sm, *_ in spans(found, name)}) for name in ("a0", "b0", "a1", "b1")] == [1, 3, 1, 3]

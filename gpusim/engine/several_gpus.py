@@ -12,6 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from gpusim.engine.by_program import ByProgram
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.checks import Border, ask, name_of, notes_of
 from gpusim.policies.interface import (
@@ -27,7 +28,8 @@ from gpusim.policies.interface import (
     SoloRate,
     View,
 )
-from gpusim.policies.tools.values import deepcopied, for_streams
+from gpusim.policies.tools.programs import Divides
+from gpusim.policies.tools.values import PROGRAM, deepcopied, for_streams
 from gpusim.results.result import Result
 from gpusim.results.runs import Held, Placements, Usage
 from gpusim.trace.format import Trace
@@ -89,13 +91,18 @@ def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:
     Raises:
         InputError: a policy for several GPUs that cannot be copied.
     """
+    program_of = {stream: program.name for program in trace.programs for stream in program.streams}
+    by_program = isinstance(policy, Divides) and policy.divides_by() == PROGRAM
     names: dict[int, list[str]] = {}
     for stream in trace.streams:
-        names.setdefault(stream.gpu, []).append(stream.name)
-    everybody = [stream.name for stream in trace.streams]
+        names.setdefault(stream.gpu, []).append(program_of[stream.name] if by_program else stream.name)
+    everybody = (
+        [program.name for program in trace.programs] if by_program else [stream.name for stream in trace.streams]
+    )
     first, *others = sorted(names)
     copies = {gpu: for_streams(deepcopied(policy), everybody, names[gpu]) for gpu in others}
-    return {first: for_streams(policy, everybody, names[first]), **copies}
+    found = {first: for_streams(policy, everybody, names[first]), **copies}
+    return {gpu: ByProgram(one, trace.programs) for gpu, one in found.items()} if by_program else found
 
 
 def notes_of_all(policies: Mapping[int, Policy]) -> tuple[str, ...]:

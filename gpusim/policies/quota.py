@@ -12,6 +12,7 @@ from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.mixes import Fits, Resources, capacity, need, residents_of, unshared
 from gpusim.policies.tools.notes import fallbacks, splits
+from gpusim.policies.tools.programs import Divides
 from gpusim.policies.tools.values import BY_NAME, OF_STREAMS, known_stream, plus_separated, wrong
 
 
@@ -81,7 +82,7 @@ class Even(Policy):
 
 
 @dataclass
-class Quota(Policy):
+class Quota(Divides):
     """A fixed number of blocks of each stream on every SM."""
 
     name = "quota"
