@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from gpusim.policies.interface import Partition as Partition
     from gpusim.policies.interface import Policy as Policy
     from gpusim.policies.interface import View as View
+    from gpusim.results.comparison import Comparison as Comparison
     from gpusim.results.result import Result as Result
-    from gpusim.studies.comparison import Comparison as Comparison
-    from gpusim.studies.comparison import compare as compare
-    from gpusim.studies.replay import replay as replay
+    from gpusim.session import Session as Session
+    from gpusim.session import compare as compare
+    from gpusim.session import replay as replay
     from gpusim.trace.file import load_trace as load_trace
     from gpusim.trace.format import Trace as Trace
     from gpusim.trace.kernels import KernelLaunch as KernelLaunch
@@ -56,8 +57,8 @@ _HOME = {
     "pairs": "gpusim.choose.pairs",
     "select": "gpusim.choose.search",
     "what_if": "gpusim.hardware.what_if",
-    "Comparison": "gpusim.studies.comparison",
-    "compare": "gpusim.studies.comparison",
+    "Comparison": "gpusim.results.comparison",
+    "compare": "gpusim.session",
     "Collective": "gpusim.trace.operations",
     "Convolution": "gpusim.trace.operations",
     "ConvolutionAlgorithm": "gpusim.trace.operations",
@@ -78,6 +79,7 @@ _HOME = {
     "Policy": "gpusim.policies.interface",
     "Program": "gpusim.trace.programs",
     "Result": "gpusim.results.result",
+    "Session": "gpusim.session",
     "Stream": "gpusim.trace.operations",
     "TimesArrivals": "gpusim.trace.operations",
     "Trace": "gpusim.trace.format",
@@ -86,7 +88,7 @@ _HOME = {
     "load_gpu": "gpusim.hardware.gpu",
     "load_trace": "gpusim.trace.file",
     "occupancy": "gpusim.model.occupancy",
-    "replay": "gpusim.studies.replay",
+    "replay": "gpusim.session",
     "save_timeline": "gpusim.io.viewer",
 }
 
@@ -112,6 +114,7 @@ __all__ = [
     "Policy",
     "Program",
     "Result",
+    "Session",
     "Stream",
     "TimesArrivals",
     "Trace",

@@ -11,7 +11,7 @@ from tiny import convolution, launch, stream, tiny, trace
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
 from gpusim.engine.alone import alone_under
-from gpusim.engine.context import in_context
+from gpusim.model.context import in_context
 from gpusim.engine.replay import stream_ends
 from gpusim.engine.serial import chain_us
 from gpusim.engine.sm_array import run_alone

@@ -12,7 +12,7 @@ from gpusim.cli import main
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
 from gpusim.studies.comparison import compare
-from gpusim.studies.report.content import content_of
+from gpusim.io.report.content import content_of
 from gpusim.trace.edit import merge
 from gpusim.trace.file import load_trace
 

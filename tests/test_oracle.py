@@ -20,7 +20,7 @@ from gpusim.policies.oracles import OracleInterSM
 from gpusim.policies.registry import policies, policy_from
 from gpusim.studies import rules
 from gpusim.studies.oracle import distance, oracle_of, search
-from gpusim.studies.workload import waits_across_streams
+from gpusim.sweep.workload import waits_across_streams
 from gpusim.trace.format import Trace
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"

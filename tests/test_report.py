@@ -19,10 +19,10 @@ from gpusim.common.tables import number
 from gpusim.model.occupancy import Footprint, occupancy
 from gpusim.results.error_band import band_text
 from gpusim.studies.comparison import Comparison, compare
-from gpusim.studies.report import content as contents
-from gpusim.studies.report.content import FILE, Content, content_in, content_of, content_text
-from gpusim.studies.report.page import page, save_page
-from gpusim.studies.report.reasons import POLICY, REASONS, Hold, hold, why_no_more
+from gpusim.io.report import content as contents
+from gpusim.io.report.content import FILE, Content, content_in, content_of, content_text
+from gpusim.io.report.page import page, save_page
+from gpusim.io.report.reasons import POLICY, REASONS, Hold, hold, why_no_more
 from gpusim.trace.format import Trace
 
 MODULE = Path(__file__).parents[1] / "traces" / "inception_3a.json.gz"

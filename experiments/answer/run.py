@@ -72,7 +72,7 @@ def longest_kernels(gpu: GPU) -> tuple[dict[str, KernelModel], list[tuple[str, s
     """Of each convolution the longest kernel of its fastest algorithm; and independent ones in both orders."""
     trace = gpusim.load_trace(TRACES / NETWORK)
     work = work_of(trace, gpu)
-    bounds = Bounds(work, gpu, Kernels(gpusim.load_gpu(trace.device), gpu, fits=user_fits()))
+    bounds = Bounds(work, gpusim.Session(gpu, fits=user_fits()))
     fast = fastest(work, bounds)
     models = {id: max(bounds.models(id, name), key=lambda model: model.solo_us) for id, name in fast.items()}
     return models, [pair for pair in permutations(models, 2) if work.graph.independent(*pair)]

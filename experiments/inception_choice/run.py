@@ -26,7 +26,6 @@ from gpusim.common import fingerprint
 from gpusim.common.files import write_text
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.results.error_band import VALIDATED, error_band
-from gpusim.studies.rules import replay_rule
 from gpusim.sweep.resume import resumed
 from gpusim.sweep.workers import local
 from gpusim.trace.operations import Convolution
@@ -192,7 +191,7 @@ def gpu_splits(found: Selection) -> bool:
 def how_wrong(found: Selection, one: Candidate) -> tuple[float, str]:
     """The error of the model on the like of a plan (percent), or 0 and why there is none."""
     trace = plan_trace(found, one)
-    band, reason = error_band(replay_rule(trace, found.gpu, one.plan.policy, kernels=found.kernels), trace, found.gpu)
+    band, reason = error_band(found.session.replay(trace, one.plan.policy), trace, found.gpu)
     return (band["mape_percent"], "") if band else (0.0, reason)
 
 
@@ -212,7 +211,7 @@ def identity(task: Task) -> str:
     """A hash of everything that a row comes from."""
     ours = fingerprint.files([Path(__file__), task.trace, VALIDATED])
     gpus = [gpusim.load_gpu(name) for name in dict.fromkeys((task.gpu, "h200"))]
-    model = fingerprint.sources("gpusim.choose.report", "gpusim.studies.rules", "gpusim.policies")
+    model = fingerprint.sources("gpusim.choose.report", "gpusim.policies")
     return fingerprint.data([model, *gpus, ours, str(task)])
 
 

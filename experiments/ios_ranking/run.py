@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpusim.calibrate.cache import user_fits
-from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.ios import load_schedule
 from gpusim.choose.search import WAYS, in_streams
 from gpusim.common.files import write_text
 from gpusim.common.markdown import bullet, filled, table
 from gpusim.hardware.gpu import load_gpu
+from gpusim.session import Session
 from gpusim.trace.file import load_trace
 
 HERE = Path(__file__).resolve().parent
@@ -46,8 +46,8 @@ def ranking() -> list[dict[str, str]]:
     gpu, rows = load_gpu("h200"), []
     for name in TRACES:
         trace = load_trace(HERE.parent.parent / "traces" / f"{name}.json.gz")
-        kernels = Kernels(gpu, gpu, fits=user_fits())
-        found = {way: in_streams(trace, gpu, way, kernels=kernels).makespan_us for way in WAYS}
+        session = Session(gpu, fits=user_fits())
+        found = {way: in_streams(trace, session, way).makespan_us for way in WAYS}
         rows.append({"trace": name, **{f"{way}_us": f"{us:.1f}" for way, us in found.items()}})
         print(rows[-1], flush=True)
     return rows

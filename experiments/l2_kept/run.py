@@ -23,10 +23,10 @@ from gpusim.common.files import write_table, write_text
 from gpusim.common.markdown import page, table, wrapped
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.common.spreadsheet import table_rows
-from gpusim.engine.context import in_context
 from gpusim.hardware.gpu import GPU
 from gpusim.lab.record.plans import medians
 from gpusim.lab.record.toolchain import build, run
+from gpusim.model.context import in_context
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream

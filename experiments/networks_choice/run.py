@@ -22,7 +22,6 @@ from gpusim.common import fingerprint
 from gpusim.common.files import write_text
 from gpusim.common.rows import from_csv, to_csv
 from gpusim.results.error_band import VALIDATED, error_band
-from gpusim.studies.rules import replay_rule
 from gpusim.sweep.resume import resumed
 from gpusim.sweep.workers import local
 from gpusim.trace.operations import Convolution
@@ -85,7 +84,7 @@ def answer(network: str) -> list[Any]:
     rows = []
     for way, one in (*found.baselines, (report.PLAN, found.best)):
         planned = plan_trace(found, one)
-        band, why = error_band(replay_rule(planned, gpu, one.plan.policy, kernels=found.kernels), planned, gpu)
+        band, why = error_band(found.session.replay(planned, one.plan.policy), planned, gpu)
         rows.append(
             Row(
                 network,
@@ -106,7 +105,7 @@ def answer(network: str) -> list[Any]:
 
 def identity(network: str) -> str:
     """A hash of everything that the rows of a network come from."""
-    model = fingerprint.sources("gpusim.choose.report", "gpusim.studies.rules", "gpusim.policies")
+    model = fingerprint.sources("gpusim.choose.report", "gpusim.policies")
     ours = fingerprint.files([Path(__file__), VALIDATED, TRACES / f"{network}.json.gz"])
     return fingerprint.data([model, gpusim.load_gpu("h200"), ours])
 

@@ -21,7 +21,6 @@ from gpusim.results.compare import CONFIDENCE, UNMEASURED, Compared, compared
 from gpusim.results.error_band import measured_errors
 from gpusim.results.metrics import geometric_mean
 from gpusim.results.plots import COLOURS, new_figure, save_figure
-from gpusim.studies.oracle import oracle_of
 
 if TYPE_CHECKING:
     from run import Latency, Module, Row
@@ -91,7 +90,7 @@ def replayed(rows: Sequence[Row], gpu: str) -> list[str]:
 
 def oracle_row(rows: Sequence[Row], row: Row) -> Row | None:
     """The oracle of a row's policy on the same pair; None where its policy has none."""
-    name = oracle_of(policies()[row.policy.partition(":")[0]])
+    name = f"oracle-{policies()[row.policy.partition(':')[0]].family}"
     found = [r for r in rows if (r.gpu, r.pair) == (row.gpu, row.pair) and r.policy.partition(":")[0] == name]
     return found[0] if found else None
 

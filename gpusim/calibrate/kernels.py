@@ -39,7 +39,6 @@ class Kernels:
         self._by_seed: dict[int, Kernels] = {seed: self}
         self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
         self._same: dict[KernelLaunch, KernelModel] = {}
-        self.alone_us: dict[tuple[object, ...], float] = {}  # operations alone, by their kernels
 
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
         """The model of one launch.

@@ -13,12 +13,10 @@ from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, u
 from gpusim.choose.profile import complements, contended, in_words, profile
 from gpusim.choose.search import Selection
 from gpusim.common.tables import Column, counted, number, print_line, print_table, shortened
-from gpusim.policies.registry import policy_from
 from gpusim.results.error_band import band_text, error_band
-from gpusim.results.metrics import BASELINE, speedup
+from gpusim.results.metrics import speedup
 from gpusim.results.plots import COLOURS, GRID, new_figure
 from gpusim.results.result import Result
-from gpusim.studies.rules import makespan_us, replay_rule
 from gpusim.trace.format import Trace
 
 if TYPE_CHECKING:
@@ -58,13 +56,7 @@ def plan_trace(selection: Selection, candidate: Candidate | None = None) -> Trac
 
 def replayed(selection: Selection) -> Result:
     """The replay of the best plan."""
-    return replay_rule(
-        plan_trace(selection),
-        selection.gpu,
-        selection.best.plan.policy,
-        kernels=selection.kernels,
-        recorded_on=selection.recorded_on,
-    )
+    return selection.session.replay(plan_trace(selection), selection.best.plan.policy)
 
 
 def serial_us(selection: Selection) -> float:
@@ -72,7 +64,7 @@ def serial_us(selection: Selection) -> float:
 
     The baseline of `gpusim replay` for the trace of the plan.
     """
-    return makespan_us(plan_trace(selection), selection.gpu, policy_from(BASELINE), selection.kernels)
+    return selection.session.serial_us(plan_trace(selection))
 
 
 def together(selection: Selection, result: Result) -> list[Together]:
@@ -100,7 +92,7 @@ def as_json(selection: Selection) -> dict[str, Any]:
     """The selection as `gpusim select --json` prints it."""
     best = selection.best
     result = replayed(selection)
-    band = error_band(result, plan_trace(selection), selection.gpu, selection.recorded_on)
+    band = error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on)
     return {
         "version": JSON_VERSION,
         "trace": selection.work.trace.name,
@@ -192,7 +184,7 @@ def _choices(selection: Selection) -> str:
 
 
 def _summary(selection: Selection, result: Result) -> list[str]:
-    best, replayed_on = selection.best, (plan_trace(selection), selection.gpu, selection.recorded_on)
+    best, replayed_on = selection.best, (plan_trace(selection), selection.gpu, selection.session.recorded_on)
     wrong = band_text(error_band(result, *replayed_on), *replayed_on)
     limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)

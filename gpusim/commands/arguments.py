@@ -15,6 +15,7 @@ from gpusim.common.numbers import finite_number, whole_number
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
+    from gpusim.session import Session
     from gpusim.trace.format import Trace
 
 
@@ -154,18 +155,20 @@ def gpu_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def trace_and_gpus(args: argparse.Namespace, paths: Sequence[str]) -> Iterator[tuple[Trace, GPU, GPU | None]]:
-    """The trace of some files, the GPU to replay it on and that of the recording, of arguments with `gpu_arguments`.
+def trace_and_session(args: argparse.Namespace, paths: Sequence[str], seed: int = 0) -> Iterator[tuple[Trace, Session]]:
+    """The trace of some files, and a session to replay it in, of arguments with `gpu_arguments`.
 
     What is found wrong with the trace meanwhile is told with its files.
     """
+    from gpusim.calibrate.cache import user_fits
     from gpusim.hardware.gpu import load_shipped_gpu
+    from gpusim.session import Session
 
     trace = trace_from(paths)
     with told_with(paths):
         recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
         gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
-        yield trace, gpu, recorded_on
+        yield trace, Session(gpu, recorded_on, seed, fits=None if args.no_cache else user_fits())
 
 
 @contextmanager

@@ -105,11 +105,11 @@ def _occupancy(args: argparse.Namespace) -> Figure:
 def _policies(args: argparse.Namespace) -> Figure:
     from gpusim.calibrate.cache import user_fits
     from gpusim.common.progress import named_steps
-    from gpusim.studies.comparison import compare
+    from gpusim.session import Session
 
     trace, gpu = _trace(args)
     with named_steps() as step:
-        return compare(trace, gpu, args.policy or DEFAULT_POLICIES, step, placements=True, fits=user_fits()).plot()
+        return Session(gpu, fits=user_fits()).compare(trace, args.policy or DEFAULT_POLICIES, step=step).plot()
 
 
 def _split(args: argparse.Namespace) -> Figure:
@@ -172,8 +172,8 @@ KINDS = {
 
 
 def _trace(args: argparse.Namespace) -> tuple[Trace, GPU]:
+    from gpusim.choose.alternatives import require_fit
     from gpusim.hardware.gpu import load_shipped_gpu
-    from gpusim.studies.alternatives import require_fit
     from gpusim.trace.edit import select
 
     trace = trace_from([args.source])
@@ -193,7 +193,7 @@ def _dataset(args: argparse.Namespace) -> Dataset:
 
 
 def _replayed(args: argparse.Namespace) -> Result:
-    from gpusim.studies.replay import replay
+    from gpusim.session import replay
 
     named = args.policy or [POLICY]
     if len(named) > 1:

@@ -6,14 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_gpus, whole
+from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_session, whole
 from gpusim.results.metrics import DEFAULT_POLICIES
 
 if TYPE_CHECKING:
     from gpusim.common.progress import Step
-    from gpusim.hardware.gpu import GPU
-    from gpusim.studies.comparison import Comparison
-    from gpusim.trace.format import Trace
+    from gpusim.results.comparison import Comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.common.files import require_new_folder, require_output
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
-    from gpusim.studies.comparison import as_json, print_comparison, write_comparison
+    from gpusim.results.comparison import as_json, print_comparison, write_comparison
 
     if args.out is not None:
         require_new_folder(args.out)
@@ -87,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             step(f"writing {args.timeline}")
             save_timeline(args.timeline, comparison.trace, *(entry.result for entry in comparison.entries))
         if args.out is not None:
-            from gpusim.studies.report.content import FILE, content_of, content_text
+            from gpusim.io.report.content import FILE, content_of, content_text
 
             write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison))})
     if args.json:
@@ -109,43 +107,21 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
     Raises:
         InputError: something in the arguments or in what they name is wrong.
     """
+    from gpusim.choose.alternatives import fitting, require_fit
+    from gpusim.session import Keep
+
     step(f"reading {' and '.join(args.traces)}")
-    with trace_and_gpus(args, args.traces) as (trace, gpu, recorded_on):
-        return _compared(trace, gpu, recorded_on, args, step, placements, residents)
+    with trace_and_session(args, args.traces, args.seed) as (trace, session):
+        note = ""
+        if args.alternatives == "fitting":
+            trace, note = fitting(trace, session.gpu)
+        else:
+            require_fit(trace, session.gpu)
+        keep: list[Keep] = ["placements"] if placements else []
+        if residents:
+            from gpusim.io.report.content import residents_shown
 
-
-def _compared(
-    trace: Trace,
-    gpu: GPU,
-    recorded_on: GPU | None,
-    args: argparse.Namespace,
-    step: Step,
-    placements: bool,
-    residents: bool,
-) -> Comparison:
-    from gpusim.calibrate.cache import user_fits
-    from gpusim.studies.alternatives import fitting, require_fit
-    from gpusim.studies.comparison import compare
-
-    note = ""
-    if args.alternatives == "fitting":
-        trace, note = fitting(trace, gpu)
-    else:
-        require_fit(trace, gpu)
-    if residents:
-        from gpusim.studies.report.content import residents_shown
-
-        residents = residents_shown(trace)
-    comparison = compare(
-        trace,
-        gpu,
-        args.policy or DEFAULT_POLICIES,
-        step,
-        args.restart,
-        placements,
-        args.seed,
-        recorded_on,
-        None if args.no_cache else user_fits(),
-        residents,
-    )
+            keep += ["residents"] if residents_shown(trace) else []
+        policies = args.policy or DEFAULT_POLICIES
+        comparison = session.compare(trace, policies, restart=args.restart, keep=keep, step=step)
     return comparison.noted(note) if note else comparison

@@ -23,8 +23,8 @@ def run(args: argparse.Namespace) -> int:
     """Replays, or reads what a replay wrote, and writes the page."""
     from gpusim.common.files import require_output
     from gpusim.common.progress import named_steps
-    from gpusim.studies.report.content import content_in, content_of
-    from gpusim.studies.report.page import save_page
+    from gpusim.io.report.content import content_in, content_of
+    from gpusim.io.report.page import save_page
 
     require_output(args.out, args.traces)
     with named_steps() as step:

@@ -30,8 +30,8 @@ CHECKERS_ONLY = "TYPE_CHECKING"
 
 
 def model_sources() -> str:
-    """A hash of the sources of a replay's result: `gpusim.studies.replay`, all that it imports, and all policies."""
-    return sources("gpusim.studies.replay", "gpusim.policies")
+    """A hash of the sources of a replay's result: `gpusim.session`, all that it imports, and all policies."""
+    return sources("gpusim.session", "gpusim.policies")
 
 
 @cache

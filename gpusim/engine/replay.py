@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
@@ -14,12 +14,11 @@ import simpy
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import watcher
-from gpusim.engine.context import in_context
 from gpusim.engine.device import Device
 from gpusim.engine.host import host_queues, release_times, unready
 from gpusim.engine.launch import Launch
 from gpusim.engine.remaining import Pass, operation_views, pass_view, work_from
-from gpusim.engine.several_gpus import EachGPU, merged, notes_of_all, parts, policies_of, together
+from gpusim.engine.several_gpus import EachGPU, merged, notes_of_all, parts, together
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import name_of, named
@@ -56,55 +55,46 @@ class KernelSource(Protocol):
 def replay(
     trace: Trace,
     gpu: GPU,
-    policy: Policy | Mapping[int, Policy],
+    policies: Mapping[int, Policy],
     kernels: KernelSource,
-    solo: Mapping[str, float],
+    isolated_us: Mapping[str, float],
     *,
-    name: str = "",
-    notes: tuple[str, ...] = (),
     restart: bool = False,
-    placements: bool = True,
-    residents: bool = False,
+    keep: Collection[str] = (),
 ) -> Result:
     """Replay a trace.
 
     Args:
-        trace: what ran.
+        trace: what ran, its kernels as long as they take after the others (`gpusim.model.context`).
         gpu: where to replay it.
-        policy: a fresh one, or one for each GPU of the trace.
+        policies: a fresh one for each GPU of the trace.
         kernels: those of the trace on that GPU.
-        solo: makespan (us) of each stream alone on the whole GPU.
-        name: of the policy, with its parameters; its own by default.
-        notes: what a reader of the result should know.
+        isolated_us: makespan (us) of each stream alone on the whole GPU.
         restart: every stream starts again when it ends, until each has ended once (`Result.passes`).
-        placements: keep where the blocks of each launch ran, which is most of the memory that a long replay takes.
-        residents: keep what each SM held over time.
+        keep: ``placements``, ``residents`` or both: what the result holds of them.
 
     Raises:
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
         Starved: a stream that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
     """
-    policies = policy if isinstance(policy, Mapping) else policies_of(policy, trace)
     on_gpus = parts(trace, gpu)
     runs = []
     for part in on_gpus:
-        turn_us = fsum(solo[stream.name] for stream in part.trace.streams)
+        turn_us = fsum(isolated_us[stream.name] for stream in part.trace.streams)
         limit_us = TURNS_PER_SM * gpu.sm_count * turn_us if restart else None
-        mine = [policies[at] for at in part.gpus]
-        runs.append(_Replay(part.trace, gpu, mine, kernels, limit_us, placements, residents))
+        runs.append(_Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels, limit_us, keep))
         runs[-1].run()
     if restart:  # those of other GPUs keep running until the last stream has ended once
         until_us = max(run.env.now for run in runs)
         for run in runs:
             run.go_on(until_us)
-    notes = (*notes, *notes_of_all(policies))
-    results = [run.result(solo, name or name_of(next(iter(policies.values()))), notes) for run in runs]
-    return merged(trace, gpu, on_gpus, results)
+    results = [run.result(isolated_us) for run in runs]
+    result = merged(trace, gpu, on_gpus, results)
+    return replace(result, policy=name_of(next(iter(policies.values()))), notes=notes_of_all(policies))
 
 
-def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: KernelSource) -> dict[str, float]:
-    """Only the end of each stream in a replay, us."""
-    policies = policies_of(policy, trace)
+def stream_ends(trace: Trace, gpu: GPU, policies: Mapping[int, Policy], kernels: KernelSource) -> dict[str, float]:
+    """Only the end of each stream in a replay, us; arguments as for `replay`."""
     ends = dict.fromkeys((stream.name for stream in trace.streams), 0.0)
     for part in parts(trace, gpu):
         run = _Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels)
@@ -123,18 +113,6 @@ def operation_end(
     run = _Replay(trace.model_copy(update={"streams": (stream,)}), gpu, [policy], kernels, from_us=from_us)
     run.run()
     return run.requests[0].end_us
-
-
-def work_out(trace: Trace, kernels: KernelSource) -> None:
-    """Have every kernel of a trace worked out.
-
-    Raises:
-        InputError: one that fits no SM, with its place in the trace.
-    """
-    for index, stream in enumerate(trace.streams):
-        for at, op in enumerate(stream.operations):
-            for launch in op.launches():
-                kernels.model(launch, f"streams[{index}].operations[{at}] ({op.id})")
 
 
 @dataclass(slots=True)
@@ -160,11 +138,9 @@ class _Replay:
         policies: Sequence[Policy],
         kernels: KernelSource,
         limit_us: float | None = None,
-        keep_placements: bool = False,
-        keep_residents: bool = False,
+        keep: Collection[str] = (),
         from_us: float = 0,
     ) -> None:
-        trace = in_context(trace, gpu)
         self.trace = trace
         self.gpu = gpu
         self.policy = policies[0]
@@ -182,10 +158,10 @@ class _Replay:
             names,
             lambda: self.busy,
             lambda: unready(self.queues, self.env.now),
-            keep_placements,
+            "placements" in keep,
             self._operation_views,
             gpu_of,
-            keep_residents,
+            "residents" in keep,
             self._pass_views,
         )
         self.work_from: dict[int, list[float]] = {}  # by the position of a stream, once a policy has asked
@@ -211,7 +187,6 @@ class _Replay:
             len(s.operations) * len(q.releases) for s, q in zip(trace.streams, self.queues, strict=True)
         )
         self.done = 0  # operations, of those awaited: where streams restart, those of their first passes
-        work_out(trace, kernels)
 
     def run(self) -> None:
         for index, stream in enumerate(self.trace.streams):
@@ -346,22 +321,21 @@ class _Replay:
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
-    def result(self, solo: Mapping[str, float], policy: str, notes: tuple[str, ...]) -> Result:
+    def result(self, isolated_us: Mapping[str, float]) -> Result:
         ended = [launch for launch in self.launches if launch.end_us >= 0.0]
         run_of = {launch.id: i for i, launch in enumerate(ended)}
         passes = None if self.limit_us is None else self._passes()
         return Result(
             trace=self.trace.name,
             gpu=self.gpu.name,
-            policy=policy,
+            policy="",
             makespan_us=max((op.end_us for op in self.operations), default=0.0) if passes is None else self.env.now,
             kernel_runs=tuple([_kernel_run(launch) for launch in ended]),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
-            stream_runs=self._stream_runs(solo),
+            stream_runs=self._stream_runs(isolated_us),
             placements=_placements(ended),
             usage=replace(self.device.usage(), unknown=self._unknown_uses()),
-            notes=notes,
             limits=frozenset(self.device.limits),
             residents=None if self.device.residents is None else self.device.residents.held(run_of),
             passes=passes,
@@ -405,7 +379,7 @@ class _Replay:
             self.work_from[index] = work_from(stream, self._work_us)
         return pass_view(stream, at, self.work_from[index], self.env.now, self.device.work_done)
 
-    def _stream_runs(self, solo: Mapping[str, float]) -> tuple[StreamRun, ...]:
+    def _stream_runs(self, isolated_us: Mapping[str, float]) -> tuple[StreamRun, ...]:
         requests: dict[str, list[RequestRun]] = {stream.name: [] for stream in self.trace.streams}
         starts: dict[str, list[float]] = {stream.name: [] for stream in self.trace.streams}
         for request in self.requests:
@@ -423,7 +397,7 @@ class _Replay:
                 releases[stream.name],
                 min(starts[stream.name], default=releases[stream.name]),
                 max((request.end_us for request in requests[stream.name]), default=0.0),
-                solo[stream.name],
+                isolated_us[stream.name],
             )
             for stream in self.trace.streams
         )

@@ -39,7 +39,7 @@ SOURCES = (  # that a prediction and its score come from
     "gpusim.policies.interface",
     "gpusim.policies.spatial",
     "gpusim.policies.tools.mixes",
-    "gpusim.studies.rules",
+    "gpusim.session",
     "gpusim.lab.scores",
     "gpusim.lab.validate",
     "gpusim.trace.kernels",

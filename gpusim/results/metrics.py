@@ -35,8 +35,8 @@ def metrics(result: Replayed) -> dict[str, float | None]:
     Returns:
         makespan_us; ``utilisation[USE]`` for each of `gpusim.results.runs.USES`, as `utilisation`; for each stream
         with arrivals ``latency_p50_us[STREAM]``, ``latency_p95_us[STREAM]`` and ``latency_p99_us[STREAM]``, as
-        `latencies_us` and `percentile`. Of streams that run once: speedup over serial, where the result can tell
-        (`gpusim.replay` sees to it), and ``slowdown[STREAM]``. Of streams that restart: stp, antt and fairness, and
+        `latencies_us` and `percentile`. Of streams that run once: speedup over serial, where the result can
+        tell, and ``slowdown[STREAM]``. Of streams that restart: stp, antt and fairness, and
         ``progress[STREAM]``, as `normalised_progress`.
     """
     found: dict[str, float | None] = {"makespan_us": result.makespan_us}
@@ -46,7 +46,7 @@ def metrics(result: Replayed) -> dict[str, float | None]:
         found |= {f"progress[{stream}]": share for stream, share in progress.items()}
     else:
         if result.serial_us is not None:
-            found["speedup"] = speedup(result.serial_us(), result.makespan_us)
+            found["speedup"] = speedup(result.serial_us, result.makespan_us)
         found |= {f"slowdown[{run.stream}]": run.slowdown for run in result.stream_runs}
     found |= {f"utilisation[{use}]": share for use, share in utilisation(result).items()}
     for stream, latencies in latencies_us(result).items():

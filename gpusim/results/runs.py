@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import fsum
@@ -341,7 +341,7 @@ class Replayed:
             by the share of its work that is done. Its work is that of its kernels, each weighted by its time alone
             and done as far as its blocks are (those that still run, by what they have done), and the time of its
             copies and host work.
-        serial_us: gives the makespan of the same under serial, run once; None where that is not known.
+        serial_us: makespan of the same under serial; None where streams restart, or it is not known.
         limits: those of `LIMITS` that the policy held kernels to; none: they shared as the hardware lets them.
         residents: of each SM what it held from when, ending with nothing; None where that was not asked for.
     """
@@ -359,8 +359,7 @@ class Replayed:
     notes: tuple[str, ...] = field(default=())
     division: str = ""
     passes: Mapping[str, float] | None = None
-    serial_us: Callable[[], float] | None = field(default=None, repr=False, compare=False)
-
+    serial_us: float | None = None
     limits: frozenset[str] = frozenset()
     residents: tuple[Held, ...] | None = None
 
@@ -368,7 +367,3 @@ class Replayed:
         """What it is of and the makespan, not the rows."""
         name = type(self).__name__
         return f"{name}(trace={self.trace!r}, policy={self.policy!r}, makespan_us={self.makespan_us:.1f})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process, which has no kernels to replay serial with."""
-        return {**self.__dict__, "serial_us": None}

@@ -17,12 +17,12 @@ from gpusim.hardware.gpu import GPU, load_shipped_gpu
 from gpusim.hardware.what_if import amount, value_of, what_if
 from gpusim.io.importing import no_trace
 from gpusim.policies.registry import policy_from
-from gpusim.studies.workload import workloads
 from gpusim.sweep.compute import Outcome, Task, compute, failed, model_version, packed
 from gpusim.sweep.experiment import Experiment, Source
 from gpusim.sweep.resume import computed
 from gpusim.sweep.table import Label, Table, TableRow
 from gpusim.sweep.workers import Executors
+from gpusim.sweep.workload import workloads
 from gpusim.trace.file import load_trace
 
 MAX_POINTS = 10**6  # of one table

@@ -14,13 +14,13 @@ from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
 from gpusim.common.tables import short_name
 from gpusim.hardware.gpu import GPU
+from gpusim.io.report.reasons import Hold, Mix, hold, why_no_more
+from gpusim.results.comparison import Comparison, Entry, notes_told, speedup_mark
 from gpusim.results.error_band import band_text
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES, in_words
 from gpusim.results.result import Result
 from gpusim.results.runs import USES
-from gpusim.studies.comparison import Comparison, Entry, notes_told, speedup_mark
-from gpusim.studies.report.reasons import Hold, Mix, hold, why_no_more
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 
@@ -112,7 +112,7 @@ class PolicyReport(Strict):
         policy: its name with parameters, as given.
         title: the same in words.
         makespan_us, speedup: as in the comparison.
-        speedup_mark: behind the speedup, as `gpusim.studies.comparison.speedup_mark`.
+        speedup_mark: behind the speedup, as `gpusim.results.comparison.speedup_mark`.
         how_wrong: how far off the model is, or why nobody knows; in percent where that is known.
         sharing: STP, ANTT and fairness, where streams restart.
         gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial.

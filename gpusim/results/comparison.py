@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from math import fsum, nan
-from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from gpusim.calibrate.cache import Fits
-from gpusim.calibrate.kernels import Kernels, recording_gpu
-from gpusim.calibrate.solo import solo_makespans
-from gpusim.common.errors import InputError, quote
 from gpusim.common.files import whole_folder
-from gpusim.common.progress import Step, estimated, no_step
+from gpusim.common.progress import Step, no_step
 from gpusim.common.spreadsheet import csv_text
 from gpusim.common.tables import (
     Column,
@@ -33,14 +28,11 @@ from gpusim.common.tables import (
     shortened,
     told_apart,
 )
-from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.registry import policy_from
-from gpusim.results.error_band import HowWrong, band_text, error_band
-from gpusim.results.gains import PARTS, gain_us, sm_time
+from gpusim.results.error_band import HowWrong, band_text
+from gpusim.results.gains import PARTS
 from gpusim.results.metrics import (
     BASELINE,
-    DEFAULT_POLICIES,
     LATENCY_PERCENTILES,
     SHARING,
     latencies_us,
@@ -48,15 +40,12 @@ from gpusim.results.metrics import (
     normalised_progress,
     percentile,
     sharing,
-    speedup,
     utilisation,
 )
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
-from gpusim.studies.replay import check, given, replay
-from gpusim.studies.rules import makespan_us
-from gpusim.studies.workload import require_independent, waits_across_streams
 from gpusim.trace.format import Trace
+from gpusim.trace.independent import waits_across_streams
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,82 +156,7 @@ class Comparison:
         return replace(self, entries=tuple(entries))
 
 
-def compare(
-    trace: Trace | str | PathLike[str],
-    gpu: GPU | str | PathLike[str] | None = None,
-    policies: str | Sequence[str] = DEFAULT_POLICIES,
-    step: Step = no_step,
-    restart: bool = False,
-    placements: bool = True,
-    seed: int = 0,
-    recorded_on: GPU | str | PathLike[str] | None = None,
-    fits: Fits | None = None,
-    residents: bool = False,
-) -> Comparison:
-    """Replay a trace under each policy, and under serial for the speedups.
-
-    Args:
-        trace: what was recorded, or the path of its file.
-        gpu: where to replay it: a GPU, its name or the path of its file; None: that of the recording.
-        policies: names with parameters, or one; one given twice counts once.
-        step: told the name of each step before it.
-        restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
-        placements: as of `gpusim.replay`; `write_comparison` needs them. Of a short trace they are kept all the same.
-        seed: of the jitter of blocks; 0: as fitted to the recording.
-        recorded_on: as of `gpusim.replay`.
-        fits: of earlier runs; None: every kernel is fitted anew.
-        residents: as of `gpusim.replay`, for a report.
-
-    Raises:
-        InputError: as `gpusim.replay`.
-    """
-    trace, gpu, recorded_on = given(trace, gpu, recorded_on)
-    names = [policies] if isinstance(policies, str) else policies
-    if not (isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)):
-        raise InputError(None, "policies", f"is {quote(policies)}", "names of policies, such as ['serial', 'leftover']")
-    wanted = list(dict.fromkeys(names))
-    for policy in wanted:
-        check(trace, gpu, policy)  # what is wrong with one shows before the first is replayed
-    runs = sorted(wanted, key=lambda policy: policy != BASELINE)
-    kernels = Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits).seeded(seed)
-    replayed = partial(replay, trace, gpu, kernels=kernels, recorded_on=recorded_on)
-    step("fitting kernels to their recording")
-    solo = solo_makespans(trace, gpu, kernels)
-    if restart:
-        require_independent(trace, solo)
-    keep = placements or sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED
-    results: dict[str, Result] = {}
-    for i, policy in enumerate(runs):
-        step(f"replaying under {policy} ({i + 1} of {len(runs)})")
-        results[policy] = replayed(policy, solo=solo, placements=keep, residents=residents)
-    serial = results.get(BASELINE)
-    if serial is None:
-        step(f"replaying under {BASELINE}")
-        serial = replayed(BASELINE, solo=solo) if keep else None
-    serial_us = serial.makespan_us if serial else makespan_us(trace, gpu, policy_from(BASELINE), kernels)
-    serial_time = sm_time(serial) if serial else None
-    entries: list[Entry] = []
-    for policy in wanted:
-        step(f"comparing {policy}")
-        result = replace(results[policy], serial_us=partial(float, serial_us))
-        gained, band = speedup(serial_us, result.makespan_us), error_band(result, trace, gpu, recorded_on)
-        again, notes = _restarted(partial(replayed, solo=solo), result, step) if restart else (None, ())
-        parts = gain_us(serial_time, sm_time(result))
-        entries.append(Entry(result, gained, band, again, (*result.notes, *notes), parts))
-    return Comparison(trace, gpu, tuple(sorted(entries, key=_merit)), restart, seed, recorded_on)
-
-
-def _restarted(replayed: Callable[..., Result], once: Result, step: Step) -> tuple[Result | None, tuple[str, ...]]:
-    """The same with streams that restart, and why there is none."""
-    try:
-        policy = once.division or once.policy  # what an oracle found need not be searched for again
-        with estimated(step, f"replaying under {policy}, streams restarting"):
-            return replayed(policy, restart=True), ()
-    except Starved as error:
-        return None, (f"no STP: {error.problem}",)
-
-
-def _merit(entry: Entry) -> tuple[float, float]:
+def merit(entry: Entry) -> tuple[float, float]:
     """The less, the better."""
     return -round(entry.sharing["stp"] or 0.0, 9), round(entry.result.makespan_us, 6)
 

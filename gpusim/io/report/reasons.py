@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpusim.calibrate.launchable import launch_footprint, launch_occupancy
 from gpusim.hardware.gpu import GPU
+from gpusim.model.launchable import launch_footprint, launch_occupancy
 from gpusim.model.occupancy import Footprint, exceeded
 from gpusim.trace.kernels import KernelLaunch
 
