@@ -60,8 +60,8 @@ def test_a_program_restarts_when_all_its_streams_have_ended() -> None:
 def test_kernels_of_two_programs_that_restart() -> None:
     """Four SMs, one block each, 10 us a block, 1 us before the first; in each program the second operation waits.
 
-    a's first kernel has two SMs from 1 to 11. b's has the others, from 11 all, and from 21 to 31 two for its last blocks.
-    a's second, in line behind it, has the two that are left then. From 31 b works on the host to 43, the end; a's second
+    a's first kernel has two SMs from 1 to 11. b's has the others, from 11 all, and from 21 to 31 two for the rest. a's
+    second, in line behind it, has the two that are left then. From 31 b works on the host to 43, the end; a's second
     pass has its first kernel from 32 to 42 and is half done. Alone they take 22 and 33 us.
     """
     of = programs(
