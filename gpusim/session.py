@@ -327,7 +327,8 @@ class Session:
     def _makespan_us(self, traced: _Traced, policy: Policy) -> float:
         if type(policy) is Serial and is_chain(traced.trace):
             return chain_us(traced.played, self.gpu, traced.kernels.seeded(self.seed))
-        return max(self._stream_ends_us(traced, policy).values(), default=0.0)
+        ends = self._stream_ends_us(traced, policy)
+        return max((ends[stream.name] for stream in traced.trace.streams if stream.operations), default=0.0)
 
     def _serial_us(self, traced: _Traced) -> float:
         if self.seed not in traced.serial_us:
