@@ -119,7 +119,7 @@ def test_replay_json(capsys: Capture) -> None:
     assert (content["version"], content["trace"], content["gpu"]) == (1, "spaa20_table1", "k40c")
     assert (content["recorded_on"], content["seed"]) == ("k40c", 0)
     keys = ["policy", "makespan_us", "speedup_vs_serial", "gain_us", "stp", "antt", "fairness"]
-    keys += ["error_band", "error_band_reason", "streams", "slowdowns", "utilisation", "notes", "kernels"]
+    keys += ["error_band", "error_band_reason", "streams", "programs", "slowdowns", "utilisation", "notes", "kernels"]
     assert all(list(row) == keys for row in content["results"])
     spans = [row["makespan_us"] for row in content["results"]]
     assert spans == sorted(spans)

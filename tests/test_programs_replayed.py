@@ -152,7 +152,7 @@ def test_programs_without_arrivals_run_as_their_streams_do() -> None:
     for policy in ("leftover", "inter-sm", "even"):
         one, other = replay(module, policy=policy), replay(joined, policy=policy)
         assert (one.kernel_runs, one.stream_runs) == (other.kernel_runs, other.stream_runs)
-        assert len(other.program_runs) == 1 and other.has_programs and not one.has_programs
+        assert len(other.program_runs) == 1 and not other.has_programs and not one.has_programs
 
 
 def test_a_latency_target_is_of_a_program() -> None:
@@ -221,6 +221,17 @@ def test_tables_show_programs_where_they_say_more_than_streams(
     ]
     assert cli.main(["replay", str(ROOT / "traces" / "inception_3a.json.gz"), "--policy", "leftover"]) == 0
     assert "each program" not in capsys.readouterr().out
+
+
+def test_timeline_and_page_name_programs(tmp_path: Path) -> None:
+    two = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(host("b1", 9.0),))
+    path, timeline, page = saved(tmp_path / "two.json", two), tmp_path / "two.pt.json", tmp_path / "two.html"
+    assert cli.main(["replay", path, "--policy", "leftover", "--timeline", str(timeline)]) == 0
+    events = json.loads(timeline.read_text())["traceEvents"]
+    tracks = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"a: a1", "a: a2", "b: b1"} <= tracks
+    assert cli.main(["report", path, "--policy", "leftover", "-o", str(page)]) == 0
+    assert '"streams":["a: a1","a: a2","b: b1"],"programs":["a","b"]' in page.read_text()
 
 
 # ---- settings from the command line

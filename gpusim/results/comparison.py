@@ -237,7 +237,7 @@ def _print_sharing(comparison: Comparison, shown: Sequence[Result]) -> None:
     if explained:
         print()
         print_table(*_gain_table(explained))
-    if shown[0].has_programs and len(shown[0].program_runs) > 1:
+    if shown[0].has_programs:
         _print_by_policy(*_program_table(shown))
         _print_left_out(len(shown[0].program_runs) - MOST_STREAMS, "programs")
     _print_by_policy(*_stream_table(shown))

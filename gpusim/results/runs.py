@@ -414,8 +414,20 @@ class Replayed:
 
     @property
     def has_programs(self) -> bool:
-        """Whether its programs say more than its streams do: one has another name, or several streams."""
-        return any(run.streams != (run.program,) for run in self.program_runs)
+        """Whether its programs say more than its streams do: there are several, not each a stream of its name."""
+        return len(self.program_runs) > 1 and any(run.streams != (run.program,) for run in self.program_runs)
+
+    @property
+    def stream_titles(self) -> dict[str, str]:
+        """By the name of each stream what pictures call it: with its program before it where that says more."""
+        shown = self.program_runs if self.has_programs else ()
+        program_of = {stream: run.program for run in shown for stream in run.streams}
+        titles = {}
+        for run in self.stream_runs:
+            program = program_of.get(run.stream, run.stream)
+            told = run.stream == program or run.stream.startswith(f"{program}/")
+            titles[run.stream] = run.stream if told else f"{program}: {run.stream}"
+        return titles
 
     def __repr__(self) -> str:
         """What it is of and the makespan, not the rows."""

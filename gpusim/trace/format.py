@@ -86,8 +86,8 @@ class Trace(Strict):
         return {id(launch): launch for operation in self.operations() for launch in operation.launches()}.values()
 
     def names_programs(self) -> bool:
-        """Whether its programs say more than its streams do: a program has another name, or several streams."""
-        return any(program.streams != (program.name,) for program in self.programs)
+        """Whether its programs say more than its streams do: there are several, not each a stream of its name."""
+        return len(self.programs) > 1 and any(program.streams != (program.name,) for program in self.programs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace; the same trace gives the same bytes.

@@ -20,7 +20,7 @@ from gpusim.results.error_band import band_text
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES, in_words
 from gpusim.results.result import Result
-from gpusim.results.runs import USES
+from gpusim.results.runs import USES, ProgramRun, StreamRun
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 
@@ -78,7 +78,7 @@ class Other(NamedTuple):
 
 
 class StreamTimes(NamedTuple):
-    """When a stream's first block started and its last one ended, and its slowdown."""
+    """When a stream's or program's first block started and its last one ended, and its slowdown."""
 
     start_us: Time
     end_us: Time
@@ -117,6 +117,7 @@ class PolicyReport(Strict):
         sharing: STP, ANTT and fairness, where streams restart.
         gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial.
         streams: of each stream.
+        programs: of each program that the page shows.
         runs, others: in the order of becoming ready.
         left_out: how many of both are not shown.
         bin_us: the width of the bins of use.
@@ -134,6 +135,7 @@ class PolicyReport(Strict):
     sharing: dict[Text, Real]
     gain_us: dict[Text, Real] | None
     streams: list[StreamTimes]
+    programs: list[StreamTimes] = []
     runs: list[Run]
     others: list[Other]
     left_out: Count
@@ -143,7 +145,7 @@ class PolicyReport(Strict):
 
 
 class Content(Strict):
-    """All that a page shows; the policies best first."""
+    """All that a page shows; the policies best first, programs where they say more than streams."""
 
     version: Literal[1]
     trace: Text
@@ -152,6 +154,7 @@ class Content(Strict):
     counts: Text
     notes: list[Text]
     streams: list[Text]
+    programs: list[Text] = []
     kernels: list[Kernel]
     uses: dict[Text, Text]
     policies: list[PolicyReport]
@@ -189,7 +192,8 @@ def content_of(comparison: Comparison) -> Content:
         sms=gpu.sm_count,
         counts=counts,
         notes=notes_told(comparison),
-        streams=[stream.name for stream in trace.streams],
+        streams=list(best.stream_titles.values()),
+        programs=[run.program for run in best.program_runs if best.has_programs],
         kernels=[_kernel(operation, launch) for (operation, _), launch in launches.items()],
         uses={use: USE_TITLES[use] for use in USES},
         policies=policies,
@@ -216,7 +220,8 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         error_percent=None if band is None else band["mape_percent"],
         sharing={name: value for name, value in entry.sharing.items() if value is not None},
         gain_us=None if entry.gain_us is None else {part: entry.gain_us[part] for part in PARTS},
-        streams=[StreamTimes(_short(run.start_us), _short(run.end_us), run.slowdown) for run in result.stream_runs],
+        streams=[_times(run) for run in result.stream_runs],
+        programs=[_times(run) for run in result.program_runs if result.has_programs],
         runs=[
             Run(
                 streams[run.stream],
@@ -247,6 +252,10 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         },
         residency=_residency(result, holds, comparison.gpu),
     )
+
+
+def _times(run: StreamRun | ProgramRun) -> StreamTimes:
+    return StreamTimes(_short(run.start_us), _short(run.end_us), run.slowdown)
 
 
 def _residency(result: Result, holds: Sequence[Hold], gpu: GPU) -> Residency | None:
@@ -313,7 +322,8 @@ def _require_places(content: Content, path: Path) -> None:
         for what, (found, there_are) in places.items():
             if max(found, default=-1) >= there_are:
                 raise InputError(path, f"policies[{i}]", f"names {what} that are not there", "as it was written")
-        if len(policy.streams) != len(content.streams) or any(len(turns) % 2 for turns in residency.sms):
+        rows = len(policy.streams), len(policy.programs)
+        if rows != (len(content.streams), len(content.programs)) or any(len(turns) % 2 for turns in residency.sms):
             raise InputError(path, f"policies[{i}]", "is not whole", "as it was written")
     if not content.policies:
         raise InputError(path, "policies", "is empty", "as it was written")
