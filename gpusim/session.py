@@ -25,7 +25,7 @@ from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
 from gpusim.policies.oracles import Oracle
 from gpusim.policies.registry import Spec, spec_of
-from gpusim.results.comparison import Comparison, Entry, merit
+from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.error_band import error_band, was_measured
 from gpusim.results.gains import gain_us, sm_time
 from gpusim.results.metrics import BASELINE, DEFAULT_POLICIES, normalised_progress, sharing, speedup
@@ -202,12 +202,20 @@ class Session:
         for spec in specs:
             step(f"comparing {spec.text}")
             result = results[spec.text]
-            gained = speedup(self._serial_us(traced), result.makespan_us)
-            band = error_band(result, trace, self.gpu, self.recorded_on)
             again, notes = self._restarted(traced, spec, result, step) if restart else (None, ())
-            parts_us = gain_us(serial_time, sm_time(result))
-            entries.append(Entry(result, gained, band, again, (*result.notes, *notes), parts_us))
-        return Comparison(trace, self.gpu, tuple(sorted(entries, key=merit)), restart, self.seed, self.recorded_on)
+            entries.append(
+                Entry(
+                    result,
+                    speedup_vs_serial=speedup(self._serial_us(traced), result.makespan_us),
+                    how_wrong=error_band(result, trace, self.gpu, self.recorded_on),
+                    rests_on_order=trace.order is not None and spec.text != BASELINE,
+                    restarted=again,
+                    notes=(*result.notes, *notes),
+                    gain_us=gain_us(serial_time, sm_time(result)),
+                )
+            )
+        entries.sort(key=lambda entry: entry.merit)
+        return Comparison(trace, self.gpu, tuple(entries), restart, self.seed, self.recorded_on)
 
     def makespan_us(self, trace: AnyTrace, policy: str | Policy) -> float:
         """Only the makespan of a replay; a chain under serial needs no event loop for the same result, bit for bit."""

@@ -18,13 +18,13 @@ import pytest
 from gpusim import cli, session
 from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
+from gpusim.commands.replay_folder import folder_names
 from gpusim.common import tables
 from gpusim.common.errors import InputError
 from gpusim.common.tables import Column, number, plain_table, short_name, shortened
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.lab import bench
 from gpusim.policies.registry import policies, policy_from
-from gpusim.results import comparison as report
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
 from gpusim.results.runs import KernelRun
 from gpusim.session import replay
@@ -277,7 +277,7 @@ def test_a_narrow_table_narrows_titles_then_texts_and_never_numbers() -> None:
 
 
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    band = HowWrong({"experiment": "streams", "mape_percent": 2.34}, "")
+    band = HowWrong({"experiment": "streams", "mape_percent": 2.34}, "", "on k40c")
     monkeypatch.setattr(session, "error_band", lambda *_: band)
     assert cli.main(["replay", TABLE_1, "--policy", "serial"]) == 0
     assert "±2.3 % (streams on k40c)" in capsys.readouterr().out
@@ -394,7 +394,7 @@ def test_recorded_on_another_version_of_a_gpu_is_never_validated() -> None:
     h200 = load_gpu("h200")
     other = dataclasses.replace(h200, boost_clock_mhz=1000.0)
     result = replay(trace, h200, "serial", recorded_on=other)
-    assert error_band(result, trace, h200, other) == (None, "never validated: recorded on h200")
+    assert error_band(result, trace, h200, other).text == "never validated: recorded on h200"
     assert error_band(result, trace, h200, h200) == error_band(result, trace, h200)
 
 
@@ -475,7 +475,7 @@ def test_nothing_is_written_on_error(policies: list[str], tmp_path: Path, capsys
 
 
 def test_folder_names_differ() -> None:
-    assert report.folder_names(["inter-sm:sms=64+68", "my/p.py:Mine", "my/p_py:Mine", "my/p_py_Mine"]) == [
+    assert folder_names(["inter-sm:sms=64+68", "my/p.py:Mine", "my/p_py:Mine", "my/p_py_Mine"]) == [
         "inter-sm_sms=64+68",
         "my_p.py_Mine",
         "my_p_py_Mine",

@@ -13,7 +13,7 @@ from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, u
 from gpusim.choose.profile import complements, contended, in_words, profile
 from gpusim.choose.search import Selection
 from gpusim.common.tables import Column, counted, number, print_line, print_table, shortened
-from gpusim.results.error_band import band_text, error_band
+from gpusim.results.error_band import error_band
 from gpusim.results.metrics import speedup
 from gpusim.results.plots import COLOURS, GRID, new_figure
 from gpusim.results.result import Result
@@ -184,8 +184,8 @@ def _choices(selection: Selection) -> str:
 
 
 def _summary(selection: Selection, result: Result) -> list[str]:
-    best, replayed_on = selection.best, (plan_trace(selection), selection.gpu, selection.session.recorded_on)
-    wrong = band_text(error_band(result, *replayed_on), *replayed_on)
+    best = selection.best
+    wrong = error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on).text
     limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)
     beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_size(tensors)}"

@@ -93,7 +93,6 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.common.files import require_new_folder, require_output
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
-    from gpusim.results.comparison import as_json, print_comparison, write_comparison
 
     if args.out is not None:
         require_new_folder(args.out)
@@ -109,12 +108,17 @@ def run(args: argparse.Namespace) -> int:
             step(f"writing {args.timeline}")
             save_timeline(args.timeline, comparison.trace, *(entry.result for entry in comparison.entries))
         if args.out is not None:
+            from gpusim.commands.replay_folder import write_comparison
             from gpusim.io.report.content import FILE, content_of, content_text
 
             write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison))})
     if args.json:
+        from gpusim.results.comparison import as_json
+
         print_json(as_json(comparison))
     else:
+        from gpusim.commands.replay_tables import print_comparison
+
         print_comparison(comparison)
     return 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpusim.commands.replay import add_replay_arguments, compared
 from gpusim.common.errors import InputError
 
-OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "seed", "no_cache")
+OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "priority", "arrivals", "seed", "no_cache")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -78,20 +78,18 @@ class ErrorBand(TypedDict):
 
 
 class HowWrong(NamedTuple):
-    """What is known of an answer's error: a band, or why there is none."""
+    """What is known of an answer's error: a band and the GPUs that it was measured on, or why there is none."""
 
     band: ErrorBand | None
     reason: str
+    where: str = ""
 
-
-def band_text(how_wrong: HowWrong, trace: Trace, gpu: GPU, recorded_on: GPU | None) -> str:
-    """How wrong an answer may be, in words; what was replayed, on what and recorded on what as for `error_band`."""
-    band = how_wrong.band
-    if band is None:
-        return how_wrong.reason
-    source = trace.device if recorded_on is None else recorded_on.name
-    where = f"on {gpu.name}" if source == gpu.name else f"from {source} on {gpu.name}"
-    return f"±{band['mape_percent']:.1f} % ({band['experiment']} {where})"
+    @property
+    def text(self) -> str:
+        """The same in words."""
+        if self.band is None:
+            return self.reason
+        return f"±{self.band['mape_percent']:.1f} % ({self.band['experiment']} {self.where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +233,8 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         return _never(f"calls this {'short' if short else 'long'}")
     if measured["model"] != model_identity(gpu, source):
         return HowWrong(None, STALE)
-    return HowWrong({"experiment": experiment, "mape_percent": fitting[-1]["mape_percent"]}, "")
+    where = f"on {gpu.name}" if source.name == gpu.name else f"from {source.name} on {gpu.name}"
+    return HowWrong({"experiment": experiment, "mape_percent": fitting[-1]["mape_percent"]}, "", where)
 
 
 def experiment_of(result: Result) -> tuple[str, str]:

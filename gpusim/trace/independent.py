@@ -11,6 +11,12 @@ from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective
 
 
+def shares_nothing(trace: Trace) -> bool:
+    """Whether all kernels are in one line, so that policies have nothing to share the GPU between."""
+    streams = [stream for stream in trace.streams if stream.operations]
+    return len(streams) < 2 and all(launch.stream == "main" for launch in trace.launches())
+
+
 def waits_across_streams(trace: Trace) -> set[str]:
     """Ids of the operations that wait for one of another stream, collectives among them."""
     home = {op.id: stream.name for stream in trace.streams for op in stream.operations}

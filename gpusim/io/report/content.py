@@ -15,8 +15,7 @@ from gpusim.common.files import read_bytes
 from gpusim.common.tables import short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.io.report.reasons import Hold, Mix, hold, why_no_more
-from gpusim.results.comparison import Comparison, Entry, notes_told, speedup_mark
-from gpusim.results.error_band import band_text
+from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES, in_words
 from gpusim.results.result import Result
@@ -112,7 +111,7 @@ class PolicyReport(Strict):
         policy: its name with parameters, as given.
         title: the same in words.
         makespan_us, speedup: as in the comparison.
-        speedup_mark: behind the speedup, as `gpusim.results.comparison.speedup_mark`.
+        speedup_mark: behind the speedup, as `gpusim.results.comparison.Entry.mark`.
         how_wrong: how far off the model is, or why nobody knows; in percent where that is known.
         sharing: STP, ANTT and fairness, where streams restart.
         gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial.
@@ -191,7 +190,7 @@ def content_of(comparison: Comparison) -> Content:
         gpu=f"{gpu.title} ({gpu.name})",
         sms=gpu.sm_count,
         counts=counts,
-        notes=notes_told(comparison),
+        notes=comparison.notes,
         streams=list(best.stream_titles.values()),
         programs=[run.program for run in best.program_runs if best.has_programs],
         kernels=[_kernel(operation, launch) for (operation, _), launch in launches.items()],
@@ -215,8 +214,8 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         title=in_words(result.policy),
         makespan_us=_short(result.makespan_us),
         speedup=entry.speedup_vs_serial,
-        speedup_mark=speedup_mark(entry, comparison.trace),
-        how_wrong=band_text(entry.how_wrong, comparison.trace, comparison.gpu, comparison.recorded_on),
+        speedup_mark=entry.mark,
+        how_wrong=entry.how_wrong.text,
         error_percent=None if band is None else band["mape_percent"],
         sharing={name: value for name, value in entry.sharing.items() if value is not None},
         gain_us=None if entry.gain_us is None else {part: entry.gain_us[part] for part in PARTS},
