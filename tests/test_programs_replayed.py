@@ -12,6 +12,7 @@ from tiny import Operation, host, kernel, stream, times, tiny
 
 import gpusim
 from gpusim import Collective, InputError, Program, Trace, cli, load_trace, replay
+from gpusim.results.error_band import experiment_of
 from gpusim.results.metrics import latencies_us, metrics
 from gpusim.results.result import Result
 from gpusim.trace.operations import LoopArrivals, TimesArrivals
@@ -232,6 +233,14 @@ def test_timeline_and_page_name_programs(tmp_path: Path) -> None:
     assert {"a: a1", "a: a2", "b: b1"} <= tracks
     assert cli.main(["report", path, "--policy", "leftover", "-o", str(page)]) == 0
     assert '"streams":["a: a1","a: a2","b: b1"],"programs":["a","b"]' in page.read_text()
+
+
+def test_streams_that_share_a_part_were_not_measured() -> None:
+    of = programs(a=(kernel("a1", 400, 110.0), kernel("a2", 400, 110.0)), b=(kernel("b1", 400, 110.0),))
+    found = replay(of, "h200", "inter-sm:by=program,sms=60+72")
+    assert experiment_of(found) == ("", "several streams of a program on the same SMs")
+    apart = programs(a=(kernel("a1", 400, 110.0),), b=(kernel("b1", 400, 110.0),))
+    assert experiment_of(replay(apart, "h200", "inter-sm:by=program,sms=60+72")) == ("green", "")
 
 
 # ---- settings from the command line

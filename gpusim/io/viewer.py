@@ -3,7 +3,8 @@
 Each replay is a process. A stream is a track of its kernels, copies and host work, and of the times that its kernels
 waited, named after its program and itself. An SM is a track of the kernels that had blocks there, from the start of the
 first block to the end of the last one. Where several run at once, an SM's kernels or those that a library opened
-streams of its own for, they take a lane each, which is a track. `gpusim.io.perfetto` and `gpusim.io.chrome_events` write them.
+streams of its own for, they take a lane each, which is a track. `gpusim.io.perfetto` and `gpusim.io.chrome_events`
+write them.
 """
 
 from __future__ import annotations

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import ceil, floor, fsum, inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict
 
 from gpusim.common import fingerprint
@@ -260,7 +261,9 @@ def experiment_of(result: Result) -> tuple[str, str]:
     if mixed < 2:
         return "green", ""
     if "blocks" not in limits:
-        return "", "SM sets that overlap"
+        program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
+        shared = streams_on_an_sm(result, program_of) < 2
+        return "", "several streams of a program on the same SMs" if shared else "SM sets that overlap"
     return ("quota", "") if mixed == 2 else ("", f"{mixed} streams mixed on an SM")
 
 
@@ -270,11 +273,17 @@ def streams_at_once(result: Result) -> int:
     return _most(_at_once(spans))
 
 
-def streams_on_an_sm(result: Result) -> int:
-    """The most streams that had blocks on one SM at once; 1 where those were handovers (`HANDOVER`)."""
+def streams_on_an_sm(result: Result, owners: Mapping[str, str] = MappingProxyType({})) -> int:
+    """The most streams that had blocks on one SM at once; 1 where those were handovers (`HANDOVER`).
+
+    Args:
+        result: with placements.
+        owners: of streams; those of one owner count as one.
+    """
     by_sm: dict[int, list[_Span]] = {}
     for row, (sms, _, starts, ends) in result.placements.launches:
         stream = result.kernel_runs[row].stream
+        stream = owners.get(stream, stream)
         for sm, start, end in zip(sms, starts, ends, strict=True):
             by_sm.setdefault(sm, []).append((stream, start, end))
     most, mixed_us, busy_us = 1, 0.0, 0.0
