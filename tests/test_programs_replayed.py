@@ -237,10 +237,11 @@ def test_timeline_and_page_name_programs(tmp_path: Path) -> None:
 
 def test_streams_that_share_a_part_were_not_measured() -> None:
     of = programs(a=(kernel("a1", 400, 110.0), kernel("a2", 400, 110.0)), b=(kernel("b1", 400, 110.0),))
-    found = replay(of, "h200", "inter-sm:by=program,sms=60+72")
+    found = replay(of.model_copy(update={"device": "h200"}), "h200", "inter-sm:by=program,sms=60+72")
     assert experiment_of(found) == ("", "several streams of a program on the same SMs")
     apart = programs(a=(kernel("a1", 400, 110.0),), b=(kernel("b1", 400, 110.0),))
-    assert experiment_of(replay(apart, "h200", "inter-sm:by=program,sms=60+72")) == ("green", "")
+    found = replay(apart.model_copy(update={"device": "h200"}), "h200", "inter-sm:by=program,sms=60+72")
+    assert experiment_of(found) == ("green", "")
 
 
 # ---- settings from the command line
