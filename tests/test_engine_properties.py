@@ -19,6 +19,7 @@ from tiny import session_on
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.transfer import transferred
 from gpusim.engine import sm_array
 from gpusim.engine.alone import alone_under
@@ -223,10 +224,11 @@ def check(trace: Trace, result: Result) -> None:
 
 
 SESSION = Session(H200, H200)
+MODELS = Kernels(H200, H200)
 
 
 def anchored_model(launch: KernelLaunch) -> KernelModel:
-    return SESSION.kernels(alone(launch)).model(launch, "")
+    return MODELS.model(launch, "")
 
 
 @settings(max_examples=150)
