@@ -236,7 +236,9 @@ def test_timeline_and_page_name_programs(tmp_path: Path) -> None:
 
 
 def test_streams_that_share_a_part_were_not_measured() -> None:
-    of = programs(a=(kernel("a1", 400, 110.0), kernel("a2", 400, 110.0)), b=(kernel("b1", 400, 110.0),))
+    """a's kernels leave room for each other on its 60 SMs, and both have a block on each of them."""
+    a = (kernel("a1", 60, 110.0, threads=256), kernel("a2", 60, 110.0, threads=256))
+    of = programs(a=a, b=(kernel("b1", 400, 110.0),))
     found = replay(of.model_copy(update={"device": "h200"}), "h200", "inter-sm:by=program,sms=60+72")
     assert experiment_of(found) == ("", "several streams of a program on the same SMs")
     apart = programs(a=(kernel("a1", 400, 110.0),), b=(kernel("b1", 400, 110.0),))
