@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    add_replay_arguments(parser, "a trace (.json, .json.gz); streams of several start together")
+    add_replay_arguments(
+        parser, "a trace (.json, .json.gz); each of several is a program named after its file, and all start together"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write tables, pictures and what a report needs to this new folder"
     )

@@ -216,7 +216,7 @@ def parameters_of(policy: type[Policy]) -> list[Parameter]:
     hints = typing.get_type_hints(policy)
     return [
         Parameter(f.name, _kind(hints[f.name]), "" if f.default is None else str(f.default), f.metadata.get("help", ""))
-        for f in dataclasses.fields(policy)
+        for f in sorted(dataclasses.fields(policy), key=lambda field: bool(field.kw_only))  # those of all such last
         if f.init
     ]
 
