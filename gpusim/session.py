@@ -9,8 +9,8 @@ from functools import cached_property
 from os import PathLike
 from typing import Literal
 
-from gpusim.calibrate.cache import Fits
-from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.calibrate.cache import user_fits
+from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, estimated, no_step
 from gpusim.engine import replay as engine
@@ -18,8 +18,7 @@ from gpusim.engine.isolated import Isolated
 from gpusim.engine.replay import Starved
 from gpusim.engine.serial import chain_us, is_chain
 from gpusim.engine.several_gpus import parts, policies_of
-from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
-from gpusim.model.context import in_context
+from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu, recorded_by
 from gpusim.policies.checks import name_of
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
@@ -63,17 +62,13 @@ class _Traced:
         divisions: what oracles found, by oracle: for each GPU the best division as a policy, and the notes on it.
     """
 
-    def __init__(self, trace: Trace, gpu: GPU, kernels: Kernels, isolated: Isolated) -> None:
+    def __init__(self, trace: Trace, kernels: Kernels, isolated: Isolated) -> None:
         self.trace = trace
-        self.played = in_context(trace, gpu)
+        self.played = kernels.worked_out(trace)
         self.kernels = kernels
         self.serial_us: dict[int, float] = {}
         self.divisions: dict[str, tuple[dict[int, str], tuple[str, ...]]] = {}
         self._isolated = isolated
-        for s, stream in enumerate(self.played.streams):
-            for o, op in enumerate(stream.operations):
-                for launch in op.launches():
-                    kernels.model(launch, f"streams[{s}].operations[{o}] ({op.id})")
 
     @cached_property
     def isolated_us(self) -> dict[str, float]:
@@ -98,18 +93,16 @@ class Session:
         gpu: where to replay: a GPU, its name or the path of its file.
         recorded_on: the GPU that traces were recorded on; None: the one that each trace names.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        fits: of earlier runs, to take from and to add to; None: every kernel is fitted anew.
+        cache: take fits of earlier runs from the user's cache, and keep new ones there.
     """
 
-    def __init__(
-        self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, fits: Fits | None = None
-    ) -> None:
+    def __init__(self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, cache: bool = False) -> None:
         if not (type(seed) is int and 0 <= seed <= MOST_SEED):
             raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
         self.gpu = gpu_of(gpu)
         self.recorded_on = None if recorded_on is None else gpu_of(recorded_on)
         self.seed = seed
-        self._fits = fits
+        self._fits = user_fits() if cache else None
         self._like: Session | None = None
         self._kernels: dict[str, tuple[Kernels, Isolated]] = {}  # by the device that traces name
         self._traces: dict[int, _Traced] = {}  # by id, the one asked for last at the end
@@ -122,8 +115,8 @@ class Session:
 
     def on(self, gpu: AnyGPU) -> Session:
         """A session on another GPU for the same recordings; what was fitted to them is shared."""
-        other = Session(gpu, self.recorded_on, self.seed, fits=self._fits)
-        other._like = self
+        other = Session(gpu, self.recorded_on, self.seed)
+        other._fits, other._like = self._fits, self
         return other
 
     # ---- replays
@@ -244,7 +237,7 @@ class Session:
     def _kernels_of(self, trace: Trace) -> tuple[Kernels, Isolated]:
         """The kernels recorded on the GPU of a trace, jittered as fitted, and their isolated times."""
         if trace.device not in self._kernels:
-            device = self.recorded_on or recording_gpu(trace, self.gpu)
+            device = self.recorded_on or recorded_by(trace.device, self.gpu)
             like = None if self._like is None else self._like._kernels_of(trace)[0]
             kernels = Kernels(device, self.gpu, like=like, fits=self._fits)
             self._kernels[trace.device] = kernels, Isolated(self.gpu, kernels)
@@ -253,7 +246,7 @@ class Session:
     def _traced(self, trace: AnyTrace) -> _Traced:
         """What is known of a trace; those asked for longest ago are forgotten."""
         trace = trace_of(trace)
-        known = self._traces.pop(id(trace), None) or _Traced(trace, self.gpu, *self._kernels_of(trace))
+        known = self._traces.pop(id(trace), None) or _Traced(trace, *self._kernels_of(trace))
         self._traces[id(trace)] = known
         if len(self._traces) > KEPT:
             del self._traces[next(iter(self._traces))]
@@ -376,7 +369,7 @@ class Session:
 
     def _recording_notes(self, trace: Trace) -> tuple[str, ...]:
         """What a reader should know of the GPU that the kernels were fitted on."""
-        device, gpu = self.recorded_on or recording_gpu(trace, self.gpu), self.gpu
+        device, gpu = self.recorded_on or recorded_by(trace.device, self.gpu), self.gpu
         notes = []
         if trace.order is not None:
             notes.append(ORDER_NOTES[trace.order])
