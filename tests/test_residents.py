@@ -14,13 +14,13 @@ from tiny import kernel, stream, tiny, trace
 import gpusim
 from gpusim.common.errors import InputError
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, Held
+from gpusim.results.runs import USES, Contents
 from gpusim.trace.format import Trace
 
 MODULE = Path(__file__).parents[1] / "traces" / "inception_3a.json.gz"
 
 
-def held(of: Trace, policy: str = "serial", sms: int = 2) -> tuple[Held, ...]:
+def held(of: Trace, policy: str = "serial", sms: int = 2) -> tuple[Contents, ...]:
     residents = gpusim.replay(of, tiny(sms), policy, keep=["placements", "residents", "serial"]).residents
     assert residents is not None
     return tuple(tuple((round(at, 6), mix) for at, mix in one) for one in residents)
