@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from typing import Literal
 
-from gpusim.calibrate.cache import Fits
-from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.calibrate.cache import user_fits
+from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, estimated, no_step
 from gpusim.engine import replay as engine
@@ -18,8 +18,7 @@ from gpusim.engine.isolated import Isolated
 from gpusim.engine.replay import Starved
 from gpusim.engine.serial import chain_us, is_chain
 from gpusim.engine.several_gpus import parts, policies_of
-from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
-from gpusim.model.context import in_context
+from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu, recorded_by
 from gpusim.policies.checks import name_of
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
@@ -63,17 +62,13 @@ class _Traced:
         divisions: what oracles found, by oracle: for each GPU the best division as a policy, and the notes on it.
     """
 
-    def __init__(self, trace: Trace, gpu: GPU, kernels: Kernels, isolated: Isolated) -> None:
+    def __init__(self, trace: Trace, kernels: Kernels, isolated: Isolated) -> None:
         self.trace = trace
-        self.played = in_context(trace, gpu)
+        self.played = kernels.worked_out(trace)
         self.kernels = kernels
         self.serial_us: dict[int, float] = {}
         self.divisions: dict[str, tuple[dict[int, str], tuple[str, ...]]] = {}
         self._isolated = isolated
-        for s, stream in enumerate(self.played.streams):
-            for o, op in enumerate(stream.operations):
-                for launch in op.launches():
-                    kernels.model(launch, f"streams[{s}].operations[{o}] ({op.id})")
 
     @cached_property
     def isolated_us(self) -> dict[str, float]:
@@ -103,18 +98,16 @@ class Session:
         gpu: where to replay: a GPU, its name or the path of its file.
         recorded_on: the GPU that traces were recorded on; None: the one that each trace names.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        fits: of earlier runs, to take from and to add to; None: every kernel is fitted anew.
+        cache: take fits of earlier runs from the user's cache, and keep new ones there.
     """
 
-    def __init__(
-        self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, fits: Fits | None = None
-    ) -> None:
+    def __init__(self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, cache: bool = False) -> None:
         if not (type(seed) is int and 0 <= seed <= MOST_SEED):
             raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
         self.gpu = gpu_of(gpu)
         self.recorded_on = None if recorded_on is None else gpu_of(recorded_on)
         self.seed = seed
-        self._fits = fits
+        self._fits = user_fits() if cache else None
         self._like: Session | None = None
         self._kernels: dict[str, tuple[Kernels, Isolated]] = {}  # by the device that traces name
         self._traces: dict[int, _Traced] = {}  # by id, the one asked for last at the end
@@ -127,8 +120,8 @@ class Session:
 
     def on(self, gpu: AnyGPU) -> Session:
         """A session on another GPU for the same recordings; what was fitted to them is shared."""
-        other = Session(gpu, self.recorded_on, self.seed, fits=self._fits)
-        other._like = self
+        other = Session(gpu, self.recorded_on, self.seed)
+        other._fits, other._like = self._fits, self
         return other
 
     # ---- replays
@@ -136,7 +129,7 @@ class Session:
     def replay(
         self,
         trace: AnyTrace,
-        policy: str | Policy = "leftover",
+        policy: str | Spec | Policy = "leftover",
         *,
         restart: bool = False,
         keep: Collection[Keep] = USUAL,
@@ -156,8 +149,29 @@ class Session:
             InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
                 for ever, programs that cannot restart.
         """
-        asked = spec_of(policy) if isinstance(policy, str) else policy
-        return self._replay(self._traced(trace), asked, restart, keep)
+        asked, trace = spec_of(policy) if isinstance(policy, str) else policy, trace_of(trace)
+        made = asked.make() if isinstance(asked, Spec) else asked
+        traced = self._traced(trace)
+        notes: tuple[str, ...] = ()
+        division = ""
+        if isinstance(made, Oracle):
+            found, notes = self._divisions(trace, made)
+            policies = {at: spec_of(text).make() for at, text in found.items()}
+            several = len(found) > 1
+            division = "; ".join(f"GPU {at}: {text}" if several else text for at, text in found.items())
+            keep = {*keep, "placements"}
+        else:
+            policies = policies_of(made, trace)
+        result = self._run(trace, policies, restart, keep)
+        if not restart and type(made) is Serial:
+            traced.serial_us.setdefault(self.seed, result.makespan_us)
+        return replace(
+            result,
+            policy=asked.text if isinstance(asked, Spec) else name_of(made),
+            notes=(*self._recording_notes(trace), *result.notes, *notes),
+            division=division,
+            serial_us=self.serial_us(trace) if "serial" in keep and not restart else None,
+        )
 
     def compare(
         self,
@@ -183,9 +197,9 @@ class Session:
         trace = trace_of(trace)
         specs = self._checked(trace, policies)
         step("fitting kernels to their recording")
-        traced = self._traced(trace)
+        programs_us = self._traced(trace).programs_us
         if restart:
-            require_independent(trace, traced.programs_us)
+            require_independent(trace, programs_us)
         if sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED:
             keep = {*keep, "placements"}
         keep = {*keep, "serial"}
@@ -195,18 +209,18 @@ class Session:
         runs = sorted((baseline | wanted).values(), key=lambda spec: spec.text != BASELINE)
         for i, spec in enumerate(runs):
             step(f"replaying under {spec.text} ({i + 1} of {len(runs)})")
-            results[spec.text] = self._replay(traced, spec, False, keep)
+            results[spec.text] = self.replay(trace, spec, keep=keep)
         serial = results.get(BASELINE)
         serial_time = sm_time(serial) if serial else None
         entries: list[Entry] = []
         for spec in specs:
             step(f"comparing {spec.text}")
             result = results[spec.text]
-            again, notes = self._restarted(traced, spec, result, step) if restart else (None, ())
+            again, notes = self._restarted(trace, spec, result, step) if restart else (None, ())
             entries.append(
                 Entry(
                     result,
-                    speedup_vs_serial=speedup(self._serial_us(traced), result.makespan_us),
+                    speedup_vs_serial=speedup(self.serial_us(trace), result.makespan_us),
                     how_wrong=error_band(result, trace, self.gpu, self.recorded_on),
                     rests_on_order=trace.order is not None and spec.text != BASELINE,
                     restarted=again,
@@ -219,11 +233,16 @@ class Session:
 
     def makespan_us(self, trace: AnyTrace, policy: str | Policy) -> float:
         """Only the makespan of a replay; a chain under serial needs no event loop for the same result, bit for bit."""
-        return self._makespan_us(self._traced(trace), _made(policy))
+        trace, made = trace_of(trace), spec_of(policy).make() if isinstance(policy, str) else policy
+        if type(made) is Serial and is_chain(trace):
+            return chain_us(self._traced(trace).played, self.gpu, self.kernels(trace))
+        ends = self.stream_ends_us(trace, made)
+        return max((ends[stream.name] for stream in trace.streams if stream.operations), default=0.0)
 
     def stream_ends_us(self, trace: AnyTrace, policy: str | Policy) -> dict[str, float]:
         """Only the end of each stream in a replay."""
-        return self._stream_ends_us(self._traced(trace), _made(policy))
+        trace, made = trace_of(trace), spec_of(policy).make() if isinstance(policy, str) else policy
+        return engine.stream_ends(self._traced(trace).played, self.gpu, policies_of(made, trace), self.kernels(trace))
 
     # ---- what replays share
 
@@ -233,7 +252,7 @@ class Session:
 
     def isolated_us(self, trace: AnyTrace) -> Mapping[str, float]:
         """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
-        return self._traced(trace).isolated_us
+        return self._traced(trace_of(trace)).isolated_us
 
     def operations_us(self, trace: AnyTrace) -> dict[str, float]:
         """How long each operation takes alone on the whole GPU, by id; caches as it was recorded."""
@@ -243,23 +262,26 @@ class Session:
 
     def serial_us(self, trace: AnyTrace) -> float:
         """Makespan under serial, the baseline of speedups."""
-        return self._serial_us(self._traced(trace))
+        trace = trace_of(trace)
+        known = self._traced(trace).serial_us
+        if self.seed not in known:
+            known[self.seed] = self.makespan_us(trace, Serial())
+        return known[self.seed]
 
     # ---- within
 
     def _kernels_of(self, trace: Trace) -> tuple[Kernels, Isolated]:
         """The kernels recorded on the GPU of a trace, jittered as fitted, and their isolated times."""
         if trace.device not in self._kernels:
-            device = self.recorded_on or recording_gpu(trace, self.gpu)
+            device = self.recorded_on or recorded_by(trace.device, self.gpu)
             like = None if self._like is None else self._like._kernels_of(trace)[0]
             kernels = Kernels(device, self.gpu, like=like, fits=self._fits)
             self._kernels[trace.device] = kernels, Isolated(self.gpu, kernels)
         return self._kernels[trace.device]
 
-    def _traced(self, trace: AnyTrace) -> _Traced:
+    def _traced(self, trace: Trace) -> _Traced:
         """What is known of a trace; those asked for longest ago are forgotten."""
-        trace = trace_of(trace)
-        known = self._traces.pop(id(trace), None) or _Traced(trace, self.gpu, *self._kernels_of(trace))
+        known = self._traces.pop(id(trace), None) or _Traced(trace, *self._kernels_of(trace))
         self._traces[id(trace)] = known
         if len(self._traces) > KEPT:
             del self._traces[next(iter(self._traces))]
@@ -283,91 +305,44 @@ class Session:
                     one.prepare(self.gpu, [stream.name for stream in trace.streams if stream.gpu == at])
         return specs
 
-    def _replay(self, traced: _Traced, asked: Spec | Policy, restart: bool, keep: Collection[Keep]) -> Result:
-        """A replay with all that a result tells."""
-        policy = asked.make() if isinstance(asked, Spec) else asked
-        notes: tuple[str, ...] = ()
-        division = ""
-        if isinstance(policy, Oracle):
-            found, notes = self._divisions(traced, policy)
-            policies = {at: _made(text) for at, text in found.items()}
-            several = len(found) > 1
-            division = "; ".join(f"GPU {at}: {text}" if several else text for at, text in found.items())
-            keep = {*keep, "placements"}
-        else:
-            policies = policies_of(policy, traced.trace)
-        result = self._run(traced, policies, restart, keep)
-        if not restart and type(policy) is Serial:
-            traced.serial_us.setdefault(self.seed, result.makespan_us)
-        name = asked.text if isinstance(asked, Spec) else name_of(policy)
-        return replace(
-            result,
-            policy=name,
-            notes=(*self._recording_notes(traced.trace), *result.notes, *notes),
-            division=division,
-            serial_us=self._serial_us(traced) if "serial" in keep and not restart else None,
-        )
-
-    def _run(self, traced: _Traced, policies: Mapping[int, Policy], restart: bool, keep: Collection[Keep]) -> Result:
+    def _run(self, trace: Trace, policies: Mapping[int, Policy], restart: bool, keep: Collection[Keep]) -> Result:
         """A replay as the engine knows it, under one policy for each GPU."""
+        traced, kernels = self._traced(trace), self.kernels(trace)
         if restart:
-            require_independent(traced.trace, traced.programs_us)
-        kernels = traced.kernels.seeded(self.seed)
+            require_independent(trace, traced.programs_us)
         isolated_us, programs_us = traced.isolated_us, traced.programs_us
         return engine.replay(
             traced.played, self.gpu, policies, kernels, isolated_us, programs_us, restart=restart, keep=keep
         )
 
-    def _restarted(
-        self, traced: _Traced, spec: Spec, once: Result, step: Step
-    ) -> tuple[Result | None, tuple[str, ...]]:
+    def _restarted(self, trace: Trace, spec: Spec, once: Result, step: Step) -> tuple[Result | None, tuple[str, ...]]:
         """The same with programs that restart, and why there is none."""
         try:
             with estimated(step, f"replaying under {once.division or spec.text}, programs restarting"):
-                return self._replay(traced, spec, True, ()), ()
+                return self.replay(trace, spec, restart=True, keep=()), ()
         except Starved as error:
             return None, (f"no STP: {error.problem}",)
 
-    def _stream_ends_us(self, traced: _Traced, policy: Policy) -> dict[str, float]:
-        policies = policies_of(policy, traced.trace)
-        return engine.stream_ends(traced.played, self.gpu, policies, traced.kernels.seeded(self.seed))
-
-    def _makespan_us(self, traced: _Traced, policy: Policy) -> float:
-        if type(policy) is Serial and is_chain(traced.trace):
-            return chain_us(traced.played, self.gpu, traced.kernels.seeded(self.seed))
-        ends = self._stream_ends_us(traced, policy)
-        return max((ends[stream.name] for stream in traced.trace.streams if stream.operations), default=0.0)
-
-    def _serial_us(self, traced: _Traced) -> float:
-        if self.seed not in traced.serial_us:
-            traced.serial_us[self.seed] = self._makespan_us(traced, Serial())
-        return traced.serial_us[self.seed]
-
-    def _divisions(self, traced: _Traced, oracle: Oracle) -> tuple[dict[int, str], tuple[str, ...]]:
+    def _divisions(self, trace: Trace, oracle: Oracle) -> tuple[dict[int, str], tuple[str, ...]]:
         """The best division of each GPU, as a policy, and notes on how they were found.
 
         Raises:
             InputError: GPUs that wait for one another; with ``objective=stp``, programs that cannot restart.
         """
-        key = f"{oracle!r} {self.seed}"
+        traced, key = self._traced(trace), f"{oracle!r} {self.seed}"
         if key in traced.divisions:
             return traced.divisions[key]
         if oracle.objective == "stp":
-            require_independent(traced.trace, traced.programs_us)
+            require_independent(trace, traced.programs_us)
         found: dict[int, str] = {}
         notes: list[str] = []
-        for part in parts(traced.trace, self.gpu):
+        for part in parts(trace, self.gpu):
             if len(part.gpus) > 1:
                 waiting = f"GPUs {', '.join(map(str, part.gpus))} wait for one another"
                 raise InputError(None, f"policy {oracle.name}", waiting, "GPUs that do not: each is divided by itself")
             (at,) = part.gpus
             mine = self._traced(part.trace)
-
-            def score(text: str, mine: _Traced = mine) -> float:
-                if oracle.objective == "stp":
-                    return -self._stp(mine, text)
-                return self._makespan_us(mine, _made(text))
-
+            score = partial(self._less_stp if oracle.objective == "stp" else self.makespan_us, part.trace)
             found[at], note = oracle.search(self.gpu, mine.isolated_us, mine.most_blocks(), score)
             notes.append(note)
         if len(found) > 1:
@@ -375,17 +350,17 @@ class Session:
         traced.divisions[key] = found, tuple(notes)
         return traced.divisions[key]
 
-    def _stp(self, traced: _Traced, text: str) -> float:
-        """STP of programs that restart; 0 where one of them starves."""
+    def _less_stp(self, trace: Trace, policy: str) -> float:
+        """STP of programs that restart, below 0; 0 where one of them starves."""
         try:
-            result = self._run(traced, policies_of(_made(text), traced.trace), True, ())
+            result = self._run(trace, policies_of(spec_of(policy).make(), trace), True, ())
         except Starved:
             return 0.0
-        return sharing(normalised_progress(result))["stp"]
+        return -sharing(normalised_progress(result))["stp"]
 
     def _recording_notes(self, trace: Trace) -> tuple[str, ...]:
         """What a reader should know of the GPU that the kernels were fitted on."""
-        device, gpu = self.recorded_on or recording_gpu(trace, self.gpu), self.gpu
+        device, gpu = self.recorded_on or recorded_by(trace.device, self.gpu), self.gpu
         notes = []
         if trace.order is not None:
             notes.append(ORDER_NOTES[trace.order])
@@ -405,10 +380,6 @@ class Session:
                 counted = f"{estimated} of {len(launches)} kernels have no counters"
                 notes.append(f"{counted}: their times on {gpu.name} are estimated")
         return tuple(notes)
-
-
-def _made(policy: str | Policy) -> Policy:
-    return spec_of(policy).make() if isinstance(policy, str) else policy
 
 
 # ---- one call

@@ -14,7 +14,6 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpusim.calibrate.cache import user_fits
 from gpusim.choose.ios import load_schedule
 from gpusim.choose.search import WAYS, in_streams
 from gpusim.common.files import write_text
@@ -46,7 +45,7 @@ def ranking() -> list[dict[str, str]]:
     gpu, rows = load_gpu("h200"), []
     for name in TRACES:
         trace = load_trace(HERE.parent.parent / "traces" / f"{name}.json.gz")
-        session = Session(gpu, fits=user_fits())
+        session = Session(gpu, cache=True)
         found = {way: in_streams(trace, session, way).makespan_us for way in WAYS}
         rows.append({"trace": name, **{f"{way}_us": f"{us:.1f}" for way, us in found.items()}})
         print(rows[-1], flush=True)

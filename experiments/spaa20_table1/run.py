@@ -14,6 +14,7 @@ import io
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from math import fsum
 from pathlib import Path
 
 from gpusim.common.files import write_text
@@ -178,7 +179,7 @@ def rows_of(trace: Trace, gpu: GPU, pair: str, durations: str, policies: Sequenc
             policy=policy,
             makespan_us=result.makespan_us,
             speedup=serial_us / result.makespan_us,
-            together=together([run.end_us for run in result.stream_runs], sum(session.isolated_us(trace).values())),
+            together=together([run.end_us for run in result.stream_runs], fsum(session.isolated_us(trace).values())),
             **{f"slowdown_{run.stream}": run.slowdown for run in result.stream_runs},
         )
         for policy, result in results.items()

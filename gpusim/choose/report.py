@@ -59,14 +59,6 @@ def replayed(selection: Selection) -> Result:
     return selection.session.replay(plan_trace(selection), selection.best.plan.policy)
 
 
-def serial_us(selection: Selection) -> float:
-    """Makespan of the best plan's operations one after the other, by the plan's algorithms.
-
-    The baseline of `gpusim replay` for the trace of the plan.
-    """
-    return selection.session.serial_us(plan_trace(selection))
-
-
 def together(selection: Selection, result: Result) -> list[Together]:
     """Which operations ran beside one another, the longest first."""
     spans: dict[str, list[tuple[float, float]]] = {}
@@ -99,7 +91,7 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "gpu": selection.gpu.name,
         "objective": selection.objective,
         "makespan_us": best.makespan_us,
-        "speedup_vs_serial": speedup(serial_us(selection), best.makespan_us),
+        "speedup_vs_serial": result.metrics["speedup"],
         "memory_bytes": known_memory_bytes(selection, best),
         "memory_limit_bytes": selection.limit_bytes,
         "tensor_bytes": tensor_bytes(selection.work),
@@ -194,7 +186,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
         held = f"unknown: the trace lacks the workspace of {counted(len(unknown), 'algorithm')} of the plan"
     searched = "all plans looked at" if selection.complete else f"best of {selection.replays} replays"
     fastest = dict(selection.baselines).get("serial, fastest")
-    gain = f"{speedup(serial_us(selection), best.makespan_us):.3f}x over serial by the same algorithms"
+    gain = f"{result.metrics['speedup']:.3f}x over serial by the same algorithms"
     if fastest is not None:
         gain += f", {speedup(fastest.makespan_us, best.makespan_us):.3f}x over serial by the fastest"
     return [

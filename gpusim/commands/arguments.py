@@ -164,7 +164,6 @@ def trace_and_session(args: argparse.Namespace, paths: Sequence[str], seed: int 
 
     What is found wrong with the trace meanwhile is told with its files.
     """
-    from gpusim.calibrate.cache import user_fits
     from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.session import Session
 
@@ -172,7 +171,7 @@ def trace_and_session(args: argparse.Namespace, paths: Sequence[str], seed: int 
     with told_with(paths):
         recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
         gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
-        yield trace, Session(gpu, recorded_on, seed, fits=None if args.no_cache else user_fits())
+        yield trace, Session(gpu, recorded_on, seed, cache=not args.no_cache)
 
 
 @contextmanager

@@ -103,13 +103,12 @@ def _occupancy(args: argparse.Namespace) -> Figure:
 
 
 def _policies(args: argparse.Namespace) -> Figure:
-    from gpusim.calibrate.cache import user_fits
     from gpusim.common.progress import named_steps
     from gpusim.session import Session
 
     trace, gpu = _trace(args)
     with named_steps() as step:
-        return Session(gpu, fits=user_fits()).compare(trace, args.policy or DEFAULT_POLICIES, step=step).plot()
+        return Session(gpu, cache=True).compare(trace, args.policy or DEFAULT_POLICIES, step=step).plot()
 
 
 def _split(args: argparse.Namespace) -> Figure:
@@ -138,12 +137,12 @@ def _residency(args: argparse.Namespace) -> Figure:
 
 
 def _stalls(args: argparse.Namespace) -> Figure:
-    from gpusim.calibrate.kernels import recording_gpu
+    from gpusim.hardware.gpu import recorded_by
     from gpusim.lab.charts import stalls
     from gpusim.lab.kernel_mix import kernel_mixes
 
     trace, gpu = _trace(args)
-    return stalls(trace.name, kernel_mixes(trace, recording_gpu(trace, gpu)))
+    return stalls(trace.name, kernel_mixes(trace, recorded_by(trace.device, gpu)))
 
 
 class Kind(NamedTuple):

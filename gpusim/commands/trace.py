@@ -269,7 +269,7 @@ def _demand(launches: list[KernelLaunch]) -> str:
 
 
 def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
-    from gpusim.model.occupancy import occupancy
+    from gpusim import occupancy
 
     fit = occupancy(
         gpu,

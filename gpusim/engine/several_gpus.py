@@ -31,7 +31,7 @@ from gpusim.policies.interface import (
 from gpusim.policies.tools.programs import Divides
 from gpusim.policies.tools.values import PROGRAM, deepcopied, for_streams
 from gpusim.results.result import Result
-from gpusim.results.runs import Held, Placements, Usage
+from gpusim.results.runs import Contents, Placements, Usage
 from gpusim.trace.format import Trace
 
 T = TypeVar("T")
@@ -166,10 +166,10 @@ def merged(trace: Trace, gpu: GPU, on_gpus: Sequence[Part], results: Sequence[Re
 
 def _residents(
     count: int, sms: Sequence[Sequence[int]], results: Sequence[Result], row_of: Sequence[Mapping[int, int]]
-) -> tuple[Held, ...] | None:
+) -> tuple[Contents, ...] | None:
     if results[0].residents is None:
         return None
-    found: list[Held] = [()] * count
+    found: list[Contents] = [()] * count
     for part, one in enumerate(results):
         for sm, held in zip(sms[part], one.residents or (), strict=True):
             found[sm] = tuple((at, tuple((row_of[part][row], blocks) for row, blocks in mix)) for at, mix in held)

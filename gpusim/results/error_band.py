@@ -94,7 +94,7 @@ class HowWrong(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Calls:
     """What is run, as far as it decides whether its like was measured.
 
     Attributes:
@@ -106,7 +106,7 @@ class Work:
     kinds: frozenset[str]
 
 
-def work_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) -> Work:
+def calls_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) -> Calls:
     """Size and kinds of some calls.
 
     Args:
@@ -118,7 +118,7 @@ def work_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) 
         total_us += times * fsum(launch.duration_us for launch in launches)
         count += times
         kinds |= {kind_of(launch, sm_count) for launch in launches}
-    return Work(total_us / count, frozenset(kinds))
+    return Calls(total_us / count, frozenset(kinds))
 
 
 def kind_of(launch: KernelLaunch, sm_count: int) -> str:
@@ -137,7 +137,7 @@ def model_identity(gpu: GPU, recorded_on: GPU | None = None) -> str:
     return fingerprint.data([fingerprint.modules(*SOURCES), gpu, *moved])[:16]
 
 
-def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
+def bands(points: Sequence[tuple[str, Calls, float]]) -> dict[str, Any]:
     """What was measured, for `validated.json`.
 
     Args:
@@ -222,7 +222,7 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
     experiment, never = experiment_of(result)
     if never:
         return _never(never)
-    work = _work(result, trace, source)
+    work = _calls(result, trace, source)
     unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
     if unmeasured:
         return _never(f"{' and '.join(unmeasured)} {SHARING[experiment]}")
@@ -344,9 +344,9 @@ def _ships(gpu: GPU) -> bool:
     return gpu.name in gpu_names() and load_gpu(gpu.name) == gpu
 
 
-def _work(result: Result, trace: Trace, recorded_on: GPU) -> Work:
+def _calls(result: Result, trace: Trace, recorded_on: GPU) -> Calls:
     times = Counter(run.operation for run in result.operation_runs)
-    return work_of(((op.launches(), times[op.id]) for op in trace.operations()), recorded_on.sm_count)
+    return calls_of(((op.launches(), times[op.id]) for op in trace.operations()), recorded_on.sm_count)
 
 
 def _never(why: str) -> HowWrong:

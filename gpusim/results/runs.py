@@ -363,7 +363,7 @@ class Usage:
         return [fsum(row[use] for bins in self.shares for row in bins) for use in range(len(USES))]
 
 
-Held = tuple[tuple[float, tuple[tuple[int, int], ...]], ...]
+Contents = tuple[tuple[float, tuple[tuple[int, int], ...]], ...]
 """What one SM held: from when (us), and of each resident kernel its row among the kernels and its blocks."""
 
 
@@ -403,7 +403,7 @@ class Replayed:
     passes: Mapping[str, float] | None = None
     serial_us: float | None = None
     limits: frozenset[str] = frozenset()
-    residents: tuple[Held, ...] | None = None
+    residents: tuple[Contents, ...] | None = None
     program_runs: tuple[ProgramRun, ...] = ()
 
     def __post_init__(self) -> None:

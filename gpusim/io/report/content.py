@@ -14,7 +14,7 @@ from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
 from gpusim.common.tables import short_name
 from gpusim.hardware.gpu import GPU
-from gpusim.io.report.reasons import Hold, Mix, hold, why_no_more
+from gpusim.io.report.reasons import Hold, Residents, hold, why_no_more
 from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES, in_words
@@ -40,7 +40,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class Kernel(NamedTuple):
+class KernelName(NamedTuple):
     """A kernel of the trace: operation, whole and short name, and whether its demands are estimated."""
 
     operation: Text
@@ -154,7 +154,7 @@ class Content(Strict):
     notes: list[Text]
     streams: list[Text]
     programs: list[Text] = []
-    kernels: list[Kernel]
+    kernels: list[KernelName]
     uses: dict[Text, Text]
     policies: list[PolicyReport]
 
@@ -199,8 +199,8 @@ def content_of(comparison: Comparison) -> Content:
     )
 
 
-def _kernel(operation: str, launch: KernelLaunch) -> Kernel:
-    return Kernel(operation, launch.name, short_name(launch.name), launch.estimated)
+def _kernel(operation: str, launch: KernelLaunch) -> KernelName:
+    return KernelName(operation, launch.name, short_name(launch.name), launch.estimated)
 
 
 def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds: Sequence[Hold]) -> PolicyReport:
@@ -260,7 +260,7 @@ def _times(run: StreamRun | ProgramRun) -> StreamTimes:
 def _residency(result: Result, holds: Sequence[Hold], gpu: GPU) -> Residency | None:
     if result.residents is None:
         return None
-    mixes: dict[Mix, int] = {}
+    mixes: dict[Residents, int] = {}
     sms = []
     for held in result.residents:
         turns: list[int] = []
