@@ -12,6 +12,7 @@ from tiny import Operation, kernel, spans, stream, times, tiny, trace
 
 import gpusim
 from gpusim import InputError, Program, Trace, cli, load_trace
+from gpusim.sweep.workload import workload
 from gpusim.trace.edit import merge, select
 from gpusim.trace.file import parse_trace
 from gpusim.trace.operations import LoopArrivals, PoissonArrivals
@@ -245,6 +246,14 @@ def test_a_program_can_be_selected(tmp_path: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert cli.main(["trace", "select", str(path), "--program", "c", "-o", str(out)]) == 2
     assert "--program: 'c' matches nothing; expected a name or pattern among a, b" in capsys.readouterr().err
+
+
+def test_two_streams_of_a_program_are_programs_where_a_sweep_pairs_them() -> None:
+    one = programs(a=(kernel("a1", 4, 5.0), kernel("a2", 4, 5.0)), b=(kernel("b1", 4, 5.0),))
+    pair = workload(one, "stream-pairs", ("a1", "a2"))
+    assert members(pair) == {"a1": ("a1",), "a2": ("a2",)}
+    assert members(workload(one, "operation-pairs", ("a1", "a2"))) == members(pair)
+    assert members(workload(one, "trace", ())) == members(one)
 
 
 # ---- a split between programs

@@ -37,7 +37,8 @@ def workloads(trace: Trace, kind: WorkloadKind) -> list[tuple[str, ...]]:
 def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
     """One of the `workloads` of a trace, waiting for nothing outside it.
 
-    Of two operations each is alone in its stream and runs once, without that stream's arrivals.
+    Of two operations each is alone in its stream and runs once, without that stream's arrivals. Two streams or operations
+    are programs of their own, unless they wait for one another, whatever program the trace has them in.
     """
     if kind == "trace":
         return trace
@@ -55,7 +56,7 @@ def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
         if operations or stream.name in names:
             arrivals = stream.arrivals if kind == "stream-pairs" else None
             streams.append(stream.model_copy(update={"operations": tuple(operations), "arrivals": arrivals}))
-    return trace.model_copy(update={"streams": tuple(streams)})
+    return trace.model_copy(update={"version": 1, "streams": tuple(streams)})
 
 
 def _operation_pairs(trace: Trace) -> list[tuple[str, ...]]:
