@@ -78,7 +78,12 @@ class _Traced:
     @cached_property
     def programs_us(self) -> dict[str, float]:
         """Makespan of each program alone on the whole GPU, caches as they are beside the other programs."""
-        return {one.name: self._isolated.program_us(self.played, one) for one in self.played.programs}
+        return {
+            one.name: self.isolated_us[one.streams[0]]
+            if len(one.streams) == 1
+            else self._isolated.program_us(self.played, one)
+            for one in self.played.programs
+        }
 
     def most_blocks(self) -> list[int]:
         """Of each stream, the most blocks of one of its kernels that an SM holds."""

@@ -36,10 +36,8 @@ class Isolated:
         return end - (releases[0] or 0.0)
 
     def program_us(self, trace: Trace, program: Program) -> float:
-        """Time from release to end of a program, its dependencies on others dropped, in plain streams."""
+        """Time from release to end of a program of several streams, its dependencies on others dropped."""
         streams = [stream for stream in trace.streams if stream.name in program.streams]
-        if len(streams) == 1:
-            return self.stream_us(trace, streams[0])
         mine = {op.id for stream in streams for op in stream.operations}
         alone = trace.model_copy(update={"streams": tuple(_waiting_for(stream, mine) for stream in streams)})
         ends = stream_ends(alone, self._gpu, policies_of(Leftover(), alone), self._kernels)

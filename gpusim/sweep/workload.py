@@ -37,8 +37,8 @@ def workloads(trace: Trace, kind: WorkloadKind) -> list[tuple[str, ...]]:
 def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
     """One of the `workloads` of a trace, waiting for nothing outside it.
 
-    Of two operations each is alone in its stream and runs once, without that stream's arrivals. Two streams or operations
-    are programs of their own, unless they wait for one another, whatever program the trace has them in.
+    Of two operations each is alone in its stream and runs once, without that stream's arrivals. Two streams or two
+    operations are programs of their own, unless they wait for one another, whatever program the trace has them in.
     """
     if kind == "trace":
         return trace
