@@ -264,12 +264,17 @@ class Session:
 
     # ---- within
 
+    def _recorder(self, trace: Trace) -> GPU:
+        """The GPU that a trace was recorded on."""
+        if self._like is not None:
+            return self._like._recorder(trace)
+        return self.recorded_on or recorded_by(trace.device, self.gpu)
+
     def _kernels_of(self, trace: Trace) -> tuple[Kernels, Isolated]:
         """The kernels recorded on the GPU of a trace, jittered as fitted, and their isolated times."""
         if trace.device not in self._kernels:
-            device = self.recorded_on or recorded_by(trace.device, self.gpu)
             like = None if self._like is None else self._like._kernels_of(trace)[0]
-            kernels = Kernels(device, self.gpu, like=like, fits=self._fits)
+            kernels = Kernels(self._recorder(trace), self.gpu, like=like, fits=self._fits)
             self._kernels[trace.device] = kernels, Isolated(self.gpu, kernels)
         return self._kernels[trace.device]
 
@@ -351,7 +356,7 @@ class Session:
 
     def _recording_notes(self, trace: Trace) -> tuple[str, ...]:
         """What a reader should know of the GPU that the kernels were fitted on."""
-        device, gpu = self.recorded_on or recorded_by(trace.device, self.gpu), self.gpu
+        device, gpu = self._recorder(trace), self.gpu
         notes = []
         if trace.order is not None:
             notes.append(ORDER_NOTES[trace.order])
