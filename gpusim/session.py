@@ -412,20 +412,7 @@ def replay(
     restart: bool = False,
     keep: Collection[Keep] = USUAL,
 ) -> Result:
-    """Replay a trace on a GPU under a policy, in a session of its own.
-
-    Args:
-        trace: as for `opened`.
-        gpu: as for `opened`.
-        policy: as for `Session.replay`.
-        seed: as for `Session`.
-        recorded_on: as for `Session`.
-        restart: as for `Session.replay`.
-        keep: as for `Session.replay`.
-
-    Raises:
-        InputError: as `Session.replay`.
-    """
+    """Replay a trace under a policy, in a session of its own: arguments as for `opened` and `Session.replay`."""
     found, session = opened(trace, gpu, recorded_on, seed)
     return session.replay(found, policy, restart=restart, keep=keep)
 
@@ -440,19 +427,6 @@ def compare(
     restart: bool = False,
     keep: Collection[Keep] = USUAL,
 ) -> Comparison:
-    """Replay a trace on a GPU under each policy, in a session of its own.
-
-    Args:
-        trace: as for `opened`.
-        gpu: as for `opened`.
-        policies: as for `Session.compare`.
-        seed: as for `Session`.
-        recorded_on: as for `Session`.
-        restart: as for `Session.compare`.
-        keep: as for `Session.compare`.
-
-    Raises:
-        InputError: as `Session.compare`.
-    """
+    """Replay a trace under each policy, in a session of its own: arguments as for `opened` and `Session.compare`."""
     found, session = opened(trace, gpu, recorded_on, seed)
     return session.compare(found, policies, restart=restart, keep=keep)
