@@ -275,12 +275,17 @@ class Session:
 
     # ---- within
 
+    def _recorder(self, trace: Trace) -> GPU:
+        """The GPU that a trace was recorded on."""
+        if self._like is not None:
+            return self._like._recorder(trace)
+        return self.recorded_on or recorded_by(trace.device, self.gpu)
+
     def _kernels_of(self, trace: Trace) -> tuple[Kernels, Isolated]:
         """The kernels recorded on the GPU of a trace, jittered as fitted, and their isolated times."""
         if trace.device not in self._kernels:
-            device = self.recorded_on or recorded_by(trace.device, self.gpu)
             like = None if self._like is None else self._like._kernels_of(trace)[0]
-            kernels = Kernels(device, self.gpu, like=like, fits=self._fits)
+            kernels = Kernels(self._recorder(trace), self.gpu, like=like, fits=self._fits)
             self._kernels[trace.device] = kernels, Isolated(self.gpu, kernels)
         return self._kernels[trace.device]
 
@@ -365,7 +370,7 @@ class Session:
 
     def _recording_notes(self, trace: Trace) -> tuple[str, ...]:
         """What a reader should know of the GPU that the kernels were fitted on."""
-        device, gpu = self.recorded_on or recorded_by(trace.device, self.gpu), self.gpu
+        device, gpu = self._recorder(trace), self.gpu
         notes = []
         if trace.order is not None:
             notes.append(ORDER_NOTES[trace.order])
@@ -421,20 +426,7 @@ def replay(
     restart: bool = False,
     keep: Collection[Keep] = USUAL,
 ) -> Result:
-    """Replay a trace on a GPU under a policy, in a session of its own.
-
-    Args:
-        trace: as for `opened`.
-        gpu: as for `opened`.
-        policy: as for `Session.replay`.
-        seed: as for `Session`.
-        recorded_on: as for `Session`.
-        restart: as for `Session.replay`.
-        keep: as for `Session.replay`.
-
-    Raises:
-        InputError: as `Session.replay`.
-    """
+    """Replay a trace under a policy, in a session of its own: arguments as for `opened` and `Session.replay`."""
     found, session = opened(trace, gpu, recorded_on, seed)
     return session.replay(found, policy, restart=restart, keep=keep)
 
@@ -449,19 +441,6 @@ def compare(
     restart: bool = False,
     keep: Collection[Keep] = USUAL,
 ) -> Comparison:
-    """Replay a trace on a GPU under each policy, in a session of its own.
-
-    Args:
-        trace: as for `opened`.
-        gpu: as for `opened`.
-        policies: as for `Session.compare`.
-        seed: as for `Session`.
-        recorded_on: as for `Session`.
-        restart: as for `Session.compare`.
-        keep: as for `Session.compare`.
-
-    Raises:
-        InputError: as `Session.compare`.
-    """
+    """Replay a trace under each policy, in a session of its own: arguments as for `opened` and `Session.compare`."""
     found, session = opened(trace, gpu, recorded_on, seed)
     return session.compare(found, policies, restart=restart, keep=keep)
