@@ -39,7 +39,8 @@ class Isolated:
         """Time from release to end of a program of several streams, its dependencies on others dropped."""
         streams = [stream for stream in trace.streams if stream.name in program.streams]
         mine = {op.id for stream in streams for op in stream.operations}
-        alone = trace.model_copy(update={"streams": tuple(_waiting_for(stream, mine) for stream in streams)})
+        waiting = tuple(_waiting_for(stream, mine) for stream in streams)
+        alone = trace.model_copy(update={"streams": waiting, "programs": (program,)})
         ends = stream_ends(alone, self._gpu, policies_of(Leftover(), alone), self._kernels)
         return max(ends.values()) - (release_times(streams[0])[0] or 0.0)
 
