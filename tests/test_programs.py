@@ -237,6 +237,23 @@ def test_streams_with_arrivals_stay_programs_of_their_own() -> None:
     assert members(merge([served, other], ["x", "y"], "all")) == {"s": ("s",), "t": ("t",), "y": ("u",)}
 
 
+def test_a_table_may_name_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, out = tmp_path / "kernels.csv", tmp_path / "made.json"
+    head = "kernel,blocks,threads_per_block,registers_per_thread,duration_us,stream,program\n"
+    table.write_text(head + "k,1,32,32,5,s0,a\nk,1,32,32,5,s1,a\nk,1,32,32,5,s0,a\nk,1,32,32,5,s2,\n")
+    assert cli.main(["trace", "new", "--from", str(table), "-o", str(out)]) == 0
+    assert members(load_trace(out)) == {"a": ("s0", "s1"), "s2": ("s2",)}
+    capsys.readouterr()
+    for rows, expected in (
+        ("k,1,32,32,5,s0,a\nk,1,32,32,5,s0,b\n", "line 3: puts stream 's0' into program 'b'; expected 'a', as before"),
+        ("k,1,32,32,5,s0,a b\n", "program: is 'a b'; expected letters, digits"),
+        ("k,1,32,32,5,s0,s1\nk,1,32,32,5,s1,\n", "program: 's1' is also the name of a stream in no program"),
+    ):
+        table.write_text(head + rows)
+        assert cli.main(["trace", "new", "--from", str(table), "-o", str(out)]) == 2
+        assert capsys.readouterr().err.startswith(f"{table}: {expected}")
+
+
 def test_a_program_can_be_selected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert members(select(two_programs(priority=2), programs=["a"])) == {"a": ("a1", "a2")}
     path, out = tmp_path / "two.json", tmp_path / "b.json"

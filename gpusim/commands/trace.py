@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="table",
         metavar="TABLE.csv",
         help="columns kernel, blocks, threads_per_block, registers_per_thread, duration_us, and if need be "
-        "shared_memory_bytes and stream",
+        "shared_memory_bytes, stream and program",
     )
     new.add_argument("--gpu", metavar="NAME|PATH", default="h200", help="GPU that the durations are of; default: h200")
     show = actions.add_parser(
