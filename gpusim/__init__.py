@@ -14,116 +14,67 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpusim.choose.pairs import pairs as pairs
-    from gpusim.choose.search import select as select
-    from gpusim.common.errors import InputError as InputError
-    from gpusim.hardware.gpu import GPU as GPU
-    from gpusim.hardware.gpu import load_gpu as load_gpu
-    from gpusim.hardware.what_if import what_if as what_if
-    from gpusim.io.importing import import_profile as import_profile
-    from gpusim.io.viewer import save_timeline as save_timeline
-    from gpusim.model.occupancy import occupancy as occupancy
-    from gpusim.policies.interface import Eviction as Eviction
-    from gpusim.policies.interface import Grant as Grant
-    from gpusim.policies.interface import KernelView as KernelView
-    from gpusim.policies.interface import Partition as Partition
-    from gpusim.policies.interface import Policy as Policy
-    from gpusim.policies.interface import View as View
-    from gpusim.results.result import Result as Result
-    from gpusim.studies.comparison import Comparison as Comparison
-    from gpusim.studies.comparison import compare as compare
-    from gpusim.studies.replay import replay as replay
-    from gpusim.trace.file import load_trace as load_trace
-    from gpusim.trace.format import Trace as Trace
-    from gpusim.trace.kernels import KernelLaunch as KernelLaunch
-    from gpusim.trace.kernels import Mix as Mix
-    from gpusim.trace.operations import Collective as Collective
-    from gpusim.trace.operations import Convolution as Convolution
-    from gpusim.trace.operations import ConvolutionAlgorithm as ConvolutionAlgorithm
-    from gpusim.trace.operations import ConvolutionShape as ConvolutionShape
-    from gpusim.trace.operations import Copy as Copy
-    from gpusim.trace.operations import Host as Host
-    from gpusim.trace.operations import Kernel as Kernel
-    from gpusim.trace.operations import LoopArrivals as LoopArrivals
-    from gpusim.trace.operations import PoissonArrivals as PoissonArrivals
-    from gpusim.trace.operations import Stream as Stream
-    from gpusim.trace.operations import TimesArrivals as TimesArrivals
+    from gpusim.choose.pairs import pairs
+    from gpusim.choose.search import select
+    from gpusim.common.errors import InputError
+    from gpusim.hardware.gpu import GPU, load_gpu
+    from gpusim.hardware.what_if import what_if
+    from gpusim.io.importing import import_profile
+    from gpusim.io.viewer import save_timeline
+    from gpusim.model.occupancy import occupancy
+    from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
+    from gpusim.results.comparison import Comparison
+    from gpusim.results.result import Result
+    from gpusim.session import Session, compare, replay
+    from gpusim.trace.file import load_trace
+    from gpusim.trace.format import Trace
+    from gpusim.trace.kernels import KernelLaunch, Mix
+    from gpusim.trace.operations import (
+        Collective,
+        Convolution,
+        ConvolutionAlgorithm,
+        ConvolutionShape,
+        Copy,
+        Host,
+        Kernel,
+        LoopArrivals,
+        PoissonArrivals,
+        Stream,
+        TimesArrivals,
+    )
+    from gpusim.trace.programs import Program
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "pairs": "gpusim.choose.pairs",
-    "select": "gpusim.choose.search",
-    "what_if": "gpusim.hardware.what_if",
-    "Comparison": "gpusim.studies.comparison",
-    "compare": "gpusim.studies.comparison",
-    "Collective": "gpusim.trace.operations",
-    "Convolution": "gpusim.trace.operations",
-    "ConvolutionAlgorithm": "gpusim.trace.operations",
-    "ConvolutionShape": "gpusim.trace.operations",
-    "Copy": "gpusim.trace.operations",
-    "Eviction": "gpusim.policies.interface",
-    "GPU": "gpusim.hardware.gpu",
-    "Grant": "gpusim.policies.interface",
-    "Host": "gpusim.trace.operations",
-    "InputError": "gpusim.common.errors",
-    "Kernel": "gpusim.trace.operations",
-    "KernelLaunch": "gpusim.trace.kernels",
-    "KernelView": "gpusim.policies.interface",
-    "LoopArrivals": "gpusim.trace.operations",
-    "Mix": "gpusim.trace.kernels",
-    "Partition": "gpusim.policies.interface",
-    "PoissonArrivals": "gpusim.trace.operations",
-    "Policy": "gpusim.policies.interface",
-    "Result": "gpusim.results.result",
-    "Stream": "gpusim.trace.operations",
-    "TimesArrivals": "gpusim.trace.operations",
-    "Trace": "gpusim.trace.format",
-    "View": "gpusim.policies.interface",
-    "import_profile": "gpusim.io.importing",
-    "load_gpu": "gpusim.hardware.gpu",
-    "load_trace": "gpusim.trace.file",
-    "occupancy": "gpusim.model.occupancy",
-    "replay": "gpusim.studies.replay",
-    "save_timeline": "gpusim.io.viewer",
+_NAMES = {  # what each module has of them
+    "gpusim.choose.pairs": "pairs",
+    "gpusim.choose.search": "select",
+    "gpusim.common.errors": "InputError",
+    "gpusim.hardware.gpu": "GPU load_gpu",
+    "gpusim.hardware.what_if": "what_if",
+    "gpusim.io.importing": "import_profile",
+    "gpusim.io.viewer": "save_timeline",
+    "gpusim.model.occupancy": "occupancy",
+    "gpusim.policies.interface": "Eviction Grant KernelView Partition Policy View",
+    "gpusim.results.comparison": "Comparison",
+    "gpusim.results.result": "Result",
+    "gpusim.session": "Session compare replay",
+    "gpusim.trace.file": "load_trace",
+    "gpusim.trace.format": "Trace",
+    "gpusim.trace.kernels": "KernelLaunch Mix",
+    "gpusim.trace.operations": "Collective Convolution ConvolutionAlgorithm ConvolutionShape Copy Host "
+    "Kernel LoopArrivals PoissonArrivals Stream TimesArrivals",
+    "gpusim.trace.programs": "Program",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "GPU",
-    "Collective",
-    "Comparison",
-    "Convolution",
-    "ConvolutionAlgorithm",
-    "ConvolutionShape",
-    "Copy",
-    "Eviction",
-    "Grant",
-    "Host",
-    "InputError",
-    "Kernel",
-    "KernelLaunch",
-    "KernelView",
-    "LoopArrivals",
-    "Mix",
-    "Partition",
-    "PoissonArrivals",
-    "Policy",
-    "Result",
-    "Stream",
-    "TimesArrivals",
-    "Trace",
-    "View",
-    "compare",
-    "import_profile",
-    "load_gpu",
-    "load_trace",
-    "occupancy",
-    "pairs",
-    "replay",
-    "save_timeline",
-    "select",
-    "what_if",
-]
+    "GPU", "Collective", "Comparison", "Convolution", "ConvolutionAlgorithm", "ConvolutionShape", "Copy",
+    "Eviction", "Grant", "Host", "InputError", "Kernel", "KernelLaunch", "KernelView", "LoopArrivals", "Mix",
+    "Partition", "PoissonArrivals", "Policy", "Program", "Result", "Session", "Stream", "TimesArrivals", "Trace",
+    "View", "compare", "import_profile", "load_gpu", "load_trace", "occupancy", "pairs", "replay", "save_timeline",
+    "select", "what_if",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

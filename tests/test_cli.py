@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from gpusim import cli
+from gpusim import cli, session
 from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
+from gpusim.commands.replay_folder import folder_names
 from gpusim.common import tables
 from gpusim.common.errors import InputError
 from gpusim.common.tables import Column, number, plain_table, short_name, shortened
@@ -26,8 +27,7 @@ from gpusim.lab import bench
 from gpusim.policies.registry import policies, policy_from
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
 from gpusim.results.runs import KernelRun
-from gpusim.studies import comparison as report
-from gpusim.studies.replay import replay
+from gpusim.session import replay
 from gpusim.trace.edit import select
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
@@ -119,7 +119,7 @@ def test_replay_json(capsys: Capture) -> None:
     assert (content["version"], content["trace"], content["gpu"]) == (1, "spaa20_table1", "k40c")
     assert (content["recorded_on"], content["seed"]) == ("k40c", 0)
     keys = ["policy", "makespan_us", "speedup_vs_serial", "gain_us", "stp", "antt", "fairness"]
-    keys += ["error_band", "error_band_reason", "streams", "slowdowns", "utilisation", "notes", "kernels"]
+    keys += ["error_band", "error_band_reason", "streams", "programs", "slowdowns", "utilisation", "notes", "kernels"]
     assert all(list(row) == keys for row in content["results"])
     spans = [row["makespan_us"] for row in content["results"]]
     assert spans == sorted(spans)
@@ -193,7 +193,7 @@ def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytes
     assert lines[title + 1].split() == ["policy", "saved", *gain]
     assert lines[title + 3].split() == ["leftover", *(number(us) for us in (sum(gain.values()), *gain.values()))]
     assert lines[title + 4] == ""  # nothing about serial
-    monkeypatch.setattr(report, "MOST_PLACED", 0)
+    monkeypatch.setattr(session, "MOST_PLACED", 0)
     assert [row["gain_us"] for row in as_rows(run_json(capsys, *asked, "--json"))] == [None, None]
     assert cli.main(asked) == 0
     assert "Makespan saved" not in capsys.readouterr().out
@@ -277,8 +277,8 @@ def test_a_narrow_table_narrows_titles_then_texts_and_never_numbers() -> None:
 
 
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    band = HowWrong({"experiment": "streams", "mape_percent": 2.34}, "")
-    monkeypatch.setattr(report, "error_band", lambda *_: band)
+    band = HowWrong({"experiment": "streams", "mape_percent": 2.34}, "", "on k40c")
+    monkeypatch.setattr(session, "error_band", lambda *_: band)
     assert cli.main(["replay", TABLE_1, "--policy", "serial"]) == 0
     assert "±2.3 % (streams on k40c)" in capsys.readouterr().out
     (row,) = as_rows(run_json(capsys, "replay", TABLE_1, "--policy", "serial", "--json"))
@@ -394,7 +394,7 @@ def test_recorded_on_another_version_of_a_gpu_is_never_validated() -> None:
     h200 = load_gpu("h200")
     other = dataclasses.replace(h200, boost_clock_mhz=1000.0)
     result = replay(trace, h200, "serial", recorded_on=other)
-    assert error_band(result, trace, h200, other) == (None, "never validated: recorded on h200")
+    assert error_band(result, trace, h200, other).text == "never validated: recorded on h200"
     assert error_band(result, trace, h200, h200) == error_band(result, trace, h200)
 
 
@@ -475,7 +475,7 @@ def test_nothing_is_written_on_error(policies: list[str], tmp_path: Path, capsys
 
 
 def test_folder_names_differ() -> None:
-    assert report.folder_names(["inter-sm:sms=64+68", "my/p.py:Mine", "my/p_py:Mine", "my/p_py_Mine"]) == [
+    assert folder_names(["inter-sm:sms=64+68", "my/p.py:Mine", "my/p_py:Mine", "my/p_py_Mine"]) == [
         "inter-sm_sms=64+68",
         "my_p.py_Mine",
         "my_p_py_Mine",

@@ -43,11 +43,11 @@ def python(package: Path, *arguments: str, status: int = 0) -> str:
     return done.stdout if status == 0 else done.stderr
 
 
-def test_the_folders_are_those_of_the_package_in_the_order_of_imports() -> None:
-    listed = re.findall(r"^\| `(\w+)/` \|", TEXT, re.M)
-    from test_house import FOLDERS
+def test_the_rooms_are_those_of_the_package_in_the_order_of_imports() -> None:
+    listed = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", TEXT, re.M)
+    from test_house import ROOMS
 
-    assert listed == list(FOLDERS)
+    assert listed == list(ROOMS)
 
 
 def test_files_that_it_names_exist() -> None:

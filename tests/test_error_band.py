@@ -15,7 +15,7 @@ from gpusim import GPU, Trace, load_gpu, load_trace, replay
 from gpusim.results import error_band as module
 from gpusim.results.error_band import (
     STALE,
-    Work,
+    Calls,
     bands,
     error_band,
     experiment_of,
@@ -252,10 +252,10 @@ def test_errors_of_a_policy_name_the_pair(measured: dict[str, object]) -> None:
 
 def test_bands_by_hand() -> None:
     """Ten points of 60 us with errors 1 to 10: mean 5.5; nine of 30 us are too few; TF32 was in ten long ones."""
-    points = [("streams", Work(60.0, frozenset({"FP32"})), float(i)) for i in range(1, 11)]
-    points += [("streams", Work(30.0, frozenset({"FP32"})), 1.0)] * 9
-    points += [("streams", Work(200.5, frozenset({"TF32"})), 2.0)] * 10 + [
-        ("streams", Work(150.0, frozenset()), 4.0)
+    points = [("streams", Calls(60.0, frozenset({"FP32"})), float(i)) for i in range(1, 11)]
+    points += [("streams", Calls(30.0, frozenset({"FP32"})), 1.0)] * 9
+    points += [("streams", Calls(200.5, frozenset({"TF32"})), 2.0)] * 10 + [
+        ("streams", Calls(150.0, frozenset()), 4.0)
     ] * 10
     found = bands(points)
     long = {"experiment": "streams", "from_us": 100.0, "to_us": 201}
@@ -291,8 +291,10 @@ BESIDE_THE_MODEL = {  # imported by its sources, but for data, errors, words and
     "gpusim.policies.tools.notes",  # of a policy, after a replay
     *("gpusim.common.errors", "gpusim.common.files", "gpusim.common.fingerprint", "gpusim.common.numbers"),
     *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.tables", "gpusim.hardware.host_costs"),
-    *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.studies.workload"),
-    *("gpusim.results.error_band", "gpusim.results.result", "gpusim.results.runs"),
+    *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.trace.independent"),
+    *("gpusim.policies.tools.programs", "gpusim.trace.programs"),
+    *("gpusim.results.comparison", "gpusim.results.error_band", "gpusim.results.gains", "gpusim.results.metrics"),
+    *("gpusim.results.result", "gpusim.results.runs", "gpusim.policies.oracles", "gpusim.trace.file"),
     *("gpusim.trace.faults", "gpusim.trace.fields", "gpusim.trace.format"),
 }
 

@@ -170,8 +170,31 @@ def test_the_model_is_what_a_replay_imports() -> None:
     known = fingerprint.module_file
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fingerprint, "module_file", lambda name, *found: (read.add(name), known(name, *found))[1])
-        hashed("gpusim.studies.replay", "gpusim.policies")
+        hashed("gpusim.session", "gpusim.policies")
     assert imported <= read
+
+
+def test_sources_are_parsed_once_by_all_processes(package: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from gpusim.common import fingerprint\n"
+        "parsed, parse = [], fingerprint.ast.parse\n"
+        "fingerprint.ast.parse = lambda text: (parsed.append(text), parse(text))[1]\n"
+        "fingerprint.keep_in(Path(sys.argv[1]))\n"
+        "print(fingerprint.sources('made_up.model'), len(parsed))"
+    )
+
+    def found() -> list[str]:
+        command = [sys.executable, "-c", script, str(tmp_path / "cache")]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
+
+    kept = tmp_path / "cache" / "sources.json"
+    first, parsed = found()
+    assert int(parsed) > 0 and found() == [first, "0"]
+    kept.write_bytes(kept.read_bytes().replace(b'"', b"'", 1))
+    assert found() == [first, parsed]
+    (package / "late.py").write_text("changed = 1\n")
+    changed, again = found()
+    assert changed != first and again == "1"
 
 
 def test_data_is_told_apart_by_every_number_of_a_gpu() -> None:

@@ -1,6 +1,8 @@
 """The house: what its folders are, and which way their imports point."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -8,13 +10,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "gpusim"
-FOLDERS = (  # each imports only from itself and those after it
+ROOMS = (  # each imports only from itself and those after it
     "commands",
     "sweep",
     "choose",
     "lab",
     "training",
-    "studies",
+    "session",
     "io",
     "calibrate",
     "engine",
@@ -26,6 +28,8 @@ FOLDERS = (  # each imports only from itself and those after it
     "common",
 )
 ENTRY_POINTS = ("__init__", "__main__", "cli")  # files beside the folders: they may import anything
+BESIDE = "common"  # errors, files, tables: every room may use them
+MOST_ARROWS = 60  # from room to room
 MOST_AT_THE_TOP = 20
 MOST_LINES = 600
 LONGER = {"engine/core.py"}  # one file, because it is compiled as one
@@ -65,16 +69,16 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def test_every_folder_is_in_the_list():
+def test_every_room_is_in_the_list():
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
-    assert folders == set(FOLDERS)
-    assert {path.stem for path in PACKAGE.glob("*.py")} == set(ENTRY_POINTS)
+    files = {path.stem for path in PACKAGE.glob("*.py")}
+    assert folders | files == {*ROOMS, *ENTRY_POINTS}
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", ROOMS)
 def test_imports_point_one_way(folder):
     known = modules()
-    allowed = {*FOLDERS[FOLDERS.index(folder) :]}
+    allowed = {*ROOMS[ROOMS.index(folder) :]}
     wrong = [
         f"{module} -> {other}"
         for module, path in known.items()
@@ -83,6 +87,26 @@ def test_imports_point_one_way(folder):
         if room(other) not in allowed and other != "gpusim"
     ]
     assert wrong == []
+
+
+def test_few_arrows_between_rooms():
+    known = modules()
+    arrows = {(room(module), room(other)) for module, path in known.items() for other in imported(path, known)}
+    between = {(one, other) for one, other in arrows if one != other and {one, other} <= {*ROOMS} - {BESIDE}}
+    assert len(between) <= MOST_ARROWS, sorted(between)
+
+
+def test_a_replay_touches_no_recorder_and_no_training():
+    script = (
+        "import sys, gpusim, gpusim.cli\n"
+        "found = [{name.split('.')[1] for name in sys.modules if name.startswith('gpusim.')}]\n"
+        "gpusim.cli.main(['replay', 'traces/spaa20_table1.json', '--json'])\n"
+        "found += [{name.split('.')[1] for name in sys.modules if name.startswith('gpusim.')}]\n"
+        "print(*(rooms & {'lab', 'training', 'sweep'} for rooms in found), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
+    assert ran.stderr.split() == ["set()", "set()"]
 
 
 def test_no_circle_of_imports():

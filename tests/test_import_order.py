@@ -11,8 +11,8 @@ import pytest
 from gpusim.cli import main
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
-from gpusim.studies.comparison import compare
-from gpusim.studies.report.content import content_of
+from gpusim.io.report.content import content_of
+from gpusim.session import compare
 from gpusim.trace.edit import merge
 from gpusim.trace.file import load_trace
 
@@ -70,10 +70,13 @@ def test_json_and_report_say_it(profile: Path, capsys: pytest.CaptureFixture[str
     assert ["x* serial" in text.get_text() for text in comparison.plot().axes[0].texts].count(True) == 1
 
 
-def test_restart_says_how_to_leave_inferred_waits_out(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", str(imported(profile)), "--policy", "leftover", "--restart", "--no-cache"]) == 2
-    assert "gpusim import --order none" in capsys.readouterr().err
-    assert main(["replay", str(imported(profile, "--order", "none")), "--restart", "--no-cache"]) == 0
+def test_streams_in_an_inferred_order_are_one_program(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for order, programs in (("inferred", 1), ("none", 2)):
+        path = imported(profile, "--order", order)
+        capsys.readouterr()
+        assert main(["replay", str(path), "--policy", "leftover", "--restart", "--no-cache", "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["results"]
+        assert len(row["programs"]) == programs
 
 
 @pytest.mark.parametrize("order", ["recorded", "none"])
@@ -107,5 +110,5 @@ def test_profile_of_a_training_step_keeps_its_recorded_time(shared: Path) -> Non
     path = shared / "traces" / "public" / "hta_nccl_data.json.gz"
     if not path.is_file():
         pytest.skip("needs ../shared/traces/public/hta_nccl_data.json.gz")
-    comparison = compare(import_profile(path).trace, load_gpu("a100-40"), ["leftover"], placements=False)
+    comparison = compare(import_profile(path).trace, load_gpu("a100-40"), ["leftover"], keep=())
     assert comparison.entries[0].result.makespan_us == pytest.approx(157_500, rel=0.01)

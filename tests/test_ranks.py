@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import host, played, stream, times, tiny, trace
 
-from gpusim import load_gpu, replay
+from gpusim import Program, Trace, load_gpu, replay
 from gpusim.common.errors import InputError
 from gpusim.hardware.host_costs import CostTable, HostCosts
 from gpusim.trace.operations import Collective, Copy, Host, LoopArrivals
@@ -69,10 +69,12 @@ def test_ranks_that_cannot_all_come_are_refused(streams: Any, said: str) -> None
         trace(*streams)
 
 
-def test_streams_that_meet_are_no_programs_that_restart() -> None:
-    made = trace(stream("a", meet("x", "r", 1.0)), stream("b", meet("y", "r", 1.0)))
-    with pytest.raises(InputError, match="waits for other ranks"):
-        replay(made, tiny(), "leftover", restart=True)
+def test_programs_that_meet_are_none_that_restart() -> None:
+    streams = (stream("a", meet("x", "r", 1.0)), stream("b", meet("y", "r", 1.0)))
+    assert replay(trace(*streams), tiny(), "leftover", restart=True).passes == {"a": 1.0}  # both are one program
+    apart = [Program(name=name, streams=[name]) for name in "ab"]
+    with pytest.raises(InputError, match=r"^streams\[0\].operations\[0\]: waits for another program"):
+        replay(Trace(name="two", device="tiny", streams=streams, programs=apart), tiny(), "leftover", restart=True)
 
 
 # ---- what the host takes

@@ -16,13 +16,13 @@ import gpusim
 from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.common.tables import number
+from gpusim.io.report import content as contents
+from gpusim.io.report.content import FILE, Content, content_in, content_of, content_text
+from gpusim.io.report.page import page, save_page
+from gpusim.io.report.reasons import POLICY, REASONS, Hold, hold, why_no_more
 from gpusim.model.occupancy import Footprint, occupancy
-from gpusim.results.error_band import band_text
-from gpusim.studies.comparison import Comparison, compare
-from gpusim.studies.report import content as contents
-from gpusim.studies.report.content import FILE, Content, content_in, content_of, content_text
-from gpusim.studies.report.page import page, save_page
-from gpusim.studies.report.reasons import POLICY, REASONS, Hold, hold, why_no_more
+from gpusim.results.comparison import Comparison
+from gpusim.session import compare
 from gpusim.trace.format import Trace
 
 MODULE = Path(__file__).parents[1] / "traces" / "inception_3a.json.gz"
@@ -31,7 +31,7 @@ HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.h
 
 
 def compared(of: Trace, gpu: gpusim.GPU, *policies: str) -> Comparison:
-    return compare(of, gpu, policies, residents=True)
+    return compare(of, gpu, policies, keep=["residents"])
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +217,7 @@ def test_its_tables_say_what_the_comparison_says(opened: chromium.Browser, compa
             f"{entry.result.makespan_us:.1f}",
             "",
             f"{entry.speedup_vs_serial:.3f}x",
-            band_text(entry.how_wrong, comparison.trace, comparison.gpu, comparison.recorded_on),
+            entry.how_wrong.text,
         ]
         for entry in comparison.entries
     ]

@@ -215,7 +215,7 @@ def test_check_tells_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[s
     content["streams"][0]["operations"][1]["depends_on"] = [f"x{n}" for n in range(30)]
     assert len(faults_told(content, path, capsys)) == 21
     assert faults_told({"version": 1}, path, capsys)[0].endswith(": missing")
-    assert faults_told({"version": 2, "streams": [1]}, path, capsys) == ["version: is 2"]
+    assert faults_told({"version": 3, "streams": [1]}, path, capsys) == ["version: is 3"]
     assert faults_told({"version": 1, "streams": [1]}, path, capsys)[-1] == "streams[0]: is 1"
 
 

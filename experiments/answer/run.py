@@ -25,7 +25,6 @@ from experiments.policy_study.run import STUDY as POLICIES
 from experiments.spaa20_27_cases import report as cases_report
 from experiments.spaa20_27_cases.run import STUDY as CASES
 from experiments.study import TRACES
-from gpusim.calibrate.cache import user_fits
 from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.bound import Bounds
 from gpusim.choose.moves import fastest
@@ -60,7 +59,7 @@ def longest_kernels(gpu: GPU) -> tuple[dict[str, KernelModel], list[tuple[str, s
     """Of each convolution the longest kernel of its fastest algorithm; and independent ones in both orders."""
     trace = gpusim.load_trace(TRACES / NETWORK)
     work = work_of(trace, gpu)
-    bounds = Bounds(work, gpu, Kernels(gpusim.load_gpu(trace.device), gpu, fits=user_fits()))
+    bounds = Bounds(work, gpusim.Session(gpu, cache=True))
     fast = fastest(work, bounds)
     models = {id: max(bounds.models(id, name), key=lambda model: model.solo_us) for id, name in fast.items()}
     return models, [pair for pair in permutations(models, 2) if work.graph.independent(*pair)]

@@ -138,12 +138,12 @@ def paper_times(other_s: float) -> Times:
 
 def step_us(trace: Trace, gpu: str, policy: str = "leftover") -> float:
     """How long a step takes."""
-    return replay(trace, load_gpu(gpu), policy, placements=False).makespan_us / STEPS
+    return replay(trace, load_gpu(gpu), policy, keep=()).makespan_us / STEPS
 
 
 def breakdown(trace: Trace, gpu: str) -> dict[str, float]:
     """What a step of rank 0 is made of, us: by kind of work, what a step has beyond it, and the whole step."""
-    result = replay(trace, load_gpu(gpu), "leftover", placements=False)
+    result = replay(trace, load_gpu(gpu), "leftover", keep=())
     kinds = {op.id: op.what if isinstance(op, Host) else getattr(op, "direction", op.kind) for op in trace.operations()}
     found: dict[str, float] = {}
     for run in result.operation_runs:

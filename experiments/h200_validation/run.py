@@ -40,7 +40,7 @@ from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.scores import SUMMARY_FIELDS, Scored, Summary, choice, summaries
 from gpusim.lab.validate import Case, Condition, conditions, measurements
-from gpusim.results.error_band import VALIDATED, Work, bands, model_identity, work_of
+from gpusim.results.error_band import VALIDATED, Calls, bands, calls_of, model_identity
 
 STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
@@ -99,7 +99,7 @@ def write_bands() -> None:
     write_csv(HERE / "arithmetic.csv", list(lines[0]), lines)
 
 
-def arithmetic_lines(points: Sequence[tuple[str, Work, float]]) -> list[dict[str, object]]:
+def arithmetic_lines(points: Sequence[tuple[str, Calls, float]]) -> list[dict[str, object]]:
     """Errors of each experiment, apart for work without kernels on tensor cores and with some."""
     found: dict[tuple[str, bool], list[float]] = {}
     for experiment, work, error in points:
@@ -133,7 +133,7 @@ def write_scores(path: Path, cases: Sequence[Case], keys: Collection[tuple[str, 
     write_csv(path, list(lines[0]), lines)
 
 
-def scored_work(case: Case) -> list[tuple[str, Work, float]]:
+def scored_work(case: Case) -> list[tuple[str, Calls, float]]:
     """Experiment, work and error in percent (above 0: predicted too long) of everything scored in a case."""
     dataset = case.load()
     work = {name: work_in(dataset, condition) for condition in conditions(dataset) for name in row_names(condition)}
@@ -147,12 +147,12 @@ def scored_work(case: Case) -> list[tuple[str, Work, float]]:
     ]
 
 
-def work_in(dataset: Dataset, condition: Condition) -> Work:
+def work_in(dataset: Dataset, condition: Condition) -> Calls:
     """The calls of a condition, as recorded."""
     calls = condition.calls if len(condition.calls) == len(condition.ops) else (1,) * len(condition.ops)
     recordings = dataset.recordings
     made = [(recordings.op(op).kernels, n) for ops, n in zip(condition.ops, calls, strict=True) for op in ops]
-    return work_of(made, recordings.gpu.sm_count)
+    return calls_of(made, recordings.gpu.sm_count)
 
 
 def everything(case: Case) -> list[Scored]:

@@ -23,13 +23,11 @@ from experiments.hardware_check.plans import HERE, Tried, read
 from experiments.markdown import table
 from experiments.plans import makespans_us, measure
 from experiments.study import TRACES, Run, Study
-from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
 from gpusim.lab.validate import released_together_us
-from gpusim.policies.registry import policy_from
 from gpusim.results.plots import COLOURS, new_figure, save_figure
-from gpusim.studies.rules import makespan_us
+from gpusim.session import Session
 
 SERIAL = "serial-fastest"
 MEASURED = HERE / "measured.csv.gz"
@@ -97,23 +95,21 @@ class Chosen:
 
 
 @cache
-def _module(name: str) -> tuple[Work, Kernels]:
-    gpu = gpusim.load_gpu("h200")
-    return work_of(gpusim.load_trace(TRACES / f"{name}.json.gz"), gpu), Kernels(gpu, gpu)
+def _module(name: str) -> tuple[Work, Session]:
+    session = Session("h200")
+    return work_of(gpusim.load_trace(TRACES / f"{name}.json.gz"), session.gpu), session
 
 
 def predicted_us(tried: Tried) -> float:
     """Makespan of a plan as it is measured: from event to event, its streams released by one flag."""
-    work, kernels = _module(tried.module)
-    return released_together_us(planned_trace(work, tried.plan), gpusim.load_gpu("h200"), kernels, tried.plan.sms)
+    work, session = _module(tried.module)
+    return released_together_us(planned_trace(work, tried.plan), session, tried.plan.sms)
 
 
 def select_us(tried: Tried) -> float:
     """Makespan of a plan as `gpusim select` judges it."""
-    work, kernels = _module(tried.module)
-    return makespan_us(
-        planned_trace(work, tried.plan), gpusim.load_gpu("h200"), policy_from(tried.plan.policy), kernels
-    )
+    work, session = _module(tried.module)
+    return session.makespan_us(planned_trace(work, tried.plan), tried.plan.policy)
 
 
 def sharing_of(plan: Plan) -> str:

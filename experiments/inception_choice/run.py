@@ -22,7 +22,6 @@ from gpusim.choose.plan import STREAMS
 from gpusim.choose.report import plan_trace
 from gpusim.choose.search import Selection, own_lanes, select
 from gpusim.results.error_band import VALIDATED, error_band
-from gpusim.studies.rules import replay_rule
 from gpusim.trace.operations import Convolution
 
 MIB = 2**20
@@ -121,7 +120,7 @@ def gpu_splits(found: Selection) -> bool:
 def how_wrong(found: Selection, one: Candidate) -> tuple[float, str]:
     """The error of the model on the like of a plan (percent), or 0 and why there is none."""
     trace = plan_trace(found, one)
-    band, reason = error_band(replay_rule(trace, found.gpu, one.plan.policy, kernels=found.kernels), trace, found.gpu)
+    band, reason = error_band(found.session.replay(trace, one.plan.policy), trace, found.gpu)
     return (band["mape_percent"], "") if band else (0.0, reason)
 
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from experiments.markdown import table
 from experiments.study import TRACES, Run, Study
-from gpusim.calibrate.cache import user_fits
-from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.search import in_streams
 from gpusim.hardware.gpu import load_gpu
+from gpusim.session import Session
 from gpusim.trace.file import load_trace
 
 NAMES = {
@@ -57,10 +56,8 @@ def rows(run: Run) -> dict[str, list[Ranked]]:
     gpu, found = load_gpu("h200"), []
     for name in NAMES:
         trace = load_trace(TRACES / f"{name}.json.gz")
-        kernels = Kernels(gpu, gpu, fits=user_fits())
-        found.append(
-            Ranked(name, *(round(in_streams(trace, gpu, way, kernels=kernels).makespan_us, 1) for way in WAYS))
-        )
+        session = Session(gpu, cache=True)
+        found.append(Ranked(name, *(round(in_streams(trace, session, way).makespan_us, 1) for way in WAYS)))
         print(found[-1], flush=True)
     return {"result.csv": found}
 

@@ -23,9 +23,9 @@ from experiments.plans import medians
 from experiments.rows import lines
 from experiments.study import TRACES, Run, Study
 from gpusim.common.files import write_table
-from gpusim.engine.context import in_context
 from gpusim.hardware.gpu import GPU
 from gpusim.lab.record.toolchain import build, run
+from gpusim.model.context import in_context
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream

@@ -215,7 +215,7 @@ def transfer_percent(layer: str, how: str, gpu: GPU) -> float:
 
 
 def _batch_us(trace: Trace, gpu: GPU) -> float:
-    result = gpusim.replay(trace, gpu, "leftover", placements=False)
+    result = gpusim.replay(trace, gpu, "leftover", keep=())
     ends = [0.0] * BATCHES
     for run in result.operation_runs:
         batch = int(run.operation[1:].split(".")[0])

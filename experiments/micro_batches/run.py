@@ -24,7 +24,6 @@ from experiments.markdown import table
 from experiments.plans import call_in, makespans_us, measure
 from experiments.rows import lines
 from experiments.study import TRACES, Run, Study
-from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.micro_batches import Divided, Division, Part, front, in_a_row
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
 from gpusim.choose.search import select, work_of
@@ -192,10 +191,10 @@ def trace_of(module: str) -> Trace:
     return gpusim.load_trace(TRACES / f"micro_batches_{module.removeprefix('inception_')}.json.gz")
 
 
-def searched(module: str, limit_mib: int, kernels: Kernels) -> dict[str, tuple[Work, Plan]]:
+def searched(module: str, limit_mib: int, session: gpusim.Session) -> dict[str, tuple[Work, Plan]]:
     """The four plans of a module within a limit, in plain streams."""
     limit = limit_mib * MIB
-    divided = select(trace_of(module), GPU, memory_bytes=limit, sharing="streams", kernels=kernels)
+    divided = select(trace_of(module), session, memory_bytes=limit, sharing="streams")
     whole = divided.undivided
     assert whole is not None
     return {
@@ -211,9 +210,9 @@ def write_plans() -> None:
     calls: dict[str, None] = {}
     found = []
     for module in MODULES:
-        kernels = Kernels(GPU, GPU)
+        session = gpusim.Session(GPU, GPU)
         for limit in LIMITS_MIB:
-            for way, (work, plan) in searched(module, limit, kernels).items():
+            for way, (work, plan) in searched(module, limit, session).items():
                 graph = work.planned(plan).reduced()
                 stream_of = {id: n for n, lane in enumerate(plan.lanes) for id in lane}
                 words, last, steps = [module, f"{limit}-{way}", "all"], dict[str, int](), 0
@@ -270,11 +269,10 @@ def _part(convolution: Convolution, batch: int, algorithm: str) -> Part:
 def planned() -> list[Planned]:
     """Every plan of plans.txt, predicted and measured."""
     measured = makespans_us(MEASURED)
-    kernels: dict[str, Kernels] = {}
+    session = gpusim.Session(GPU, GPU)
     found = []
     for module, name, work, plan in read_plans():
-        known = kernels.setdefault(module, Kernels(GPU, GPU))
-        predicted_us = released_together_us(planned_trace(work, plan), GPU, known)
+        predicted_us = released_together_us(planned_trace(work, plan), session)
         limit, way = name.split("-", 1)
         algorithms = " ".join(f"{id}={algorithm}" for id, algorithm in plan.algorithms.items())
         size, us = memory_bytes(work, plan), fmean(measured[module, name])

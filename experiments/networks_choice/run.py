@@ -18,7 +18,6 @@ from experiments.study import TRACES, Run, Study
 from gpusim.choose.report import plan_trace
 from gpusim.choose.search import select
 from gpusim.results.error_band import VALIDATED, error_band
-from gpusim.studies.rules import replay_rule
 from gpusim.trace.operations import Convolution
 
 MIB = 2**20
@@ -43,7 +42,7 @@ def answer(network: str) -> list[Any]:
     rows = []
     for way, one in (*found.baselines, (report.PLAN, found.best)):
         planned = plan_trace(found, one)
-        band, why = error_band(replay_rule(planned, gpu, one.plan.policy, kernels=found.kernels), planned, gpu)
+        band, why = error_band(found.session.replay(planned, one.plan.policy), planned, gpu)
         rows.append(
             Row(
                 network,

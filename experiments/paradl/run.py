@@ -17,7 +17,6 @@ import gpusim
 from experiments.markdown import table
 from experiments.rows import lines
 from experiments.study import TRACES, Run, Study
-from gpusim.calibrate.kernels import Kernels
 from gpusim.common.tables import Column, print_line, print_table
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -217,11 +216,11 @@ def overlap() -> Iterator[tuple[object, ...]]:
     """An iteration of ResNet-50, 64 samples a GPU, with the all-reduces of its gradients among the kernels."""
     gpu = gpusim.load_gpu("h200")
     recorded = gpusim.load_trace(TRACE)
-    kernels = Kernels(gpu, gpu)
+    session = gpusim.Session(gpu)
     took = measured("training", "replayed_us")
 
     def replayed(trace: Trace, policy: str) -> str:
-        return f"{gpusim.replay(trace, gpu, policy=policy, kernels=kernels, placements=False).makespan_us / 1e3:.2f}"
+        return f"{session.makespan_us(trace, policy) / 1e3:.2f}"
 
     def ms(strategy: str) -> str:
         return f"{took['resnet50', strategy, 2, 128] / 1e3:.2f}"

@@ -22,7 +22,6 @@ from statistics import correlation, fmean, median
 
 from matplotlib.axes import Axes
 
-import gpusim
 from experiments.markdown import table
 from experiments.placement.waiting import (
     CASES,
@@ -50,7 +49,6 @@ from experiments.placement.waiting import (
 from experiments.rows import to_csv
 from experiments.study import Run as ScriptRun
 from experiments.study import Study
-from gpusim.calibrate.kernels import Kernels
 from gpusim.common.files import write_table, write_text
 from gpusim.lab import validate
 from gpusim.lab.dataset import Dataset
@@ -58,7 +56,7 @@ from gpusim.lab.record.toolchain import build, run
 from gpusim.policies.hardware import Leftover
 from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.results.result import Result
-from gpusim.studies.rules import makespan_us
+from gpusim.session import Session
 
 LEAST_CAPABILITY = 7.0  # for streams that wait for a flag
 SEEN_US = 5.0  # later than this no first block starts but for want of room: when its stream was there is not seen
@@ -198,18 +196,16 @@ class Replays:
             "block_jitter": jitter,
         }
         self._gpu = replace(GPU, model=GPU.model.model_copy(update=constants))
-        self._kernels = Kernels(self._gpu, self._gpu)
+        self._session = Session(self._gpu, self._gpu)
 
     def result(self, pair: int, started: Started) -> Result:
         """A replay."""
-        trace = trace_of(self._cases[pair], self._alone, started)
-        solo = dict.fromkeys(NAMES, 1.0)  # for slowdowns, which nobody asks for
-        return gpusim.replay(trace, self._gpu, kernels=self._kernels, solo=solo, recorded_on=self._gpu)
+        return self._session.replay(trace_of(self._cases[pair], self._alone, started), keep=["placements"])
 
     def makespan_us(self, pair: int, started: Started) -> float:
         """From the first block to the end of the last."""
         trace = trace_of(self._cases[pair], self._alone, started)
-        return makespan_us(trace, self._gpu, Leftover(), self._kernels) - self.first_block_us
+        return self._session.makespan_us(trace, Leftover()) - self.first_block_us
 
     @property
     def first_block_us(self) -> float:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import gpusim
 from experiments import study
 from experiments.rows import from_csv
-from gpusim.calibrate.launchable import launch_occupancy
 from gpusim.lab.dataset import Dataset, back_to_back_us
 from gpusim.lab.validate import Condition, conditions
+from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls, taking
 from gpusim.trace.operations import Host, Kernel, Stream

@@ -30,7 +30,6 @@ from gpusim.policies.warped_slicer import best_sum, kept_points, progress_at, wa
 from gpusim.results.error_band import measured_errors
 from gpusim.results.metrics import geometric_mean
 from gpusim.results.plots import COLOURS, new_figure, save_figure
-from gpusim.studies.oracle import oracle_of
 
 ALL = "all"
 COMPLEMENTARY = CLASSES[1]
@@ -168,7 +167,7 @@ def replayed(rows: Sequence[Row], gpu: str) -> list[str]:
 
 def oracle_row(rows: Sequence[Row], row: Row) -> Row | None:
     """The oracle of a row's policy on the same pair; None where its policy has none."""
-    name = oracle_of(policies()[row.policy.partition(":")[0]])
+    name = f"oracle-{policies()[row.policy.partition(':')[0]].family}"
     found = [r for r in rows if (r.gpu, r.pair) == (row.gpu, row.pair) and r.policy.partition(":")[0] == name]
     return found[0] if found else None
 

@@ -16,7 +16,6 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-import gpusim
 from experiments.policy_study import report
 from experiments.policy_study.report import Latency, Module, Row
 from experiments.policy_study.workloads import (
@@ -27,13 +26,11 @@ from experiments.policy_study.workloads import (
     Pair,
     alone,
     class_of,
-    gpu_of,
     inference,
-    models,
     pairs,
+    session_on,
 )
 from experiments.study import Run, Study
-from gpusim.calibrate.solo import solo_makespans
 from gpusim.results.metrics import largest_slowdown, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
 from gpusim.trace.file import load_trace
@@ -102,31 +99,28 @@ INFERENCE = (
 
 def rows_of(pair: Pair) -> list[Row]:
     """A pair under every policy and oracle."""
-    gpu, kernels, trace = gpu_of(pair.gpu), models(pair.gpu), pair.trace
-    solo = solo_makespans(trace, gpu, kernels)
-    serial_us = fsum(solo.values())
+    session, trace = session_on(pair.gpu), pair.trace
+    serial_us = fsum(session.isolated_us(trace).values())
     kind = class_of(pair)
     rows = []
     for policy in POLICIES[pair.gpu]:
-        once = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo)
-        restarted = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo, restart=True)
-        progress = normalised_progress(restarted)
+        once = session.replay(trace, policy)
+        progress = normalised_progress(session.replay(trace, policy, restart=True))
         share = (*sharing(progress).values(), *progress.values())
         rows.append(Row(pair.gpu, pair.name, kind, policy, *share, serial_us / once.makespan_us, ""))
     for policy in ORACLES[pair.gpu]:
-        best = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo)
+        best = session.replay(trace, policy)
         rows.append(Row(pair.gpu, pair.name, kind, policy, 0, 0, 0, 0, 0, serial_us / best.makespan_us, best.division))
     return rows
 
 
 def module_rows(file: str) -> list[Module]:
     """A module under every policy and oracle."""
-    gpu, kernels, trace = gpu_of("h200"), models("h200"), load_trace(TRACES / file)
-    solo = solo_makespans(trace, gpu, kernels)
-    serial_us = gpusim.replay(trace, gpu, "serial", kernels=kernels, solo=solo).makespan_us
+    session, trace = session_on("h200"), load_trace(TRACES / file)
+    serial_us = session.serial_us(trace)
     rows = []
     for policy in (*IN_MODULES, *ORACLES["h200"]):
-        result = gpusim.replay(trace, gpu, policy, kernels=kernels, solo=solo)
+        result = session.replay(trace, policy)
         speedup = serial_us / result.makespan_us
         rows.append(Module(trace.name, policy, speedup, largest_slowdown(result), result.division))
     return rows
@@ -134,15 +128,14 @@ def module_rows(file: str) -> list[Module]:
 
 def latencies(load: float) -> list[Latency]:
     """Requests at one load under every policy."""
-    gpu, kernels = gpu_of("h200"), models("h200")
-    quiet = solo_makespans(alone(inference(load, 1.0, 1.0).streams), gpu, kernels)
+    session = session_on("h200")
+    quiet = session.isolated_us(alone(inference(load, 1.0, 1.0).streams))
     only = inference(load, quiet["request"], quiet["job"], job=False)
     both = inference(load, quiet["request"], quiet["job"])
     rows = []
     for policy in ("alone", *INFERENCE):
         trace = only if policy == "alone" else both
-        solo = {stream.name: 1.0 for stream in trace.streams}
-        result = gpusim.replay(trace, gpu, "serial" if policy == "alone" else policy, kernels=kernels, solo=solo)
+        result = session.replay(trace, "serial" if policy == "alone" else policy, keep=())
         until = max(r.end_us for r in result.request_runs if r.stream == "request")
         waits = latencies_us(result)["request"]
         percentiles = [percentile(waits, percent) for percent in (50, 95, 99)]

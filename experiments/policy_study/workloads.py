@@ -10,6 +10,7 @@ from itertools import combinations
 from experiments.study import TRACES
 from gpusim.calibrate.kernels import Kernels
 from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.session import Session
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -123,8 +124,14 @@ def class_of(pair: Pair) -> str:
 
 @cache
 def models(gpu: str) -> Kernels:
-    """What is known of the kernels on a GPU, shared by all replays."""
+    """What is known of the kernels on a GPU."""
     return Kernels(gpu_of(gpu), gpu_of(gpu))
+
+
+@cache
+def session_on(gpu: str) -> Session:
+    """A session on a GPU, shared by all replays."""
+    return Session(gpu_of(gpu), gpu_of(gpu))
 
 
 @cache

@@ -33,6 +33,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import launch_from_counters
 from gpusim.lab.record.matrix import RESOURCES
 from gpusim.results.plots import new_figure, save_figure
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Host, Kernel, Stream
@@ -191,7 +192,7 @@ def points(folder: Path) -> list[Point]:
 
 
 def _points(matrix: Matrix) -> Iterator[Point]:
-    kernels = Kernels(matrix.gpu, matrix.gpu)
+    kernels, session = Kernels(matrix.gpu, matrix.gpu), Session(matrix.gpu, matrix.gpu)
     alone: dict[tuple[str, int], float] = {}
 
     def alone_us(kernel: str, sms: int) -> float:
@@ -207,7 +208,7 @@ def _points(matrix: Matrix) -> Iterator[Point]:
         starts = 0.0, float(run["second_start_us"])
         ends = float(run["first_end_us"]), float(run["second_end_us"])
         overlap = max(0.0, min(ends) - max(starts))
-        predicted = predicted_us(matrix, kernels, (first, second), starts[1], placement, sms)
+        predicted = predicted_us(matrix, session, (first, second), starts[1], placement, sms)
         for i, (kernel, beside, order) in enumerate(((first, second, "first"), (second, first, "second"))):
             us = ends[i] - starts[i]
             before, after = (
@@ -228,13 +229,13 @@ def _points(matrix: Matrix) -> Iterator[Point]:
 
 
 def predicted_us(
-    matrix: Matrix, kernels: Kernels, pair: tuple[str, str], later_us: float, placement: str, sms: Sequence[int]
+    matrix: Matrix, session: Session, pair: tuple[str, str], later_us: float, placement: str, sms: Sequence[int]
 ) -> tuple[float, float]:
     """Times of two kernels, from the first block's start to the last one's end.
 
     Args:
         matrix: what was recorded.
-        kernels: their models.
+        session: where they are replayed.
         pair: the kernels, the first the older.
         later_us: that the second is there.
         placement: same or disjoint SMs.
@@ -247,8 +248,7 @@ def predicted_us(
     streams = (Stream(name="a", operations=(launches[0],)), Stream(name="b", operations=(late, launches[1])))
     trace = Trace(version=1, name=" + ".join(pair), device=matrix.gpu.name, streams=streams)
     policy = "leftover" if placement == SAME else f"inter-sm:sms={sms[0]}+{sms[1]}"
-    solo = dict.fromkeys("ab", 1.0)  # for slowdowns, which nobody asks for
-    result = gpusim.replay(trace, matrix.gpu, policy=policy, kernels=kernels, solo=solo, recorded_on=matrix.gpu)
+    result = session.replay(trace, policy, keep=())
     times = {row.stream: row.end_us - row.start_us for row in result.kernels.itertuples()}
     return times["a"], times["b"]
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 
 from experiments.markdown import table
 from experiments.study import TRACES, Run, Study
-from gpusim.calibrate.kernels import Kernels
-from gpusim.calibrate.launchable import launch_footprint, launch_occupancy
-from gpusim.calibrate.solo import solo_makespans
 from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.model.launchable import launch_footprint, launch_occupancy
 from gpusim.model.occupancy import exceeded
 from gpusim.results.plots import COLOURS, new_figure, save_figure
-from gpusim.studies.replay import replay
+from gpusim.session import Session
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -161,9 +160,8 @@ def printed_shared_percent(first_blocks: int, second_blocks: int) -> tuple[float
 
 def rows_of(trace: Trace, gpu: GPU, pair: str, durations: str, policies: Sequence[str] = POLICIES) -> list[Row]:
     """One row a policy; serial must be among them."""
-    kernels = Kernels(gpu, gpu)
-    solo = solo_makespans(trace, gpu, kernels)
-    results = {policy: replay(trace, gpu, policy, kernels=kernels, solo=solo) for policy in policies}
+    session = Session(gpu, gpu)
+    results = {policy: session.replay(trace, policy) for policy in policies}
     serial_us = results["serial"].makespan_us
     return [
         Row(
@@ -172,7 +170,7 @@ def rows_of(trace: Trace, gpu: GPU, pair: str, durations: str, policies: Sequenc
             policy=policy,
             makespan_us=result.makespan_us,
             speedup=serial_us / result.makespan_us,
-            together=together([run.end_us for run in result.stream_runs], sum(solo.values())),
+            together=together([run.end_us for run in result.stream_runs], fsum(session.isolated_us(trace).values())),
             **{f"slowdown_{run.stream}": run.slowdown for run in result.stream_runs},
         )
         for policy, result in results.items()

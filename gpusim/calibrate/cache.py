@@ -39,7 +39,7 @@ MOST_OFF = 10.0  # factor by which a time that a fit found may be off its estima
 
 
 def cache_folder() -> Path:
-    """The folder of the fits, within the user's cache folder on this system."""
+    """Our folder within the user's cache folder on this system."""
     if given := os.environ.get("XDG_CACHE_HOME"):
         base = Path(given)
     elif sys.platform == "win32":
@@ -48,17 +48,22 @@ def cache_folder() -> Path:
         base = Path.home() / "Library" / "Caches"
     else:
         base = Path.home() / ".cache"
-    return base / "gpusim" / "fits"
+    return base / "gpusim"
 
 
 def user_fits() -> Fits | None:
-    """The fits of this user; None where the environment says so, or there is no home."""
+    """The fits of this user; None where the environment says so, or there is no home.
+
+    With the fits, what our sources mean is kept from now on.
+    """
     if os.environ.get(OFF):
         return None
     try:
-        return Fits(cache_folder())
+        folder = cache_folder()
     except RuntimeError:  # no home
         return None
+    fingerprint.keep_in(folder)
+    return Fits(folder / "fits")
 
 
 class Fits:

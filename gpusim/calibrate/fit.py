@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from gpusim.calibrate.launchable import fitting_occupancy, launch_footprint
 from gpusim.engine.sm_array import AloneTimes, alone_on
 from gpusim.hardware.compute_capability import CAPABILITIES
 from gpusim.hardware.gpcs import most_clusters
@@ -31,6 +30,7 @@ from gpusim.model.contention import (
     warp_demand,
 )
 from gpusim.model.kernel import KernelModel
+from gpusim.model.launchable import fitting_occupancy, launch_footprint
 from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
 

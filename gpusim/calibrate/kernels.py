@@ -7,8 +7,8 @@ from dataclasses import replace
 from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.scaling import fitted
 from gpusim.calibrate.transfer import transferred
-from gpusim.common.errors import InputError, quote
-from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
+from gpusim.hardware.gpu import GPU
+from gpusim.model.context import in_context
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -39,7 +39,6 @@ class Kernels:
         self._by_seed: dict[int, Kernels] = {seed: self}
         self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
         self._same: dict[KernelLaunch, KernelModel] = {}
-        self.alone_us: dict[tuple[object, ...], float] = {}  # operations alone, by their kernels
 
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
         """The model of one launch.
@@ -62,6 +61,19 @@ class Kernels:
             self._same[launch] = model
         self._models[id(launch)] = (launch, model)
         return model
+
+    def worked_out(self, trace: Trace) -> Trace:
+        """A trace as it is replayed: its kernels as long as they take after the others, each worked out.
+
+        Raises:
+            InputError: a kernel that fits no SM, with its place in the trace.
+        """
+        trace = in_context(trace, self._gpu)
+        for s, stream in enumerate(trace.streams):
+            for o, op in enumerate(stream.operations):
+                for launch in op.launches():
+                    self.model(launch, f"streams[{s}].operations[{o}] ({op.id})")
+        return trace
 
     def _fitted(self, launch: KernelLaunch, gpu: GPU, place: str) -> KernelModel:
         """A launch on a GPU where it takes its recorded duration."""
@@ -86,22 +98,3 @@ class Kernels:
             other._by_seed = self._by_seed
             self._by_seed[seed] = other
         return self._by_seed[seed]
-
-
-def recording_gpu(trace: Trace, gpu: GPU) -> GPU:
-    """The GPU that a trace was recorded on: ``gpu`` itself where it is that one, else one that ships.
-
-    Raises:
-        InputError: the trace names a GPU that neither ships nor is ``gpu``.
-    """
-    if trace.device in gpu_names():
-        device = load_gpu(trace.device)
-        return gpu if device == gpu else device
-    if trace.device != gpu.name:
-        raise InputError(
-            None,
-            "device",
-            f"is {quote(trace.device)}",
-            f"one of {', '.join(gpu_names())}, or that GPU's file (--recorded-on)",
-        )
-    return gpu

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from itertools import product
 from math import fsum, sqrt
 
-from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.graph import Graph
 from gpusim.choose.plan import Plan, Work
-from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
+from gpusim.session import Session
 from gpusim.trace.kernels import KernelLaunch, launch_waits
 
 PARTS = ("critical path", "SMs", "DRAM", "L2")
@@ -75,10 +74,10 @@ def least_of_launches(launches: Sequence[KernelLaunch], models: Sequence[KernelM
 class Bounds:
     """Lower bounds of plans for some work on a GPU; everything is worked out once."""
 
-    def __init__(self, work: Work, gpu: GPU, kernels: Kernels) -> None:
+    def __init__(self, work: Work, session: Session) -> None:
+        self.session = session
         self._work = work
-        self._gpu = gpu
-        self._kernels = kernels
+        self._kernels = session.kernels(work.trace)
         self._known: dict[tuple[str, str], Least] = {}
 
     def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
@@ -97,7 +96,7 @@ class Bounds:
             if launches:
                 self._known[key] = least_of_launches(launches, self.models(id, algorithm))
             else:
-                occupied = self._work.operations[id].occupies(self._gpu)
+                occupied = self._work.operations[id].occupies(self.session.gpu)
                 self._known[key] = Least(occupied.duration_us, (0.0, 0.0, 0.0))
         return self._known[key]
 

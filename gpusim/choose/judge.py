@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.bound import Bounds
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
-from gpusim.engine.replay import stream_ends
 from gpusim.hardware.gpcs import most_clusters
-from gpusim.hardware.gpu import GPU
-from gpusim.policies.registry import policy_from
 
 SAME = 1e-9  # relative: makespans this near are equal
 
@@ -37,13 +33,11 @@ class Judge:
     `limit_bytes` is the limit of their workspaces; None: no limit.
     """
 
-    def __init__(
-        self, work: Work, gpu: GPU, kernels: Kernels, bounds: Bounds, limit_bytes: int | None, most: int
-    ) -> None:
+    def __init__(self, work: Work, bounds: Bounds, limit_bytes: int | None, most: int) -> None:
         self.work = work
-        self.gpu = gpu
-        self.kernels = kernels
         self.bounds = bounds
+        self.session = bounds.session
+        self.gpu = bounds.session.gpu
         self.limit_bytes = limit_bytes
         self.most = self.left = most
         self._seen: dict[tuple[object, ...], Candidate] = {}
@@ -78,8 +72,7 @@ class Judge:
         known = self._seen.get(plan.key)
         if known is None:
             self.left -= 1
-            trace, policy = planned_trace(self.work, plan), policy_from(plan.policy)
-            ends = tuple(stream_ends(trace, self.gpu, policy, self.kernels).values())
+            ends = tuple(self.session.stream_ends_us(planned_trace(self.work, plan), plan.policy).values())
             known = self._seen[plan.key] = Candidate(plan, max(ends), memory_bytes(self.work, plan), ends)
         return known
 

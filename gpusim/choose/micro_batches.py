@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum, gcd
 
-from gpusim.calibrate.kernels import Kernels
-from gpusim.engine.context import with_cold_caches
-from gpusim.hardware.gpu import GPU
-from gpusim.studies.alternatives import fits
+from gpusim.choose.alternatives import fits
+from gpusim.model.context import with_cold_caches
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
 
@@ -113,24 +112,25 @@ class Divided:
     division: Division  # the parts
 
 
-def divided_convolutions(trace: Trace, gpu: GPU, kernels: Kernels) -> dict[str, list[Divided]]:
+def divided_convolutions(trace: Trace, session: Session) -> dict[str, list[Divided]]:
     """Return the best divisions of each convolution of a trace that has micro-batches, by ascending workspace.
 
     Those that no other division and no algorithm for the whole batch beats in both time and workspace, at most
     `MOST_DIVISIONS` of them.
     """
     return {
-        op.id: _divided(op, gpu, kernels)
+        op.id: _divided(op, trace, session)
         for op in trace.operations()
         if isinstance(op, Convolution) and op.micro_batches
     }
 
 
-def _divided(op: Convolution, gpu: GPU, kernels: Kernels) -> list[Divided]:
+def _divided(op: Convolution, trace: Trace, session: Session) -> list[Divided]:
+    kernels = session.kernels(trace)
     parts = [
         Part(batch, name, fsum(kernels.model(launch, op.id).solo_us for launch in call.kernels), call.workspace_bytes)
         for (batch, name), call in _calls(op).items()
-        if call.workspace_bytes is not None and fits(call, gpu)
+        if call.workspace_bytes is not None and fits(call, session.gpu)
     ]
     divisions = [division for division in front(op.shape.batch, parts) if len(division.parts) > 1]
     return [Divided(in_a_row(op, division), division) for division in _thinned(divisions)]

@@ -18,11 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
-from os import PathLike
 from typing import Any
 
-from gpusim.calibrate.cache import Fits
-from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.choose.bound import Bounds
 from gpusim.choose.judge import Judge, is_less
 from gpusim.choose.moves import MIXES, fastest
@@ -33,8 +30,7 @@ from gpusim.common.progress import Step, no_step
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import fits as fit_together
-from gpusim.studies.replay import given
-from gpusim.trace.format import Trace
+from gpusim.session import AnyGPU, AnyTrace, Session, opened
 
 JSON_VERSION = 1  # of what `as_json` gives
 ARITHMETIC = ("issue", "alu", "fma", "tensor")
@@ -116,12 +112,10 @@ def computes(one: Profile) -> float:
 
 
 def pairs(
-    trace: Trace | str | PathLike[str],
-    gpu: GPU | str | PathLike[str] | None = None,
+    trace: AnyTrace,
+    gpu: AnyGPU | Session | None = None,
     *,
-    recorded_on: GPU | str | PathLike[str] | None = None,
-    kernels: Kernels | None = None,
-    fits: Fits | None = None,
+    recorded_on: AnyGPU | None = None,
     step: Step = no_step,
 ) -> Pairs:
     """Return the cases in a trace whose convolutions list alternatives; arguments as of `gpusim.choose.search.select`.
@@ -129,10 +123,9 @@ def pairs(
     Raises:
         InputError: a convolution of which no algorithm runs on the GPU, streams of requests.
     """
-    trace, gpu, recorded_on = given(trace, gpu, recorded_on)
-    work = work_of(trace, gpu)
-    kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
-    bounds = Bounds(work, gpu, kernels)
+    trace, session = opened(trace, gpu, recorded_on)
+    work = work_of(trace, session.gpu)
+    bounds = Bounds(work, session)
     step("fitting kernels to their recording")
     bounds.of_any(work)
     independent = [pair for pair in combinations(work.algorithms, 2) if work.graph.independent(*pair)]
@@ -142,13 +135,13 @@ def pairs(
         found = [
             {a: mine, b: its}
             for mine, its in product(work.algorithms[a], work.algorithms[b])
-            if complementary(_longest(bounds.models(a, mine)), _longest(bounds.models(b, its)), gpu)
+            if complementary(_longest(bounds.models(a, mine)), _longest(bounds.models(b, its)), session.gpu)
         ]
         if found:
-            judge = Judge(work.part([a, b]), gpu, kernels, bounds, None, UNLIMITED)
-            cases.append(_case(judge, bounds, gpu, (a, b), found))
+            judge = Judge(work.part([a, b]), bounds, None, UNLIMITED)
+            cases.append(_case(judge, bounds, session.gpu, (a, b), found))
     cases.sort(key=lambda case: -case.gain_over_fastest)
-    return Pairs(trace.name, gpu.name, len(independent), tuple(cases))
+    return Pairs(trace.name, session.gpu.name, len(independent), tuple(cases))
 
 
 def _longest(models: Sequence[KernelModel]) -> KernelModel:

@@ -13,12 +13,10 @@ from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, u
 from gpusim.choose.profile import complements, contended, in_words, profile
 from gpusim.choose.search import Selection
 from gpusim.common.tables import Column, counted, number, print_line, print_table, shortened
-from gpusim.policies.registry import policy_from
-from gpusim.results.error_band import band_text, error_band
-from gpusim.results.metrics import BASELINE, speedup
+from gpusim.results.error_band import error_band
+from gpusim.results.metrics import speedup
 from gpusim.results.plots import COLOURS, GRID, new_figure
 from gpusim.results.result import Result
-from gpusim.studies.rules import makespan_us, replay_rule
 from gpusim.trace.format import Trace
 
 if TYPE_CHECKING:
@@ -51,21 +49,7 @@ def plan_trace(selection: Selection, candidate: Candidate | None = None) -> Trac
 
 def replayed(selection: Selection) -> Result:
     """The replay of the best plan."""
-    return replay_rule(
-        plan_trace(selection),
-        selection.gpu,
-        selection.best.plan.policy,
-        kernels=selection.kernels,
-        recorded_on=selection.recorded_on,
-    )
-
-
-def serial_us(selection: Selection) -> float:
-    """Makespan of the best plan's operations one after the other, by the plan's algorithms.
-
-    The baseline of `gpusim replay` for the trace of the plan.
-    """
-    return makespan_us(plan_trace(selection), selection.gpu, policy_from(BASELINE), selection.kernels)
+    return selection.session.replay(plan_trace(selection), selection.best.plan.policy)
 
 
 def together(selection: Selection, result: Result) -> list[Together]:
@@ -93,14 +77,14 @@ def as_json(selection: Selection) -> dict[str, Any]:
     """The selection as `gpusim select --json` prints it."""
     best = selection.best
     result = replayed(selection)
-    band = error_band(result, plan_trace(selection), selection.gpu, selection.recorded_on)
+    band = error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on)
     return {
         "version": JSON_VERSION,
         "trace": selection.work.trace.name,
         "gpu": selection.gpu.name,
         "objective": selection.objective,
         "makespan_us": best.makespan_us,
-        "speedup_vs_serial": speedup(serial_us(selection), best.makespan_us),
+        "speedup_vs_serial": result.metrics["speedup"],
         "memory_bytes": known_memory_bytes(selection, best),
         "memory_limit_bytes": selection.limit_bytes,
         "tensor_bytes": tensor_bytes(selection.work),
@@ -177,8 +161,8 @@ def _choices(selection: Selection) -> str:
 
 
 def _summary(selection: Selection, result: Result) -> list[str]:
-    best, replayed_on = selection.best, (plan_trace(selection), selection.gpu, selection.recorded_on)
-    wrong = band_text(error_band(result, *replayed_on), *replayed_on)
+    best = selection.best
+    wrong = error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on).text
     limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)
     beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_size(tensors)}"
@@ -187,7 +171,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
         held = f"unknown: the trace lacks the workspace of {counted(len(unknown), 'algorithm')} of the plan"
     searched = "all plans looked at" if selection.complete else f"best of {selection.replays} replays"
     fastest = dict(selection.baselines).get("serial, fastest")
-    gain = f"{speedup(serial_us(selection), best.makespan_us):.3f}x over serial by the same algorithms"
+    gain = f"{result.metrics['speedup']:.3f}x over serial by the same algorithms"
     if fastest is not None:
         gain += f", {speedup(fastest.makespan_us, best.makespan_us):.3f}x over serial by the fastest"
     return [

@@ -23,11 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from os import PathLike
 from typing import Literal, get_args
 
-from gpusim.calibrate.cache import Fits
-from gpusim.calibrate.kernels import Kernels, recording_gpu
+from gpusim.choose.alternatives import fits as runs_on
 from gpusim.choose.bound import Bound, Bounds
 from gpusim.choose.descent import algorithm_moves, descend, to_better
 from gpusim.choose.graph import chains, graph_of
@@ -65,10 +63,7 @@ from gpusim.choose.streams import (
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.registry import policy_from
-from gpusim.studies.alternatives import fits as runs_on
-from gpusim.studies.replay import given
-from gpusim.studies.rules import makespan_us
+from gpusim.session import AnyGPU, AnyTrace, Session, opened
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
 
@@ -95,8 +90,7 @@ class Selection:
 
     Attributes:
         work: the operations with the algorithms that they could take.
-        gpu: where.
-        kernels: as replayed there.
+        session: where plans were replayed.
         bounds: lower bounds of its plans.
         objective: what was wanted.
         best: the plan.
@@ -108,12 +102,10 @@ class Selection:
         seen: all plans of the whole that were replayed, best first.
         limit_bytes: of the workspaces; None: none.
         undivided: what was found without dividing batches, where they can be divided.
-        recorded_on: as given to `select`.
     """
 
     work: Work
-    gpu: GPU
-    kernels: Kernels
+    session: Session
     bounds: Bounds
     objective: Objective
     best: Candidate
@@ -125,7 +117,11 @@ class Selection:
     seen: tuple[Candidate, ...]
     limit_bytes: int | None
     undivided: Selection | None = None
-    recorded_on: GPU | None = None
+
+    @property
+    def gpu(self) -> GPU:
+        """Where."""
+        return self.session.gpu
 
     @property
     def gap(self) -> float:
@@ -134,31 +130,27 @@ class Selection:
 
 
 def select(
-    trace: Trace | str | PathLike[str],
-    gpu: GPU | str | PathLike[str] | None = None,
+    trace: AnyTrace,
+    gpu: AnyGPU | Session | None = None,
     *,
     memory_bytes: int | None = None,
     objective: Objective = "makespan",
     sharing: str = "all",
     streams: str | Lanes = "search",
-    recorded_on: GPU | str | PathLike[str] | None = None,
-    kernels: Kernels | None = None,
-    fits: Fits | None = None,
+    recorded_on: AnyGPU | None = None,
     step: Step = no_step,
 ) -> Selection:
     """The best plan for a trace: an algorithm for each convolution, streams, order and partition.
 
     Args:
         trace: its operations with their alternatives; its streams say what waits for what, and are a baseline.
-        gpu: where it is to run: a GPU, its name or the path of its file; None: that of the recording.
+        gpu: where it is to run: a GPU, its name or the path of its file, or a session; None: that of the recording.
         memory_bytes: what the workspaces of operations that may run at once may take together; None: no limit.
         objective: ``makespan``; or ``memory``: the least memory whose makespan is within 5 % of the least found.
         sharing: ``streams``: plain streams; ``hardware``: or SM splits as the hardware can be told; ``all``: or mixes
             on an SM and SMs that move, which only a simulator can.
         streams: ``search``, one of `WAYS` (the streams are as that makes them, the rest is searched), or lanes to keep.
         recorded_on: the GPU of the recording, where the trace's own does not ship.
-        kernels: from an earlier replay of the same kernels on the same GPUs.
-        fits: of earlier runs.
         step: told the name of each step before it.
 
     Where convolutions have micro-batches, their divisions are further algorithms; what is found without them is then a
@@ -167,32 +159,28 @@ def select(
     Raises:
         InputError: a limit that no plan keeps, a convolution of which no algorithm can be chosen, streams of requests.
     """
-    trace, gpu, recorded_on = given(trace, gpu, recorded_on)
+    trace, session = opened(trace, gpu, recorded_on)
     if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
     for name, value, known in (("objective", objective, get_args(Objective)), ("sharing", sharing, SHARING)):
         if value not in known:
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
-    kernels = kernels or Kernels(recorded_on or recording_gpu(trace, gpu), gpu, fits=fits)
-    divided = divided_convolutions(trace, gpu, kernels)
+    divided = divided_convolutions(trace, session)
     sized = objective == "memory"
-    work = work_of(trace, gpu, memory_bytes, divided, sized=sized)
+    work = work_of(trace, session.gpu, memory_bytes, divided, sized=sized)
     search = partial(
         _select,
-        gpu=gpu,
-        kernels=kernels,
+        session=session,
         limit=memory_bytes,
         objective=objective,
         sharing=sharing,
         streams=streams,
-        recorded_on=recorded_on,
     )
     if not divided:
         return search(work, step=step)
     try:
-        undivided = search(
-            work_of(trace, gpu, memory_bytes, sized=sized), step=lambda name: step(f"without dividing batches: {name}")
-        )
+        whole = work_of(trace, session.gpu, memory_bytes, sized=sized)
+        undivided = search(whole, step=lambda name: step(f"without dividing batches: {name}"))
     except InputError:  # a limit that only micro-batches keep; any other error the search below meets, too
         undivided = None
     return search(work, step=step, undivided=undivided)
@@ -201,21 +189,19 @@ def select(
 def _select(
     work: Work,
     *,
-    gpu: GPU,
-    kernels: Kernels,
+    session: Session,
     limit: int | None,
     objective: Objective,
     sharing: str,
     streams: str | Lanes,
-    recorded_on: GPU | None,
     step: Step,
     undivided: Selection | None = None,
 ) -> Selection:
     trace = work.trace
-    bounds = Bounds(work, gpu, kernels)
+    bounds, gpu = Bounds(work, session), session.gpu
     step("fitting kernels to their recording")
     bound = bounds.of_any(work)
-    whole = Judge(work, gpu, kernels, bounds, limit, _replays(work))
+    whole = Judge(work, bounds, limit, _replays(work))
     known = [] if undivided is None else [whole.replayed(one.plan) for one in undivided.frontier]
     judges: list[Judge] = []
     given: Plan | None = None
@@ -230,7 +216,7 @@ def _select(
         for n, block in enumerate(blocks, 1):
             step(f"searching block {n} of {len(blocks)}")
             part = work.part(block)
-            judges.append(Judge(part, gpu, kernels, bounds, limit, _replays(part) // 2))
+            judges.append(Judge(part, bounds, limit, _replays(part) // 2))
             _search(judges[-1], "streams", own_lanes(trace, part), None, _few_plans(part, gpu, "streams"))
         step("replaying the whole and the baselines")
         named = _baselines(whole, ways_to_share(sharing), own_lanes(trace, work), None, {})
@@ -248,8 +234,7 @@ def _select(
         best = next(one for one in front if one.makespan_us <= best.makespan_us * (1.0 + NEAR_BEST))
     return Selection(
         work,
-        gpu,
-        kernels,
+        session,
         bounds,
         objective,
         best,
@@ -261,7 +246,6 @@ def _select(
         tuple(sorted(whole.seen, key=lambda found: found.makespan_us)),
         limit,
         undivided,
-        recorded_on,
     )
 
 
@@ -525,19 +509,17 @@ def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage
             lanes = whole(stage)
             ids = [id for lane in lanes for id in lane]
             plan = Plan(lanes, {id: algorithms[id] for id in ids if id in algorithms})
-            trace = planned_trace(work.part(ids), plan)
-            return makespan_us(trace, judge.gpu, policy_from(plan.policy), judge.kernels)
+            return judge.session.makespan_us(planned_trace(work.part(ids), plan), plan.policy)
 
         found = greedy_stages(graph) if way == "greedy" else ios_stages(graph, latency_us)
         stages += [whole(stage) for stage in found]
     return stages
 
 
-def in_streams(trace: Trace, gpu: GPU, streams: str | Lanes, *, kernels: Kernels | None = None) -> Candidate:
+def in_streams(trace: Trace, session: Session, streams: str | Lanes) -> Candidate:
     """A trace in plain streams made in one of `WAYS`, or given, each convolution by its fastest algorithm."""
-    work = work_of(trace, gpu)
-    kernels = kernels or Kernels(recording_gpu(trace, gpu), gpu)
-    judge = Judge(work, gpu, kernels, Bounds(work, gpu, kernels), None, 1)
+    work = work_of(trace, session.gpu)
+    judge = Judge(work, Bounds(work, session), None, 1)
     return judge.replayed(_given(judge, streams, no_step))
 
 

@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the occupancy."""
+    from gpusim import occupancy
     from gpusim.common.tables import Column, print_json, print_line, print_table
-    from gpusim.model.occupancy import occupancy
 
     gpu = gpu_from(args.gpu)
     found = occupancy(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_gpus
+from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_session
 
 if TYPE_CHECKING:
     from gpusim.choose.pairs import Pairs, Side
@@ -23,14 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Searches and prints."""
-    from gpusim.calibrate.cache import user_fits
     from gpusim.choose.pairs import as_json, pairs
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
 
-    with named_steps() as step, trace_and_gpus(args, [args.trace]) as (trace, gpu, recorded_on):
-        fits = None if args.no_cache else user_fits()
-        found = pairs(trace, gpu, recorded_on=recorded_on, fits=fits, step=step)
+    with named_steps() as step, trace_and_session(args, [args.trace]) as (trace, session):
+        found = pairs(trace, session, step=step)
     if args.json:
         print_json(as_json(found))
     else:

@@ -84,12 +84,11 @@ def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
         return measured_times(net, gpu.name)
     if path.endswith((".csv", ".csv.gz")):
         return read_times(path, net, gpu.name)
-    from gpusim.calibrate.kernels import Kernels, recording_gpu
-    from gpusim.calibrate.solo import operations_us
+    from gpusim.session import Session
 
     trace = trace_from([path])
     with told_with([path]):
-        return traced_times(net, trace, operations_us(trace, gpu, Kernels(recording_gpu(trace, gpu), gpu)), gpu.name)
+        return traced_times(net, trace, Session(gpu).operations_us(trace), gpu.name)
 
 
 def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: bool) -> list[Projection | Impossible]:

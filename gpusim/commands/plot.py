@@ -92,13 +92,12 @@ def _of_replay(args: argparse.Namespace) -> Figure:
 
 
 def _policies(args: argparse.Namespace) -> Figure:
-    from gpusim.calibrate.cache import user_fits
     from gpusim.common.progress import named_steps
-    from gpusim.studies.comparison import compare
+    from gpusim.session import Session
 
     trace, gpu = _trace(args)
     with named_steps() as step:
-        return compare(trace, gpu, args.policy or DEFAULT_POLICIES, step, placements=True, fits=user_fits()).plot()
+        return Session(gpu, cache=True).compare(trace, args.policy or DEFAULT_POLICIES, step=step).plot()
 
 
 def _split(args: argparse.Namespace) -> Figure:
@@ -127,12 +126,12 @@ def _residency(args: argparse.Namespace) -> Figure:
 
 
 def _stalls(args: argparse.Namespace) -> Figure:
-    from gpusim.calibrate.kernels import recording_gpu
+    from gpusim.hardware.gpu import recorded_by
     from gpusim.lab.charts import stalls
     from gpusim.lab.kernel_mix import kernel_mixes
 
     trace, gpu = _trace(args)
-    return stalls(trace.name, kernel_mixes(trace, recording_gpu(trace, gpu)))
+    return stalls(trace.name, kernel_mixes(trace, recorded_by(trace.device, gpu)))
 
 
 class Kind(NamedTuple):
@@ -161,8 +160,8 @@ KINDS = {
 
 
 def _trace(args: argparse.Namespace) -> tuple[Trace, GPU]:
+    from gpusim.choose.alternatives import require_fit
     from gpusim.hardware.gpu import load_shipped_gpu
-    from gpusim.studies.alternatives import require_fit
     from gpusim.trace.edit import select
 
     trace = trace_from([args.source])
@@ -182,7 +181,7 @@ def _dataset(args: argparse.Namespace) -> Dataset:
 
 
 def _replayed(args: argparse.Namespace) -> Result:
-    from gpusim.studies.replay import replay
+    from gpusim.session import replay
 
     named = args.policy or [POLICY]
     if len(named) > 1:

@@ -6,19 +6,28 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_gpus, whole
+from gpusim.commands.arguments import (
+    REQUESTS,
+    arrivals,
+    gpu_arguments,
+    json_flag,
+    of_program,
+    trace_and_session,
+    whole,
+    with_settings,
+)
 from gpusim.results.metrics import DEFAULT_POLICIES
 
 if TYPE_CHECKING:
     from gpusim.common.progress import Step
-    from gpusim.hardware.gpu import GPU
-    from gpusim.studies.comparison import Comparison
-    from gpusim.trace.format import Trace
+    from gpusim.results.comparison import Comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    add_replay_arguments(parser, "a trace (.json, .json.gz); streams of several start together")
+    add_replay_arguments(
+        parser, "a trace (.json, .json.gz); each of several is a program named after its file, and all start together"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write tables, pictures and what a report needs to this new folder"
     )
@@ -46,8 +55,23 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
     parser.add_argument(
         "--restart",
         action="store_true",
-        help="replay once more, every stream starting again when it ends until each has ended once, for STP, ANTT "
-        "and fairness; refused where streams depend on one another or have arrivals",
+        help="replay once more, every program starting again when it ends until each has ended once, for STP, ANTT "
+        "and fairness; refused where programs wait for one another or have arrivals",
+    )
+    parser.add_argument(
+        "--priority",
+        action="append",
+        type=of_program("a whole number from 0 to 1000", whole(0, 1000)),
+        metavar="PROGRAM=N",
+        help="priority of all streams of a program, 0 is the lowest; may be given several times",
+    )
+    parser.add_argument(
+        "--arrivals",
+        action="append",
+        type=of_program("every:US or poisson:PER_S", arrivals),
+        metavar="PROGRAM=every:US|poisson:PER_S",
+        help=f"{REQUESTS} requests for a program, one every US microseconds, or PER_S a second at random; "
+        "may be given several times",
     )
     parser.add_argument(
         "--seed", type=whole(0, 2**31 - 1), default=0, help="of the jitter of blocks; 0, the default: as fitted"
@@ -66,7 +90,6 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.common.files import require_new_folder, require_output
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
-    from gpusim.studies.comparison import as_json, print_comparison, write_comparison
 
     if args.out is not None:
         require_new_folder(args.out)
@@ -82,12 +105,17 @@ def run(args: argparse.Namespace) -> None:
             step(f"writing {args.timeline}")
             save_timeline(args.timeline, comparison.trace, *(entry.result for entry in comparison.entries))
         if args.out is not None:
-            from gpusim.studies.report.content import FILE, content_of, content_text
+            from gpusim.commands.replay_folder import write_comparison
+            from gpusim.io.report.content import FILE, content_of, content_text
 
             write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison))})
     if args.json:
+        from gpusim.results.comparison import as_json
+
         print_json(as_json(comparison))
     else:
+        from gpusim.commands.replay_tables import print_comparison
+
         print_comparison(comparison)
 
 
@@ -99,43 +127,22 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
     Raises:
         InputError: something in the arguments or in what they name is wrong.
     """
+    from gpusim.choose.alternatives import fitting, require_fit
+    from gpusim.session import Keep
+
     step(f"reading {' and '.join(args.traces)}")
-    with trace_and_gpus(args, args.traces) as (trace, gpu, recorded_on):
-        return _compared(trace, gpu, recorded_on, args, step, placements, residents)
+    with trace_and_session(args, args.traces, args.seed) as (trace, session):
+        note = ""
+        trace = with_settings(trace, args)
+        if args.alternatives == "fitting":
+            trace, note = fitting(trace, session.gpu)
+        else:
+            require_fit(trace, session.gpu)
+        keep: list[Keep] = ["placements"] if placements else []
+        if residents:
+            from gpusim.io.report.content import residents_shown
 
-
-def _compared(
-    trace: Trace,
-    gpu: GPU,
-    recorded_on: GPU | None,
-    args: argparse.Namespace,
-    step: Step,
-    placements: bool,
-    residents: bool,
-) -> Comparison:
-    from gpusim.calibrate.cache import user_fits
-    from gpusim.studies.alternatives import fitting, require_fit
-    from gpusim.studies.comparison import compare
-
-    note = ""
-    if args.alternatives == "fitting":
-        trace, note = fitting(trace, gpu)
-    else:
-        require_fit(trace, gpu)
-    if residents:
-        from gpusim.studies.report.content import residents_shown
-
-        residents = residents_shown(trace)
-    comparison = compare(
-        trace,
-        gpu,
-        args.policy or DEFAULT_POLICIES,
-        step,
-        args.restart,
-        placements,
-        args.seed,
-        recorded_on,
-        None if args.no_cache else user_fits(),
-        residents,
-    )
+            keep += ["residents"] if residents_shown(trace) else []
+        policies = args.policy or DEFAULT_POLICIES
+        comparison = session.compare(trace, policies, restart=args.restart, keep=keep, step=step)
     return comparison.noted(note) if note else comparison

@@ -9,7 +9,7 @@ from gpusim.commands.arguments import given
 from gpusim.commands.replay import add_replay_arguments, compared
 from gpusim.common.errors import InputError
 
-OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "seed", "no_cache")
+OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "priority", "arrivals", "seed", "no_cache")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> None:
     """Replays, or reads what a replay wrote, and writes the page."""
     from gpusim.common.files import require_output
     from gpusim.common.progress import named_steps
-    from gpusim.studies.report.content import content_in, content_of
-    from gpusim.studies.report.page import save_page
+    from gpusim.io.report.content import content_in, content_of
+    from gpusim.io.report.page import save_page
 
     require_output(args.out, args.traces)
     with named_steps() as step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gpusim.commands.arguments import gpu_arguments, json_flag, memory_size, trace_and_gpus
+from gpusim.commands.arguments import gpu_arguments, json_flag, memory_size, trace_and_session
 from gpusim.common.errors import InputError
 
 
@@ -50,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Searches, prints and, when asked, writes."""
-    from gpusim.calibrate.cache import user_fits
     from gpusim.choose.report import as_json, frontier_figure, plan_trace, print_selection
     from gpusim.choose.search import select
     from gpusim.common.files import require_output
@@ -64,19 +63,17 @@ def run(args: argparse.Namespace) -> None:
         if path is not None:
             require_output(path, [args.trace])
     with named_steps() as step:
-        with trace_and_gpus(args, [args.trace]) as (trace, gpu, recorded_on):
-            if args.memory is not None and args.memory > gpu.memory_bytes:
-                problem = f"{args.memory:,} bytes are more than {gpu.name} has"
-                raise InputError(None, "--memory", problem, f"at most {gpu.memory_bytes:,}")
+        with trace_and_session(args, [args.trace]) as (trace, session):
+            if args.memory is not None and args.memory > session.gpu.memory_bytes:
+                problem = f"{args.memory:,} bytes are more than {session.gpu.name} has"
+                raise InputError(None, "--memory", problem, f"at most {session.gpu.memory_bytes:,}")
             selection = select(
                 trace,
-                gpu,
+                session,
                 memory_bytes=args.memory,
                 objective=args.objective,
                 sharing=args.sharing,
                 streams=args.streams,
-                recorded_on=recorded_on,
-                fits=None if args.no_cache else user_fits(),
                 step=step,
             )
         if args.out is not None:

@@ -33,21 +33,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="table",
         metavar="TABLE.csv",
         help="columns kernel, blocks, threads_per_block, registers_per_thread, duration_us, and if need be "
-        "shared_memory_bytes and stream",
+        "shared_memory_bytes, stream and program",
     )
     new.add_argument("--gpu", metavar="NAME|PATH", default="h200", help="GPU that the durations are of; default: h200")
-    show = actions.add_parser("show", help="streams, kernels by time, what limits occupancy, what is estimated")
+    show = actions.add_parser(
+        "show", help="programs, streams, kernels by time, what limits occupancy, what is estimated"
+    )
     show.add_argument("trace", metavar="TRACE")
     show.add_argument("--gpu", metavar="NAME|PATH", help="whose occupancy is shown; default: the trace's own")
     select = actions.add_parser("select", help="a part of a trace, or other algorithms")
     select.add_argument("trace", metavar="TRACE")
-    for option, what in (("stream", "streams"), ("operation", "operations"), ("algorithm", "algorithms to select")):
+    for option, what in (
+        ("program", "programs"),
+        ("stream", "streams"),
+        ("operation", "operations"),
+        ("algorithm", "algorithms to select"),
+    ):
         select.add_argument(
             f"--{option}", action="append", default=[], metavar="NAME", help=f"{what}: a name or a pattern; repeatable"
         )
-    merge = actions.add_parser("merge", help="traces side by side")
+    merge = actions.add_parser("merge", help="traces side by side, each a program named after its file")
     merge.add_argument("traces", nargs="+", metavar="TRACE")
-    convert = actions.add_parser("convert", help="the same trace in another file: .json or .json.gz, newest version")
+    convert = actions.add_parser("convert", help="the same trace in another file: .json or .json.gz")
     convert.add_argument("trace", metavar="TRACE")
     for action in (new, select, merge, convert):
         action.add_argument("-o", "--out", required=True, metavar="FILE", help="the trace to write (.json, .json.gz)")
@@ -73,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         _show(trace, None if args.gpu is None else gpu_from(args.gpu))
         return 0
     if args.action == "select":
-        trace = select(trace, args.stream, args.operation, args.algorithm)
+        trace = select(trace, args.stream, args.operation, args.algorithm, args.program)
     trace.save(args.out)
     print_line(f"{args.out}: {_size(trace)}")
     return 0
@@ -157,9 +164,33 @@ def _show(trace: Trace, gpu: GPU | None) -> None:
     for line in trace.notes.splitlines():
         print_line(f"  {line}")
     print()
+    if trace.names_programs():
+        _show_programs(trace)
+        print()
     _show_streams(trace)
     print()
     _show_kernels(trace, gpu)
+
+
+def _show_programs(trace: Trace) -> None:
+    from gpusim.common.tables import Column, number, print_table
+
+    streams = {stream.name: stream for stream in trace.streams}
+    rows = []
+    for program in trace.programs:
+        launches = [one for name in program.streams for op in streams[name].operations for one in op.launches()]
+        rows.append(
+            (
+                program.name,
+                str(len(program.streams)),
+                str(len(launches)),
+                number(fsum(launch.duration_us for launch in launches)),
+                "mixed" if program.priority is None else str(program.priority),
+                str(1 if program.arrivals is None else program.arrivals.requests),
+            )
+        )
+    titles = ("streams", "kernels", "kernels us", "priority", "requests")
+    print_table([Column("program", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
 
 
 def _show_streams(trace: Trace) -> None:
@@ -238,7 +269,7 @@ def _demand(launches: list[KernelLaunch]) -> str:
 
 
 def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
-    from gpusim.calibrate.launchable import launch_occupancy
+    from gpusim.model.launchable import launch_occupancy
 
     fit = launch_occupancy(launch, gpu)
     return fit.blocks_per_sm, fit.limiter.replace("_", " ")

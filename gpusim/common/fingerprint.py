@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -21,17 +22,22 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from gpusim.common.errors import quote
+from gpusim.common.errors import InputError, quote
+from gpusim.common.files import MAX_SETTINGS_BYTES, atomic_write, read_bytes
 
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?:cython|distutils):.*", re.M)
 """A comment that the compiler of the core obeys."""
+MOST_KEPT = 500  # sources
 CHECKERS_ONLY = "TYPE_CHECKING"
 """What a block is under that only type checkers read: `gpusim` names there what it imports when first used."""
+_read_before: dict[str, _Meaning] = {}  # sources, by a hash of their bytes
+_in_file = set[str]()  # those of them that the file holds
+_kept: Path | None = None  # that file
 
 
 def model_sources() -> str:
-    """A hash of the sources of a replay's result: `gpusim.studies.replay`, all that it imports, and all policies."""
-    return sources("gpusim.studies.replay", "gpusim.policies")
+    """A hash of the sources of a replay's result: `gpusim.session`, all that it imports, and all policies."""
+    return sources("gpusim.session", "gpusim.policies")
 
 
 @cache
@@ -80,7 +86,7 @@ def modules(*names: str) -> str:
 
 def files(paths: Iterable[Path]) -> str:
     """A hash of the names and contents of files, in their order; Python's by their meaning."""
-    return _hash(part for path in paths for part in (path.name.encode(), _content(path)))
+    return _hash(part for path in paths for part in (path.name.encode(), _meaning(path).digest.encode()))
 
 
 def meaning(source: str) -> bytes:
@@ -132,9 +138,9 @@ def _top(name: str) -> ModuleSpec | None:
 
 
 class _Meaning(NamedTuple):
-    """Of a source file: what it means, and its imports as (dots, module, names), whose modules `imported_by` gives."""
+    """Of a source file: a hash of what it means, and its imports as (dots, module, names); see `imported_by`."""
 
-    content: bytes
+    digest: str
     imports: tuple[tuple[int, str, tuple[str, ...]], ...] = ()
 
     def imported_by(self, package: str) -> Iterator[str]:
@@ -145,21 +151,65 @@ class _Meaning(NamedTuple):
             yield from (f"{base}.{name}" for name in names)
 
 
-@cache
 def _read(text: bytes) -> _Meaning:
     """Of a Python source; what does not parse means what its bytes are."""
     try:
         source = text.decode()
         tree = ast.parse(source)
-        return _Meaning(_meaning_of(source, tree), tuple(_imports(tree)))
+        return _Meaning(_digest(_meaning_of(source, tree)), tuple(_imports(tree)))
     except (SyntaxError, ValueError, RecursionError):
-        return _Meaning(text)
+        return _Meaning(_digest(text))
 
 
 def _meaning(file: Path) -> _Meaning:
     """Of a module's file; one that is compiled from no source beside it means what its bytes are."""
     text = file.read_bytes()
-    return _read(text) if file.suffix == ".py" else _Meaning(text)
+    key = _digest(text)
+    if file.suffix != ".py":
+        return _Meaning(key)
+    if key not in _read_before:
+        _read_before[key] = _read(text)
+    return _read_before[key]
+
+
+# ---- what sources mean, kept for later processes
+
+
+def keep_in(folder: Path) -> None:
+    """Keep in a folder what sources mean, by a hash of their bytes, so that later processes need not parse them.
+
+    A file that is damaged, or was written by another version of this module, counts as absent.
+    """
+    global _kept
+    if _kept is not None:
+        return
+    _kept = folder / "sources.json"
+    with suppress(InputError, ValueError, TypeError, RecursionError):
+        check, _, content = read_bytes(_kept, MAX_SETTINGS_BYTES).partition(b"\n")
+        if check == _checksum(content):
+            for key, (digest, imports) in json.loads(content).items():
+                _read_before[key] = _Meaning(digest, tuple((dots, name, tuple(names)) for dots, name, names in imports))
+                _in_file.add(key)
+
+
+def _keep() -> None:
+    """Write what was read since, where the folder can be written to."""
+    if _kept is None or _read_before.keys() <= _in_file:
+        return
+    content = json.dumps(dict(list(_read_before.items())[-MOST_KEPT:])).encode()
+    with suppress(InputError, OSError):
+        _kept.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(_kept, "wb") as file:
+            file.write(_checksum(content) + b"\n" + content)
+    _in_file.update(_read_before)
+
+
+def _checksum(content: bytes) -> bytes:
+    return _digest(Path(__file__).read_bytes() + content).encode()
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
 
 
 def _meaning_of(source: str, tree: ast.Module) -> bytes:
@@ -168,18 +218,15 @@ def _meaning_of(source: str, tree: ast.Module) -> bytes:
     return "\n".join(parts).encode()
 
 
-def _content(path: Path) -> bytes:
-    return _meaning(path).content
-
-
 def _of_modules(found: Mapping[str, Path]) -> str:
     """A hash of modules by name, and of their declarations for the compiler."""
     parts: list[bytes] = []
     for name in sorted(found):
-        parts += [name.encode(), _content(found[name])]
+        parts += [name.encode(), _meaning(found[name]).digest.encode()]
         declarations = found[name].with_suffix(".pxd")
         if declarations.exists():
             parts.append(declarations.read_bytes().replace(b"\r\n", b"\n"))
+    _keep()
     return _hash(parts)
 
 

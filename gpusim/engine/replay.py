@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from math import fsum
 from typing import Protocol
@@ -14,24 +14,23 @@ import simpy
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import watcher
-from gpusim.engine.context import in_context
 from gpusim.engine.device import Device
 from gpusim.engine.host import host_queues, release_times, unready
 from gpusim.engine.launch import Launch
 from gpusim.engine.remaining import Pass, operation_views, pass_view, work_from
-from gpusim.engine.several_gpus import EachGPU, merged, notes_of_all, parts, policies_of, together
+from gpusim.engine.several_gpus import EachGPU, merged, notes_of_all, parts, together
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import name_of, named
 from gpusim.policies.interface import OperationView, PassView, Policy
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun, OperationRun, Placements, RequestRun, StreamRun
+from gpusim.results.runs import KernelRun, OperationRun, Placements, ProgramRun, RequestRun, StreamRun
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, L2_COUNTERS, KernelLaunch, launch_waits
 from gpusim.trace.operations import Occupied, Operation, Stream
 
 TURNS_PER_SM = 2.0
-"""Turns for each SM of the GPU in which a stream that restarts is to end once.
+"""Turns for each SM of the GPU in which a program that restarts is to end once.
 
 A turn is what all streams take one after the other. A stream that has one SM of n and no more ends within about n times
 what it takes alone; this is twice that.
@@ -56,55 +55,58 @@ class KernelSource(Protocol):
 def replay(
     trace: Trace,
     gpu: GPU,
-    policy: Policy | Mapping[int, Policy],
+    policies: Mapping[int, Policy],
     kernels: KernelSource,
-    solo: Mapping[str, float],
+    isolated_us: Mapping[str, float],
+    programs_us: Mapping[str, float],
     *,
-    name: str = "",
-    notes: tuple[str, ...] = (),
     restart: bool = False,
-    placements: bool = True,
-    residents: bool = False,
+    keep: Collection[str] = (),
 ) -> Result:
     """Replay a trace.
 
     Args:
-        trace: what ran.
+        trace: what ran, its kernels as long as they take after the others (`gpusim.model.context`).
         gpu: where to replay it.
-        policy: a fresh one, or one for each GPU of the trace.
+        policies: a fresh one for each GPU of the trace.
         kernels: those of the trace on that GPU.
-        solo: makespan (us) of each stream alone on the whole GPU.
-        name: of the policy, with its parameters; its own by default.
-        notes: what a reader of the result should know.
-        restart: every stream starts again when it ends, until each has ended once (`Result.passes`).
-        placements: keep where the blocks of each launch ran, which is most of the memory that a long replay takes.
-        residents: keep what each SM held over time.
+        isolated_us: makespan (us) of each stream alone on the whole GPU.
+        programs_us: the same of each program.
+        restart: every program starts again when all its streams have ended, until each has ended once
+            (`Result.passes`).
+        keep: ``placements``, ``residents`` or both: what the result holds of them.
 
     Raises:
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
-        Starved: a stream that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
+        Starved: a program that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
     """
-    policies = policy if isinstance(policy, Mapping) else policies_of(policy, trace)
     on_gpus = parts(trace, gpu)
     runs = []
     for part in on_gpus:
-        turn_us = fsum(solo[stream.name] for stream in part.trace.streams)
+        turn_us = fsum(isolated_us[stream.name] for stream in part.trace.streams)
         limit_us = TURNS_PER_SM * gpu.sm_count * turn_us if restart else None
-        mine = [policies[at] for at in part.gpus]
-        runs.append(_Replay(part.trace, gpu, mine, kernels, limit_us, placements, residents))
+        runs.append(_Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels, limit_us, keep))
         runs[-1].run()
     if restart:  # those of other GPUs keep running until the last stream has ended once
         until_us = max(run.env.now for run in runs)
         for run in runs:
             run.go_on(until_us)
-    notes = (*notes, *notes_of_all(policies))
-    results = [run.result(solo, name or name_of(next(iter(policies.values()))), notes) for run in runs]
-    return merged(trace, gpu, on_gpus, results)
+    results = [run.result(isolated_us) for run in runs]
+    result = merged(trace, gpu, on_gpus, results)
+    of_stream = {run.stream: run for run in result.stream_runs}
+    return replace(
+        result,
+        policy=name_of(next(iter(policies.values()))),
+        notes=notes_of_all(policies),
+        program_runs=tuple(
+            ProgramRun.of([of_stream[name] for name in one.streams], one.name, one.priority, programs_us[one.name])
+            for one in trace.programs
+        ),
+    )
 
 
-def stream_ends(trace: Trace, gpu: GPU, policy: Policy, kernels: KernelSource) -> dict[str, float]:
-    """Only the end of each stream in a replay, us."""
-    policies = policies_of(policy, trace)
+def stream_ends(trace: Trace, gpu: GPU, policies: Mapping[int, Policy], kernels: KernelSource) -> dict[str, float]:
+    """Only the end of each stream in a replay, us; arguments as for `replay`."""
     ends = dict.fromkeys((stream.name for stream in trace.streams), 0.0)
     for part in parts(trace, gpu):
         run = _Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels)
@@ -125,18 +127,6 @@ def operation_end(
     return run.requests[0].end_us
 
 
-def work_out(trace: Trace, kernels: KernelSource) -> None:
-    """Have every kernel of a trace worked out.
-
-    Raises:
-        InputError: one that fits no SM, with its place in the trace.
-    """
-    for index, stream in enumerate(trace.streams):
-        for at, op in enumerate(stream.operations):
-            for launch in op.launches():
-                kernels.model(launch, f"streams[{index}].operations[{at}] ({op.id})")
-
-
 @dataclass(slots=True)
 class _Timed:
     """A copy or work on the host from when it began, with where it stands in the trace."""
@@ -147,10 +137,27 @@ class _Timed:
     duration_us: float
 
 
+@dataclass(slots=True)
+class _Together:
+    """A program of several streams, which begin each pass together.
+
+    Attributes:
+        streams: their positions.
+        awaited: ids of their operations that others wait for.
+        ranks: how many of its ranks meet in each collective.
+        ended: of the streams whose pass has ended, the event that tells them to begin the next.
+    """
+
+    streams: list[int]
+    awaited: list[str]
+    ranks: Counter[str]
+    ended: dict[int, simpy.Event] = field(default_factory=dict)
+
+
 class _Replay:
     """One replay of GPUs that wait for one another, each with its policy.
 
-    With a time limit (us) streams restart until each has ended once.
+    With a time limit (us) programs restart until each has ended once.
     """
 
     def __init__(
@@ -160,11 +167,9 @@ class _Replay:
         policies: Sequence[Policy],
         kernels: KernelSource,
         limit_us: float | None = None,
-        keep_placements: bool = False,
-        keep_residents: bool = False,
+        keep: Collection[str] = (),
         from_us: float = 0,
     ) -> None:
-        trace = in_context(trace, gpu)
         self.trace = trace
         self.gpu = gpu
         self.policy = policies[0]
@@ -182,10 +187,10 @@ class _Replay:
             names,
             lambda: self.busy,
             lambda: unready(self.queues, self.env.now),
-            keep_placements,
+            "placements" in keep,
             self._operation_views,
             gpu_of,
-            keep_residents,
+            "residents" in keep,
             self._pass_views,
         )
         self.work_from: dict[int, list[float]] = {}  # by the position of a stream, once a policy has asked
@@ -196,6 +201,7 @@ class _Replay:
         self.meetings: dict[str, simpy.Event] = {}
         awaited = {other for op in trace.operations() for other in op.depends_on}
         self.ended = {operation: self.env.event() for operation in awaited}
+        self.together = self._programs()
         self.branching = {  # operations that launch kernels on streams that a library opens itself
             op.id for op in trace.operations() if any(launch.stream != "main" for launch in op.launches())
         }
@@ -211,7 +217,6 @@ class _Replay:
             len(s.operations) * len(q.releases) for s, q in zip(trace.streams, self.queues, strict=True)
         )
         self.done = 0  # operations, of those awaited: where streams restart, those of their first passes
-        work_out(trace, kernels)
 
     def run(self) -> None:
         for index, stream in enumerate(self.trace.streams):
@@ -243,6 +248,8 @@ class _Replay:
         queue = self.queues[index]
         releases = release_times(stream) if self.limit_us is None else chain((0.0,), repeat(None))
         for request, release in enumerate(releases):
+            if request and index in self.together:
+                yield self._next_pass(index)
             if release is not None and release > self.env.now:
                 yield self.env.timeout(release - self.env.now)
             start = self.env.now
@@ -259,6 +266,33 @@ class _Replay:
             if not self.unended and not self.all_ended.triggered:
                 self.all_ended.succeed()
         self.busy = tuple(name for name in self.busy if name != stream.name)
+
+    def _programs(self) -> dict[int, _Together]:
+        """The programs of several streams, by the position of each."""
+        place = {stream.name: index for index, stream in enumerate(self.trace.streams)}
+        found: dict[int, _Together] = {}
+        for program in self.trace.programs:
+            if len(program.streams) > 1:
+                streams = sorted(place[name] for name in program.streams)
+                ops = [op for index in streams for op in self.trace.streams[index].operations]
+                idle = [op.occupies(self.gpu).meeting for op in ops if not op.launches()]
+                ranks = Counter(meeting for meeting in idle if meeting)
+                found |= dict.fromkeys(streams, _Together(streams, [op.id for op in ops if op.id in self.ended], ranks))
+        return found
+
+    def _next_pass(self, index: int) -> simpy.Event:
+        """A stream's pass has ended; the event is that those of all streams of its program have."""
+        program = self.together[index]
+        program.ended[index] = begin = self.env.event()
+        if len(program.ended) == len(program.streams):
+            self.ended |= {op: self.env.event() for op in program.awaited}
+            self.missing |= program.ranks
+            for meeting in program.ranks:
+                self.meetings.pop(meeting, None)
+            events, program.ended = program.ended, {}
+            for at in program.streams:
+                events[at].succeed()
+        return begin
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
         if waits := [self.ended[name] for name in op.depends_on if not self.ended[name].triggered]:
@@ -346,22 +380,21 @@ class _Replay:
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
-    def result(self, solo: Mapping[str, float], policy: str, notes: tuple[str, ...]) -> Result:
+    def result(self, isolated_us: Mapping[str, float]) -> Result:
         ended = [launch for launch in self.launches if launch.end_us >= 0.0]
         run_of = {launch.id: i for i, launch in enumerate(ended)}
         passes = None if self.limit_us is None else self._passes()
         return Result(
             trace=self.trace.name,
             gpu=self.gpu.name,
-            policy=policy,
+            policy="",
             makespan_us=max((op.end_us for op in self.operations), default=0.0) if passes is None else self.env.now,
             kernel_runs=tuple([_kernel_run(launch) for launch in ended]),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
-            stream_runs=self._stream_runs(solo),
+            stream_runs=self._stream_runs(isolated_us),
             placements=_placements(ended),
             usage=replace(self.device.usage(), unknown=self._unknown_uses()),
-            notes=notes,
             limits=frozenset(self.device.limits),
             residents=None if self.device.residents is None else self.device.residents.held(run_of),
             passes=passes,
@@ -373,20 +406,29 @@ class _Replay:
         return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
     def _passes(self) -> dict[str, float]:
-        """How often each stream has run by now; see `gpusim.results.runs.Replayed.passes`."""
-        whole = Counter(request.stream for request in self.requests)
-        done = dict.fromkeys((stream.name for stream in self.trace.streams), 0.0)
+        """How often each program has run by now; see `gpusim.results.runs.Replayed.passes`."""
+        ended = Counter(request.stream for request in self.requests)
+        whole = {program.name: min(ended[name] for name in program.streams) for program in self.trace.programs}
+        program_of = {name: program.name for program in self.trace.programs for name in program.streams}
+        done = dict.fromkeys(whole, 0.0)
         for launch in self.launches:
-            if launch.request == whole[launch.stream]:
-                done[launch.stream] += launch.model.solo_us * self.device.work_done(launch)
+            program = program_of[launch.stream]
+            if launch.request == whole[program]:
+                done[program] += launch.model.solo_us * self.device.work_done(launch)
         for timed in self.timed:
-            if timed.request == whole[timed.stream]:
-                done[timed.stream] += min(timed.duration_us, self.env.now - timed.start_us)
-        return {s.name: whole[s.name] + min(1.0, done[s.name] / self._pass_us(s)) for s in self.trace.streams}
+            program = program_of[timed.stream]
+            if timed.request == whole[program]:
+                done[program] += min(timed.duration_us, self.env.now - timed.start_us)
+        work_us = self._program_work_us()
+        return {name: count + min(1.0, done[name] / work_us[name]) for name, count in whole.items()}
 
-    def _pass_us(self, stream: Stream) -> float:
-        """Work of one pass: what each of its kernels takes alone, each copy and all host work, added."""
-        return fsum(self._work_us(op) for op in stream.operations)
+    def _program_work_us(self) -> dict[str, float]:
+        """Work of one pass of each program: what its kernels take alone, its copies and host work, added."""
+        operations = {stream.name: stream.operations for stream in self.trace.streams}
+        return {
+            program.name: fsum(self._work_us(op) for name in program.streams for op in operations[name])
+            for program in self.trace.programs
+        }
 
     def _work_us(self, op: Operation) -> float:
         if launches := op.launches():
@@ -405,7 +447,7 @@ class _Replay:
             self.work_from[index] = work_from(stream, self._work_us)
         return pass_view(stream, at, self.work_from[index], self.env.now, self.device.work_done)
 
-    def _stream_runs(self, solo: Mapping[str, float]) -> tuple[StreamRun, ...]:
+    def _stream_runs(self, isolated_us: Mapping[str, float]) -> tuple[StreamRun, ...]:
         requests: dict[str, list[RequestRun]] = {stream.name: [] for stream in self.trace.streams}
         starts: dict[str, list[float]] = {stream.name: [] for stream in self.trace.streams}
         for request in self.requests:
@@ -423,7 +465,7 @@ class _Replay:
                 releases[stream.name],
                 min(starts[stream.name], default=releases[stream.name]),
                 max((request.end_us for request in requests[stream.name]), default=0.0),
-                solo[stream.name],
+                isolated_us[stream.name],
             )
             for stream in self.trace.streams
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpusim.engine.core import Mix, SMArray
-from gpusim.results.runs import Held
+from gpusim.results.runs import Contents
 
 
 class Residents:
@@ -29,7 +29,7 @@ class Residents:
                 held.pop()
             held.append((at, tuple((launch_in[slot], blocks) for slot, blocks in mix)))
 
-    def held(self, run_of: Mapping[int, int]) -> tuple[Held, ...]:
+    def held(self, run_of: Mapping[int, int]) -> tuple[Contents, ...]:
         """What each SM held, of the launches that have a row; ``run_of`` maps a launch's id to it."""
         return tuple(
             tuple((at, tuple((run_of[id], blocks) for id, blocks in mix if id in run_of)) for at, mix in held)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from gpusim.engine.alone import alone_under
-from gpusim.engine.context import in_context
-from gpusim.engine.replay import KernelSource, operation_end, work_out
+from gpusim.engine.replay import KernelSource, operation_end
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Grant
@@ -53,8 +52,6 @@ def in_order(trace: Trace) -> Iterator[Operation]:
 
 def chain_us(trace: Trace, gpu: GPU, kernels: KernelSource) -> float:
     """The makespan of a chain under serial, to the last bit that of the event loop."""
-    trace = in_context(trace, gpu)
-    work_out(trace, kernels)
     known_us: dict[int, float] = {}  # of each model alone, by its id: the kernels keep them alive
     now, replays = 0.0, 0
     for op in in_order(trace):

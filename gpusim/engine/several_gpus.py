@@ -1,7 +1,7 @@
 """Several equal GPUs: each has SMs, L2, DRAM and copy engines of its own, its own streams and its own policy [D].
 
-GPUs whose streams wait for one another, in collectives or by dependencies, are replayed together, as one array of SMs.
-Others are replayed by themselves, so that to the last bit nothing on one depends on what another runs.
+GPUs whose streams wait for one another, in collectives, by dependencies or as one program, are replayed together, as
+one array of SMs. Others are replayed by themselves: to the last bit nothing on one depends on what another runs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from gpusim.engine.by_program import ByProgram
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.checks import Border, ask, name_of, notes_of
 from gpusim.policies.interface import (
@@ -27,9 +28,10 @@ from gpusim.policies.interface import (
     SoloRate,
     View,
 )
-from gpusim.policies.tools.values import deepcopied, for_streams
+from gpusim.policies.tools.programs import Divides
+from gpusim.policies.tools.values import PROGRAM, deepcopied, for_streams
 from gpusim.results.result import Result
-from gpusim.results.runs import Held, Placements, Usage
+from gpusim.results.runs import Contents, Placements, Usage
 from gpusim.trace.format import Trace
 
 T = TypeVar("T")
@@ -64,7 +66,7 @@ def parts(trace: Trace, gpu: GPU) -> list[Part]:
 
 
 def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...]]:
-    """GPUs that wait for one another, however indirectly."""
+    """GPUs that wait for one another, however indirectly, or have streams of one program."""
     group = {at: {at} for at in gpus}
 
     def join(one: int, other: int) -> None:
@@ -73,6 +75,10 @@ def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...
             group.update(dict.fromkeys(group[other], group[one]))
 
     home = {op.id: stream.gpu for stream in trace.streams for op in stream.operations}
+    gpu_of = {stream.name: stream.gpu for stream in trace.streams}
+    for program in trace.programs:
+        for name in program.streams[1:]:
+            join(gpu_of[program.streams[0]], gpu_of[name])
     met: dict[str, int] = {}
     for stream in trace.streams:
         for op in stream.operations:
@@ -89,13 +95,18 @@ def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:
     Raises:
         InputError: a policy for several GPUs that cannot be copied.
     """
+    program_of = {stream: program.name for program in trace.programs for stream in program.streams}
+    by_program = isinstance(policy, Divides) and policy.by == PROGRAM
     names: dict[int, list[str]] = {}
     for stream in trace.streams:
-        names.setdefault(stream.gpu, []).append(stream.name)
-    everybody = [stream.name for stream in trace.streams]
+        names.setdefault(stream.gpu, []).append(program_of[stream.name] if by_program else stream.name)
+    everybody = (
+        [program.name for program in trace.programs] if by_program else [stream.name for stream in trace.streams]
+    )
     first, *others = sorted(names)
     copies = {gpu: for_streams(deepcopied(policy), everybody, names[gpu]) for gpu in others}
-    return {first: for_streams(policy, everybody, names[first]), **copies}
+    found = {first: for_streams(policy, everybody, names[first]), **copies}
+    return {gpu: ByProgram(one, trace.programs) for gpu, one in found.items()} if by_program else found
 
 
 def notes_of_all(policies: Mapping[int, Policy]) -> tuple[str, ...]:
@@ -149,16 +160,16 @@ def merged(trace: Trace, gpu: GPU, on_gpus: Sequence[Part], results: Sequence[Re
         usage=Usage.joined(count, [(one.usage, sms[part]) for part, one in enumerate(results)]),
         limits=frozenset().union(*(one.limits for one in results)),
         residents=_residents(count, sms, results, row_of),
-        passes=None if results[0].passes is None else {name: passes[name] for name in names},
+        passes=None if results[0].passes is None else {one.name: passes[one.name] for one in trace.programs},
     )
 
 
 def _residents(
     count: int, sms: Sequence[Sequence[int]], results: Sequence[Result], row_of: Sequence[Mapping[int, int]]
-) -> tuple[Held, ...] | None:
+) -> tuple[Contents, ...] | None:
     if results[0].residents is None:
         return None
-    found: list[Held] = [()] * count
+    found: list[Contents] = [()] * count
     for part, one in enumerate(results):
         for sm, held in zip(sms[part], one.residents or (), strict=True):
             found[sm] = tuple((at, tuple((row_of[part][row], blocks) for row, blocks in mix)) for at, mix in held)

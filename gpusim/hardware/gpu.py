@@ -445,6 +445,21 @@ def _build(name: str, file: GPUFile) -> GPU:
     )
 
 
+def recorded_by(device: str, gpu: GPU) -> GPU:
+    """The GPU that a trace names as its own: ``gpu`` itself where it is that one, else one that ships.
+
+    Raises:
+        InputError: it neither ships nor is ``gpu``.
+    """
+    if device in gpu_names():
+        shipped = load_gpu(device)
+        return gpu if shipped == gpu else shipped
+    if device != gpu.name:
+        expected = f"one of {', '.join(gpu_names())}, or that GPU's file (--recorded-on)"
+        raise InputError(None, "device", f"is {quote(device)}", expected)
+    return gpu
+
+
 def gpu_of(given: GPU | str | os.PathLike[str]) -> GPU:
     """A GPU that is given as such, by the name of one that ships, or by the path of a file.
 

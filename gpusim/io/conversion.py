@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpusim.calibrate.launchable import launch_occupancy
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
 from gpusim.io import Order
 from gpusim.io.order import dependencies, stream_order
 from gpusim.io.timeline import CLOCK_US, Activity, CopyRun, KernelRun, StreamKey, Timeline
+from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.format import StreamOrder, Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Copy, Kernel, Stream

@@ -1,9 +1,10 @@
 """Replays for a trace viewer: tracks of slices that never overlap, counters, and what waits for what.
 
 Each replay is a process. A stream is a track of its kernels, copies and host work, and of the times that its kernels
-waited; an SM is a track of the kernels that had blocks there, from the first block's start to the last one's end. Where
-several run at once, an SM's kernels or those that a library opened streams of its own for, they take a lane each, which
-is a track. `gpusim.io.perfetto` and `gpusim.io.chrome_events` write them.
+waited, named after its program and itself. An SM is a track of the kernels that had blocks there, from the start of the
+first block to the end of the last one. Where several run at once, an SM's kernels or those that a library opened
+streams of its own for, they take a lane each, which is a track. `gpusim.io.perfetto` and `gpusim.io.chrome_events`
+write them.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def _streams(result: Replayed, edges: Sequence[tuple[str, str]], first: int) -> 
     for number, (before, after) in enumerate(edges, first):
         leads_to.setdefault(before, []).append(number)
         follows.setdefault(after, []).append(number)
+    titles = result.stream_titles
     for name, operations in _by_operation(result).items():
         groups: list[list[Slice]] = []
         for (operation, request), parts in operations.items():
@@ -102,7 +104,7 @@ def _streams(result: Replayed, edges: Sequence[tuple[str, str]], first: int) -> 
         for lane, group in zip(_lanes((group[0].start_ns, group[-1].end_ns) for group in groups), groups, strict=True):
             lanes.setdefault(lane, []).extend(group)
         for lane, slices in lanes.items():
-            yield Track(_lane_name(one_line(name), lane), slices)
+            yield Track(_lane_name(one_line(titles[name]), lane), slices)
 
 
 def _by_operation(result: Replayed) -> dict[str, dict[tuple[str, int], list[KernelRun | OperationRun]]]:

@@ -17,16 +17,12 @@ from pathlib import Path
 from time import perf_counter
 from unittest.mock import patch
 
-from gpusim.calibrate.kernels import Kernels, recording_gpu
-from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.errors import InputError
 from gpusim.engine import sm_array
 from gpusim.engine.block_processes import slow_sms
 from gpusim.engine.compiled import plain_core
-from gpusim.engine.context import in_context
-from gpusim.engine.replay import work_out
 from gpusim.hardware.gpu import GPU, load_gpu
-from gpusim.studies.rules import replay_rule
+from gpusim.session import Keep, Session
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -36,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOOGLENET = "googlenet_forward.json.gz"
 PAIR = "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
 POLICY = "leftover"
+PLACEMENTS: tuple[Keep, ...] = ("placements",)
 GRIDS = (1, 10, 100, 1000)
 STREAMS = (2, 4, 8, 16, 32, 64, 1000)
 SMS = (15, 33, 66, 132, 264, 528, 1056)
@@ -194,11 +191,10 @@ def time_pairs(count: int) -> Measurement:
     """Replays of two convolutions, each under another split of the SMs."""
     trace, gpu = recorded(PAIR), load_gpu("h200")
     policies = [f"inter-sm:sms={n}+{gpu.sm_count - n}" for n in range(1, gpu.sm_count)]
-    kernels, fit_s = _fitted(trace, gpu)
+    session, fit_s = _fitted(trace, gpu)
     start = perf_counter()
-    solo = solo_makespans(trace, gpu, kernels)
     for i in range(count):
-        replay_rule(trace, gpu, policies[i % len(policies)], kernels=kernels, solo=solo)
+        session.replay(trace, policies[i % len(policies)], keep=PLACEMENTS)
     return _measurement("pairs", f"{count:,}", trace, fit_s, perf_counter() - start, replays=count)
 
 
@@ -207,11 +203,10 @@ def time_oracle(name: str) -> Measurement:
     measured = replace(time_trace(name), group="oracle")
     trace = recorded(name)
     gpu = load_gpu(trace.device)
-    kernels, _ = _fitted(trace, gpu)
-    solo = solo_makespans(trace, gpu, kernels)
+    session, _ = _fitted(trace, gpu)
     with slow_sms():
         start = perf_counter()
-        replay_rule(trace, gpu, POLICY, kernels=kernels, solo=solo)
+        session.replay(trace, POLICY, keep=PLACEMENTS)
         return replace(measured, oracle_s=perf_counter() - start)
 
 
@@ -260,23 +255,23 @@ def _time_looped(group: str, streams: list[list[KernelLaunch]], count: int) -> M
     passes = -(-count // sum(len(launches) for launches in streams))
     loop = LoopArrivals(kind="loop", count=passes)
     looped = made.model_copy(update={"streams": tuple(s.model_copy(update={"arrivals": loop}) for s in made.streams)})
-    found = _timed(group, f"{count:,}", looped, load_gpu("h200"), placements=False)
+    found = _timed(group, f"{count:,}", looped, load_gpu("h200"), keep=())
     return replace(found, kernels=found.kernels * passes, blocks=found.blocks * passes)
 
 
-def _fitted(trace: Trace, gpu: GPU) -> tuple[Kernels, float]:
+def _fitted(trace: Trace, gpu: GPU) -> tuple[Session, float]:
     start = perf_counter()
-    kernels = Kernels(recording_gpu(trace, gpu), gpu)
-    work_out(in_context(trace, gpu), kernels)
-    return kernels, perf_counter() - start
+    session = Session(gpu)
+    session.isolated_us(trace)
+    return session, perf_counter() - start
 
 
-def _timed(group: str, case: str, trace: Trace, gpu: GPU, placements: bool = True) -> Measurement:
-    kernels, fit_s = _fitted(trace, gpu)
+def _timed(group: str, case: str, trace: Trace, gpu: GPU, keep: Sequence[Keep] = PLACEMENTS) -> Measurement:
+    session, fit_s = _fitted(trace, gpu)
     best = float("inf")
     for _ in range(REPEATS):
         start = perf_counter()
-        replay_rule(trace, gpu, POLICY, kernels=kernels, placements=placements)
+        session.replay(trace, POLICY, keep=keep)
         best = min(best, perf_counter() - start)
         if best > QUICK_S:
             break

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpusim.calibrate.kernels import Kernels, recording_gpu
-from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.errors import InputError, closest, quote
 from gpusim.common.progress import tracked
 from gpusim.hardware.gpu import GPU
@@ -17,10 +15,9 @@ from gpusim.lab.dataset import Dataset
 from gpusim.lab.validate import Condition, Predictor, conditions, measurements
 from gpusim.policies.oracles import OracleInterSM
 from gpusim.policies.quota import Quota
-from gpusim.policies.registry import policy_from
 from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.result import Result
-from gpusim.studies.rules import makespan_us, replay_rule
+from gpusim.session import Session
 from gpusim.trace.edit import select
 from gpusim.trace.format import Trace
 
@@ -80,14 +77,13 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
     names = [stream.name for stream in trace.streams]
     if len(names) != 2:
         raise InputError(None, "--stream", f"{len(names)} streams are there", f"two of {', '.join(names)}")
-    kernels = Kernels(recording_gpu(trace, gpu), gpu)
-    solo = solo_makespans(trace, gpu, kernels)
+    session = Session(gpu)
     divide, step = OracleInterSM(), gpu.sms_per_tpc
     found: dict[int, Result] = {}
     sizes = range(step, gpu.sm_count - step + 1, step)
     for sms in tracked(sizes, len(sizes), "splits"):
         policy = divide.division(names, (sms, gpu.sm_count - sms), False)
-        found[sms] = replay_rule(trace, gpu, policy, kernels=kernels, solo=solo)
+        found[sms] = session.replay(trace, policy)
     best = min(found.values(), key=lambda result: result.makespan_us)
     return SplitCurve(
         f"{trace.name} on {gpu.name}",
@@ -95,7 +91,7 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
         how_wrong=error_band(best, trace, gpu),
         streams=(names[0], names[1]),
         sm_count=gpu.sm_count,
-        undivided_us={words: makespan_us(trace, gpu, policy_from(name), kernels) for name, words in UNDIVIDED.items()},
+        undivided_us={words: session.makespan_us(trace, name) for name, words in UNDIVIDED.items()},
     )
 
 
@@ -121,11 +117,11 @@ def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Residen
         raise InputError(None, "--operation", f"is {quote(operation)}", expected)
     alone = select(trace, operations=[operation or ids[0]])
     (stream,) = (stream for stream in alone.streams if stream.operations)
-    kernels = Kernels(recording_gpu(trace, gpu), gpu)
+    session = Session(gpu)
+    kernels = session.kernels(trace)
     most = max(kernels.model(launch, op.id).blocks_per_sm for op in stream.operations for launch in op.launches())
     found = {
-        blocks: replay_rule(alone, gpu, f"{Quota.name}:blocks={stream.name}:{blocks}", kernels=kernels)
-        for blocks in range(1, most + 1)
+        blocks: session.replay(alone, f"{Quota.name}:blocks={stream.name}:{blocks}") for blocks in range(1, most + 1)
     }
     return ResidencyCurve(
         f"{stream.operations[0].id} of {trace.name} on {gpu.name}",

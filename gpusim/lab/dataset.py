@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpusim.calibrate.launchable import launch_occupancy
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import read_table
 from gpusim.common.numbers import finite_number
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
+from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.fields import LEAST_DURATION_US, MAX_DURATION_US, MAX_TRAFFIC_BYTES
 from gpusim.trace.kernels import KernelLaunch
 

@@ -17,21 +17,21 @@ from functools import cache
 from math import fsum
 from typing import Any
 
-from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.scaling import shared_out
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
-from gpusim.engine.replay import stream_ends
+from gpusim.engine.replay import KernelSource, stream_ends
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab.dataset import SEQUENCE, Dataset, Op, Recordings, Row, back_to_back_us, time_in
 from gpusim.lab.scores import Scored
+from gpusim.model.context import in_context
 from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import footprint, register_blocks
 from gpusim.policies.hardware import Leftover, Serial
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
 from gpusim.policies.spatial import confined
-from gpusim.studies.rules import makespan_us
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, taking
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, LoopArrivals, Stream
@@ -238,7 +238,7 @@ def _outcome_columns(experiment: str) -> tuple[tuple[str, str], ...]:
 # ---- predicting ------------------------------------------------------------------------------------------------------
 
 
-def released_together_us(trace: Trace, gpu: GPU, kernels: Kernels, sms: tuple[int, ...] = ()) -> float:
+def released_together_us(trace: Trace, session: Session, sms: tuple[int, ...] = ()) -> float:
     """Makespan of a trace whose streams one flag releases, as the recorder measures it, us.
 
     The mean over orders in which the streams start: on the H200 it is not that of enqueuing. Each stream waits for the
@@ -246,16 +246,15 @@ def released_together_us(trace: Trace, gpu: GPU, kernels: Kernels, sms: tuple[in
 
     Args:
         trace: what the streams run.
-        gpu: where.
-        kernels: as replayed there.
+        session: where.
         sms: how many SMs each stream has of its own (a green context); empty: plain streams.
     """
-    count, overhead = len(trace.streams), gpu.model.event_overhead_us
+    count, overhead = len(trace.streams), session.gpu.model.event_overhead_us
     apart_us = RELEASE_MARKS * overhead
     orders = [tuple((i + shift) % count for i in range(count)) for shift in range(count)]
     if count > 2:
         orders += [tuple(reversed(order)) for order in orders]
-    total_us = fsum(makespan_us(trace, gpu, _InOrder(order, apart_us, sms), kernels) for order in orders)
+    total_us = fsum(session.makespan_us(trace, _InOrder(order, apart_us, sms)) for order in orders)
     return total_us / len(orders) + overhead
 
 
@@ -266,8 +265,7 @@ class Predictor:
         self._recordings = dataset.recordings
         self._source = dataset.recordings.gpu
         self._gpu = dataset.gpu
-        self._kernels = Kernels(self._source, self._gpu)
-        self._reserved = _BesideReservation(self._kernels, self._gpu)
+        self._session = Session(self._gpu, self._source)
         self._operations: dict[str, Convolution] = {}
 
     def predict(self, condition: Condition) -> dict[str, float]:
@@ -280,8 +278,9 @@ class Predictor:
         elif condition.experiment == "residency_curve":
             us = self._makespan(condition, _Reserved(condition.blocks[0])) + overhead
         elif condition.experiment == "quota":
-            policy = _PriorityEntry(condition.blocks[0], condition.release_us)
-            ends = stream_ends(self._trace(condition), self._gpu, policy, self._reserved)
+            trace, policy = self._trace(condition), _PriorityEntry(condition.blocks[0], condition.release_us)
+            reserved = _BesideReservation(self._session.kernels(trace), self._gpu)
+            ends = stream_ends(in_context(trace, self._gpu), self._gpu, {0: policy}, reserved)
             return {"quota_a": (ends["a"] + overhead) / 1e3, "quota_b": (ends["b"] + overhead) / 1e3}
         elif condition.experiment == "modules_serial":
             us = self._makespan(condition, Serial()) + overhead + (len(condition.ops) - 1) * MARKS * overhead
@@ -302,10 +301,10 @@ class Predictor:
         return {condition.experiment: fsum(ms * n for ms, n in zip(each, calls, strict=True))}
 
     def _released_together(self, condition: Condition) -> float:
-        return released_together_us(self._trace(condition), self._gpu, self._kernels, condition.sms)
+        return released_together_us(self._trace(condition), self._session, condition.sms)
 
     def _makespan(self, condition: Condition, policy: Policy) -> float:
-        return makespan_us(self._trace(condition), self._gpu, policy, self._kernels)
+        return self._session.makespan_us(self._trace(condition), policy)
 
     def _trace(self, condition: Condition) -> Trace:
         names = [chr(ord("a") + i) if i < 26 else f"s{i}" for i in range(len(condition.ops))]
@@ -346,7 +345,7 @@ class Predictor:
                     notes="",
                     streams=(Stream.model_construct(name="a", priority=0, operations=(operation,), arrivals=None),),
                 )
-                factor *= target_us / makespan_us(trace, self._source, Leftover(), Kernels(self._source, self._source))
+                factor *= target_us / Session(self._source, self._source).makespan_us(trace, Leftover())
             scaled = taking(kernels, factor * recorded_us)
         operation = self._operations[name] = _convolution(op, scaled)
         return operation
@@ -360,13 +359,13 @@ class Predictor:
 class _BesideReservation:
     """Kernels on SMs whose shared memory is set to its largest, by a kernel that holds it."""
 
-    def __init__(self, kernels: Kernels, gpu: GPU) -> None:
+    def __init__(self, kernels: KernelSource, gpu: GPU) -> None:
         self._kernels = kernels
         self._most = gpu.limits.shared_memory_per_sm_bytes
         self._known: dict[int, KernelModel] = {}  # by the model that it is of, which `kernels` keeps
 
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
-        """As `Kernels.model`."""
+        """As `KernelSource.model`."""
         model = self._kernels.model(launch, place)
         if id(model) not in self._known:
             self._known[id(model)] = replace(model, carveout_bytes=self._most)

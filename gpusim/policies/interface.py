@@ -264,6 +264,7 @@ def parameter(
     most: float | None = None,
     below: float | None = None,
     of_streams: str = "",
+    kw_only: bool = False,
 ) -> Any:
     """A parameter of a policy: a field of its dataclass.
 
@@ -276,6 +277,7 @@ def parameter(
         most: as ``least``, from above.
         below: as ``above``, from above.
         of_streams: `IN_ORDER` or `BY_NAME`, where it holds a value for each stream.
+        kw_only: it is given by its name only.
     """
     limits = (
         (ge, least, "{:g} or more"),
@@ -284,7 +286,7 @@ def parameter(
         (lt, below, "below {:g}"),
     )
     about: dict[str, Any] = {"help": help, "one_of": one_of, "limits": [one for one in limits if one[1] is not None]}
-    return field(default=default, metadata=about | ({OF_STREAMS: of_streams} if of_streams else {}))
+    return field(default=default, kw_only=kw_only, metadata=about | ({OF_STREAMS: of_streams} if of_streams else {}))
 
 
 @dataclass

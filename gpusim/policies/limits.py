@@ -22,14 +22,15 @@ from typing import ClassVar
 from gpusim.common.errors import InputError
 from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import IN_ORDER, Domains, Partition, Policy, View, parameter
+from gpusim.policies.interface import IN_ORDER, Domains, Partition, View, parameter
 from gpusim.policies.spatial import confined, sm_counts
 from gpusim.policies.tools.notes import not_used
+from gpusim.policies.tools.programs import Divides
 from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
 
 
 @dataclass
-class Parts(Policy):
+class Parts(Divides):
     """Parts of the GPU that are fixed before the replay, one a stream; streams beyond them wait for a free one.
 
     Class attributes:

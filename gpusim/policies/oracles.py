@@ -1,17 +1,71 @@
-"""The best static division of each kind, found by replaying all; `gpusim.studies.oracle` searches."""
+"""Oracles: the best static division of SMs or blocks, found by replaying many.
+
+With two streams every division is replayed (SM splits in steps of a TPC, block quotas one by one); with more the
+search starts from a few and moves a part from one stream to another, in steps that halve, as long as that is better,
+so that what it finds is good but may not be best; the result's notes say which it was. Best is the least makespan of
+streams that run once, or (``objective=stp``) the largest STP of streams that restart. Every division is tried in two
+ways: held for the whole replay, and with the part of a stream that has nothing on the GPU left to the others. A
+policy that decides anew for every kernel is not static and may beat the oracle.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import ClassVar
 
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, Policy, View, parameter
+from gpusim.policies.spatial import even_counts, proportional_counts
 from gpusim.policies.tools.values import wrong
 
 OBJECTIVES = ("makespan", "stp")
+
+Counts = tuple[int, ...]
+
+
+class _Space:
+    """The divisions to try: all of them for few streams, else some starting points and their neighbours."""
+
+    def __init__(
+        self,
+        every: Iterable[Counts] | None,
+        starts: Sequence[Counts],
+        moves: Callable[[Counts, int], Iterator[Counts]],
+        widest: int,
+    ) -> None:
+        self.complete = every is not None
+        self._every = list(every) if every is not None else list(starts)
+        self._moves = moves
+        self._widest = widest
+
+    def search(self, score: Callable[[Counts], float], full: Callable[[], bool]) -> None:
+        """Score divisions until all are done, nothing gets better or the limit is reached."""
+        best: Counts | None = None
+        for counts in self._every:
+            if full():
+                return
+            found = score(counts)
+            if best is None or found < score(best):
+                best = counts
+        step = self._widest
+        while best is not None and not self.complete and step >= 1:
+            better = best
+            for counts in self._moves(best, step):
+                if full():
+                    return
+                if score(counts) < score(better):
+                    better = counts
+            if better == best:
+                step //= 2
+            best = better
+
+
+def _nowhere(_counts: Counts, _width: int) -> Iterator[Counts]:
+    yield from ()
 
 
 @dataclass
@@ -30,6 +84,47 @@ class Oracle(Policy):
         300, "most divisions to replay where there are three streams or more; with two, all are", least=1
     )
 
+    def search(
+        self,
+        gpu: GPU,
+        isolated_us: Mapping[str, float],
+        most_blocks: Sequence[int],
+        score: Callable[[str], float],
+    ) -> tuple[str, str]:
+        """The best division of a GPU, as a policy, and a note on how it was found.
+
+        Args:
+            gpu: what to divide.
+            isolated_us: makespan (us) of each stream alone on the whole GPU, in the order of the trace.
+            most_blocks: of each stream, the most blocks of one of its kernels that an SM holds.
+            score: replays a policy and tells how good it is by the objective: the lower, the better.
+        """
+        names, scores = tuple(isolated_us), dict[str, float]()
+
+        def scored(text: str) -> float:
+            if text not in scores:
+                scores[text] = score(text)
+            return scores[text]
+
+        def divided(counts: Counts, adapts: bool) -> float:
+            return scored(self.division(names, counts, adapts))
+
+        def is_enough() -> bool:
+            return len(names) > 2 and len(scores) >= self.replays
+
+        for name in self.named:
+            scored(name)
+        space = self.space(gpu, tuple(isolated_us.values()), most_blocks)
+        for adapts in (True, False):
+            space.search(partial(divided, adapts=adapts), is_enough)
+        best = min(scores, key=lambda text: scores[text])  # of equals the first tried
+        how = "all divisions" if space.complete else "a local search"
+        return best, f"best of {len(scores)} replays ({how}) by {self.objective}: {best}"
+
+    @abstractmethod
+    def space(self, gpu: GPU, isolated_us: Sequence[float], most_blocks: Sequence[int]) -> _Space:
+        """The divisions to try; arguments as for `search`."""
+
     @abstractmethod
     def division(self, streams: Sequence[str], counts: Sequence[int], adapts: bool) -> str:
         """The policy that divides the GPU so; ``adapts``: a stream that is gone leaves its part to the others."""
@@ -40,9 +135,7 @@ class Oracle(Policy):
         Raises:
             InputError: always.
         """
-        raise wrong(
-            self.name, "is a search by many replays", "gpusim.replay or gpusim.studies.oracle.search, which do it"
-        )
+        raise wrong(self.name, "is a search by many replays", "gpusim.replay, which does it")
 
     def partition(self, view: View) -> Partition:
         """Never called: `prepare` refuses."""
@@ -63,6 +156,34 @@ class OracleInterSM(Oracle):
     named = ("inter-sm",)
     step: int | None = parameter(None, "SMs by which splits differ; default: a TPC", least=1)
 
+    def space(self, gpu: GPU, isolated_us: Sequence[float], most_blocks: Sequence[int]) -> _Space:
+        """SM splits in steps; what makes no whole step goes to the last stream."""
+        streams = len(isolated_us)
+        step = min(self.step or gpu.sms_per_tpc, gpu.sm_count)
+        units = gpu.sm_count // step
+        rest = gpu.sm_count - units * step
+
+        def in_sms(counts: Sequence[int]) -> Counts:
+            return (*(step * count for count in counts[:-1]), step * counts[-1] + rest)
+
+        if streams > units:
+            return _Space((), (), _nowhere, 0)
+        if streams <= 2:
+            every = [in_sms((n, units - n)) for n in range(1, units)] if streams == 2 else [in_sms((units,))]
+            return _Space(every, (), _nowhere, 0)
+
+        def moves(counts: Counts, width: int) -> Iterator[Counts]:
+            for giver, taker in product(range(streams), repeat=2):
+                if giver != taker and counts[giver] > width * step:
+                    moved = list(counts)
+                    moved[giver] -= width * step
+                    moved[taker] += width * step
+                    yield tuple(moved)
+
+        weights = [max(1, round(1000 * us)) for us in isolated_us]
+        starts = [in_sms(even_counts(units, streams)), in_sms(proportional_counts(units, weights))]
+        return _Space(None, starts, moves, max(1, units // (2 * streams)))
+
     def division(self, streams: Sequence[str], counts: Sequence[int], adapts: bool) -> str:
         """An explicit SM split."""
         return f"inter-sm:sms={'+'.join(map(str, counts))}" + (",dynamic=true" if adapts else "")
@@ -80,6 +201,25 @@ class OracleIntraSM(Oracle):
     )
     family = "intra-sm"
     named = ("even",)
+
+    def space(self, gpu: GPU, isolated_us: Sequence[float], most_blocks: Sequence[int]) -> _Space:
+        """Blocks of each stream on an SM, from 1 to the most that any of its kernels can have."""
+        streams = len(most_blocks)
+        if streams <= 2:
+            return _Space(product(*(range(1, most + 1) for most in most_blocks)), (), _nowhere, 0)
+
+        def moves(counts: Counts, width: int) -> Iterator[Counts]:
+            changes = [(i, j, sign) for i, j in product(range(streams), repeat=2) for sign in (1, -1)]
+            for i, j, sign in changes:
+                moved = list(counts)
+                moved[i] += sign * width
+                if i != j:
+                    moved[j] -= sign * width
+                if all(1 <= count <= most for count, most in zip(moved, most_blocks, strict=True)):
+                    yield tuple(moved)
+
+        starts = [tuple(most_blocks), tuple(max(1, most // streams) for most in most_blocks), (1,) * streams]
+        return _Space(None, starts, moves, max(1, max(most_blocks) // 2))
 
     def division(self, streams: Sequence[str], counts: Sequence[int], adapts: bool) -> str:
         """An explicit quota."""

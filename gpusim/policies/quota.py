@@ -12,6 +12,7 @@ from gpusim.policies.interface import BY_NAME, Grant, Partition, Policy, View, p
 from gpusim.policies.spatial import Split, streams_now
 from gpusim.policies.tools.mixes import Fits, Resources, residents_of, unshared
 from gpusim.policies.tools.notes import fallbacks, splits
+from gpusim.policies.tools.programs import Divides
 from gpusim.policies.tools.values import known_stream, plus_separated, wrong
 
 
@@ -76,7 +77,7 @@ class Even(Policy):
 
 
 @dataclass
-class Quota(Policy):
+class Quota(Divides):
     """A fixed number of blocks of each stream on every SM."""
 
     name = "quota"

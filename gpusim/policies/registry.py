@@ -112,23 +112,51 @@ def _policy_class(item: object, place: str) -> type[Policy]:
     return policy
 
 
-def policy_from(text: str) -> Policy:
-    """A fresh policy from ``NAME[:key=value,…]``; NAME may be ``FILE.py:Class`` or ``package.module:Class``.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spec:
+    """A policy as text gives it: ``NAME[:key=value,…]``, read once.
+
+    Attributes:
+        text: as given.
+        policy: the class that it names.
+        arguments: its parameters.
+    """
+
+    text: str
+    policy: type[Policy]
+    arguments: dict[str, object]
+
+    def make(self) -> Policy:
+        """A fresh policy, for one replay.
+
+        Raises:
+            InputError: a value that its parameter cannot have.
+        """
+        try:
+            return self.policy(**self.arguments)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            if shipped(self.policy):
+                raise
+            name, _ = split_name(self.text)
+            raise wrong(name, raised("making it", error, self.policy), "other parameters") from error
+
+
+def spec_of(text: str) -> Spec:
+    """Read ``NAME[:key=value,…]``; NAME may be ``FILE.py:Class`` or ``package.module:Class``.
 
     Raises:
         InputError: unknown policy, unknown parameter, or a value that is none.
     """
     name, parameters = split_name(text)
     policy = policy_class(name)
-    arguments = _arguments(policy, name, parameters)
-    try:
-        return policy(**arguments)
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:
-        if shipped(policy):
-            raise
-        raise wrong(name, raised("making it", error, policy), "other parameters") from error
+    return Spec(text, policy, _arguments(policy, name, parameters))
+
+
+def policy_from(text: str) -> Policy:
+    """A fresh policy from text, as `spec_of` and `Spec.make`."""
+    return spec_of(text).make()
 
 
 def policy_class(name: str) -> type[Policy]:
@@ -182,7 +210,7 @@ def parameters_of(policy: type[Policy]) -> list[Parameter]:
     hints = typing.get_type_hints(policy)
     return [
         Parameter(f.name, _kind(hints[f.name]), "" if f.default is None else str(f.default), f.metadata.get("help", ""))
-        for f in dataclasses.fields(policy)
+        for f in sorted(dataclasses.fields(policy), key=lambda field: bool(field.kw_only))  # those of all such last
         if f.init
     ]
 

@@ -18,9 +18,10 @@ from operator import attrgetter
 from gpusim.common.numbers import whole_number
 from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.interface import IN_ORDER, Grant, KernelView, Partition, Policy, View, parameter
+from gpusim.policies.interface import IN_ORDER, Grant, KernelView, Partition, View, parameter
 from gpusim.policies.tools.notes import not_used
-from gpusim.policies.tools.values import plus_separated, wrong
+from gpusim.policies.tools.programs import Divides
+from gpusim.policies.tools.values import called, plus_separated, wrong
 
 _grant = lru_cache(4096)(Grant)  # one that is given again is the same object, and is not checked again
 RULES = ("even", "smart-even", "rounds", "profile")
@@ -270,7 +271,7 @@ def time_on(view: View, kernel: KernelView, sms: int) -> float:
 
 
 @dataclass
-class InterSM(Policy):
+class InterSM(Divides):
     """Every stream that has kernels gets SMs of its own, library-internal streams included."""
 
     name = "inter-sm"
@@ -338,7 +339,7 @@ class InterSM(Policy):
             units = gpu.sm_count // self.granularity
             if len(streams) > units:
                 raise wrong(
-                    self.name, f"has {units} shares for {len(streams)} streams", "dynamic=true: some streams wait"
+                    self.name, f"has {units} shares for {len(streams)} {called(streams)}s", "dynamic=true: some wait"
                 )
             counts = [count * self.granularity for count in even_counts(units, len(streams))]
             counts[-1] += gpu.sm_count - sum(counts)
@@ -377,10 +378,12 @@ def sm_counts(policy: str, text: str, gpu: GPU, streams: Sequence[str]) -> list[
     counts = plus_separated(policy, "sms", text, whole_number, "a number of SMs")
     if len(counts) != len(streams):
         raise wrong(
-            policy, f"sms={text} has {len(counts)} shares for {len(streams)} streams", f"one each: {', '.join(streams)}"
+            policy,
+            f"sms={text} has {len(counts)} shares for {len(streams)} {called(streams)}s",
+            f"one each: {', '.join(streams)}",
         )
     if min(counts) < 1:
-        raise wrong(policy, f"sms={text} leaves a stream no SM", "at least 1 each")
+        raise wrong(policy, f"sms={text} leaves a {called(streams)} no SM", "at least 1 each")
     if sum(counts) > gpu.sm_count:
         raise wrong(policy, f"sms={text} is {sum(counts)} SMs in all", f"at most the {gpu.sm_count} of {gpu.name}")
     return counts

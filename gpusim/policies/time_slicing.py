@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View, parameter
+from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, View, parameter
 from gpusim.policies.smk import context_us
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.mixes import unshared
+from gpusim.policies.tools.programs import Divides
 
 
 @dataclass
-class TimeSlicing(Policy):
+class TimeSlicing(Divides):
     """Every stream is a process of its own; one has the whole GPU for a slice of time, then the next.
 
     A slice ends early when its process has no kernel left. At the end of a slice all blocks are saved to memory, each

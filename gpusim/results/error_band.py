@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import ceil, floor, fsum, inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict
 
 from gpusim.common import fingerprint
@@ -39,7 +40,7 @@ SOURCES = (  # that a prediction and its score come from
     "gpusim.policies.interface",
     "gpusim.policies.spatial",
     "gpusim.policies.tools.mixes",
-    "gpusim.studies.rules",
+    "gpusim.session",
     "gpusim.lab.scores",
     "gpusim.lab.validate",
     "gpusim.trace.kernels",
@@ -78,24 +79,22 @@ class ErrorBand(TypedDict):
 
 
 class HowWrong(NamedTuple):
-    """What is known of an answer's error: a band, or why there is none."""
+    """What is known of an answer's error: a band and the GPUs that it was measured on, or why there is none."""
 
     band: ErrorBand | None
     reason: str
+    where: str = ""
 
-
-def band_text(how_wrong: HowWrong, trace: Trace, gpu: GPU, recorded_on: GPU | None) -> str:
-    """How wrong an answer may be, in words; what was replayed, on what and recorded on what as for `error_band`."""
-    band = how_wrong.band
-    if band is None:
-        return how_wrong.reason
-    source = trace.device if recorded_on is None else recorded_on.name
-    where = f"on {gpu.name}" if source == gpu.name else f"from {source} on {gpu.name}"
-    return f"±{band['mape_percent']:.1f} % ({band['experiment']} {where})"
+    @property
+    def text(self) -> str:
+        """The same in words."""
+        if self.band is None:
+            return self.reason
+        return f"±{self.band['mape_percent']:.1f} % ({self.band['experiment']} {self.where})"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Calls:
     """What is run, as far as it decides whether its like was measured.
 
     Attributes:
@@ -107,7 +106,7 @@ class Work:
     kinds: frozenset[str]
 
 
-def work_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) -> Work:
+def calls_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) -> Calls:
     """Size and kinds of some calls.
 
     Args:
@@ -119,7 +118,7 @@ def work_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) 
         total_us += times * fsum(launch.duration_us for launch in launches)
         count += times
         kinds |= {kind_of(launch, sm_count) for launch in launches}
-    return Work(total_us / count, frozenset(kinds))
+    return Calls(total_us / count, frozenset(kinds))
 
 
 def kind_of(launch: KernelLaunch, sm_count: int) -> str:
@@ -138,7 +137,7 @@ def model_identity(gpu: GPU, recorded_on: GPU | None = None) -> str:
     return fingerprint.data([fingerprint.modules(*SOURCES), gpu, *moved])[:16]
 
 
-def bands(points: Sequence[tuple[str, Work, float]]) -> dict[str, Any]:
+def bands(points: Sequence[tuple[str, Calls, float]]) -> dict[str, Any]:
     """What was measured, for `validated.json`.
 
     Args:
@@ -223,7 +222,7 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
     experiment, never = experiment_of(result)
     if never:
         return _never(never)
-    work = _work(result, trace, source)
+    work = _calls(result, trace, source)
     unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
     if unmeasured:
         return _never(f"{' and '.join(unmeasured)} {SHARING[experiment]}")
@@ -235,7 +234,8 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         return _never(f"calls this {'short' if short else 'long'}")
     if measured["model"] != model_identity(gpu, source):
         return HowWrong(None, STALE)
-    return HowWrong({"experiment": experiment, "mape_percent": fitting[-1]["mape_percent"]}, "")
+    where = f"on {gpu.name}" if source.name == gpu.name else f"from {source.name} on {gpu.name}"
+    return HowWrong({"experiment": experiment, "mape_percent": fitting[-1]["mape_percent"]}, "", where)
 
 
 def experiment_of(result: Result) -> tuple[str, str]:
@@ -261,7 +261,9 @@ def experiment_of(result: Result) -> tuple[str, str]:
     if mixed < 2:
         return "green", ""
     if "blocks" not in limits:
-        return "", "SM sets that overlap"
+        program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
+        shared = streams_on_an_sm(result, program_of) < 2
+        return "", "several streams of a program on the same SMs" if shared else "SM sets that overlap"
     return ("quota", "") if mixed == 2 else ("", f"{mixed} streams mixed on an SM")
 
 
@@ -271,11 +273,17 @@ def streams_at_once(result: Result) -> int:
     return _most(_at_once(spans))
 
 
-def streams_on_an_sm(result: Result) -> int:
-    """The most streams that had blocks on one SM at once; 1 where those were handovers (`HANDOVER`)."""
+def streams_on_an_sm(result: Result, owners: Mapping[str, str] = MappingProxyType({})) -> int:
+    """The most streams that had blocks on one SM at once; 1 where those were handovers (`HANDOVER`).
+
+    Args:
+        result: with placements.
+        owners: of streams; those of one owner count as one.
+    """
     by_sm: dict[int, list[_Span]] = {}
     for row, (sms, _, starts, ends) in result.placements.launches:
         stream = result.kernel_runs[row].stream
+        stream = owners.get(stream, stream)
         for sm, start, end in zip(sms, starts, ends, strict=True):
             by_sm.setdefault(sm, []).append((stream, start, end))
     most, mixed_us, busy_us = 1, 0.0, 0.0
@@ -336,9 +344,9 @@ def _ships(gpu: GPU) -> bool:
     return gpu.name in gpu_names() and load_gpu(gpu.name) == gpu
 
 
-def _work(result: Result, trace: Trace, recorded_on: GPU) -> Work:
+def _calls(result: Result, trace: Trace, recorded_on: GPU) -> Calls:
     times = Counter(run.operation for run in result.operation_runs)
-    return work_of(((op.launches(), times[op.id]) for op in trace.operations()), recorded_on.sm_count)
+    return calls_of(((op.launches(), times[op.id]) for op in trace.operations()), recorded_on.sm_count)
 
 
 def _never(why: str) -> HowWrong:

@@ -26,7 +26,7 @@ from gpusim.results.runs import Replayed, Spans
 
 Interval = tuple[float, float]  # start and end, us
 LaunchKey = tuple[str, str, int, int]  # stream, operation, request and index: the same under every policy
-Held = tuple[float, float, LaunchKey]  # start and end of blocks on an SM, us, and their launch
+Stay = tuple[float, float, LaunchKey]  # start and end of blocks on an SM, us, and their launch
 PARTS = ("gaps", "tails", "waiting", "sharing", "rate")
 
 
@@ -157,9 +157,9 @@ def _episodes(result: Replayed) -> Iterator[Episode]:
         yield episode
 
 
-def by_sm(launches: Iterable[Launched]) -> Mapping[int, list[Held]]:
+def by_sm(launches: Iterable[Launched]) -> Mapping[int, list[Stay]]:
     """What each SM held of some launches, by start."""
-    found = defaultdict[int, list[Held]](list)
+    found = defaultdict[int, list[Stay]](list)
     for launch in launches:
         sms, _, starts, ends = launch.columns
         for sm, start, end in zip(sms, starts, ends, strict=True):
@@ -178,7 +178,7 @@ def held_us(launches: Sequence[Launched]) -> Iterable[float]:
     return [us for spans in by_sm(launches).values() for us in lengths(merged(spans))]
 
 
-def overlapping(spans: Iterable[Held]) -> set[LaunchKey]:
+def overlapping(spans: Iterable[Stay]) -> set[LaunchKey]:
     """Launches of which a span on an SM overlaps with one of another launch; spans by start."""
     found: set[LaunchKey] = set()
     present: list[tuple[float, LaunchKey]] = []  # until when
@@ -198,7 +198,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
     return merged(sorted(intervals))
 
 
-def merged(spans: Iterable[Interval | Held]) -> list[Interval]:
+def merged(spans: Iterable[Interval | Stay]) -> list[Interval]:
     """The `union` of spans that are sorted by start; the launches of the spans are not looked at."""
     found: list[Interval] = []
     first = last = -inf

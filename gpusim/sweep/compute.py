@@ -11,28 +11,17 @@ import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from gpusim.calibrate.kernels import Kernels
-from gpusim.calibrate.solo import solo_makespans
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError, described, one_line
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.registry import code_of, policy_from
-from gpusim.results.metrics import (
-    BASELINE,
-    SHARING,
-    largest_slowdown,
-    normalised_progress,
-    sharing,
-    speedup,
-    utilisation,
-)
-from gpusim.results.result import Result
+from gpusim.policies.registry import code_of
+from gpusim.results.metrics import SHARING, largest_slowdown, normalised_progress, sharing, utilisation
 from gpusim.results.runs import USES
-from gpusim.studies.replay import replay
-from gpusim.studies.workload import WorkloadKind, workload
+from gpusim.session import Keep, Session
 from gpusim.sweep.workers import WorkerDied
+from gpusim.sweep.workload import WorkloadKind, workload
 from gpusim.trace.file import parse_trace
 from gpusim.trace.format import Trace
 
@@ -44,6 +33,7 @@ FIGURES = ("makespan_us", "speedup_vs_serial", "largest_slowdown", *SHARING, *MA
 `SHARING` is of the streams restarting, None where the experiment does not ask for that; all others are of one run.
 """
 
+SERIAL: tuple[Keep, ...] = ("serial",)
 MOST_CHARACTERS = 500  # of an error
 KEPT = 16  # traces on GPUs that a process keeps, kernels worked out
 PARTS = 64  # workloads of each of them that it keeps
@@ -65,7 +55,7 @@ class Task:
     model: str  # `model_version` of the process that sends the point
     trace: Packed  # what was recorded
     kind: WorkloadKind  # of workload
-    names: tuple[str, ...]  # which of them (`gpusim.studies.workload`)
+    names: tuple[str, ...]  # which of them (`gpusim.sweep.workload`)
     device: GPU  # the GPU that the trace was recorded on
     gpu: GPU  # the GPU to replay it on
     policy: str  # with its parameters
@@ -123,50 +113,19 @@ def policy_source(text: str) -> str:
 
 
 class _OnGPU:
-    """A trace on a GPU: its kernels, each worked out once, and what many points of it share."""
+    """A trace on a GPU: the workloads made from it, and the session that replays them."""
 
-    def __init__(self, trace: Trace, device: GPU, gpu: GPU, like: Kernels | None) -> None:
-        self._trace = trace
-        self._gpu = gpu
-        self.kernels = Kernels(device, gpu, like=like)
-        self._part = lru_cache(PARTS)(self._worked_out)
-        self._serial = lru_cache(PARTS)(self._serial_replayed)
-
-    def replay(self, task: Task) -> Result:
-        """A point, its streams run once."""
-        return self._replayed(task.kind, task.names, task.policy, task.seed)
-
-    def restarted(self, task: Task, once: Result) -> Result:
-        """The same with streams that restart."""
-        policy = once.division or task.policy  # what an oracle found need not be searched for again
-        return self._replayed(task.kind, task.names, policy, task.seed, restart=True)
-
-    def serial_us(self, task: Task) -> float:
-        """Makespan of the same under serial."""
-        return self._serial(task.kind, task.names, task.seed)
-
-    def _worked_out(self, kind: WorkloadKind, names: tuple[str, ...]) -> tuple[Trace, Mapping[str, float]]:
-        """A workload, and the makespan of each of its streams alone."""
-        trace = workload(self._trace, kind, names)
-        return trace, solo_makespans(trace, self._gpu, self.kernels)
-
-    def _replayed(
-        self, kind: WorkloadKind, names: tuple[str, ...], policy: str, seed: int, restart: bool = False
-    ) -> Result:
-        trace, solo = self._part(kind, names)
-        own = policy_from(policy)
-        return replay(trace, self._gpu, own, kernels=self.kernels, solo=solo, seed=seed, restart=restart)
-
-    def _serial_replayed(self, kind: WorkloadKind, names: tuple[str, ...], seed: int) -> float:
-        return self._replayed(kind, names, BASELINE, seed).makespan_us
+    def __init__(self, trace: Trace, session: Session) -> None:
+        self.session = session
+        self.workload = lru_cache(PARTS)(partial(workload, trace))
 
 
 @lru_cache(maxsize=KEPT)
 def _on(trace: Packed, device: GPU, gpu: GPU) -> _OnGPU:
     """A trace on a GPU; fits to the recording are those of the trace on the GPU that it was recorded on."""
     if gpu == device:
-        return _OnGPU(_unpacked(trace), device, device, None)
-    return _OnGPU(_unpacked(trace), device, gpu, _on(trace, device, device).kernels)
+        return _OnGPU(_unpacked(trace), Session(device, device))
+    return _OnGPU(_unpacked(trace), _on(trace, device, device).session.on(gpu))
 
 
 @lru_cache(maxsize=KEPT)
@@ -175,10 +134,11 @@ def _unpacked(trace: Packed) -> Trace:
 
 
 def _outcome(on: _OnGPU, task: Task) -> Outcome:
-    result = on.replay(task)
-    gained = speedup(on.serial_us(task), result.makespan_us)
+    trace, session = on.workload(task.kind, task.names), on.session.seeded(task.seed)
+    result = session.replay(trace, task.policy, keep=SERIAL)
     shared: Mapping[str, float | None] = dict.fromkeys(SHARING)
     if task.restart:
-        shared = sharing(normalised_progress(on.restarted(task, result)))
-    slowest, used = largest_slowdown(result), utilisation(result)
-    return Outcome((result.makespan_us, gained, slowest, *shared.values(), *used.values()), result.division)
+        shared = sharing(normalised_progress(session.replay(trace, task.policy, restart=True, keep=())))
+    gained, used = result.metrics["speedup"], utilisation(result)
+    figures = result.makespan_us, gained, largest_slowdown(result), *shared.values(), *used.values()
+    return Outcome(figures, result.division)

@@ -10,19 +10,18 @@ from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
-from gpusim.calibrate.kernels import recording_gpu
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
-from gpusim.hardware.gpu import GPU, load_shipped_gpu
+from gpusim.hardware.gpu import GPU, load_shipped_gpu, recorded_by
 from gpusim.hardware.what_if import amount, value_of, what_if
 from gpusim.io.importing import no_trace
 from gpusim.policies.registry import policy_from
-from gpusim.studies.workload import workloads
 from gpusim.sweep.compute import Outcome, Task, compute, failed, model_version, packed
 from gpusim.sweep.experiment import Experiment, Source
 from gpusim.sweep.resume import computed
 from gpusim.sweep.table import Label, Table, TableRow
 from gpusim.sweep.workers import Executors
+from gpusim.sweep.workload import workloads
 from gpusim.trace.file import load_trace
 
 MAX_POINTS = 10**6  # of one table
@@ -160,7 +159,7 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
     content, parts = packed(trace), workloads(trace, experiment.workload)
     for gpu, changes in product(gpus, experiment.parameters):
         try:
-            device = recording_gpu(trace, gpu)
+            device = recorded_by(trace.device, gpu)
             varied = replace(what_if(gpu, changes), name=gpu.name)  # columns of their own have what differs
         except InputError as error:
             yield from _impossible(experiment, source, gpu, changes, error)

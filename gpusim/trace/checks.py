@@ -8,18 +8,39 @@ from typing import NamedTuple
 from gpusim.common.errors import InputError
 from gpusim.trace.fields import MAX_LAUNCHES, fault
 from gpusim.trace.operations import Collective, Stream
+from gpusim.trace.programs import Program, program_faults, with_settings
 from gpusim.trace.text import show
 
 
-def faults(streams: Sequence[Stream]) -> Iterator[InputError]:
-    """What is wrong with the streams of a trace beyond each by itself; of dependencies only where nothing else is."""
+def faults(streams: Sequence[Stream], programs: Sequence[Program], version: int) -> Iterator[InputError]:
+    """What is wrong with a trace beyond each of its parts by itself; of dependencies only where nothing else is.
+
+    Args:
+        streams: of the trace.
+        programs: that it names.
+        version: of its format.
+    """
+    if version == 1 and programs:
+        yield fault("is given in version 1", "version 2 of the format, which has programs", "programs")
+        return
     sound = True
-    for check in (_names, _launches, _collectives):
-        for found in check(streams):
+    for found in _names(streams):
+        sound = False
+        yield found
+    for found in program_faults(streams, programs) if sound else ():
+        sound = False
+        yield found
+    if not sound:
+        return
+    streams = with_settings(streams, programs)
+    program_of = {name: p for p, program in enumerate(programs) for name in program.streams}
+    home = [program_of.get(stream.name, len(programs) + s) for s, stream in enumerate(streams)]
+    for check in (_launches(streams), _collectives(streams, home)):
+        for found in check:
             sound = False
             yield found
     if sound:
-        yield from _dependencies(streams)
+        yield from _dependencies(streams, home)
 
 
 def _names(streams: Sequence[Stream]) -> Iterator[InputError]:
@@ -58,8 +79,8 @@ def _launches(streams: Sequence[Stream]) -> Iterator[InputError]:
         yield fault(f"launch {launches} kernels, all requests counted", f"at most {MAX_LAUNCHES}", "streams")
 
 
-def _collectives(streams: Sequence[Stream]) -> Iterator[InputError]:
-    """A collective of which a rank is missing, or two are in one stream, or are requests."""
+def _collectives(streams: Sequence[Stream], home: Sequence[int]) -> Iterator[InputError]:
+    """A collective of which a rank is missing, or two are in one stream, or are requests of several programs."""
     parts: dict[str, list[tuple[int, str, Collective]]] = {}
     for s, stream in enumerate(streams):
         for o, operation in enumerate(stream.operations):
@@ -67,6 +88,7 @@ def _collectives(streams: Sequence[Stream]) -> Iterator[InputError]:
                 parts.setdefault(operation.name, []).append((s, _place(s, o), operation))
     for name, ranks in parts.items():
         seen: set[int] = set()
+        together = len({home[s] for s, _, _ in ranks}) == 1
         for s, place, operation in ranks:
             if operation.ranks != len(ranks):
                 problem = f"{operation.ranks}, but {len(ranks)} streams take part in {show(name)}"
@@ -75,7 +97,7 @@ def _collectives(streams: Sequence[Stream]) -> Iterator[InputError]:
                 )
             if s in seen:
                 yield fault(f"{show(name)} is twice in one stream", "one rank a stream", f"{place}.name")
-            if streams[s].arrivals is not None:
+            if streams[s].arrivals is not None and not together:
                 yield fault("is in a stream with arrivals", "streams with arrivals to be independent", place)
             seen.add(s)
 
@@ -87,8 +109,8 @@ class _Node(NamedTuple):
     before: tuple[int, ...]  # nodes that must end first: depends_on, and the one before in the stream
 
 
-def _dependencies(streams: Sequence[Stream]) -> Iterator[InputError]:
-    """Dependencies that are unknown, given twice, cyclic, or between requests."""
+def _dependencies(streams: Sequence[Stream], home: Sequence[int]) -> Iterator[InputError]:
+    """Dependencies that are unknown, given twice, cyclic, or between requests of several programs."""
     flat = [(s, o, operation) for s, stream in enumerate(streams) for o, operation in enumerate(stream.operations)]
     number = {operation.id: n for n, (_, _, operation) in enumerate(flat)}
     nodes: list[_Node] = []
@@ -102,7 +124,7 @@ def _dependencies(streams: Sequence[Stream]) -> Iterator[InputError]:
                 continue
             if number[other] in before:
                 yield fault(f"{other!r} given twice", "each dependency once", where)
-            if flat[number[other]][0] != s:
+            if home[flat[number[other]][0]] != home[s]:
                 yield from _requests(streams, s, flat[number[other]][0], where)
             before[number[other]] = None
         if o:

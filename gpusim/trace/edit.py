@@ -7,19 +7,25 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
+from typing import Any
 
 from pydantic import ValidationError
 
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.trace.faults import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
+from gpusim.trace.programs import Program
 
 SHOWN = 8  # names of a trace in an error
 
 
 def select(
-    trace: Trace, streams: Sequence[str] = (), operations: Sequence[str] = (), algorithms: Sequence[str] = ()
+    trace: Trace,
+    streams: Sequence[str] = (),
+    operations: Sequence[str] = (),
+    algorithms: Sequence[str] = (),
+    programs: Sequence[str] = (),
 ) -> Trace:
     """A part of a trace.
 
@@ -30,6 +36,7 @@ def select(
         streams: names or patterns (`branch*`) of the streams that stay; all where empty.
         operations: ids or patterns of the operations that stay; all where empty.
         algorithms: names or patterns; a convolution that has one selects it, the first of them that it has.
+        programs: names or patterns of the programs whose streams stay; all where empty.
 
     Raises:
         InputError: a name or pattern that nothing has.
@@ -39,10 +46,12 @@ def select(
     convolutions = [operation for operation in trace.operations() if isinstance(operation, Convolution)]
     known = [algorithm.algorithm for operation in convolutions for algorithm in _algorithms(operation)]
     _require_known(algorithms, known, "--algorithm")
+    _require_known(programs, [program.name for program in trace.programs], "--program")
+    theirs = {name for program in trace.programs if _matches(program.name, programs) for name in program.streams}
     kept = {
         operation.id
         for stream in trace.streams
-        if _matches(stream.name, streams)
+        if _matches(stream.name, streams) and stream.name in theirs
         for operation in stream.operations
         if _matches(operation.id, operations)
     }
@@ -64,6 +73,8 @@ def select(
 def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
     """Traces side by side: all their streams start together.
 
+    Each is one program of its name, unless it names its programs itself.
+
     Args:
         traces: recorded on one GPU.
         names: of each, put before its streams and ids where two traces share any.
@@ -75,10 +86,10 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
     devices = sorted({trace.device for trace in traces})
     if len(devices) > 1:
         raise InputError(None, "device", f"traces of {', '.join(devices)}", "traces recorded on one GPU")
-    apart = _share_names(traces)
+    apart, unique = _share_names(traces), _unique(names)
     streams = [
         _renamed(stream, f"{prefix}/" if apart else "")
-        for trace, prefix in zip(traces, _unique(names), strict=True)
+        for trace, prefix in zip(traces, unique, strict=True)
         for stream in trace.streams
     ]
     notes = "\n".join(f"{prefix}: {trace.notes}" for trace, prefix in zip(traces, names, strict=True) if trace.notes)
@@ -87,14 +98,38 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
     orders = [trace.order for trace in traces if trace.order is not None]
     whole = first.model_copy(
         update={
+            "version": 2,
             "name": name,
             "notes": notes[: 10**5],
             "streams": tuple(streams),
+            "programs": _programs_of_all(traces, unique, apart),
             "stands_for": " and ".join(products)[:200] or None,
             "order": "inferred" if "inferred" in orders else next(iter(orders), None),
         }
     )
     return _checked(whole)
+
+
+def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], option: str) -> Trace:
+    """A trace with other settings of some of its programs.
+
+    Args:
+        trace: the trace.
+        settings: by the name of a program, ``priority`` or ``arrivals`` of all its streams.
+        option: what gave them, for messages.
+
+    Raises:
+        InputError: a program that the trace does not have, or settings that it cannot have.
+    """
+    program_of = {stream: program.name for program in trace.programs for stream in program.streams}
+    for name in settings:
+        if name not in program_of.values():
+            expected = expected_one_of([program.name for program in trace.programs], name)
+            raise InputError(None, option, f"names program {quote(name)}", expected)
+    streams = tuple(
+        stream.model_copy(update=dict(settings.get(program_of[stream.name], {}))) for stream in trace.streams
+    )
+    return _checked(trace.model_copy(update={"version": 2, "streams": streams, "programs": trace.programs}))
 
 
 def _checked(trace: Trace) -> Trace:
@@ -182,6 +217,34 @@ def _unique(names: Sequence[str]) -> list[str]:
         found.append(name if count[name] == 1 else next(one for one in numbered if one not in taken))
         taken.add(found[-1])
     return found
+
+
+def _programs_of_all(traces: Sequence[Trace], names: Sequence[str], apart: bool) -> tuple[Program, ...]:
+    """The programs of traces side by side.
+
+    Args:
+        traces: the traces.
+        names: of each, all different.
+        apart: whether the name of a trace stands before its streams.
+    """
+    count = Counter(one.name for trace, name in zip(traces, names, strict=True) for one in _programs(trace, name))
+    return tuple(
+        program.model_copy(
+            update={
+                "name": program.name if count[program.name] == 1 else f"{of_trace}/{program.name}",
+                "streams": tuple(f"{of_trace}/{stream}" if apart else stream for stream in program.streams),
+            }
+        )
+        for trace, of_trace in zip(traces, names, strict=True)
+        for program in _programs(trace, of_trace)
+    )
+
+
+def _programs(trace: Trace, name: str) -> tuple[Program, ...]:
+    """One program for all of a trace that names none; streams for which requests arrive are programs of their own."""
+    if trace.version == 2 or any(stream.arrivals is not None for stream in trace.streams):
+        return trace.programs
+    return (Program(name=name, streams=tuple(stream.name for stream in trace.streams)),)
 
 
 def _renamed(stream: Stream, prefix: str) -> Stream:

@@ -18,6 +18,7 @@ from gpusim.trace.fields import Strict
 from gpusim.trace.file import require_content
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Stream
+from gpusim.trace.programs import Program
 from gpusim.trace.text import text_of
 
 Location = tuple[int | str, ...]
@@ -49,7 +50,9 @@ def _faults(content: dict[str, Any], source: Path) -> Iterator[InputError]:
         sound = False
         yield told(error, Trace, source, where)
     if sound:
-        for fault in faults([Stream.model_validate_json(json.dumps(stream)) for stream in streams]):
+        read = [Stream.model_validate_json(json.dumps(stream)) for stream in streams]
+        programs = [Program.model_validate_json(json.dumps(program)) for program in content.get("programs", ())]
+        for fault in faults(read, programs, content["version"]):
             yield InputError(source, fault.place, fault.problem, fault.expected)
 
 

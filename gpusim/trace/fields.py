@@ -83,9 +83,13 @@ class _FromPython(ModelMetaclass):
         if args:
             raise InputError(None, cls.__name__, "has arguments without a name", "name=value for each")
         try:
-            return super().__call__(**{name: _tuples(value) for name, value in given.items()})
+            return super().__call__(**cls._from_python({name: _tuples(value) for name, value in given.items()}))
         except ValidationError as error:
             raise trace_error(error, cls) from None  # type: ignore[arg-type]  # a metaclass of models
+
+    def _from_python(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """What the fields are to be, from what an object in Python is made of; a class may say otherwise."""
+        return given
 
 
 def _tuples(value: Any) -> Any:

@@ -17,7 +17,7 @@ from gpusim.common.errors import InputError, quote
 from gpusim.common.files import path_of, read_bytes
 from gpusim.trace.faults import kinds, trace_error
 from gpusim.trace.fields import PartsRead
-from gpusim.trace.format import FORMAT_VERSION, Trace
+from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
 from gpusim.trace.text import MAX_KEYS, Walk, parse_json, refuse_repeated, show, text_of
 
@@ -159,9 +159,10 @@ def require_content(text: str, source: Path | None) -> None:
         refuse_repeated(text, source)
     if content is not _AN_OBJECT:
         raise InputError(source, "", f"is {show(content)}", "an object with version, name, device, …")
+    known = " or ".join(map(str, FORMAT_VERSIONS))
     if "version" not in outermost:
-        raise InputError(source, "version", "missing", f"{FORMAT_VERSION}, the version of the trace format")
+        raise InputError(source, "version", "missing", f"{known}, a version of the trace format")
     version = outermost["version"]
-    if type(version) is not int or version != FORMAT_VERSION:
-        expected = f"{FORMAT_VERSION}, the only trace format this gpusim reads"
+    if type(version) is not int or version not in FORMAT_VERSIONS:
+        expected = f"{known}, the versions of the trace format that this gpusim reads"
         raise InputError(source, "version", f"is {show(version)}", expected)

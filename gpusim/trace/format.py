@@ -1,8 +1,9 @@
-"""The trace format, version 1: what ran on a GPU, ready to be replayed.
+"""The trace format: what ran on a GPU, ready to be replayed.
 
 A trace is a list of streams; a stream is a list of operations in launch order; an operation is a kernel launch, a
 convolution (one library call that launches several kernels), a memory copy, host work or a rank's part in
 communication. Operations of different streams wait for one another through `depends_on`, and ranks in collectives.
+Version 2 says which streams belong to one program; `gpusim.trace.programs` says which do where a trace does not.
 Every number has a unit, is finite, not negative and bounded; unknown fields are refused. What a source cannot know is
 left out: the field is then None here, and the contention model says what it assumes instead.
 
@@ -13,12 +14,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     FailFast,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -27,16 +30,17 @@ from gpusim.trace.checks import faults
 from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Operation, Stream
+from gpusim.trace.programs import Program, programs_of, with_settings
 from gpusim.trace.text import layout
 
-FORMAT_VERSION = 1
+FORMAT_VERSIONS = (1, 2)  # that are read
 StreamOrder = Literal["inferred", "independent"]  # how streams are ordered whose waits the source does not tell
 
 
 class Trace(Strict):
-    """A recorded trace, format version 1."""
+    """A recorded trace; of format version 2 where it names programs, else of version 1."""
 
-    version: Annotated[Literal[1], described("version of this format")] = 1
+    version: Annotated[Literal[1, 2], described("version of this format; 2 has programs")] = 1
     name: Annotated[str, described("name of the trace", min_length=1, max_length=200)]
     device: Annotated[str, described("GPU it was recorded on, a name of `gpusim gpus`", min_length=1, max_length=200)]
     stands_for: Annotated[
@@ -55,6 +59,15 @@ class Trace(Strict):
         FailFast(),
         described("the streams, the first launched first", max_length=MAX_STREAMS, json_schema_extra={"minItems": 1}),
     ]
+    programs: Annotated[
+        tuple[Program, ...],
+        FailFast(),
+        described(
+            "version 2: which streams are one program; a stream that is in none is a program of its own. Absent: "
+            "streams that wait for one another are one program",
+            max_length=MAX_STREAMS,
+        ),
+    ] = ()
 
     def __repr__(self) -> str:
         """Its name, device and size, not all that is in it."""
@@ -71,6 +84,10 @@ class Trace(Strict):
     def launches(self) -> Collection[KernelLaunch]:
         """Every launch of the trace; those that are one object once."""
         return {id(launch): launch for operation in self.operations() for launch in operation.launches()}.values()
+
+    def names_programs(self) -> bool:
+        """Whether its programs say more than its streams do: there are several, not each a stream of its name."""
+        return len(self.programs) > 1 and any(program.streams != (program.name,) for program in self.programs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace; the same trace gives the same bytes.
@@ -101,9 +118,54 @@ class Trace(Strict):
 
     @model_validator(mode="after")
     def _sound(self) -> Trace:
-        for fault in faults(self.streams):
+        for fault in faults(self.streams, self.programs, self.version):
             raise fault
+        self._settle(with_settings(self.streams, self.programs), self.programs)
         return self
+
+    def _settle(self, streams: tuple[Stream, ...], programs: tuple[Program, ...]) -> None:
+        """Have every stream in one program, with the settings of that."""
+        self.__dict__.update(streams=streams, programs=programs_of(streams, programs))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy; streams that are new belong to programs as those of a trace that is read."""
+        copied = super().model_copy(update=update, deep=deep)
+        if update and "streams" in update:
+            copied._settle(copied.streams, copied.programs if copied.version == 2 else ())
+        return copied
+
+    @classmethod
+    def _from_python(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Streams that programs were made of are streams of the trace, which is of version 2 if it has programs."""
+        programs = given.get("programs")
+        if not isinstance(programs, tuple) or not all(isinstance(one, Program) for one in programs):
+            return given
+        given = {"version": 2, **given} if programs else given
+        streams = given.get("streams", ())
+        if isinstance(streams, tuple):
+            known = set(map(id, streams))
+            own = [one for program in programs for one in program.streams if isinstance(one, Stream)]
+            given["streams"] = (*streams, *(one for one in own if id(one) not in known))
+        given["programs"] = tuple(
+            one.model_copy(update={"streams": tuple(s.name if isinstance(s, Stream) else s for s in one.streams)})
+            for one in programs
+        )
+        return given
+
+    @model_serializer(mode="wrap")
+    def _brief(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The trace as it is written: each setting once, and no programs in version 1."""
+        content: dict[str, Any] = written(self)
+        programs = content.pop("programs")
+        if self.version == 1:
+            return content
+        by_name = {stream["name"]: stream for stream in content["streams"]}
+        for program in programs:
+            for setting in ("priority", "arrivals"):
+                if program.get(setting) is not None:
+                    for name in program["streams"]:
+                        by_name[name].pop(setting, None)
+        return {**content, "programs": programs}
 
 
 def trace_schema() -> dict[str, Any]:
@@ -114,7 +176,7 @@ def trace_schema() -> dict[str, Any]:
     schema = Trace.model_json_schema()
     for model in (schema, *schema["$defs"].values()):
         for tag in ("version", "kind"):
-            if "const" in model.get("properties", {}).get(tag, {}):
+            if {"const", "enum"} & model.get("properties", {}).get(tag, {}).keys():
                 del model["properties"][tag]["default"]
                 model["required"] = [tag, *model.get("required", ())]
     return schema

@@ -11,9 +11,10 @@ from gpusim.common.spreadsheet import table_rows
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Operation, Stream
+from gpusim.trace.programs import Program
 
 REQUIRED = ("kernel", "blocks", "threads_per_block", "registers_per_thread", "duration_us")
-OPTIONAL = {"shared_memory_bytes": "0", "stream": "main"}  # with what a table without the column means
+OPTIONAL = {"shared_memory_bytes": "0", "stream": "main", "program": ""}  # with what a table without the column means
 COLUMNS = (*REQUIRED, *OPTIONAL)
 
 
@@ -36,13 +37,14 @@ def from_table(path: str | Path, device: str) -> Trace:
     Args:
         path: a table with the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per
             thread of a block, its static and dynamic shared memory together, the duration of the kernel alone on the
-            whole GPU in microseconds, and the stream that it runs on.
+            whole GPU in microseconds, the stream that it runs on, and the program of that stream.
         device: name of the GPU that the durations are of.
 
     Raises:
         InputError: with the line of the file, where a column or a value is missing or wrong.
     """
     streams: dict[str, list[Operation]] = {}
+    program_of: dict[str, str] = {}
     with table_rows(path) as rows:
         columns = list(rows.fieldnames or ())
         for name in REQUIRED:
@@ -56,11 +58,24 @@ def from_table(path: str | Path, device: str) -> Trace:
             cells = {**OPTIONAL, **{name: cell for name, cell in row.items() if cell not in (None, "")}}
             stream, kernel = _row(path, place, f"kernel{n}", cells)
             streams.setdefault(stream, []).append(kernel)
+            program = cells["program"].strip()
+            if program_of.setdefault(stream, program) != program:
+                problem = f"puts stream {quote(stream)} into program {quote(program)}"
+                raise InputError(path, place, problem, f"{quote(program_of[stream])}, as before")
     if not streams:
         raise InputError(path, "", "has no rows", "one for each kernel")
     notes = f"From {Path(path).name}: durations are of each kernel alone. What blocks demand was not counted."
     made = tuple(Stream(name=name, operations=tuple(operations)) for name, operations in streams.items())
-    return Trace(name=one_line(Path(path).stem)[:200] or "table", device=device, notes=notes, streams=made)
+    named = dict.fromkeys(program for program in program_of.values() if program)
+    try:
+        programs = tuple(
+            Program(name=name, streams=tuple(stream for stream in streams if program_of[stream] == name))
+            for name in named
+        )
+        name = one_line(Path(path).stem)[:200] or "table"
+        return Trace(name=name, device=device, notes=notes, streams=made, programs=programs)
+    except InputError as fault:
+        raise InputError(path, "program", fault.problem, fault.expected) from None
 
 
 def _row(path: str | Path, place: str, id: str, cells: Mapping[str, str]) -> tuple[str, Kernel]:

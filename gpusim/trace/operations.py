@@ -419,8 +419,8 @@ Arrivals = Annotated[TimesArrivals | PoissonArrivals | LoopArrivals, Field(discr
 class Stream(Strict):
     """Operations that run one after the other.
 
-    With `arrivals`, one request is the whole list of operations, run once per arrival and first come, first
-    served; such a stream depends on no other and no other on it [D].
+    With `arrivals`, one request is the whole list of operations, run once per arrival and first come, first served.
+    Such a stream depends on none of another program, and none of another program depends on it [D].
     """
 
     name: Annotated[str, described("unique in the trace", pattern=NAME_PATTERN, max_length=200)]

@@ -16,6 +16,17 @@ T = TypeVar("T")
 
 LONGEST = 10_000  # characters of a parameter
 
+STREAM, PROGRAM = "stream", "program"  # what a policy divides the GPU between
+
+
+class Programs(tuple[str, ...]):
+    """Names of programs, for a policy that divides by them; others get the names of streams."""
+
+
+def called(names: Sequence[str]) -> str:
+    """What messages call each of the names that `Policy.prepare` gets."""
+    return PROGRAM if isinstance(names, Programs) else STREAM
+
 
 def wrong(policy: str, problem: str, expected: str) -> InputError:
     """The error of a parameter that is wrong."""
@@ -63,7 +74,9 @@ def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str])
         return [values[0]] * len(streams)
     if len(values) != len(streams):
         raise wrong(
-            policy, f"{key} has {len(values)} values for {len(streams)} streams", f"one a stream: {', '.join(streams)}"
+            policy,
+            f"{key} has {len(values)} values for {len(streams)} {called(streams)}s",
+            f"one each: {', '.join(streams)}",
         )
     return list(values)
 
@@ -75,7 +88,7 @@ def known_stream(policy: str, key: str, stream: str, streams: Sequence[str]) -> 
         InputError: it has not.
     """
     if stream not in streams:
-        raise wrong(policy, f"{key} names stream {quote(stream)}", expected_one_of(streams, stream))
+        raise wrong(policy, f"{key} names {called(streams)} {quote(stream)}", expected_one_of(streams, stream))
 
 
 def deepcopied(policy: Policy) -> Policy:

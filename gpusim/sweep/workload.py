@@ -6,15 +6,10 @@ once or restart until the longest ends: see `gpusim.results.metrics` for what is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import combinations
-from math import fsum
 from typing import Literal, assert_never
 
-from gpusim.common.errors import InputError
-from gpusim.trace.fields import MAX_REQUESTS
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Collective
 
 WorkloadKind = Literal["trace", "stream-pairs", "operation-pairs"]
 
@@ -42,7 +37,8 @@ def workloads(trace: Trace, kind: WorkloadKind) -> list[tuple[str, ...]]:
 def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
     """One of the `workloads` of a trace, waiting for nothing outside it.
 
-    Of two operations each is alone in its stream and runs once, without that stream's arrivals.
+    Of two operations each is alone in its stream and runs once, without that stream's arrivals. Two streams or two
+    operations are programs of their own, unless they wait for one another, whatever program the trace has them in.
     """
     if kind == "trace":
         return trace
@@ -60,7 +56,7 @@ def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
         if operations or stream.name in names:
             arrivals = stream.arrivals if kind == "stream-pairs" else None
             streams.append(stream.model_copy(update={"operations": tuple(operations), "arrivals": arrivals}))
-    return trace.model_copy(update={"streams": tuple(streams)})
+    return trace.model_copy(update={"version": 1, "streams": tuple(streams)})
 
 
 def _operation_pairs(trace: Trace) -> list[tuple[str, ...]]:
@@ -93,46 +89,3 @@ def _waited_for(trace: Trace) -> dict[str, set[str]]:
         else:
             stack.extend(missing)
     return found
-
-
-# ---- streams as independent programs
-
-
-def waits_across_streams(trace: Trace) -> set[str]:
-    """Ids of the operations that wait for one of another stream, collectives among them."""
-    home = {op.id: stream.name for stream in trace.streams for op in stream.operations}
-    return {
-        op.id
-        for op in trace.operations()
-        if isinstance(op, Collective) or any(home[other] != home[op.id] for other in op.depends_on)
-    }
-
-
-def require_independent(trace: Trace, solo: Mapping[str, float]) -> None:
-    """Refuse a trace whose streams cannot restart as the independent programs that STP is of.
-
-    Args:
-        trace: what was recorded.
-        solo: makespan (us) of each stream alone on the whole GPU.
-
-    Raises:
-        InputError: a stream that waits for another, has arrivals, or takes no time, or so little that it would
-            restart over `MAX_REQUESTS` times while the others take a turn.
-    """
-    waits = waits_across_streams(trace)
-    for n, stream in enumerate(trace.streams):
-        place = f"streams[{n}]"
-        if stream.arrivals is not None:
-            raise InputError(None, f"{place}.arrivals", "is given", "none, for a stream that restarts when it ends")
-        for at, op in enumerate(stream.operations):
-            if op.id in waits:
-                expected = "streams that do not wait for one another, as they are to restart"
-                if trace.order == "inferred":
-                    expected += " (gpusim import --order none leaves inferred waits out)"
-                if isinstance(op, Collective):
-                    raise InputError(None, f"{place}.operations[{at}]", "waits for other ranks", expected)
-                raise InputError(None, f"{place}.operations[{at}].depends_on", "is on another stream", expected)
-        if fsum(solo.values()) >= MAX_REQUESTS * solo[stream.name]:
-            problem = f"takes {solo[stream.name]:g} us alone"
-            expected = f"over a {MAX_REQUESTS:,}th of all streams together, as it is to restart"
-            raise InputError(None, place, problem, expected)

@@ -104,11 +104,13 @@ function gainBar(share) {
 
 function showSpans() {
   const titles = [["stream"], ...content.policies.map((policy) => [`${policy.title}, ${UNIT.name}`, true])];
-  fill(byId("spans"), titles, content.streams.map((stream, i) => element("tr", {}, element("th", {}, stream),
-    ...content.policies.map(({ streams }) => {
-      const [start, end, slowdown] = streams[i];
+  const rows = (names, timesOf) => names.map((name, i) => element("tr", {}, element("th", {}, name),
+    ...content.policies.map((policy) => {
+      const [start, end, slowdown] = timesOf(policy)[i];
       return cell(`${time(start)} – ${time(end)}  ${number(slowdown, 2)}x`);
-    }))));
+    })));
+  const programs = rows(content.programs.map((name) => `program ${name}`), (policy) => policy.programs);
+  fill(byId("spans"), titles, [...programs, ...rows(content.streams, (policy) => policy.streams)]);
 }
 
 function showUses() {

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from gpusim.common.files import write_text
-from gpusim.studies.report.content import Content, content_text
+from gpusim.io.report.content import Content, content_text
 
 IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # in JSON only ever inside of texts
 

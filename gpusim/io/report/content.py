@@ -14,13 +14,12 @@ from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
 from gpusim.common.tables import short_name
 from gpusim.hardware.gpu import GPU
-from gpusim.results.error_band import band_text
+from gpusim.io.report.reasons import Hold, Residents, hold, why_no_more
+from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES, in_words
 from gpusim.results.result import Result
-from gpusim.results.runs import USES
-from gpusim.studies.comparison import Comparison, Entry, notes_told, speedup_mark
-from gpusim.studies.report.reasons import Hold, Mix, hold, why_no_more
+from gpusim.results.runs import USES, ProgramRun, StreamRun
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 
@@ -41,7 +40,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class Kernel(NamedTuple):
+class KernelName(NamedTuple):
     """A kernel of the trace: operation, whole and short name, and whether its demands are estimated."""
 
     operation: Text
@@ -78,7 +77,7 @@ class Other(NamedTuple):
 
 
 class StreamTimes(NamedTuple):
-    """When a stream's first block started and its last one ended, and its slowdown."""
+    """When a stream's or program's first block started and its last one ended, and its slowdown."""
 
     start_us: Time
     end_us: Time
@@ -112,11 +111,12 @@ class PolicyReport(Strict):
         policy: its name with parameters, as given.
         title: the same in words.
         makespan_us, speedup: as in the comparison.
-        speedup_mark: behind the speedup, as `gpusim.studies.comparison.speedup_mark`.
+        speedup_mark: behind the speedup, as `gpusim.results.comparison.Entry.mark`.
         how_wrong: how far off the model is, or why nobody knows; in percent where that is known.
         sharing: STP, ANTT and fairness, where streams restart.
         gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial.
         streams: of each stream.
+        programs: of each program that the page shows.
         runs, others: in the order of becoming ready.
         left_out: how many of both are not shown.
         bin_us: the width of the bins of use.
@@ -134,6 +134,7 @@ class PolicyReport(Strict):
     sharing: dict[Text, Real]
     gain_us: dict[Text, Real] | None
     streams: list[StreamTimes]
+    programs: list[StreamTimes] = []
     runs: list[Run]
     others: list[Other]
     left_out: Count
@@ -143,7 +144,7 @@ class PolicyReport(Strict):
 
 
 class Content(Strict):
-    """All that a page shows; the policies best first."""
+    """All that a page shows; the policies best first, programs where they say more than streams."""
 
     version: Literal[1]
     trace: Text
@@ -152,7 +153,8 @@ class Content(Strict):
     counts: Text
     notes: list[Text]
     streams: list[Text]
-    kernels: list[Kernel]
+    programs: list[Text] = []
+    kernels: list[KernelName]
     uses: dict[Text, Text]
     policies: list[PolicyReport]
 
@@ -188,16 +190,17 @@ def content_of(comparison: Comparison) -> Content:
         gpu=f"{gpu.title} ({gpu.name})",
         sms=gpu.sm_count,
         counts=counts,
-        notes=notes_told(comparison),
-        streams=[stream.name for stream in trace.streams],
+        notes=comparison.notes,
+        streams=list(best.stream_titles.values()),
+        programs=[run.program for run in best.program_runs if best.has_programs],
         kernels=[_kernel(operation, launch) for (operation, _), launch in launches.items()],
         uses={use: USE_TITLES[use] for use in USES},
         policies=policies,
     )
 
 
-def _kernel(operation: str, launch: KernelLaunch) -> Kernel:
-    return Kernel(operation, launch.name, short_name(launch.name), launch.estimated)
+def _kernel(operation: str, launch: KernelLaunch) -> KernelName:
+    return KernelName(operation, launch.name, short_name(launch.name), launch.estimated)
 
 
 def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds: Sequence[Hold]) -> PolicyReport:
@@ -211,12 +214,13 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         title=in_words(result.policy),
         makespan_us=_short(result.makespan_us),
         speedup=entry.speedup_vs_serial,
-        speedup_mark=speedup_mark(entry, comparison.trace),
-        how_wrong=band_text(entry.how_wrong, comparison.trace, comparison.gpu, comparison.recorded_on),
+        speedup_mark=entry.mark,
+        how_wrong=entry.how_wrong.text,
         error_percent=None if band is None else band["mape_percent"],
         sharing={name: value for name, value in entry.sharing.items() if value is not None},
         gain_us=None if entry.gain_us is None else {part: entry.gain_us[part] for part in PARTS},
-        streams=[StreamTimes(_short(run.start_us), _short(run.end_us), run.slowdown) for run in result.stream_runs],
+        streams=[_times(run) for run in result.stream_runs],
+        programs=[_times(run) for run in result.program_runs if result.has_programs],
         runs=[
             Run(
                 streams[run.stream],
@@ -249,10 +253,14 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
     )
 
 
+def _times(run: StreamRun | ProgramRun) -> StreamTimes:
+    return StreamTimes(_short(run.start_us), _short(run.end_us), run.slowdown)
+
+
 def _residency(result: Result, holds: Sequence[Hold], gpu: GPU) -> Residency | None:
     if result.residents is None:
         return None
-    mixes: dict[Mix, int] = {}
+    mixes: dict[Residents, int] = {}
     sms = []
     for held in result.residents:
         turns: list[int] = []
@@ -313,7 +321,8 @@ def _require_places(content: Content, path: Path) -> None:
         for what, (found, there_are) in places.items():
             if max(found, default=-1) >= there_are:
                 raise InputError(path, f"policies[{i}]", f"names {what} that are not there", "as it was written")
-        if len(policy.streams) != len(content.streams) or any(len(turns) % 2 for turns in residency.sms):
+        rows = len(policy.streams), len(policy.programs)
+        if rows != (len(content.streams), len(content.programs)) or any(len(turns) % 2 for turns in residency.sms):
             raise InputError(path, f"policies[{i}]", "is not whole", "as it was written")
     if not content.policies:
         raise InputError(path, "policies", "is empty", "as it was written")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpusim.calibrate.launchable import launch_footprint, launch_occupancy
 from gpusim.hardware.gpu import GPU
+from gpusim.model.launchable import launch_footprint, launch_occupancy
 from gpusim.model.occupancy import Footprint, exceeded
 from gpusim.trace.kernels import KernelLaunch
 
@@ -19,7 +19,7 @@ POLICY = "the policy, or the carve-out that the SM is set to"
 REASONS = (*FULL, POLICY)
 LIMITERS = {"registers": 0, "shared_memory": 1, "warps": 2, "blocks": 3}  # as `Occupancy` calls them
 
-Mix = tuple[tuple[int, int], ...]  # row of a kernel and its blocks
+Residents = tuple[tuple[int, int], ...]  # row of a kernel and its blocks
 
 
 class Hold(NamedTuple):
@@ -42,7 +42,7 @@ def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
     return Hold(launch_footprint(launch, gpu), fit.blocks_per_sm, LIMITERS[fit.limiter])
 
 
-def why_no_more(mix: Mix, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
+def why_no_more(mix: Residents, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
     """For each kernel that an SM holds why it takes no further block of it, if there is one: a place in `REASONS`.
 
     Args:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import fsum
 
-from gpusim.calibrate.launchable import fits_no_sm, launch_occupancy
 from gpusim.hardware.gpu import GPU
+from gpusim.model.launchable import fits_no_sm, launch_occupancy
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm

@@ -1,0 +1,99 @@
+"""What `gpusim replay --out` writes of a comparison."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from gpusim.common.files import whole_folder
+from gpusim.common.progress import Step
+from gpusim.common.spreadsheet import csv_text
+from gpusim.common.tables import json_text
+from gpusim.results.comparison import KERNEL_COLUMNS, Comparison, as_json
+from gpusim.results.metrics import metrics, normalised_progress
+from gpusim.results.result import Result
+from gpusim.results.runs import USES, ProgramRun, StreamRun, Usage
+
+
+def write_comparison(comparison: Comparison, folder: str | Path, step: Step, more: Mapping[str, str]) -> None:
+    """Writes results.json, and a folder a policy with its tables (CSV) and pictures (PNG); all of it or nothing.
+
+    Args:
+        comparison: with placements.
+        folder: a new one.
+        step: told the name of each step before it.
+        more: texts of other files beside results.json, by name.
+
+    Raises:
+        InputError: the folder exists and is not empty, or cannot be written.
+    """
+    with whole_folder(folder) as root:
+        names = folder_names([entry.result.policy for entry in comparison.entries])
+        content = as_json(comparison)
+        for entry, name, row in zip(comparison.entries, names, content["results"], strict=True):
+            step(f"drawing {entry.result.policy}")
+            (root / name).mkdir()
+            _write_result(entry.result, root / name)
+            if entry.restarted is not None:
+                _write_restarted(entry.restarted, root / name / "restart.csv")
+            row |= {"folder": name, "metrics": metrics(entry.result)}
+            del row["kernels"]  # a table of their own
+        for name, text in more.items():
+            (root / name).write_text(text, encoding="utf-8")
+        (root / "results.json").write_text(json_text(content) + "\n", encoding="utf-8")
+
+
+def folder_names(policies: Sequence[str]) -> list[str]:
+    """A distinct folder name for each policy."""
+    names: list[str] = []
+    for policy in policies:
+        name = re.sub(r"[^A-Za-z0-9=+.,_-]+", "_", policy).strip("._") or "policy"
+        taken = [other for other in names if other == name or re.fullmatch(re.escape(name) + r"~\d+", other)]
+        names.append(f"{name}~{len(taken) + 1}" if taken else name)
+    return names
+
+
+def _write_result(result: Result, folder: Path) -> None:
+    from gpusim.results.plots import gantt, save_figure, usage
+
+    rows = ([getattr(run, name) for name in KERNEL_COLUMNS] for run in result.kernel_runs)
+    _write_csv(folder / "kernels.csv", KERNEL_COLUMNS, rows)
+    stream_columns = [*(column.name for column in fields(StreamRun)), "slowdown"]
+    rows = ([getattr(run, name) for name in stream_columns] for run in result.stream_runs)
+    _write_csv(folder / "streams.csv", stream_columns, rows)
+    if result.has_programs:
+        program_columns = [*(column.name for column in fields(ProgramRun) if column.name != "streams"), "slowdown"]
+        rows = ([getattr(run, name) for name in program_columns] for run in result.program_runs)
+        _write_csv(folder / "programs.csv", program_columns, rows)
+    _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
+    save_figure(gantt(result), folder / "gantt.png")
+    save_figure(usage(result), folder / "usage.png")
+
+
+def _write_restarted(result: Result, path: Path) -> None:
+    passes, progress = result.passes or {}, normalised_progress(result)
+    rows = ([name, result.makespan_us, count, progress[name]] for name, count in passes.items())
+    _write_csv(path, ["program", "until_us", "passes", "normalised_progress"], rows)
+
+
+def _usage_rows(result: Result) -> Iterable[list[object]]:
+    """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1, blank where unknown."""
+    usage = result.usage
+    sms = len(usage.shares)
+    bins = len(usage.shares[0]) if sms else 0
+    for b, means in enumerate(zip(*(usage.of_device(use) for use in USES), strict=True)):
+        yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
+    for sm in range(sms):
+        for b in range(bins):
+            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(usage.shares[sm][b], usage)]
+
+
+def _share_cells(shares: Sequence[float], usage: Usage) -> list[str]:
+    return ["" if use in usage.unknown else f"{share:.6g}" for use, share in zip(USES, shares, strict=True)]
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(csv_text(columns, rows))

@@ -1,0 +1,191 @@
+"""A trace under several policies: what each gave, beside serial and the error of the model, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from html import escape
+from math import nan
+from typing import TYPE_CHECKING, Any
+
+from gpusim.common.tables import number
+from gpusim.hardware.gpu import GPU
+from gpusim.results.error_band import HowWrong
+from gpusim.results.metrics import SHARING, normalised_progress, sharing, utilisation
+from gpusim.results.result import Result
+from gpusim.results.runs import KernelRun
+from gpusim.trace.format import Trace
+from gpusim.trace.independent import shares_nothing, waits_across_streams
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+JSON_VERSION = 1  # of what `as_json` gives
+KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRun))
+ALONE = "one stream: there is nothing to share the GPU with"
+DEPENDENT = "streams wait for one another, so what each takes beside the others counts that, too"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One policy's result.
+
+    Attributes:
+        result: of the replay, programs run once.
+        speedup_vs_serial: makespan of serial over its makespan.
+        how_wrong: how far off the model was on measured co-runs of this kind, or why nobody knows.
+        rests_on_order: whether the speedup rests on an order between streams that was not recorded.
+        restarted: of the replay in which programs restart; None where it was not asked for, or one starved.
+        notes: what a reader should know of both.
+        gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan that it saves over serial; None
+            where placements were not kept.
+    """
+
+    result: Result
+    speedup_vs_serial: float
+    how_wrong: HowWrong
+    rests_on_order: bool = False
+    restarted: Result | None = None
+    notes: tuple[str, ...] = ()
+    gain_us: Mapping[str, float] | None = None
+
+    @property
+    def mark(self) -> str:
+        """A star behind a speedup that rests on an order which was not recorded."""
+        return "*" if self.rests_on_order else ""
+
+    @property
+    def speedup(self) -> str:
+        """The speedup over serial in words, with its mark."""
+        return f"{number(self.speedup_vs_serial, 3)}x{self.mark}"
+
+    @property
+    def merit(self) -> tuple[float, float]:
+        """The less, the better: by STP where streams restart, else by makespan."""
+        return -round(self.sharing["stp"] or 0.0, 9), round(self.result.makespan_us, 6)
+
+    @property
+    def sharing(self) -> dict[str, float | None]:
+        """STP, ANTT and fairness of the streams that restart; None each where there is no such replay."""
+        if self.restarted is None:
+            return dict.fromkeys(SHARING)
+        return {**sharing(normalised_progress(self.restarted))}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One trace on one GPU under several policies, best first.
+
+    Attributes:
+        trace: what was replayed.
+        gpu: on what.
+        entries: one a policy, the largest STP first where streams restart, else the least makespan.
+        restart: whether they were replayed restarting, too.
+        seed: of the jitter of blocks.
+        recorded_on: the GPU of the recording, where the trace does not name it.
+    """
+
+    trace: Trace
+    gpu: GPU
+    entries: tuple[Entry, ...]
+    restart: bool = False
+    seed: int = 0
+    recorded_on: GPU | None = None
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row for each policy, best first.
+
+        Columns: ``policy``, ``makespan_us``, ``speedup`` over serial, ``model_error`` (mean absolute error in percent
+        where co-runs of this kind were measured, else NaN), ``model_error_reason`` (why it is not known, else empty),
+        and, where programs restart, ``stp``, ``antt`` and ``fairness``.
+        """
+        import pandas as pd
+
+        rows = []
+        for entry in self.entries:
+            band, reason, _ = entry.how_wrong
+            rows.append(
+                {
+                    "policy": entry.result.policy,
+                    "makespan_us": entry.result.makespan_us,
+                    "speedup": entry.speedup_vs_serial,
+                    **(entry.sharing if self.restart else {}),
+                    "model_error": nan if band is None else band["mape_percent"],
+                    "model_error_reason": reason,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def plot(self) -> Figure:
+        """The makespans as bars, with the model's error where it is known: a matplotlib figure."""
+        from gpusim.results.bars import PolicyBar, policies
+
+        bars = [PolicyBar(e.result.policy, e.result.makespan_us, e.speedup, e.how_wrong) for e in self.entries]
+        return policies(f"{self.trace.name} on {self.gpu.name}", bars)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know: each note once; one that is not every policy's begins with the policies."""
+        owners: dict[str, list[str]] = {}
+        for entry in self.entries:
+            for note in entry.notes:
+                owners.setdefault(note, []).append(entry.result.policy)
+        every = len(self.entries)
+        notes = [note if len(o) == every else f"{', '.join(o)}: {note}" for note, o in owners.items()]
+        if self.seed:
+            notes.insert(0, f"seed {self.seed}: the jitter of blocks is another than fitted to the recording")
+        of_trace = {ALONE: shares_nothing(self.trace), DEPENDENT: waits_across_streams(self.trace)}
+        return [*(note for note, holds in of_trace.items() if holds), *notes]
+
+    def _repr_html_(self) -> str:
+        """The table and the notes, for a notebook."""
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        return f"<p>{escape(self.trace.name)} on {escape(self.gpu.name)}</p>{self.table.to_html()}<ul>{notes}</ul>"
+
+    def noted(self, note: str) -> Comparison:
+        """The same with one more note on every result."""
+        entries = (replace(entry, notes=(note, *entry.notes)) for entry in self.entries)
+        return replace(self, entries=tuple(entries))
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as `gpusim replay --json` prints it."""
+    recorded_on = comparison.recorded_on
+    return {
+        "version": JSON_VERSION,
+        "trace": comparison.trace.name,
+        "gpu": comparison.gpu.name,
+        "recorded_on": comparison.trace.device if recorded_on is None else recorded_on.name,
+        "seed": comparison.seed,
+        "results": [_entry_json(entry) for entry in comparison.entries],
+    }
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    result = entry.result
+    return {
+        "policy": result.policy,
+        "makespan_us": result.makespan_us,
+        "speedup_vs_serial": entry.speedup_vs_serial,
+        "gain_us": entry.gain_us,
+        **entry.sharing,
+        "error_band": entry.how_wrong.band,
+        "error_band_reason": entry.how_wrong.reason or None,
+        "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
+        "programs": {
+            run.program: {
+                "start_us": run.start_us,
+                "end_us": run.end_us,
+                "slowdown": run.slowdown,
+                "streams": list(run.streams),
+            }
+            for run in result.program_runs
+        },
+        "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
+        "utilisation": utilisation(result),
+        "notes": list(entry.notes),
+        "kernels": [{name: getattr(run, name) for name in KERNEL_COLUMNS} for run in result.kernel_runs],
+    }

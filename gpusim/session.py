@@ -1,0 +1,446 @@
+"""A session: a GPU and what is known of recorded kernels there. Whoever replays, replays through one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial
+from os import PathLike
+from typing import Literal
+
+from gpusim.calibrate.cache import user_fits
+from gpusim.calibrate.kernels import Kernels
+from gpusim.common.errors import InputError, quote
+from gpusim.common.progress import Step, estimated, no_step
+from gpusim.engine import replay as engine
+from gpusim.engine.isolated import Isolated
+from gpusim.engine.replay import Starved
+from gpusim.engine.serial import chain_us, is_chain
+from gpusim.engine.several_gpus import parts, policies_of
+from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu, recorded_by
+from gpusim.policies.checks import name_of
+from gpusim.policies.hardware import Serial
+from gpusim.policies.interface import Policy
+from gpusim.policies.oracles import Oracle
+from gpusim.policies.registry import Spec, spec_of
+from gpusim.results.comparison import Comparison, Entry
+from gpusim.results.error_band import error_band, was_measured
+from gpusim.results.gains import gain_us, sm_time
+from gpusim.results.metrics import BASELINE, DEFAULT_POLICIES, normalised_progress, sharing, speedup
+from gpusim.results.result import Result
+from gpusim.trace.file import trace_of
+from gpusim.trace.format import StreamOrder, Trace
+from gpusim.trace.independent import require_independent
+
+Keep = Literal["placements", "residents", "serial"]
+"""What a result may hold beside its rows: where the blocks of each launch ran, which is most of the memory that a long
+replay takes; what each SM held over time; the makespan under serial, which takes one more replay of a trace."""
+USUAL: tuple[Keep, ...] = ("placements", "serial")
+AnyTrace = Trace | str | PathLike[str]  # a trace, or the path of its file
+AnyGPU = GPU | str | PathLike[str]  # a GPU, its name or the path of its file
+
+MOST_SEED = 2**31 - 1
+KEPT = 64  # traces that a session remembers
+MOST_PLACED = 20_000  # launches, of which where their blocks ran is kept to tell how wrong an answer may be
+ORDER_NOTES: dict[StreamOrder, str] = {
+    "inferred": "the source records no waits between streams: their order is inferred from the recorded times, "
+    "and speedups marked * rest on that",
+    "independent": "streams are taken as independent: what they wait for was not recorded or left out, "
+    "and speedups marked * rest on that",
+}
+
+
+class _Traced:
+    """A trace in a session: what its replays share.
+
+    Attributes:
+        trace: as given.
+        played: the trace with its kernels as long as they take after the others.
+        kernels: its kernels on the GPU, jittered as fitted.
+        serial_us: makespan under serial, by seed.
+        divisions: what oracles found, by oracle: for each GPU the best division as a policy, and the notes on it.
+    """
+
+    def __init__(self, trace: Trace, kernels: Kernels, isolated: Isolated) -> None:
+        self.trace = trace
+        self.played = kernels.worked_out(trace)
+        self.kernels = kernels
+        self.serial_us: dict[int, float] = {}
+        self.divisions: dict[str, tuple[dict[int, str], tuple[str, ...]]] = {}
+        self._isolated = isolated
+
+    @cached_property
+    def isolated_us(self) -> dict[str, float]:
+        """Makespan of each stream alone on the whole GPU, caches as they are beside the other streams."""
+        return {stream.name: self._isolated.stream_us(self.played, stream) for stream in self.played.streams}
+
+    @cached_property
+    def programs_us(self) -> dict[str, float]:
+        """Makespan of each program alone on the whole GPU, caches as they are beside the other programs."""
+        return {
+            one.name: self.isolated_us[one.streams[0]]
+            if len(one.streams) == 1
+            else self._isolated.program_us(self.played, one)
+            for one in self.played.programs
+        }
+
+    def most_blocks(self) -> list[int]:
+        """Of each stream, the most blocks of one of its kernels that an SM holds."""
+        return [
+            max(
+                (self.kernels.model(one, op.id).blocks_per_sm for op in stream.operations for one in op.launches()),
+                default=1,
+            )
+            for stream in self.played.streams
+        ]
+
+
+class Session:
+    """Replays traces on one GPU; every kernel is fitted once, isolated times and serial are worked out once.
+
+    Args:
+        gpu: where to replay: a GPU, its name or the path of its file.
+        recorded_on: the GPU that traces were recorded on; None: the one that each trace names.
+        seed: random seed of block-duration jitter; 0: as fitted to the recording.
+        cache: take fits of earlier runs from the user's cache, and keep new ones there.
+    """
+
+    def __init__(self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, cache: bool = False) -> None:
+        if not (type(seed) is int and 0 <= seed <= MOST_SEED):
+            raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
+        self.gpu = gpu_of(gpu)
+        self.recorded_on = None if recorded_on is None else gpu_of(recorded_on)
+        self.seed = seed
+        self._fits = user_fits() if cache else None
+        self._like: Session | None = None
+        self._kernels: dict[str, tuple[Kernels, Isolated]] = {}  # by the device that traces name
+        self._traces: dict[int, _Traced] = {}  # by id, the one asked for last at the end
+
+    def seeded(self, seed: int) -> Session:
+        """The same session with another seed; what it knows is shared."""
+        other = copy(self)
+        other.seed = seed
+        return other
+
+    def on(self, gpu: AnyGPU) -> Session:
+        """A session on another GPU for the same recordings; what was fitted to them is shared."""
+        other = Session(gpu, self.recorded_on, self.seed)
+        other._fits, other._like = self._fits, self
+        return other
+
+    # ---- replays
+
+    def replay(
+        self,
+        trace: AnyTrace,
+        policy: str | Spec | Policy = "leftover",
+        *,
+        restart: bool = False,
+        keep: Collection[Keep] = USUAL,
+    ) -> Result:
+        """Replay a trace under a policy.
+
+        Args:
+            trace: what was recorded, or the path of its file.
+            policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object. An oracle
+                replays many divisions and gives the best; it always keeps placements.
+            restart: every program starts again when all its streams have ended, until each has ended once: what STP,
+                ANTT and fairness are of (`Result.metrics`). Programs that wait for one another, or have arrivals,
+                cannot.
+            keep: what the result holds beside its rows.
+
+        Raises:
+            InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
+                for ever, programs that cannot restart.
+        """
+        asked, trace = spec_of(policy) if isinstance(policy, str) else policy, trace_of(trace)
+        made = asked.make() if isinstance(asked, Spec) else asked
+        traced = self._traced(trace)
+        notes: tuple[str, ...] = ()
+        division = ""
+        if isinstance(made, Oracle):
+            found, notes = self._divisions(trace, made)
+            policies = {at: spec_of(text).make() for at, text in found.items()}
+            several = len(found) > 1
+            division = "; ".join(f"GPU {at}: {text}" if several else text for at, text in found.items())
+            keep = {*keep, "placements"}
+        else:
+            policies = policies_of(made, trace)
+        result = self._run(trace, policies, restart, keep)
+        if not restart and type(made) is Serial:
+            traced.serial_us.setdefault(self.seed, result.makespan_us)
+        return replace(
+            result,
+            policy=asked.text if isinstance(asked, Spec) else name_of(made),
+            notes=(*self._recording_notes(trace), *result.notes, *notes),
+            division=division,
+            serial_us=self.serial_us(trace) if "serial" in keep and not restart else None,
+        )
+
+    def compare(
+        self,
+        trace: AnyTrace,
+        policies: str | Sequence[str] = DEFAULT_POLICIES,
+        *,
+        restart: bool = False,
+        keep: Collection[Keep] = USUAL,
+        step: Step = no_step,
+    ) -> Comparison:
+        """Replay a trace under each policy, and under serial for the speedups.
+
+        Args:
+            trace: what was recorded, or the path of its file.
+            policies: names with parameters, or one; one given twice counts once.
+            restart: replay it once more under each, programs restarting, for STP, ANTT and fairness.
+            keep: as for `replay`; of a short trace placements are kept all the same, serial of every trace.
+            step: told the name of each step before it.
+
+        Raises:
+            InputError: as `replay`.
+        """
+        trace = trace_of(trace)
+        specs = self._checked(trace, policies)
+        step("fitting kernels to their recording")
+        programs_us = self._traced(trace).programs_us
+        if restart:
+            require_independent(trace, programs_us)
+        if sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED:
+            keep = {*keep, "placements"}
+        keep = {*keep, "serial"}
+        results: dict[str, Result] = {}
+        wanted = {spec.text: spec for spec in specs}
+        baseline = {BASELINE: wanted.get(BASELINE) or spec_of(BASELINE)} if "placements" in keep else {}
+        runs = sorted((baseline | wanted).values(), key=lambda spec: spec.text != BASELINE)
+        for i, spec in enumerate(runs):
+            step(f"replaying under {spec.text} ({i + 1} of {len(runs)})")
+            results[spec.text] = self.replay(trace, spec, keep=keep)
+        serial = results.get(BASELINE)
+        serial_time = sm_time(serial) if serial else None
+        entries: list[Entry] = []
+        for spec in specs:
+            step(f"comparing {spec.text}")
+            result = results[spec.text]
+            again, notes = self._restarted(trace, spec, result, step) if restart else (None, ())
+            entries.append(
+                Entry(
+                    result,
+                    speedup_vs_serial=speedup(self.serial_us(trace), result.makespan_us),
+                    how_wrong=error_band(result, trace, self.gpu, self.recorded_on),
+                    rests_on_order=trace.order is not None and spec.text != BASELINE,
+                    restarted=again,
+                    notes=(*result.notes, *notes),
+                    gain_us=gain_us(serial_time, sm_time(result)),
+                )
+            )
+        entries.sort(key=lambda entry: entry.merit)
+        return Comparison(trace, self.gpu, tuple(entries), restart, self.seed, self.recorded_on)
+
+    def makespan_us(self, trace: AnyTrace, policy: str | Policy) -> float:
+        """Only the makespan of a replay; a chain under serial needs no event loop for the same result, bit for bit."""
+        trace, made = trace_of(trace), spec_of(policy).make() if isinstance(policy, str) else policy
+        if type(made) is Serial and is_chain(trace):
+            return chain_us(self._traced(trace).played, self.gpu, self.kernels(trace))
+        ends = self.stream_ends_us(trace, made)
+        return max((ends[stream.name] for stream in trace.streams if stream.operations), default=0.0)
+
+    def stream_ends_us(self, trace: AnyTrace, policy: str | Policy) -> dict[str, float]:
+        """Only the end of each stream in a replay."""
+        trace, made = trace_of(trace), spec_of(policy).make() if isinstance(policy, str) else policy
+        return engine.stream_ends(self._traced(trace).played, self.gpu, policies_of(made, trace), self.kernels(trace))
+
+    # ---- what replays share
+
+    def kernels(self, trace: Trace) -> Kernels:
+        """The kernels of a trace as replayed."""
+        return self._kernels_of(trace)[0].seeded(self.seed)
+
+    def isolated_us(self, trace: AnyTrace) -> Mapping[str, float]:
+        """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
+        return self._traced(trace_of(trace)).isolated_us
+
+    def operations_us(self, trace: AnyTrace) -> dict[str, float]:
+        """How long each operation takes alone on the whole GPU, by id; caches as it was recorded."""
+        trace = trace_of(trace)
+        isolated = self._kernels_of(trace)[1]
+        return {op.id: isolated.operation_us(trace, op) for op in trace.operations()}
+
+    def serial_us(self, trace: AnyTrace) -> float:
+        """Makespan under serial, the baseline of speedups."""
+        trace = trace_of(trace)
+        known = self._traced(trace).serial_us
+        if self.seed not in known:
+            known[self.seed] = self.makespan_us(trace, Serial())
+        return known[self.seed]
+
+    # ---- within
+
+    def _recorder(self, trace: Trace) -> GPU:
+        """The GPU that a trace was recorded on."""
+        if self._like is not None:
+            return self._like._recorder(trace)
+        return self.recorded_on or recorded_by(trace.device, self.gpu)
+
+    def _kernels_of(self, trace: Trace) -> tuple[Kernels, Isolated]:
+        """The kernels recorded on the GPU of a trace, jittered as fitted, and their isolated times."""
+        if trace.device not in self._kernels:
+            like = None if self._like is None else self._like._kernels_of(trace)[0]
+            kernels = Kernels(self._recorder(trace), self.gpu, like=like, fits=self._fits)
+            self._kernels[trace.device] = kernels, Isolated(self.gpu, kernels)
+        return self._kernels[trace.device]
+
+    def _traced(self, trace: Trace) -> _Traced:
+        """What is known of a trace; those asked for longest ago are forgotten."""
+        known = self._traces.pop(id(trace), None) or _Traced(trace, *self._kernels_of(trace))
+        self._traces[id(trace)] = known
+        if len(self._traces) > KEPT:
+            del self._traces[next(iter(self._traces))]
+        return known
+
+    def _checked(self, trace: Trace, policies: str | Sequence[str]) -> list[Spec]:
+        """Policies by their text, each once; what is wrong with one shows before the first is replayed.
+
+        Raises:
+            InputError: an unknown policy or parameter, or a value that this trace or GPU cannot have.
+        """
+        names = [policies] if isinstance(policies, str) else policies
+        if not (isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)):
+            expected = "names of policies, such as ['serial', 'leftover']"
+            raise InputError(None, "policies", f"is {quote(policies)}", expected)
+        specs = [spec_of(name) for name in dict.fromkeys(names)]
+        for spec in specs:
+            made = spec.make()
+            if not isinstance(made, Oracle):
+                for at, one in policies_of(made, trace).items():
+                    one.prepare(self.gpu, [stream.name for stream in trace.streams if stream.gpu == at])
+        return specs
+
+    def _run(self, trace: Trace, policies: Mapping[int, Policy], restart: bool, keep: Collection[Keep]) -> Result:
+        """A replay as the engine knows it, under one policy for each GPU."""
+        traced, kernels = self._traced(trace), self.kernels(trace)
+        if restart:
+            require_independent(trace, traced.programs_us)
+        isolated_us, programs_us = traced.isolated_us, traced.programs_us
+        return engine.replay(
+            traced.played, self.gpu, policies, kernels, isolated_us, programs_us, restart=restart, keep=keep
+        )
+
+    def _restarted(self, trace: Trace, spec: Spec, once: Result, step: Step) -> tuple[Result | None, tuple[str, ...]]:
+        """The same with programs that restart, and why there is none."""
+        try:
+            with estimated(step, f"replaying under {once.division or spec.text}, programs restarting"):
+                return self.replay(trace, spec, restart=True, keep=()), ()
+        except Starved as error:
+            return None, (f"no STP: {error.problem}",)
+
+    def _divisions(self, trace: Trace, oracle: Oracle) -> tuple[dict[int, str], tuple[str, ...]]:
+        """The best division of each GPU, as a policy, and notes on how they were found.
+
+        Raises:
+            InputError: GPUs that wait for one another; with ``objective=stp``, programs that cannot restart.
+        """
+        traced, key = self._traced(trace), f"{oracle!r} {self.seed}"
+        if key in traced.divisions:
+            return traced.divisions[key]
+        if oracle.objective == "stp":
+            require_independent(trace, traced.programs_us)
+        found: dict[int, str] = {}
+        notes: list[str] = []
+        for part in parts(trace, self.gpu):
+            if len(part.gpus) > 1:
+                waiting = f"GPUs {', '.join(map(str, part.gpus))} wait for one another"
+                raise InputError(None, f"policy {oracle.name}", waiting, "GPUs that do not: each is divided by itself")
+            (at,) = part.gpus
+            mine = self._traced(part.trace)
+            score = partial(self._less_stp if oracle.objective == "stp" else self.makespan_us, part.trace)
+            found[at], note = oracle.search(self.gpu, mine.isolated_us, mine.most_blocks(), score)
+            notes.append(note)
+        if len(found) > 1:
+            notes = [f"GPU {at}: {note}" for at, note in zip(found, notes, strict=True)]
+        traced.divisions[key] = found, tuple(notes)
+        return traced.divisions[key]
+
+    def _less_stp(self, trace: Trace, policy: str) -> float:
+        """STP of programs that restart, below 0; 0 where one of them starves."""
+        try:
+            result = self._run(trace, policies_of(spec_of(policy).make(), trace), True, ())
+        except Starved:
+            return 0.0
+        return -sharing(normalised_progress(result))["stp"]
+
+    def _recording_notes(self, trace: Trace) -> tuple[str, ...]:
+        """What a reader should know of the GPU that the kernels were fitted on."""
+        device, gpu = self._recorder(trace), self.gpu
+        notes = []
+        if trace.order is not None:
+            notes.append(ORDER_NOTES[trace.order])
+        if trace.stands_for is not None:
+            notes.append(f"recorded on {trace.stands_for}, taken as recorded on {trace.device}: not validated")
+        if device.name != trace.device:
+            notes.append(f"taken as recorded on {device.name}; the trace says {trace.device}")
+        if device != gpu:
+            doubt = "" if was_measured(device, gpu) else ": not validated"
+            notes.append(f"recorded on {device.name}, replayed on {gpu.name}{doubt}")
+            launches = [launch for operation in trace.operations() for launch in operation.launches()]
+            estimated = sum(launch.estimated for launch in launches)
+            communicating = sum(bool(launch.communicates) for launch in launches)
+            if communicating:
+                notes.append(f"{communicating} kernels exchange data with other GPUs and keep their recorded durations")
+            if estimated:
+                counted = f"{estimated} of {len(launches)} kernels have no counters"
+                notes.append(f"{counted}: their times on {gpu.name} are estimated")
+        return tuple(notes)
+
+
+# ---- one call
+
+
+def opened(
+    trace: AnyTrace, gpu: Session | AnyGPU | None, recorded_on: AnyGPU | None = None, seed: int = 0
+) -> tuple[Trace, Session]:
+    """A trace, and a session to replay it in: the one that is given, or one on a GPU.
+
+    Args:
+        trace: what was recorded, or the path of its file.
+        gpu: where to replay it; None: on the GPU of the recording.
+        recorded_on: as for `Session`.
+        seed: as for `Session`.
+
+    Raises:
+        InputError: one of them is nothing of the kind, or its file is wrong.
+    """
+    found = trace_of(trace)
+    if isinstance(gpu, Session):
+        return found, gpu
+    device = None if recorded_on is None else gpu_of(recorded_on)
+    return found, Session(gpu if gpu is not None else device or load_shipped_gpu(found.device), device, seed)
+
+
+def replay(
+    trace: AnyTrace,
+    gpu: AnyGPU | None = None,
+    policy: str | Policy = "leftover",
+    *,
+    seed: int = 0,
+    recorded_on: AnyGPU | None = None,
+    restart: bool = False,
+    keep: Collection[Keep] = USUAL,
+) -> Result:
+    """Replay a trace under a policy, in a session of its own: arguments as for `opened` and `Session.replay`."""
+    found, session = opened(trace, gpu, recorded_on, seed)
+    return session.replay(found, policy, restart=restart, keep=keep)
+
+
+def compare(
+    trace: AnyTrace,
+    gpu: AnyGPU | None = None,
+    policies: str | Sequence[str] = DEFAULT_POLICIES,
+    *,
+    seed: int = 0,
+    recorded_on: AnyGPU | None = None,
+    restart: bool = False,
+    keep: Collection[Keep] = USUAL,
+) -> Comparison:
+    """Replay a trace under each policy, in a session of its own: arguments as for `opened` and `Session.compare`."""
+    found, session = opened(trace, gpu, recorded_on, seed)
+    return session.compare(found, policies, restart=restart, keep=keep)

@@ -1,1 +1,0 @@
-"""Questions that take several replays: any policy, comparisons, oracles, workloads, validation, benchmarks."""

@@ -1,0 +1,72 @@
+"""Programs that are independent of one another: what waits for what, and whether they can restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import fsum
+
+from gpusim.common.errors import InputError
+from gpusim.trace.fields import MAX_REQUESTS
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Collective
+
+
+def shares_nothing(trace: Trace) -> bool:
+    """Whether all kernels are in one line, so that policies have nothing to share the GPU between."""
+    streams = [stream for stream in trace.streams if stream.operations]
+    return len(streams) < 2 and all(launch.stream == "main" for launch in trace.launches())
+
+
+def waits_across_streams(trace: Trace) -> set[str]:
+    """Ids of the operations that wait for one of another stream, collectives among them."""
+    home = {op.id: stream.name for stream in trace.streams for op in stream.operations}
+    return {
+        op.id
+        for op in trace.operations()
+        if isinstance(op, Collective) or any(home[other] != home[op.id] for other in op.depends_on)
+    }
+
+
+def waits_across_programs(trace: Trace) -> dict[str, str]:
+    """Of each operation that waits for one of another program, by its id, where it says so.
+
+    That is its ``depends_on``, or, of a collective with ranks in several programs, nowhere in particular.
+    """
+    program_of = {name: p for p, program in enumerate(trace.programs) for name in program.streams}
+    home = {op.id: program_of[stream.name] for stream in trace.streams for op in stream.operations}
+    met: dict[str, set[int]] = {}
+    for op in trace.operations():
+        if isinstance(op, Collective):
+            met.setdefault(op.name, set()).add(home[op.id])
+    found = {op.id: "depends_on" for op in trace.operations() if any(home[o] != home[op.id] for o in op.depends_on)}
+    meeting = {op.id: "" for op in trace.operations() if isinstance(op, Collective) and len(met[op.name]) > 1}
+    return meeting | found
+
+
+def require_independent(trace: Trace, programs_us: Mapping[str, float]) -> None:
+    """Refuse a trace whose programs cannot restart as the independent ones that STP is of.
+
+    Args:
+        trace: what was recorded.
+        programs_us: makespan (us) of each program alone on the whole GPU.
+
+    Raises:
+        InputError: a program that waits for another, has arrivals, or takes no time, or so little that it would
+            restart over `MAX_REQUESTS` times while the others take a turn.
+    """
+    waits = waits_across_programs(trace)
+    place = {stream.name: f"streams[{n}]" for n, stream in enumerate(trace.streams)}
+    for stream in trace.streams:
+        if stream.arrivals is not None:
+            expected = "none, for a program that restarts when it ends"
+            raise InputError(None, f"{place[stream.name]}.arrivals", "is given", expected)
+        for at, op in enumerate(stream.operations):
+            if op.id in waits:
+                where = ".".join(filter(None, (f"{place[stream.name]}.operations[{at}]", waits[op.id])))
+                expected = "programs that do not wait for one another, as they are to restart"
+                raise InputError(None, where, "waits for another program", expected)
+    for program in trace.programs:
+        if fsum(programs_us.values()) >= MAX_REQUESTS * programs_us[program.name]:
+            problem = f"takes {programs_us[program.name]:g} us alone"
+            expected = f"over a {MAX_REQUESTS:,}th of all programs together, as it is to restart"
+            raise InputError(None, place[program.streams[0]], problem, expected)

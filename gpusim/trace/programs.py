@@ -1,0 +1,153 @@
+"""Programs: the streams of a trace that belong together, such as those of one process.
+
+A program is what restarts, what requests arrive for, what has a priority, and what a slowdown is of. A trace that names
+no programs has one for all streams that wait for one another, however indirectly, and one for every other stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from pydantic import FailFast, Field, WrapValidator
+
+from gpusim.common.errors import InputError, expected_one_of
+from gpusim.trace.faults import NAME_PATTERN
+from gpusim.trace.fields import MAX_STREAMS, Strict, described, fault
+from gpusim.trace.operations import Arrivals, Collective, Stream
+
+
+def _or_stream(value: Any, read: Any) -> Any:
+    """A name, or in Python the stream itself, which the trace of the program takes over."""
+    return value if isinstance(value, Stream) else read(value)
+
+
+class Program(Strict):
+    """Streams that belong together: they start together, restart together, and together are one request.
+
+    Python objects may be made of the streams themselves; a trace then takes these over and keeps their names.
+    """
+
+    name: Annotated[str, described("unique in the trace", pattern=NAME_PATTERN, max_length=200)]
+    streams: Annotated[
+        tuple[Annotated[str, Field(max_length=200), WrapValidator(_or_stream)], ...],
+        FailFast(),
+        described("names of its streams, each in no other program", min_length=1, max_length=MAX_STREAMS),
+    ]
+    priority: Annotated[
+        int | None, described("of all its streams, 0 is the lowest; absent: each stream has its own", ge=0, le=1000)
+    ] = None
+    arrivals: Annotated[
+        Arrivals | None, described("when requests of all its streams together arrive; absent: once, at time 0")
+    ] = None
+
+
+def programs_of(streams: Sequence[Stream], given: Sequence[Program]) -> tuple[Program, ...]:
+    """Return the programs of a trace: every stream is in exactly one.
+
+    Args:
+        streams: all streams of the trace.
+        given: programs that the trace names; streams that are no longer there are left out of them.
+
+    Returns:
+        The given programs, then for each other stream one of its name. Where none is given: one for all streams that
+        wait for one another, named after the first of them. Priority and arrivals are those of its streams; the
+        priority of streams that differ is None.
+    """
+    by_name = {stream.name: stream for stream in streams}
+    groups = [(one.name, [name for name in one.streams if name in by_name]) for one in given]
+    groups = [(name, members) for name, members in groups if members]
+    if groups:
+        taken = {name for _, members in groups for name in members}
+        groups += [(stream.name, [stream.name]) for stream in streams if stream.name not in taken]
+    else:
+        groups = [(members[0], members) for members in _waiting_for_one_another(streams)]
+    return tuple(_program(name, [by_name[member] for member in members]) for name, members in groups)
+
+
+def _program(name: str, streams: Sequence[Stream]) -> Program:
+    priorities = {stream.priority for stream in streams}
+    return Program.model_construct(
+        name=name,
+        streams=tuple(stream.name for stream in streams),
+        priority=priorities.pop() if len(priorities) == 1 else None,
+        arrivals=streams[0].arrivals,
+    )
+
+
+def _waiting_for_one_another(streams: Sequence[Stream]) -> list[list[str]]:
+    """Names of streams that depend on one another or meet in collectives, those of the first stream first."""
+    leader = list(range(len(streams)))
+
+    def first(stream: int) -> int:
+        while leader[stream] != stream:
+            leader[stream] = leader[leader[stream]]
+            stream = leader[stream]
+        return stream
+
+    def join(one: int, other: int) -> None:
+        one, other = first(one), first(other)
+        leader[max(one, other)] = min(one, other)
+
+    awaited = {other for stream in streams for op in stream.operations for other in op.depends_on}
+    home = {op.id: s for s, stream in enumerate(streams) for op in stream.operations if op.id in awaited}
+    met: dict[str, int] = {}
+    for s, stream in enumerate(streams):
+        for op in stream.operations:
+            for other in op.depends_on:
+                join(s, home.get(other, s))
+            if isinstance(op, Collective):
+                join(s, met.setdefault(op.name, s))
+    groups: dict[int, list[str]] = {}
+    for s, stream in enumerate(streams):
+        groups.setdefault(first(s), []).append(stream.name)
+    return list(groups.values())
+
+
+def with_settings(streams: Sequence[Stream], programs: Sequence[Program]) -> tuple[Stream, ...]:
+    """Return streams with the priority and the arrivals that programs give all their streams."""
+    given: dict[str, dict[str, Any]] = {}
+    for program in programs:
+        settings = {"priority": program.priority, "arrivals": program.arrivals}
+        for name in program.streams:
+            given[name] = {key: value for key, value in settings.items() if value is not None}
+    return tuple(
+        stream.model_copy(update=given[stream.name]) if given.get(stream.name) else stream for stream in streams
+    )
+
+
+def program_faults(streams: Sequence[Stream], programs: Sequence[Program]) -> Iterator[InputError]:
+    """What is wrong with the programs that a trace names."""
+    place_of = {stream.name: s for s, stream in enumerate(streams)}
+    owner: dict[str, int] = {}
+    names: dict[str, int] = {}
+    for p, program in enumerate(programs):
+        if program.name in names:
+            problem = f"{program.name!r} is also the name of programs[{names[program.name]}]"
+            yield fault(problem, "unique program names", f"programs[{p}].name")
+        names[program.name] = p
+        for n, name in enumerate(program.streams):
+            place = f"programs[{p}].streams[{n}]"
+            if name not in place_of:
+                yield fault(f"names stream {name!r}", expected_one_of(place_of, name), place)
+            elif name in owner:
+                yield fault(f"{name!r} is also in programs[{owner[name]}]", "each stream once", place)
+            else:
+                yield from _settings_faults(program, p, streams[place_of[name]], place_of[name])
+            owner[name] = p
+    for stream in streams:
+        if stream.name in names and stream.name not in owner:
+            problem = f"{stream.name!r} is also the name of a stream in no program, which is one by itself"
+            yield fault(problem, "unique program names", f"programs[{names[stream.name]}].name")
+
+
+def _settings_faults(program: Program, p: int, stream: Stream, s: int) -> Iterator[InputError]:
+    """What a stream says otherwise than its program."""
+    if program.priority is not None and stream.priority not in (0, program.priority):
+        expected = f"{program.priority}, the priority of programs[{p}], or none here"
+        yield fault(f"is {stream.priority}", expected, f"streams[{s}].priority")
+    if stream.arrivals is not None and stream.arrivals != program.arrivals:
+        whose = "other" if program.arrivals is not None else "no"
+        if program.arrivals is not None or len(program.streams) > 1:
+            problem = f"is given, and program {program.name!r} has {whose} arrivals"
+            yield fault(problem, f"arrivals in programs[{p}]", f"streams[{s}].arrivals")
