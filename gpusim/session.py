@@ -80,6 +80,11 @@ class _Traced:
         """Makespan of each stream alone on the whole GPU, caches as they are beside the other streams."""
         return {stream.name: self._isolated.stream_us(self.played, stream) for stream in self.played.streams}
 
+    @cached_property
+    def programs_us(self) -> dict[str, float]:
+        """Makespan of each program alone on the whole GPU, caches as they are beside the other programs."""
+        return {one.name: self._isolated.program_us(self.played, one) for one in self.played.programs}
+
     def most_blocks(self) -> list[int]:
         """Of each stream, the most blocks of one of its kernels that an SM holds."""
         return [
@@ -142,13 +147,14 @@ class Session:
             trace: what was recorded, or the path of its file.
             policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object. An oracle
                 replays many divisions and gives the best; it always keeps placements.
-            restart: every stream starts again when it ends, until each has ended once: what STP, ANTT and fairness
-                are of (`Result.metrics`). Streams that depend on one another, or have arrivals, cannot.
+            restart: every program starts again when all its streams have ended, until each has ended once: what STP,
+                ANTT and fairness are of (`Result.metrics`). Programs that wait for one another, or have arrivals,
+                cannot.
             keep: what the result holds beside its rows.
 
         Raises:
             InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
-                for ever, streams that cannot restart.
+                for ever, programs that cannot restart.
         """
         asked = spec_of(policy) if isinstance(policy, str) else policy
         return self._replay(self._traced(trace), asked, restart, keep)
@@ -167,7 +173,7 @@ class Session:
         Args:
             trace: what was recorded, or the path of its file.
             policies: names with parameters, or one; one given twice counts once.
-            restart: replay it once more under each, streams restarting, for STP, ANTT and fairness.
+            restart: replay it once more under each, programs restarting, for STP, ANTT and fairness.
             keep: as for `replay`; of a short trace placements are kept all the same, serial of every trace.
             step: told the name of each step before it.
 
@@ -179,7 +185,7 @@ class Session:
         step("fitting kernels to their recording")
         traced = self._traced(trace)
         if restart:
-            require_independent(trace, traced.isolated_us)
+            require_independent(trace, traced.programs_us)
         if sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED:
             keep = {*keep, "placements"}
         keep = {*keep, "serial"}
@@ -297,16 +303,19 @@ class Session:
     def _run(self, traced: _Traced, policies: Mapping[int, Policy], restart: bool, keep: Collection[Keep]) -> Result:
         """A replay as the engine knows it, under one policy for each GPU."""
         if restart:
-            require_independent(traced.trace, traced.isolated_us)
-        kernels, isolated_us = traced.kernels.seeded(self.seed), traced.isolated_us
-        return engine.replay(traced.played, self.gpu, policies, kernels, isolated_us, restart=restart, keep=keep)
+            require_independent(traced.trace, traced.programs_us)
+        kernels = traced.kernels.seeded(self.seed)
+        isolated_us, programs_us = traced.isolated_us, traced.programs_us
+        return engine.replay(
+            traced.played, self.gpu, policies, kernels, isolated_us, programs_us, restart=restart, keep=keep
+        )
 
     def _restarted(
         self, traced: _Traced, spec: Spec, once: Result, step: Step
     ) -> tuple[Result | None, tuple[str, ...]]:
-        """The same with streams that restart, and why there is none."""
+        """The same with programs that restart, and why there is none."""
         try:
-            with estimated(step, f"replaying under {once.division or spec.text}, streams restarting"):
+            with estimated(step, f"replaying under {once.division or spec.text}, programs restarting"):
                 return self._replay(traced, spec, True, ()), ()
         except Starved as error:
             return None, (f"no STP: {error.problem}",)
@@ -318,7 +327,8 @@ class Session:
     def _makespan_us(self, traced: _Traced, policy: Policy) -> float:
         if type(policy) is Serial and is_chain(traced.trace):
             return chain_us(traced.played, self.gpu, traced.kernels.seeded(self.seed))
-        return max(self._stream_ends_us(traced, policy).values(), default=0.0)
+        ends = self._stream_ends_us(traced, policy)
+        return max((ends[stream.name] for stream in traced.trace.streams if stream.operations), default=0.0)
 
     def _serial_us(self, traced: _Traced) -> float:
         if self.seed not in traced.serial_us:
@@ -329,13 +339,13 @@ class Session:
         """The best division of each GPU, as a policy, and notes on how they were found.
 
         Raises:
-            InputError: GPUs that wait for one another; with ``objective=stp``, streams that cannot restart.
+            InputError: GPUs that wait for one another; with ``objective=stp``, programs that cannot restart.
         """
         key = f"{oracle!r} {self.seed}"
         if key in traced.divisions:
             return traced.divisions[key]
         if oracle.objective == "stp":
-            require_independent(traced.trace, traced.isolated_us)
+            require_independent(traced.trace, traced.programs_us)
         found: dict[int, str] = {}
         notes: list[str] = []
         for part in parts(traced.trace, self.gpu):
@@ -358,7 +368,7 @@ class Session:
         return traced.divisions[key]
 
     def _stp(self, traced: _Traced, text: str) -> float:
-        """STP of streams that restart; 0 where one of them starves."""
+        """STP of programs that restart; 0 where one of them starves."""
         try:
             result = self._run(traced, policies_of(_made(text), traced.trace), True, ())
         except Starved:

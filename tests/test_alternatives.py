@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpusim import cli, load_gpu, load_trace
-from gpusim.common.errors import InputError
 from gpusim.choose.alternatives import fitting, require_fit
+from gpusim.common.errors import InputError
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Stream

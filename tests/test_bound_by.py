@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tiny import copy, fitted, launch, played, run_of, shipped_traces, stream, tiny
+from tiny import copy, launch, played, run_of, session_on, shipped_traces, stream, tiny
 
-from gpusim import load_gpu, load_trace
+from gpusim import load_trace
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Partition, View
-from gpusim.studies.rules import replay_rule as replay
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 from gpusim.trace.operations import Kernel, Stream
@@ -33,14 +32,13 @@ class Told(Serial):
 @pytest.mark.parametrize("path", shipped_traces(TRACES), ids=lambda path: path.name.split(".")[0])
 def test_a_kernel_alone_is_bound_by_what_policies_are_told(path: Path) -> None:
     recorded = load_trace(path)
-    gpu = load_gpu(recorded.device)
     launches: dict[KernelLaunch, None] = {
         launch.model_copy(update={"stream": "main"}): None for op in recorded.operations() for launch in op.launches()
     }
     operations = tuple(Kernel(id=f"k{i}", kind="kernel", kernel=launch) for i, launch in enumerate(launches))
     alone = Trace(version=1, name="alone", device=recorded.device, streams=(Stream(name="a", operations=operations),))
     policy = Told()
-    result = replay(alone, gpu, policy, kernels=fitted(recorded.device))
+    result = session_on(recorded.device).replay(alone, policy)
     assert [run.bound_by for run in result.kernel_runs] == [policy.bound_by[i] for i in range(len(launches))]
 
 

@@ -23,9 +23,10 @@ from gpusim.lab.dataset import Dataset
 from gpusim.lab.kernel_mix import ARITHMETIC, MEMORY, PIPES, REST, STALLS, KernelMix, kernel_mixes
 from gpusim.results import bars as policy_bars
 from gpusim.results.bars import ERROR_KNOWN, ERROR_UNKNOWN
+from gpusim.results.comparison import Comparison
 from gpusim.results.error_band import HowWrong
 from gpusim.results.plots import save_figure
-from gpusim.studies.comparison import Comparison, compare
+from gpusim.session import compare
 from gpusim.trace.edit import select
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,7 +65,7 @@ def line(axes: Axes, label: str) -> tuple[list[float], list[float]]:
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
     trace = load_trace(str(MODULE))
-    return compare(trace, load_gpu("h200"), ["serial", "leftover", "inter-sm:sms=64+20+28+20"], placements=True)
+    return compare(trace, load_gpu("h200"), ["serial", "leftover", "inter-sm:sms=64+20+28+20"])
 
 
 def with_errors(comparison: Comparison, *errors: HowWrong) -> Comparison:

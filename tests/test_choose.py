@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import convolution, copy, kernel, launch, stream, tiny, trace
 
-from gpusim import cli, load_gpu, load_trace, replay
+from gpusim import cli, load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
-from gpusim.calibrate.kernels import Kernels
 from gpusim.choose import search
 from gpusim.choose.bound import Bounds, Least, least_of_kernel, least_of_launches
 from gpusim.choose.graph import Graph, graph_of, ordered
@@ -28,8 +27,7 @@ from gpusim.choose.search import Selection, select, work_of
 from gpusim.common.errors import InputError
 from gpusim.model.contention import MemoryLoad, WarpDemand
 from gpusim.model.kernel import KernelModel
-from gpusim.policies.registry import policy_from
-from gpusim.studies.rules import makespan_us
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape
 
@@ -186,8 +184,8 @@ def test_splits_cover_all_sms_in_steps_of_the_granularity() -> None:
 
 def test_no_stream_with_a_kernel_in_clusters_gets_only_sms_that_hold_none() -> None:
     h200 = load_gpu("h200")
-    work, kernels = work_of(load_trace(TRACES / "inception_5b_b16.json.gz"), h200), Kernels(h200, h200)
-    judge = Judge(work, h200, kernels, Bounds(work, h200, kernels), None, most=1)
+    work = work_of(load_trace(TRACES / "inception_5b_b16.json.gz"), h200)
+    judge = Judge(work, Bounds(work, Session(h200)), None, most=1)
     lanes = (("5b.1x1",), ("5b.3x3_reduce", "5b.3x3"), ("5b.5x5_reduce", "5b.5x5"), ("5b.pool_proj",))
     plan = Plan(lanes, {id: "IMPLICIT_PRECOMP_GEMM/TF32" for lane in lanes for id in lane})
     assert judge.allows(plan)
@@ -263,7 +261,7 @@ def test_tensors_are_filters_outputs_and_inputs_from_outside_each_counted_once()
 def test_a_call_alone_takes_its_kernels_one_after_the_other() -> None:
     op = convolution("c", [launch(4, 10.0, stream) for stream in ("main", "internal0", "internal1")])
     work = work_of(trace(stream("x", op, copy("h", 7.0, "c"))), GPU)
-    bounds = Bounds(work, GPU, Kernels(GPU, GPU))
+    bounds = Bounds(work, Session(GPU))
     assert bounds.alone_us("c", "FFT") == pytest.approx(30.0)
     assert (bounds.alone_us("h"), bounds.least("h")) == (7.0, Least(7.0, (0.0, 0.0, 0.0)))
 
@@ -295,18 +293,18 @@ def every_plan(work: Work, sharing: str) -> list[Plan]:
     ]
 
 
-def replayed(work: Work, plan: Plan, kernels: Kernels) -> float:
-    return makespan_us(planned_trace(work, plan), GPU, policy_from(plan.policy), kernels)
+def replayed(work: Work, plan: Plan, session: Session) -> float:
+    return session.makespan_us(planned_trace(work, plan), plan.policy)
 
 
 @settings(max_examples=25)
 @given(problems(), st.sampled_from([None, 0, 20, 30]))
 def test_the_search_equals_brute_force(made: Trace, limit: int | None) -> None:
-    kernels = Kernels(GPU, GPU)
-    selection = select(made, GPU, memory_bytes=limit, sharing="streams", kernels=kernels)
+    session = Session(GPU)
+    selection = select(made, session, memory_bytes=limit, sharing="streams")
     work = work_of(made, GPU, limit)
     plans = [plan for plan in every_plan(work, "streams") if limit is None or memory_bytes(work, plan) <= limit]
-    best = min(replayed(work, plan, kernels) for plan in plans)
+    best = min(replayed(work, plan, session) for plan in plans)
     assert selection.complete
     assert selection.best.makespan_us == pytest.approx(best, rel=1e-8)
 
@@ -320,11 +318,12 @@ def test_blocks_that_follow_one_another_are_searched_together_where_plans_are_fe
     last = known["3a.3x3_reduce"].model_copy(update={"depends_on": ("3a.1x1", "3a.5x5")})
     streams = tuple(stream(op.id, op) for op in (known["3a.1x1"], known["3a.5x5"], last))
     made = recorded.model_copy(update={"streams": streams})
-    work, kernels = work_of(made, gpu), Kernels(gpu, gpu)
+    session = Session(gpu)
+    work = work_of(made, gpu)
     every = (planned_trace(work, plan) for plan in every_plan(work, "streams"))
-    selection = select(made, gpu, sharing="streams", kernels=kernels)
+    selection = select(made, session, sharing="streams")
     assert selection.complete
-    assert selection.best.makespan_us == min(makespan_us(one, gpu, policy_from("leftover"), kernels) for one in every)
+    assert selection.best.makespan_us == min(session.makespan_us(one, "leftover") for one in every)
 
 
 def test_a_network_joined_from_its_blocks_is_not_called_complete() -> None:
@@ -335,18 +334,18 @@ def test_a_network_joined_from_its_blocks_is_not_called_complete() -> None:
 @settings(max_examples=25)
 @given(problems(most=4), st.data())
 def test_no_replay_beats_the_bound(made: Trace, data: st.DataObject) -> None:
-    kernels = Kernels(GPU, GPU)
+    session = Session(GPU)
     work = work_of(made, GPU)
-    bounds = Bounds(work, GPU, kernels)
+    bounds = Bounds(work, session)
     plan = data.draw(st.sampled_from(every_plan(work, "all")[:500]))
-    us = replayed(work, plan, kernels)
+    us = replayed(work, plan, session)
     assert bounds.of_any(work).us <= bounds.of_plan(work, plan) + 1e-9
     assert bounds.of_plan(work, plan) <= us * (1.0 + 1e-9)
 
 
 def live_at_once(selection: Selection) -> int:
     """The most workspace of operations that ran at once in the replay of a plan."""
-    result = replay(plan_trace(selection), selection.gpu, selection.best.plan.policy, kernels=selection.kernels)
+    result = selection.session.replay(plan_trace(selection), selection.best.plan.policy)
     sizes = {
         id: selection.work.algorithms[id][name].workspace_bytes or 0
         for id, name in selection.best.plan.algorithms.items()
@@ -396,7 +395,7 @@ def test_a_recorded_module_is_no_worse_than_any_policy(module: Selection) -> Non
 def test_the_plan_of_a_module_replays_from_its_file(module: Selection, tmp_path: Path) -> None:
     path = tmp_path / "plan.json.gz"
     plan_trace(module).save(path)
-    result = replay(load_trace(path), module.gpu, module.best.plan.policy, kernels=module.kernels)
+    result = module.session.replay(load_trace(path), module.best.plan.policy)
     assert result.makespan_us == pytest.approx(module.best.makespan_us, rel=1e-12)
 
 
@@ -407,9 +406,9 @@ def test_the_own_streams_are_the_trace_itself(module: Selection) -> None:
     work = work_of(made, module.gpu)
     plan = Plan(lanes, {op.id: op.algorithm for op in made.operations() if isinstance(op, Convolution)})
     for policy in ("leftover", *MIXES):
-        us = makespan_us(made, module.gpu, policy_from(policy), module.kernels)
+        us = module.session.makespan_us(made, policy)
         planned = planned_trace(work, replace(plan, policy=policy))
-        assert makespan_us(planned, module.gpu, policy_from(policy), module.kernels) == us
+        assert module.session.makespan_us(planned, policy) == us
 
 
 def test_every_operation_of_a_plan_has_its_place(module: Selection) -> None:

@@ -13,10 +13,10 @@ from test_choose import Choice, choosing
 from tiny import launch, stream, tiny, trace
 
 from gpusim import cli, load_gpu, load_trace, replay
-from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.micro_batches import MOST_DIVISIONS, Division, Part, divided_convolutions, front
 from gpusim.choose.report import as_json, plan_trace
 from gpusim.choose.search import UNDIVIDED, Selection, select
+from gpusim.session import Session
 from gpusim.trace import edit
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, MicroBatch
 
@@ -110,7 +110,7 @@ HALVES: tuple[Choice, ...] = (("slow", 4, 16.0, 0), ("fast", 4, 6.0, 50))
 
 def test_a_division_launches_its_parts_and_reuses_their_workspace() -> None:
     made = trace(stream("x", dividing("c", WHOLE, {2: HALVES})))
-    (found,) = divided_convolutions(made, GPU, Kernels(GPU, GPU))["c"]
+    (found,) = divided_convolutions(made, Session(GPU))["c"]
     assert found.algorithm.algorithm == "2x2:fast" and found.algorithm.workspace_bytes == 50
     assert [kernel.duration_us for kernel in found.algorithm.kernels] == [6.0, 6.0]
 
@@ -123,7 +123,7 @@ def test_a_part_is_as_much_longer_as_it_took_cold() -> None:
     half = half.model_copy(update={"algorithms": tuple(one.model_copy(update=timed) for one in half.algorithms)})
     whole = op.selected.model_copy(update={"touched_bytes": 2000})
     made = trace(stream("x", op.model_copy(update={"selected": whole, "micro_batches": (half,)})))
-    (found,) = divided_convolutions(made, GPU, Kernels(GPU, GPU))["c"]
+    (found,) = divided_convolutions(made, Session(GPU))["c"]
     assert [kernel.duration_us for kernel in found.algorithm.kernels] == pytest.approx([8.0, 8.0])
     assert (found.algorithm.warm_us, found.algorithm.cold_us) == (18.0, 18.0)
     assert found.algorithm.touched_bytes == 2050  # the tensors of the whole batch, and one workspace
@@ -132,7 +132,7 @@ def test_a_part_is_as_much_longer_as_it_took_cold() -> None:
 def test_at_most_so_many_divisions() -> None:
     parts = [(f"a{n}", 4, 40.0 - n, n) for n in range(3 * MOST_DIVISIONS)]
     made = trace(stream("x", dividing("c", (("slow", 4, 900.0, 0),), {2: parts})))
-    found = divided_convolutions(made, GPU, Kernels(GPU, GPU))["c"]
+    found = divided_convolutions(made, Session(GPU))["c"]
     sizes = [one.algorithm.workspace_bytes for one in found]
     assert len(sizes) == MOST_DIVISIONS and sizes == sorted(set(sizes))
     assert (sizes[0], sizes[-1]) == (0, 3 * MOST_DIVISIONS - 1)
@@ -145,7 +145,7 @@ def test_what_fits_no_sm_is_no_part() -> None:
     too_big = ConvolutionAlgorithm(algorithm="big", workspace_bytes=0, kernels=(big,))
     halves = halves.model_copy(update={"algorithms": (*halves.algorithms, too_big)})
     made = trace(stream("x", op.model_copy(update={"micro_batches": (halves,)})))
-    assert [one.algorithm.algorithm for one in divided_convolutions(made, GPU, Kernels(GPU, GPU))["c"]] == ["2x2:fast"]
+    assert [one.algorithm.algorithm for one in divided_convolutions(made, Session(GPU))["c"]] == ["2x2:fast"]
 
 
 # ---- the search
@@ -254,6 +254,6 @@ def test_recorded_parts_follow_one_another() -> None:
         assert isinstance(op, Convolution) and op.micro_batches is not None
         assert [one.batch for one in op.micro_batches] == [8, 16, 32, 64]
     one = edit.select(trace, operations=["4a.1x1"])
-    found = divided_convolutions(one, gpu, Kernels(gpu, gpu))["4a.1x1"]
+    found = divided_convolutions(one, Session(gpu))["4a.1x1"]
     times, sizes = [one.division.us for one in found], [one.division.workspace_bytes for one in found]
     assert times == sorted(times, reverse=True) and sizes == sorted(sizes)

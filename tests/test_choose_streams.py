@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim import load_gpu, load_trace
-from gpusim.calibrate.kernels import Kernels
 from gpusim.choose.graph import Graph, ordered
 from gpusim.choose.ios import load_schedule
 from gpusim.choose.search import in_streams
@@ -31,6 +30,7 @@ from gpusim.choose.streams import (
     units,
 )
 from gpusim.common.errors import InputError
+from gpusim.session import Session
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 
@@ -135,8 +135,8 @@ def test_the_ranking_of_ios_on_a_recorded_module(module: str) -> None:
     In 5a one stream and greedy stages tie: a stage waits for a convolution that takes as long as the others together.
     """
     gpu, made = load_gpu("h200"), load_trace(TRACES / f"{module}.json.gz")
-    kernels = Kernels(gpu, gpu)
-    us = {way: in_streams(made, gpu, way, kernels=kernels).makespan_us for way in ("sequential", "greedy", "ios")}
+    session = Session(gpu)
+    us = {way: in_streams(made, session, way).makespan_us for way in ("sequential", "greedy", "ios")}
     slowest = us["sequential"] * (1.03 if module == "inception_5a" else 0.9)
     assert us["ios"] <= us["greedy"] < slowest
 

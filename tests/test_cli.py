@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusim import cli
+from gpusim import cli, session
 from gpusim.commands import arguments
 from gpusim.commands import replay as replay_command
 from gpusim.common import tables
@@ -24,10 +24,10 @@ from gpusim.common.tables import Column, number, plain_table, short_name, shorte
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.lab import bench
 from gpusim.policies.registry import policies, policy_from
+from gpusim.results import comparison as report
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
 from gpusim.results.runs import KernelRun
-from gpusim.studies import comparison as report
-from gpusim.studies.replay import replay
+from gpusim.session import replay
 from gpusim.trace.edit import select
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
@@ -193,7 +193,7 @@ def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytes
     assert lines[title + 1].split() == ["policy", "saved", *gain]
     assert lines[title + 3].split() == ["leftover", *(number(us) for us in (sum(gain.values()), *gain.values()))]
     assert lines[title + 4] == ""  # nothing about serial
-    monkeypatch.setattr(report, "MOST_PLACED", 0)
+    monkeypatch.setattr(session, "MOST_PLACED", 0)
     assert [row["gain_us"] for row in as_rows(run_json(capsys, *asked, "--json"))] == [None, None]
     assert cli.main(asked) == 0
     assert "Makespan saved" not in capsys.readouterr().out
@@ -278,7 +278,7 @@ def test_a_narrow_table_narrows_titles_then_texts_and_never_numbers() -> None:
 
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     band = HowWrong({"experiment": "streams", "mape_percent": 2.34}, "")
-    monkeypatch.setattr(report, "error_band", lambda *_: band)
+    monkeypatch.setattr(session, "error_band", lambda *_: band)
     assert cli.main(["replay", TABLE_1, "--policy", "serial"]) == 0
     assert "±2.3 % (streams on k40c)" in capsys.readouterr().out
     (row,) = as_rows(run_json(capsys, "replay", TABLE_1, "--policy", "serial", "--json"))

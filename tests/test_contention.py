@@ -15,7 +15,6 @@ from tiny import shipped_traces
 
 from gpusim import GPU, load_gpu, load_trace
 from gpusim.calibrate.fit import _before_work_us, _shape, is_persistent
-from gpusim.model.launchable import launch_occupancy
 from gpusim.calibrate.transfer import transferred
 from gpusim.hardware.what_if import what_if
 from gpusim.model.contention import (
@@ -47,6 +46,7 @@ from gpusim.model.contention import (
     warp_demand,
 )
 from gpusim.model.kernel import KernelModel
+from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
 
 H200 = load_gpu("h200")

@@ -9,15 +9,13 @@ import pytest
 from tiny import convolution, launch, stream, tiny, trace
 
 from gpusim.calibrate.fit import anchored
-from gpusim.calibrate.kernels import Kernels
 from gpusim.engine.alone import alone_under
-from gpusim.model.context import in_context
-from gpusim.engine.replay import stream_ends
-from gpusim.engine.serial import chain_us
 from gpusim.engine.sm_array import run_alone
 from gpusim.model.contention import mix_times
+from gpusim.model.context import in_context
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Grant
+from gpusim.session import Session
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 from gpusim.trace.operations import Convolution, LoopArrivals
 
@@ -70,10 +68,10 @@ def test_a_call_alone_or_repeated_and_calls_of_which_no_warm_time_is_known_take_
 
 def test_a_chain_takes_the_sum_with_and_without_events() -> None:
     chain = trace(stream("a", told("x", KEPT, 20.0, 8.0), told("y", 2 * KEPT, 10.0)))
-    kernels = Kernels(GPU, GPU)
+    session = Session(GPU)
     total = 28.0 + 10.0 + 2 * 2.0 + 2 * 6.0
-    assert chain_us(chain, GPU, kernels) == pytest.approx(total, rel=1e-9)
-    assert stream_ends(chain, GPU, Serial(), kernels)["a"] == pytest.approx(total, rel=1e-9)
+    assert session.makespan_us(chain, "serial") == pytest.approx(total, rel=1e-9)
+    assert session.stream_ends_us(chain, Serial())["a"] == pytest.approx(total, rel=1e-9)
 
 
 def test_a_cold_call_asks_the_sm_for_what_it_asks_warm_and_waits_for_the_rest() -> None:

@@ -13,10 +13,9 @@ from tiny import convolution, copy, host, kernel, launch, played, run_of, spans,
 
 from gpusim import InputError
 from gpusim import replay as replayed
-from gpusim.calibrate.kernels import Kernels
-from gpusim.calibrate.solo import solo_makespans
 from gpusim.model.front_end import turn_wait_us
 from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
+from gpusim.session import Session
 from gpusim.trace.operations import Kernel, LoopArrivals, Operation, TimesArrivals
 
 
@@ -419,7 +418,7 @@ def test_alone_means_without_the_others_and_what_they_hold_up() -> None:
         stream("c", host("c", 4.0), arrivals=TimesArrivals(kind="times", times_us=(10.0, 11.0))),
     )
     gpu = tiny()
-    solo = solo_makespans(made, gpu, Kernels(gpu, gpu))
+    solo = Session(gpu).isolated_us(made)
     assert {name: round(us, 6) for name, us in solo.items()} == {"a": 21.0, "b": 24.0, "c": 8.0}
     result = replayed(made, gpu)
     assert result.stream_runs[1].slowdown == pytest.approx(42.0 / 24.0)
@@ -427,7 +426,7 @@ def test_alone_means_without_the_others_and_what_they_hold_up() -> None:
 
 def test_without_placements_the_rest_is_the_same() -> None:
     made, gpu = trace(stream("a", kernel("k", 9, 31.0)), stream("b", kernel("l", 6, 11.0))), tiny()
-    whole, bare = replayed(made, gpu), replayed(made, gpu, placements=False)
+    whole, bare = replayed(made, gpu), replayed(made, gpu, keep=())
     assert len(whole.placements) > 0
     assert len(bare.placements) == 0
     assert (bare.kernel_runs, bare.usage) == (whole.kernel_runs, whole.usage)

@@ -25,14 +25,14 @@ from gpusim.hardware.gpu import GPU
 from gpusim.lab.bench import repeated
 from gpusim.results.result import Result
 from gpusim.results.runs import USES
-from gpusim.studies.rules import replay_rule
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Stream
 
 H200 = load_gpu("h200")
 WHAT_IF = replace(H200, name="40 SMs", sm_count=40, sms_per_tpc=2)
-KERNELS = {gpu.name: Kernels(H200, gpu) for gpu in (H200, WHAT_IF)}
+SESSIONS = {gpu.name: Session(gpu, H200) for gpu in (H200, WHAT_IF)}
 POLICIES = ("serial", "leftover", "even", "inter-sm", "smk", "warped-slicer", "green-context", "mig", "time-slicing")
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 
@@ -57,9 +57,8 @@ def counted(of: Any, name: str) -> Iterator[list[Any]]:
         yield calls
 
 
-def run(trace: Trace, gpu: GPU, policy: str, kernels: Kernels, **options: Any) -> Result:
-    solo = {stream.name: 1.0 for stream in trace.streams}
-    return replay_rule(trace, gpu, policy, kernels=kernels, solo=solo, **options)
+def run(session: Session, trace: Trace, policy: str, **options: Any) -> Result:
+    return session.replay(trace, policy, keep=["placements"], **options)
 
 
 def assert_same(mine: Result, stepped: Result) -> None:
@@ -81,10 +80,10 @@ def assert_same(mine: Result, stepped: Result) -> None:
 )
 def test_random_traces(trace: Trace, policy: str, gpu: GPU, times: int) -> None:
     policy = "inter-sm" if policy in ("mig", "green-context") and gpu is WHAT_IF else policy
-    trace, kernels = repeated(trace, times), KERNELS[gpu.name]
-    mine = run(trace, gpu, policy, kernels)
+    trace, session = repeated(trace, times), SESSIONS[gpu.name]
+    mine = run(session, trace, policy)
     with every_launch_stepped_through():
-        assert_same(mine, run(trace, gpu, policy, kernels))
+        assert_same(mine, run(session, trace, policy))
 
 
 @settings(max_examples=30)
@@ -96,7 +95,7 @@ def test_random_traces(trace: Trace, policy: str, gpu: GPU, times: int) -> None:
 def test_a_launch_replayed_on_the_same_sms_again(
     launch: KernelLaunch, gpu: GPU, variants: list[tuple[float, int, float]]
 ) -> None:
-    model, again = KERNELS[gpu.name].model(launch, ""), alone_on(gpu)
+    model, again = Kernels(H200, gpu).model(launch, ""), alone_on(gpu)
     for age, seed, ramp in [(0.0, 1, 0.0), *variants]:
         varied = replace(model, age_preference=age, seed=seed, ramp_work=ramp)
         assert again(varied) == run_alone(varied, gpu)
@@ -105,12 +104,12 @@ def test_a_launch_replayed_on_the_same_sms_again(
 @pytest.mark.parametrize("policy", ["serial", "leftover", "inter-sm:sms=40+92", "mig:slices=3g+4g", "mps:percent=30"])
 def test_a_shipped_pair_again_and_again(policy: str) -> None:
     trace = repeated(load_trace(TRACES / "spaa20_table1.json").model_copy(update={"device": "h200"}), 20)
-    kernels = KERNELS[H200.name]
+    session = SESSIONS[H200.name]
     with counted(alone, "alone_under") as worked_out:
-        mine = run(trace, H200, policy, kernels)
+        mine = run(session, trace, policy)
     assert worked_out or policy not in ("serial", "inter-sm:sms=40+92")
     with every_launch_stepped_through():
-        assert_same(mine, run(trace, H200, policy, kernels))
+        assert_same(mine, run(session, trace, policy))
 
 
 def chain(times: int) -> Trace:
@@ -124,19 +123,18 @@ def test_streams_that_restart() -> None:
     gpu = tiny(jitter=0.1)
     trace = chain(3)
     trace = trace.model_copy(update={"streams": (*trace.streams, Stream(name="t", operations=(kernel("t", 9, 50.0),)))})
-    kernels = Kernels(gpu, gpu)
-    solo = {"s": 99.0, "t": 50.0}
+    session = Session(gpu)
     for policy in ("serial", "leftover", "inter-sm"):
-        mine = replay_rule(trace, gpu, policy, kernels=kernels, solo=solo, restart=True)
+        mine = run(session, trace, policy, restart=True)
         with every_launch_stepped_through():
-            assert_same(mine, replay_rule(trace, gpu, policy, kernels=kernels, solo=solo, restart=True))
+            assert_same(mine, run(session, trace, policy, restart=True))
 
 
 @pytest.mark.parametrize("policy", ["serial", "leftover", "even"])
 def test_a_chain_is_stepped_through_once_a_kernel_and_where_bins_end(policy: str) -> None:
     gpu = tiny(jitter=0.1)
     with counted(device, "submit") as stepped, counted(alone, "alone_under") as worked_out:
-        result = run(chain(1000), gpu, policy, Kernels(gpu, gpu), placements=True)
+        result = run(Session(gpu), chain(1000), policy)
     assert len(result.kernel_runs) == 3000
     assert len(worked_out) == 3
     # a launch spans two bins of the usage history where one ends in it: 128 bins, of which half are passed again each
@@ -148,7 +146,7 @@ def test_a_chain_is_stepped_through_once_a_kernel_and_where_bins_end(policy: str
 
 def test_the_same_launch_takes_as_long_whenever_it_runs() -> None:
     gpu = tiny(jitter=0.1)
-    result = run(chain(50), gpu, "serial", Kernels(gpu, gpu))
+    result = run(Session(gpu), chain(50), "serial")
     for index in range(3):
         lengths = {(run.end_us - run.start_us) for run in result.kernel_runs[index::3]}
         assert max(lengths) - min(lengths) < 1e-11

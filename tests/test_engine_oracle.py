@@ -19,12 +19,11 @@ from tiny import kernel, stream, tiny
 from tiny import trace as made
 
 from gpusim import load_gpu, load_trace
-from gpusim.calibrate.kernels import Kernels
 from gpusim.engine import sm_array
 from gpusim.engine.block_processes import slow_sms
 from gpusim.hardware.gpu import GPU
 from gpusim.results.result import Result
-from gpusim.studies.rules import replay_rule as replay
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Kernel
 
@@ -37,11 +36,10 @@ TOLERANCE = 0.005
 def both(trace: Trace, policy: str, gpu: GPU | None = None) -> tuple[Result, Result]:
     """The trace replayed by the engine, and on the slow SMs."""
     gpu = gpu or load_gpu(trace.device)
-    kernels = Kernels(gpu, gpu)
-    solo = {stream.name: 1.0 for stream in trace.streams}
-    fast = replay(trace, gpu, policy, kernels=kernels, solo=solo)
+    session = Session(gpu, gpu)
+    fast = session.replay(trace, policy, keep=["placements"])
     with slow_sms():
-        slow = replay(trace, gpu, policy, kernels=kernels, solo=solo)
+        slow = session.replay(trace, policy, keep=["placements"])
     return fast, slow
 
 

@@ -15,12 +15,10 @@ from cores import is_compiled, plain_core
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from strategies import kernels, traces
-from tiny import fitted
+from tiny import session_on
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
-from gpusim.calibrate.kernels import Kernels
-from gpusim.calibrate.solo import solo_makespans
 from gpusim.calibrate.transfer import transferred
 from gpusim.engine import sm_array
 from gpusim.engine.alone import alone_under
@@ -31,7 +29,7 @@ from gpusim.model.kernel import KernelModel
 from gpusim.policies.interface import Grant
 from gpusim.policies.registry import policies
 from gpusim.results.result import Result
-from gpusim.studies.rules import replay_rule as replay
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix
 from gpusim.trace.operations import Convolution, Kernel, Stream
@@ -71,7 +69,7 @@ FALLS_BY_A_FIFTIETH = KernelLaunch(  # its load, as blocks end one by one: round
 @example(launch=FALLS_BY_A_FIFTIETH)
 @given(launch=kernels())
 def test_a_kernel_alone_takes_its_recorded_time(policy: str, launch: KernelLaunch) -> None:
-    result = replay(alone(launch), H200, policy)
+    result = SESSION.replay(alone(launch), policy)
     assert result.makespan_us == pytest.approx(launch.duration_us, rel=1e-6)
     assert result.kernel_runs[0].sharing_us == pytest.approx(0.0, abs=1e-6 * launch.duration_us)
 
@@ -224,29 +222,29 @@ def check(trace: Trace, result: Result) -> None:
             assert ends[(op.id, 0)].start_us >= ends[(other, 0)].end_us
 
 
-MODELS = Kernels(H200, H200)
+SESSION = Session(H200, H200)
 
 
 def anchored_model(launch: KernelLaunch) -> KernelModel:
-    return MODELS.model(launch, "")
+    return SESSION.kernels(alone(launch)).model(launch, "")
 
 
 @settings(max_examples=150)
 @given(trace=traces(), policy=POLICIES)
 def test_random_traces_keep_to_the_rules(trace: Trace, policy: str) -> None:
-    check(trace, replay(trace, H200, policy, kernels=MODELS))
+    check(trace, SESSION.replay(trace, policy))
 
 
 @settings(max_examples=100)
 @given(trace=traces(max_streams=4, max_operations=6, with_arrivals=True), policy=POLICIES)
 def test_random_traces_with_arrivals_keep_to_the_rules(trace: Trace, policy: str) -> None:
-    check(trace, replay(trace, H200, policy, kernels=MODELS))
+    check(trace, SESSION.replay(trace, policy))
 
 
 @settings(max_examples=60)
 @given(trace=traces(max_streams=4))
 def test_serial_takes_no_less_than_its_kernels_alone(trace: Trace) -> None:
-    result = replay(trace, H200, "serial", kernels=MODELS)
+    result = SESSION.replay(trace, "serial")
     on_main = [run for run in result.kernel_runs if launches_of(trace)[(run.operation, run.index)].stream == "main"]
     assert result.makespan_us >= sum(run.solo_us for run in on_main) * (1 - 1e-6)
 
@@ -254,8 +252,8 @@ def test_serial_takes_no_less_than_its_kernels_alone(trace: Trace) -> None:
 @settings(max_examples=100)
 @given(trace=traces(max_streams=1, max_operations=5))
 def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
-    result = replay(trace, H200, "leftover", kernels=MODELS)
-    assert result.makespan_us == pytest.approx(sum(solo_makespans(trace, H200, MODELS).values()), rel=1e-9)
+    result = SESSION.replay(trace, "leftover")
+    assert result.makespan_us == pytest.approx(sum(SESSION.isolated_us(trace).values()), rel=1e-9)
 
 
 # ---- the same again -------------------------------------------------------------------------------------------------
@@ -264,27 +262,27 @@ def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
 @settings(max_examples=40)
 @given(trace=traces(), policy=POLICIES)
 def test_the_same_replay_twice_is_the_same(trace: Trace, policy: str) -> None:
-    assert replay(trace, H200, policy) == replay(trace, H200, policy)
+    assert Session(H200).replay(trace, policy) == Session(H200).replay(trace, policy)
 
 
 @settings(max_examples=25)
 @given(trace=traces(), policy=POLICIES)
 def test_what_was_worked_out_before_changes_nothing(trace: Trace, policy: str) -> None:
-    kernels = Kernels(H200, H200)
-    first = replay(trace, H200, "serial", kernels=kernels)
-    second = replay(trace, H200, policy, kernels=kernels)
-    assert first == replay(trace, H200, "serial")
-    assert second == replay(trace, H200, policy)
+    session = Session(H200)
+    first = session.replay(trace, "serial")
+    second = session.replay(trace, policy)
+    assert first == Session(H200).replay(trace, "serial")
+    assert second == Session(H200).replay(trace, policy)
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")
 @settings(max_examples=8)
 @given(trace=traces(max_streams=4, max_operations=4, max_blocks_x=300), policy=POLICIES)
 def test_replays_on_the_plain_core_agree_to_the_bit(trace: Trace, policy: str) -> None:
-    compiled = replay(trace, H200, policy)
+    compiled = Session(H200).replay(trace, policy)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sm_array, "SMArray", plain_core().SMArray)
-        plain = replay(trace, H200, policy)
+        plain = Session(H200).replay(trace, policy)
     assert compiled == plain
 
 
@@ -294,7 +292,7 @@ from gpusim import load_gpu, load_trace, replay
 trace, gpu = load_trace(sys.argv[1]), load_gpu("h200")
 for policy in sys.argv[2:]:
     result = replay(trace, gpu, policy)
-    content = {**result.__getstate__(), "limits": sorted(result.limits)}
+    content = {**vars(result), "limits": sorted(result.limits)}
     print(policy, hashlib.sha256(repr(content).encode()).hexdigest())
 """
 
@@ -302,8 +300,8 @@ for policy in sys.argv[2:]:
 def test_another_process_and_hash_seed_give_the_same_bytes() -> None:
     path = TRACES / "inception_3a.json.gz"
     trace = load_trace(path)
-    results = [replay(trace, H200, name) for name in WHOLE_GPU]
-    contents = [{**result.__getstate__(), "limits": sorted(result.limits)} for result in results]
+    results = [Session(H200).replay(trace, name) for name in WHOLE_GPU]
+    contents = [{**vars(result), "limits": sorted(result.limits)} for result in results]
     here = [hashlib.sha256(repr(content).encode()).hexdigest() for content in contents]
     for seed in ("0", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
@@ -316,19 +314,18 @@ def test_another_process_and_hash_seed_give_the_same_bytes() -> None:
 def test_shipped_traces_replay(path: Path) -> None:
     trace = load_trace(path)
     for policy in ("serial", "leftover"):
-        result = replay(trace, load_gpu(trace.device), policy, kernels=fitted(trace.device))
+        result = session_on(trace.device).replay(trace, policy)
         assert result.makespan_us > 0.0
     assert any(isinstance(op, Convolution | Kernel) for op in trace.operations())
 
 
 def test_a_seed_changes_co_runs_and_nothing_else() -> None:
     trace = load_trace(TRACES / "inception_3a.json.gz")
-    kernels = Kernels(H200, H200)
-    first = replay(trace, H200, "leftover", kernels=kernels)
-    assert replay(trace, H200, "leftover", kernels=kernels, seed=0) == first
-    other = replay(trace, H200, "leftover", kernels=kernels, seed=1)
+    session = Session(H200)
+    first = session.replay(trace, "leftover")
+    assert Session(H200, seed=0).replay(trace, "leftover") == first
+    other = session.seeded(1).replay(trace, "leftover")
     assert other.makespan_us != first.makespan_us
     assert other.makespan_us == pytest.approx(first.makespan_us, rel=0.05)
     assert [run.solo_us for run in other.stream_runs] == [run.solo_us for run in first.stream_runs]
-    assert other == replay(trace, H200, "leftover", seed=1)
-    assert other == replay(trace, H200, "leftover", kernels=kernels.seeded(1))
+    assert other == Session(H200, seed=1).replay(trace, "leftover")

@@ -10,25 +10,19 @@ from hypothesis import strategies as st
 from strategies import traces
 
 from gpusim import load_gpu, load_trace
-from gpusim.calibrate.kernels import Kernels
-from gpusim.engine.replay import stream_ends
 from gpusim.engine.serial import in_order, is_chain
-from gpusim.policies.hardware import Serial
-from gpusim.studies.rules import makespan_us
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 
 H200 = load_gpu("h200")
-KERNELS = Kernels(H200, H200)
+SESSION = Session(H200)
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 
 
 def both(trace: Trace, seed: int = 0) -> tuple[float, float]:
     """The makespan without and with the event loop."""
-    kernels = KERNELS.seeded(seed)
-    return (
-        makespan_us(trace, H200, Serial(), kernels),
-        max(stream_ends(trace, H200, Serial(), kernels).values()),
-    )
+    session = SESSION.seeded(seed)
+    return session.makespan_us(trace, "serial"), max(session.stream_ends_us(trace, "serial").values())
 
 
 @pytest.mark.parametrize("name", ["inception_3a", "inception_4a", "inception_5a", "resnet50_2a", "googlenet_forward"])

@@ -291,8 +291,9 @@ BESIDE_THE_MODEL = {  # imported by its sources, but for data, errors, words and
     "gpusim.policies.tools.notes",  # of a policy, after a replay
     *("gpusim.common.errors", "gpusim.common.files", "gpusim.common.fingerprint", "gpusim.common.numbers"),
     *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.tables", "gpusim.hardware.host_costs"),
-    *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.sweep.workload"),
-    *("gpusim.results.error_band", "gpusim.results.result", "gpusim.results.runs"),
+    *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.trace.independent"),
+    *("gpusim.results.comparison", "gpusim.results.error_band", "gpusim.results.gains", "gpusim.results.metrics"),
+    *("gpusim.results.result", "gpusim.results.runs", "gpusim.policies.oracles", "gpusim.trace.file"),
     *("gpusim.trace.faults", "gpusim.trace.fields", "gpusim.trace.format"),
 }
 

@@ -170,7 +170,7 @@ def test_the_model_is_what_a_replay_imports() -> None:
     known = fingerprint.module_file
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fingerprint, "module_file", lambda name, *found: (read.add(name), known(name, *found))[1])
-        hashed("gpusim.studies.replay", "gpusim.policies")
+        hashed("gpusim.session", "gpusim.policies")
     assert imported <= read
 
 

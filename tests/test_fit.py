@@ -23,9 +23,9 @@ from gpusim.calibrate.fit import (
     work_blocks,
 )
 from gpusim.calibrate.kernels import Kernels
-from gpusim.model.launchable import launch_footprint
 from gpusim.engine.sm_array import AloneTimes
 from gpusim.model.kernel import KernelModel
+from gpusim.model.launchable import launch_footprint
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
 
 L2_LIMITS = {

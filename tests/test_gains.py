@@ -138,7 +138,7 @@ def test_no_state_takes_less_than_no_time(made: Trace, policy: str) -> None:
 
 def test_without_placements_it_is_not_known() -> None:
     made, gpu = trace(stream("a", kernel("a", 4, 11.0))), tiny()
-    bare = sm_time(replay(made, gpu, placements=False))
+    bare = sm_time(replay(made, gpu, keep=()))
     assert bare is None
     assert gain_us(sm_time(replay(made, gpu)), bare) is None
 

@@ -11,8 +11,8 @@ import pytest
 from gpusim.cli import main
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
-from gpusim.studies.comparison import compare
 from gpusim.io.report.content import content_of
+from gpusim.session import compare
 from gpusim.trace.edit import merge
 from gpusim.trace.file import load_trace
 
@@ -106,5 +106,5 @@ def test_profile_of_a_training_step_keeps_its_recorded_time(shared: Path) -> Non
     path = shared / "traces" / "public" / "hta_nccl_data.json.gz"
     if not path.is_file():
         pytest.skip("needs ../shared/traces/public/hta_nccl_data.json.gz")
-    comparison = compare(import_profile(path).trace, load_gpu("a100-40"), ["leftover"], placements=False)
+    comparison = compare(import_profile(path).trace, load_gpu("a100-40"), ["leftover"], keep=())
     assert comparison.entries[0].result.makespan_us == pytest.approx(157_500, rel=0.01)

@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny import launch, tiny
 
-from gpusim import load_gpu, load_trace, replay
+from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
-from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.transfer import transferred
 from gpusim.hardware.what_if import what_if
 from gpusim.results.result import Result
 from gpusim.results.runs import USES
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 from gpusim.trace.operations import Kernel, Stream
@@ -94,9 +94,10 @@ def moved_at_most_what_there_is(result: Result) -> bool:
     policy=st.sampled_from(POLICIES),
 )
 def test_no_mix_on_any_gpu_moves_more_than_is_sustained(launches: list[KernelLaunch], gpu: str, policy: str) -> None:
-    kernels = Kernels(H200, GPUS[gpu])
-    result = replay(side_by_side(launches), GPUS[gpu], policy, kernels=kernels)
-    models = [kernels.model(launch, "") for launch in launches]
+    session = Session(GPUS[gpu], H200)
+    of = side_by_side(launches)
+    result = session.replay(of, policy)
+    models = [session.kernels(of).model(launch, "") for launch in launches]
     assert fsum(m.blocks * m.dram_share_us for m in models) <= result.makespan_us * (1.0 + TOLERANCE)
     assert fsum(m.blocks * m.l2_share_us for m in models) <= result.makespan_us * (1.0 + TOLERANCE)
     assert moved_at_most_what_there_is(result)
@@ -105,7 +106,7 @@ def test_no_mix_on_any_gpu_moves_more_than_is_sustained(launches: list[KernelLau
 @pytest.mark.parametrize("gpu", ["as recorded", "x2 SMs", "x4 SMs", "half the DRAM"])
 def test_a_recorded_module_moves_no_more_bytes_than_dram_sustains(gpu: str) -> None:
     trace = load_trace(TRACES / "inception_3a.json.gz")
-    result = replay(trace, GPUS[gpu], "leftover", kernels=Kernels(H200, GPUS[gpu]))
+    result = Session(GPUS[gpu], H200).replay(trace, "leftover")
     mixes = [(launch.blocks, launch.mix) for op in trace.operations() for launch in op.launches()]
     moved = fsum(n * ((mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)) for n, mix in mixes if mix)
     sustained = GPUS[gpu].model.dram_sustained_gb_per_s * 1e3

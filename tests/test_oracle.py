@@ -14,19 +14,23 @@ from tiny import trace as by_hand
 
 from gpusim import InputError, load_gpu, load_trace
 from gpusim import replay as replay_any
-from gpusim.calibrate.kernels import Kernels
-from gpusim.calibrate.solo import solo_makespans
 from gpusim.policies.oracles import OracleInterSM
-from gpusim.policies.registry import policies, policy_from
-from gpusim.studies import rules
-from gpusim.studies.oracle import distance, oracle_of, search
-from gpusim.sweep.workload import waits_across_streams
+from gpusim.results.result import Result
+from gpusim.session import Session
 from gpusim.trace.format import Trace
+from gpusim.trace.independent import waits_across_streams
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 H200 = load_gpu("h200")
 SMALL = replace(H200, name="small", sm_count=8)  # 4 TPCs: three splits of two streams
-MODELS = Kernels(H200, SMALL)
+SESSION = Session(SMALL, H200)
+
+
+def distance(result: Result, best: Result, objective: str = "makespan") -> float:
+    """How far a replay is from its oracle's: 0.1: a tenth longer, or a tenth less STP; below 0: better."""
+    if objective == "stp":
+        return best.metrics["stp"] / result.metrics["stp"] - 1.0
+    return result.makespan_us / best.makespan_us - 1.0 if best.makespan_us > 0.0 else 0.0
 
 
 def test_the_best_split_by_hand() -> None:
@@ -68,40 +72,38 @@ SPLITS = ["inter-sm", "inter-sm:dynamic=false", "inter-sm:granularity=4"] + [
 @settings(max_examples=12)
 @given(trace=traces(max_streams=2, max_operations=4), objective=st.sampled_from(["makespan", "stp"]))
 def test_no_static_split_beats_the_oracle(trace: Trace, objective: str) -> None:
-    solo = solo_makespans(trace, SMALL, MODELS)
+    solo = SESSION.isolated_us(trace)
     restart = objective == "stp"
     if restart:
         assume(not waits_across_streams(trace) and all(s.arrivals is None and solo[s.name] for s in trace.streams))
     oracle = f"oracle-inter-sm:objective={objective}"
-    best = search(trace, SMALL, oracle, kernels=MODELS, solo=solo, restart=restart)
+    best = SESSION.replay(trace, oracle, restart=restart)
     for text in SPLITS if len(trace.streams) == 2 else SPLITS[:1]:
-        result = rules.replay_rule(trace, SMALL, text, kernels=MODELS, solo=solo, restart=restart)
+        result = SESSION.replay(trace, text, restart=restart)
         assert distance(result, best, objective) >= -1e-12
 
 
 @settings(max_examples=6)
 @given(trace=traces(max_streams=2, max_operations=3), data=st.data())
 def test_no_static_quota_beats_the_oracle(trace: Trace, data: st.DataObject) -> None:
-    solo = solo_makespans(trace, SMALL, MODELS)
-    best = search(trace, SMALL, "oracle-intra-sm", kernels=MODELS, solo=solo)
+    best = SESSION.replay(trace, "oracle-intra-sm")
     names = [s.name for s in trace.streams]
     for _ in range(5):
         quotas = "+".join(f"{name}:{data.draw(st.integers(1, 32))}" for name in names)
         release = data.draw(st.sampled_from(["", ",release=true"]))
-        result = rules.replay_rule(trace, SMALL, f"quota:blocks={quotas}{release}", kernels=MODELS, solo=solo)
+        result = SESSION.replay(trace, f"quota:blocks={quotas}{release}")
         assert distance(result, best) >= -1e-12
-    assert distance(rules.replay_rule(trace, SMALL, "even", kernels=MODELS, solo=solo), best) >= -1e-12
+    assert distance(SESSION.replay(trace, "even"), best) >= -1e-12
 
 
 @pytest.mark.parametrize("oracle", ["oracle-inter-sm", "oracle-intra-sm"])
 def test_three_streams_are_searched_from_the_even_split(oracle: str) -> None:
     trace = load_trace(TRACES / "inception_5a.json.gz")
-    kernels = Kernels(H200, H200)
-    solo = solo_makespans(trace, H200, kernels)
-    best = search(trace, H200, f"{oracle}:replays=25", kernels=kernels, solo=solo)
+    session = Session(H200)
+    best = session.replay(trace, f"{oracle}:replays=25")
     assert best.notes[-1].startswith("best of 25 replays (a local search) by makespan: ")
     even = "inter-sm" if oracle == "oracle-inter-sm" else "even"
-    assert distance(rules.replay_rule(trace, H200, even, kernels=kernels, solo=solo), best) >= 0.0
+    assert distance(session.replay(trace, even), best) >= 0.0
 
 
 def test_a_search_ends_where_no_move_is_better() -> None:
@@ -147,16 +149,10 @@ def test_the_largest_stp_is_of_streams_that_restart() -> None:
     assert once.division == best.division and once.passes is None
 
 
-def test_families() -> None:
-    assert oracle_of(policies()["inter-sm"]) == oracle_of(policy_from("green-context")) == "oracle-inter-sm"
-    assert oracle_of(policies()["even"]) == oracle_of(policies()["quota"]) == "oracle-intra-sm"
-    assert oracle_of(policies()["leftover"]) is None
-
-
 def test_a_single_replay_is_no_search() -> None:
     trace, gpu = by_hand(stream("a", kernel("a", 1, 11.0))), tiny()
     with pytest.raises(InputError, match=r"^policy oracle-inter-sm: is a search"):
-        rules.replay_rule(trace, gpu, "oracle-inter-sm")
+        OracleInterSM().prepare(gpu, ["a"])
     assert replay_any(trace, gpu, OracleInterSM()).makespan_us == 11.0
 
 

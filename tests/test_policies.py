@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from strategies import traces
 from views import kernel
 
-from gpusim import load_gpu, load_trace, replay
-from gpusim.calibrate.kernels import Kernels
+from gpusim import load_gpu, load_trace
 from gpusim.policies.oracles import Oracle
 from gpusim.policies.registry import parameters_of, policies, policy_from
 from gpusim.results.result import Result
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 
 H200 = load_gpu("h200")
-NO_TURNS = replace(H200, model=H200.model.model_copy(update={"stream_turn_us": 0.0}))
-MODELS = Kernels(H200, H200)
+SESSION = Session(H200)
+WITHOUT_TURNS = replace(H200, model=H200.model.model_copy(update={"stream_turn_us": 0.0}))
+NO_TURNS = Session(WITHOUT_TURNS, WITHOUT_TURNS)
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 
 RULES = sorted(name for name, policy in policies().items() if not issubclass(policy, Oracle))
@@ -52,7 +53,7 @@ def nothing_is_lost(trace: Trace, result: Result) -> None:
     for placement in result.placements:
         placed[placement.run] += placement.blocks
     for run, blocks in zip(result.kernel_runs, placed, strict=True):
-        model = MODELS.model(launches[(run.operation, run.index)], "")
+        model = SESSION.kernels(trace).model(launches[(run.operation, run.index)], "")
         assert blocks == run.blocks
         assert run.blocks == model.blocks
 
@@ -64,7 +65,7 @@ def test_no_policy_loses_work(trace: Trace, policy: str) -> None:
         return
     if policy == "mig:slices=1g" and len(trace.streams) > 7:
         policy = "mig"
-    nothing_is_lost(trace, replay(trace, H200, policy, kernels=MODELS))
+    nothing_is_lost(trace, SESSION.replay(trace, policy))
 
 
 @settings(max_examples=20)
@@ -72,7 +73,7 @@ def test_no_policy_loses_work(trace: Trace, policy: str) -> None:
 def test_no_policy_loses_requests(trace: Trace, policy: str) -> None:
     if "branch0" in policy and trace.streams[0].name != "branch0":
         return
-    nothing_is_lost(trace, replay(trace, H200, policy, kernels=MODELS))
+    nothing_is_lost(trace, SESSION.replay(trace, policy))
 
 
 @settings(max_examples=25)
@@ -81,8 +82,7 @@ def test_a_stream_alone_runs_as_under_serial(trace: Trace, policy: str) -> None:
     """But for the turns of streams that a library opens itself: with SMs of their own they wait for half as many."""
     if policy in NEVER_WHOLE or ("branch0" in policy and trace.streams[0].name != "branch0"):
         return
-    serial = replay(trace, NO_TURNS, "serial", kernels=MODELS)
-    result = replay(trace, NO_TURNS, policy, kernels=MODELS)
+    serial, result = NO_TURNS.replay(trace, "serial"), NO_TURNS.replay(trace, policy)
     assert result.makespan_us == serial.makespan_us
     assert result.kernel_runs == serial.kernel_runs
 
@@ -90,7 +90,7 @@ def test_a_stream_alone_runs_as_under_serial(trace: Trace, policy: str) -> None:
 @pytest.mark.parametrize("policy", RULES + [v for v in VARIANTS if "branch0" not in v])
 def test_every_policy_replays_a_module(policy: str) -> None:
     trace = load_trace(TRACES / "inception_3a.json.gz")
-    nothing_is_lost(trace, replay(trace, H200, policy, kernels=MODELS))
+    nothing_is_lost(trace, SESSION.replay(trace, policy))
 
 
 @pytest.mark.parametrize("name", sorted(policies()))

@@ -13,8 +13,6 @@ from strategies import traces
 from views import kernel, view_of, within
 
 from gpusim import load_gpu, load_trace
-from gpusim.calibrate.kernels import Kernels
-from gpusim.calibrate.solo import solo_makespans
 from gpusim.common.errors import InputError
 from gpusim.model.occupancy import Footprint
 from gpusim.policies.cd_search import Walk
@@ -26,7 +24,7 @@ from gpusim.policies.smk import context_us, drf, evicted
 from gpusim.policies.tools.memory import fair_shares
 from gpusim.policies.tools.mixes import Resources
 from gpusim.results.result import Result
-from gpusim.studies.rules import replay_rule as replay
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Stream, TimesArrivals
@@ -60,7 +58,7 @@ DYNAMIC = [
 @settings(max_examples=6, phases=FOUND_NOT_SHRUNK)
 @given(trace=traces(max_streams=8, with_arrivals=True))
 def test_no_work_is_lost(policy: str, trace: Trace) -> None:
-    result = replay(trace, H200, policy, solo=dict.fromkeys([stream.name for stream in trace.streams], 1.0))
+    result = Session(H200).replay(trace, policy, keep=["placements"])
     requests = {stream.name: stream_requests(stream) for stream in trace.streams}
     launches = sum(requests[stream.name] * len(op.launches()) for stream in trace.streams for op in stream.operations)
     assert len(result.kernel_runs) == launches
@@ -83,8 +81,8 @@ def stream_requests(stream: Stream) -> int:
 @settings(max_examples=6, phases=FOUND_NOT_SHRUNK)
 @given(trace=traces(max_streams=1, with_arrivals=True))
 def test_a_stream_alone_is_as_under_serial(policy: str, trace: Trace) -> None:
-    solo = {trace.streams[0].name: 1.0}
-    serial, other = replay(trace, H200, "serial", solo=solo), replay(trace, H200, policy, solo=solo)
+    session = Session(H200)
+    serial, other = session.replay(trace, "serial"), session.replay(trace, policy)
     assert other.kernel_runs == serial.kernel_runs
     assert other.placements == serial.placements
 
@@ -92,10 +90,8 @@ def test_a_stream_alone_is_as_under_serial(policy: str, trace: Trace) -> None:
 @pytest.mark.parametrize("policy", DYNAMIC)
 def test_the_same_replay_twice_gives_the_same(policy: str) -> None:
     trace = load_trace(TRACES / "inception_3b.json.gz")
-    kernels = Kernels(H200, H200)
-    solo = solo_makespans(trace, H200, kernels)
-    first = replay(trace, H200, policy, kernels=kernels, solo=solo)
-    assert first == replay(trace, H200, policy, kernels=kernels, solo=solo)
+    session = Session(H200)
+    assert session.replay(trace, policy) == session.replay(trace, policy)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +126,7 @@ def stream_of(
 
 def run(policy: str | Policy, *streams: Stream) -> Result:
     trace = Trace(version=1, name="made", device="h200", streams=streams)
-    return replay(trace, H200, policy, solo={stream.name: 1.0 for stream in streams})
+    return Session(H200).replay(trace, policy, keep=["placements"])
 
 
 def first_run(result: Result, stream: str):  # type: ignore[no-untyped-def]

@@ -15,7 +15,6 @@ from views import kernel as kernel_view
 from views import view_of
 
 from gpusim import InputError, load_gpu
-from gpusim.calibrate.kernels import Kernels
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, View
 from gpusim.policies.registry import policy_from
@@ -30,11 +29,11 @@ from gpusim.policies.spatial import (
     smart_even_counts,
     waves,
 )
-from gpusim.studies.rules import replay_rule as replay
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 
 H200 = load_gpu("h200")
-MODELS = Kernels(H200, H200)
+SESSION = Session(H200, H200)
 
 # ---- how many SMs ---------------------------------------------------------------------------------------------------
 
@@ -179,7 +178,7 @@ class Watched(InterSM):
 )
 def test_partitions_are_disjoint_and_cover_the_gpu(trace: Trace, rule: str, granularity: int) -> None:
     policy = Watched(rule=rule, granularity=granularity)
-    result = replay(trace, H200, policy, kernels=MODELS)
+    result = SESSION.replay(trace, policy)
     assert len(result.operation_runs) == sum(len(s.operations) for s in trace.streams)
 
 

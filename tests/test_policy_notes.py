@@ -12,7 +12,6 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Leftover
 from gpusim.policies.registry import policies, policy_from
 from gpusim.results.error_band import experiment_of
-from gpusim.studies.rules import replay_rule
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
 from gpusim.trace.operations import Kernel, Stream
@@ -29,7 +28,7 @@ def told(policy: str, *streams: Stream, gpu: GPU | None = None) -> tuple[str, ..
 
 def policy_notes(policy: str, made: Trace, gpu: GPU) -> tuple[str, ...]:
     chosen = policy_from(policy)
-    replay_rule(made, gpu, chosen)
+    replay(made, gpu, chosen)
     return chosen.notes()
 
 
@@ -276,7 +275,7 @@ def test_counters_that_are_not_asked_for_may_be_missing(policy: str) -> None:
 @pytest.mark.parametrize("policy", [name for name in policies() if not name.startswith("oracle-")])
 def test_notes_are_lines_without_a_full_stop(policy: str) -> None:
     chosen = policy_from(policy)
-    replay_rule(trace(*one_each("a", "b"), device="h200"), H200, chosen)
+    replay(trace(*one_each("a", "b"), device="h200"), H200, chosen)
     notes = chosen.notes()
     assert isinstance(notes, tuple)
     assert all(note and "\n" not in note and not note.endswith(".") for note in notes)

@@ -16,13 +16,14 @@ import gpusim
 from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.common.tables import number
-from gpusim.model.occupancy import Footprint, occupancy
-from gpusim.results.error_band import band_text
-from gpusim.studies.comparison import Comparison, compare
 from gpusim.io.report import content as contents
 from gpusim.io.report.content import FILE, Content, content_in, content_of, content_text
 from gpusim.io.report.page import page, save_page
 from gpusim.io.report.reasons import POLICY, REASONS, Hold, hold, why_no_more
+from gpusim.model.occupancy import Footprint, occupancy
+from gpusim.results.comparison import Comparison
+from gpusim.results.error_band import band_text
+from gpusim.session import compare
 from gpusim.trace.format import Trace
 
 MODULE = Path(__file__).parents[1] / "traces" / "inception_3a.json.gz"
@@ -31,7 +32,7 @@ HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.h
 
 
 def compared(of: Trace, gpu: gpusim.GPU, *policies: str) -> Comparison:
-    return compare(of, gpu, policies, residents=True)
+    return compare(of, gpu, policies, keep=["residents"])
 
 
 @pytest.fixture(scope="module")

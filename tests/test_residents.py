@@ -21,7 +21,7 @@ MODULE = Path(__file__).parents[1] / "traces" / "inception_3a.json.gz"
 
 
 def held(of: Trace, policy: str = "serial", sms: int = 2) -> tuple[Held, ...]:
-    residents = gpusim.replay(of, tiny(sms), policy, residents=True).residents
+    residents = gpusim.replay(of, tiny(sms), policy, keep=["residents"]).residents
     assert residents is not None
     return tuple(tuple((round(at, 6), mix) for at, mix in one) for one in residents)
 
@@ -74,7 +74,7 @@ def require_sound(result: Result, block_slots: int) -> None:
 @pytest.mark.parametrize("policy", ["serial", "leftover", "inter-sm", "smk", "warped-slicer"])
 def test_of_a_module_and_nothing_else_changes(policy: str) -> None:
     of, gpu = gpusim.load_trace(MODULE), gpusim.load_gpu("h200")
-    result = gpusim.replay(of, gpu, policy, residents=True)
+    result = gpusim.replay(of, gpu, policy, keep=["residents"])
     require_sound(result, gpu.limits.max_blocks_per_sm)
     assert replace(result, residents=None) == gpusim.replay(of, gpu, policy)
 
@@ -84,7 +84,7 @@ def test_of_a_module_and_nothing_else_changes(policy: str) -> None:
 def test_of_any_trace(of: Trace) -> None:
     gpu = gpusim.load_gpu(of.device)
     try:
-        result = gpusim.replay(of, gpu, "leftover", residents=True)
+        result = gpusim.replay(of, gpu, "leftover", keep=["residents"])
     except InputError:
         return
     require_sound(result, gpu.limits.max_blocks_per_sm)

@@ -15,7 +15,7 @@ from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.registry import policies
 from gpusim.results.error_band import error_band
 from gpusim.results.result import Result
-from gpusim.studies.replay import check
+from gpusim.session import Session
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Collective, Kernel
 
@@ -65,7 +65,7 @@ def of_gpu(result: Result, count: int, *streams: str) -> list[Any]:
 def test_what_a_gpu_does_is_to_the_last_bit_what_it_does_without_the_others(policy: str) -> None:
     alone = trace(on(0, "a", A), on(0, "b", B), device="h200")
     beside = trace(on(0, "a", A), on(1, "c", *BUSY), on(0, "b", B), device="h200")
-    one, other = (replay(made, H200, policy, residents=True) for made in (alone, beside))
+    one, other = (replay(made, H200, policy, keep=["residents"]) for made in (alone, beside))
     assert of_gpu(one, 132, "a", "b") == of_gpu(other, 132, "a", "b")
     assert other.makespan_us == max(one.makespan_us, other.streams.end_us["c"])
     assert [run.ready_us for run in other.kernel_runs] == sorted(run.ready_us for run in other.kernel_runs)
@@ -149,8 +149,7 @@ def test_a_gpu_without_streams_is_idle(policy: str) -> None:
 )
 def test_each_gpu_takes_what_a_parameter_says_of_its_streams(whole: str, first: str, second: str) -> None:
     made = trace(on(0, "a", A), on(1, "c", BUSY[0]), on(0, "b", B), device="h200")
-    check(made, H200, whole)
-    result = replay(made, H200, whole)
+    result = Session(H200).compare(made, whole).entries[0].result
     one = replay(trace(on(0, "a", A), on(0, "b", B), device="h200"), H200, first)
     other = replay(trace(on(0, "c", BUSY[0]), device="h200"), H200, second)
     ends = {run.stream: run.end_us for part in (one, other) for run in part.stream_runs}

@@ -14,10 +14,9 @@ import pytest
 from tiny import kernel, stream, tiny, trace
 
 from gpusim import load_gpu, load_trace
-from gpusim.calibrate.kernels import Kernels
 from gpusim.policies.registry import policies
 from gpusim.results.metrics import metrics
-from gpusim.studies.rules import replay_rule as replay
+from gpusim.session import Session
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICIES = ["serial", "leftover", "even", "inter-sm", "smk", "warped-slicer"]
@@ -79,9 +78,9 @@ def everything() -> list[str]:
         stream("a", kernel("a1", 37, 11.3, threads=128), kernel("a2", 64, 7.7, threads=256)),
         stream("b", kernel("b1", 51, 13.1, threads=128), kernel("b2", 9, 3.3, threads=512)),
     )
-    kernels = Kernels(gpu, gpu)
+    session = Session(gpu, gpu)
     asked = [(policy, restart) for policy in sorted(set(POLICIES) & set(policies())) for restart in (False, True)]
-    found = [replay(small, gpu, policy, kernels=kernels, restart=restart) for policy, restart in asked]
+    found = [session.replay(small, policy, restart=restart) for policy, restart in asked]
     return [repr((vars(result), metrics(result))) for result in found]
 
 
@@ -95,6 +94,6 @@ def test_another_builtin_sum_changes_no_bit(monkeypatch: pytest.MonkeyPatch, oth
 def test_another_builtin_sum_changes_no_bit_of_a_recorded_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = load_trace(ROOT / "traces" / "inception_3a.json.gz")
     gpu = load_gpu(recorded.device)
-    before = repr(vars(replay(recorded, gpu, "leftover")))
+    before = repr(vars(Session(gpu).replay(recorded, "leftover")))
     monkeypatch.setattr(builtins, "sum", refused)
-    assert repr(vars(replay(recorded, gpu, "leftover"))) == before
+    assert repr(vars(Session(gpu).replay(recorded, "leftover"))) == before

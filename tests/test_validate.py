@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from tiny import kernel, stream, tiny, trace
 
 from gpusim import cli, replay
-from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.dataset import OUTCOMES, Dataset
 from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios, summaries, write_rows
 from gpusim.lab.sharing import score_sharing
 from gpusim.lab.validate import Case, _InOrder, _Reserved, conditions, measurements, released_together_us, score
+from gpusim.session import Session
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Stream
 
@@ -65,9 +65,9 @@ def test_streams_behind_a_flag_start_one_mark_after_the_other() -> None:
     """Streams are released as long after each other as three commands of 1 us take; an event more ends it."""
     gpu = tiny(event_overhead_us=1.0)
     two = trace(stream("a", kernel("a", 1, 11.0)), stream("b", kernel("b", 1, 21.0)))
-    assert released_together_us(two, gpu, Kernels(gpu, gpu)) == pytest.approx((24.0 + 21.0) / 2 + 1.0)
+    assert released_together_us(two, Session(gpu)) == pytest.approx((24.0 + 21.0) / 2 + 1.0)
     one = trace(stream("a", kernel("a", 1, 11.0)))
-    assert released_together_us(one, gpu, Kernels(gpu, gpu)) == pytest.approx(12.0)
+    assert released_together_us(one, Session(gpu)) == pytest.approx(12.0)
 
 
 @pytest.mark.parametrize(("registers", "allowed", "resident"), [(128, 8, 7), (128, 3, 3), (120, 8, 8), (255, 4, 3)])
@@ -78,7 +78,7 @@ def test_a_warp_that_holds_a_reservation_has_registers(registers: int, allowed: 
         name="k", grid=(64, 1, 1), block=(64, 1, 1), registers_per_thread=registers, duration_us=100.0
     )
     one = trace(stream("a", Kernel(id="a", kind="kernel", depends_on=(), kernel=launch)))
-    held = replay(one, gpu, _Reserved(allowed), residents=True).residents
+    held = replay(one, gpu, _Reserved(allowed), keep=["residents"]).residents
     assert held is not None
     assert max(blocks for _, mix in held[0] for _, blocks in mix) == resident
 

@@ -200,7 +200,7 @@ def test_the_same_replays_give_the_same_bytes(module: tuple[Trace, list[Result]]
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_without_placements_there_are_streams_only(tmp_path: Path, ending: str) -> None:
     of = trace(stream("one", kernel("a", 3, 9.0)))
-    read = saved(tmp_path / f"t{ending}", of, gpusim.replay(of, tiny(2), "serial", placements=False))
+    read = saved(tmp_path / f"t{ending}", of, gpusim.replay(of, tiny(2), "serial", keep=()))
     assert all(slices == [] for (_, name), slices in read.tracks.items() if name.startswith("SM"))
     assert len(read.tracks["serial: by hand on tiny", "one"]) == 2
 

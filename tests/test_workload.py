@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpusim import InputError, load_trace
-from gpusim.sweep.workload import require_independent, waits_across_streams, workload, workloads
+from gpusim.sweep.workload import workload, workloads
 from gpusim.trace.format import Trace
+from gpusim.trace.independent import require_independent, waits_across_streams
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Host, Kernel, LoopArrivals, Stream
 

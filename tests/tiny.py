@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gpusim import load_gpu, replay
-from gpusim.calibrate.kernels import Kernels
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Policy
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Copy, Host, Kernel
@@ -110,7 +110,6 @@ def shipped_traces(folder: Path) -> list[Path]:
 
 
 @cache
-def fitted(device: str) -> Kernels:
-    """The kernels of the traces that ship, each fitted once for all tests."""
-    gpu = load_gpu(device)
-    return Kernels(gpu, gpu)
+def session_on(device: str) -> Session:
+    """A session for the traces that ship: each of their kernels is fitted once for all tests."""
+    return Session(device)

@@ -8,15 +8,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.numbers import finite_number, whole_number
+
+T = TypeVar("T")
+REQUESTS = 100  # of a program for which --arrivals gives a rate: enough for the 99th percentile of their latencies
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
     from gpusim.session import Session
     from gpusim.trace.format import Trace
+    from gpusim.trace.operations import PoissonArrivals, TimesArrivals
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -186,6 +190,70 @@ def _plain_name(path: str) -> str:
     """A file's name as a stream's may be: no endings, no strange characters."""
     name = re.sub(r"(\.json)?(\.gz)?$", "", Path(path).name)
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "trace"
+
+
+def of_program(expected: str, read: Callable[[str], T]) -> Callable[[str], tuple[str, T]]:
+    """A value for a program, as PROGRAM=VALUE: `type` of an argument.
+
+    Args:
+        expected: what the value is, for messages.
+        read: makes it of its text, or raises an `argparse.ArgumentTypeError`.
+    """
+
+    def pair(text: str) -> tuple[str, T]:
+        name, equals, value = text.rpartition("=")
+        if not (name and equals):
+            raise argparse.ArgumentTypeError(f"is {quote(text)}; expected PROGRAM={expected}")
+        try:
+            return name, read(value)
+        except argparse.ArgumentTypeError:
+            raise argparse.ArgumentTypeError(f"is {quote(text)}; expected PROGRAM={expected}") from None
+
+    return pair
+
+
+def arrivals(text: str) -> tuple[str, float]:
+    """How requests arrive: ``every`` so many microseconds, or ``poisson`` so many a second; `type` of an argument."""
+    kind, _, value = text.partition(":")
+    if kind not in ("every", "poisson"):
+        raise argparse.ArgumentTypeError("is neither")
+    return kind, positive(value)
+
+
+def with_settings(trace: Trace, args: argparse.Namespace) -> Trace:
+    """The trace with the priorities and arrivals of its programs that arguments give.
+
+    Raises:
+        InputError: a program that the trace does not have or that is named twice, or arrivals of programs that restart.
+    """
+    from gpusim.trace.edit import with_settings_of
+
+    if args.arrivals and args.restart:
+        raise InputError(None, "--arrivals", "is given with --restart", "one of them")
+    for setting, given in (("priority", args.priority), ("arrivals", args.arrivals)):
+        values: dict[str, Any] = dict(given or ())
+        if len(values) < len(given or ()):
+            raise InputError(None, f"--{setting}", "names a program twice", "each program once")
+        if setting == "arrivals":
+            values = {
+                name: _requests(value[0], value[1], seed) for seed, (name, value) in enumerate(sorted(values.items()))
+            }
+        settings = {name: {setting: value} for name, value in values.items()}
+        if settings:
+            trace = with_settings_of(trace, settings, f"--{setting}")
+    return trace
+
+
+def _requests(kind: str, value: float, seed: int) -> PoissonArrivals | TimesArrivals:
+    """The requests that `arrivals` says; the programs' times differ by their seed."""
+    from gpusim.trace.operations import PoissonArrivals, TimesArrivals
+
+    try:
+        if kind == "poisson":
+            return PoissonArrivals(rate_per_s=value, count=REQUESTS, seed=seed)
+        return TimesArrivals(times_us=tuple(value * request for request in range(REQUESTS)))
+    except InputError as error:
+        raise InputError(None, "--arrivals", f"{kind}:{value:g} {error.problem}", error.expected) from None
 
 
 def positive(text: str) -> float:

@@ -6,7 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_session, whole
+from gpusim.commands.arguments import (
+    REQUESTS,
+    arrivals,
+    gpu_arguments,
+    json_flag,
+    of_program,
+    trace_and_session,
+    whole,
+    with_settings,
+)
 from gpusim.results.metrics import DEFAULT_POLICIES
 
 if TYPE_CHECKING:
@@ -49,8 +58,23 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
     parser.add_argument(
         "--restart",
         action="store_true",
-        help="replay once more, every stream starting again when it ends until each has ended once, for STP, ANTT "
-        "and fairness; refused where streams depend on one another or have arrivals",
+        help="replay once more, every program starting again when it ends until each has ended once, for STP, ANTT "
+        "and fairness; refused where programs wait for one another or have arrivals",
+    )
+    parser.add_argument(
+        "--priority",
+        action="append",
+        type=of_program("a whole number from 0 to 1000", whole(0, 1000)),
+        metavar="PROGRAM=N",
+        help="priority of all streams of a program, 0 is the lowest; may be given several times",
+    )
+    parser.add_argument(
+        "--arrivals",
+        action="append",
+        type=of_program("every:US or poisson:PER_S", arrivals),
+        metavar="PROGRAM=every:US|poisson:PER_S",
+        help=f"{REQUESTS} requests for a program, one every US microseconds, or PER_S a second at random; "
+        "may be given several times",
     )
     parser.add_argument(
         "--seed", type=whole(0, 2**31 - 1), default=0, help="of the jitter of blocks; 0, the default: as fitted"
@@ -113,6 +137,7 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
         note = ""
+        trace = with_settings(trace, args)
         if args.alternatives == "fitting":
             trace, note = fitting(trace, session.gpu)
         else:

@@ -34,6 +34,7 @@ class ByProgram(Policy):
         self._programs = Programs()
         self._program_of: list[int] = []  # by the position of a stream
         self._streams: list[str] = []
+        self._alone_us: dict[int, float] = {}  # work of a pass, by the position of the stream
 
     def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
         """Prepare the policy with the names of the programs."""
@@ -88,14 +89,16 @@ class ByProgram(Policy):
         return tuple(replace(op, stream_index=self._program_of[op.stream_index]) for op in view.operations())
 
     def _passes(self, view: View) -> Mapping[int, PassView]:
-        """For each program its streams' passes added; the pass of a stream that has ended has no work left."""
+        """For each program its streams' passes added; that of a stream which has ended has no work left."""
+        passes = view.passes()
+        self._alone_us |= {stream: one.alone_us for stream, one in passes.items()}
         found: dict[int, list[PassView]] = {}
-        for stream, one in view.passes().items():
+        for stream, one in passes.items():
             found.setdefault(self._program_of[stream], []).append(one)
         return {
             program: PassView(
                 min(one.release_us for one in of),
-                fsum(one.alone_us for one in of),
+                fsum(us for stream, us in self._alone_us.items() if self._program_of[stream] == program),
                 fsum(one.left_us for one in of),
             )
             for program, of in sorted(found.items())

@@ -1,15 +1,17 @@
-"""Isolated times: streams and operations alone on the whole GPU, the reference of slowdown, STP, ANTT and fairness."""
+"""Isolated times, the reference of slowdown, STP, ANTT and fairness: programs, streams, operations alone on the GPU."""
 
 from __future__ import annotations
 
 from math import fsum
 
 from gpusim.engine.host import release_times
-from gpusim.engine.replay import KernelSource, operation_end
+from gpusim.engine.replay import KernelSource, operation_end, stream_ends
+from gpusim.engine.several_gpus import policies_of
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Leftover
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Operation, Stream
+from gpusim.trace.programs import Program
 
 
 class Isolated:
@@ -33,6 +35,16 @@ class Isolated:
             end = max(end, release or 0.0) + once
         return end - (releases[0] or 0.0)
 
+    def program_us(self, trace: Trace, program: Program) -> float:
+        """Time from release to end of a program, its dependencies on others dropped, in plain streams."""
+        streams = [stream for stream in trace.streams if stream.name in program.streams]
+        if len(streams) == 1:
+            return self.stream_us(trace, streams[0])
+        mine = {op.id for stream in streams for op in stream.operations}
+        alone = trace.model_copy(update={"streams": tuple(_waiting_for(stream, mine) for stream in streams)})
+        ends = stream_ends(alone, self._gpu, policies_of(Leftover(), alone), self._kernels)
+        return max(ends.values()) - (release_times(streams[0])[0] or 0.0)
+
     def operation_us(self, trace: Trace, op: Operation) -> float:
         """Time of an operation of a trace: the sum of its kernels' isolated times where they run one by one."""
         launches = op.launches()
@@ -45,3 +57,12 @@ class Isolated:
         if key not in self._known:
             self._known[key] = operation_end(trace, op, self._gpu, Leftover(), self._kernels)
         return self._known[key]
+
+
+def _waiting_for(stream: Stream, operations: set[str]) -> Stream:
+    """A stream that waits for some operations only."""
+    if all(operations.issuperset(op.depends_on) for op in stream.operations):
+        return stream
+    waits = [tuple(other for other in op.depends_on if other in operations) for op in stream.operations]
+    copies = (op.model_copy(update={"depends_on": on}) for op, on in zip(stream.operations, waits, strict=True))
+    return stream.model_copy(update={"operations": tuple(copies)})

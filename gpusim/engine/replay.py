@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from math import fsum
 from typing import Protocol
@@ -24,13 +24,13 @@ from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import name_of, named
 from gpusim.policies.interface import OperationView, PassView, Policy
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun, OperationRun, Placements, RequestRun, StreamRun
+from gpusim.results.runs import KernelRun, OperationRun, Placements, ProgramRun, RequestRun, StreamRun
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, L2_COUNTERS, KernelLaunch, launch_waits
 from gpusim.trace.operations import Occupied, Operation, Stream
 
 TURNS_PER_SM = 2.0
-"""Turns for each SM of the GPU in which a stream that restarts is to end once.
+"""Turns for each SM of the GPU in which a program that restarts is to end once.
 
 A turn is what all streams take one after the other. A stream that has one SM of n and no more ends within about n times
 what it takes alone; this is twice that.
@@ -58,6 +58,7 @@ def replay(
     policies: Mapping[int, Policy],
     kernels: KernelSource,
     isolated_us: Mapping[str, float],
+    programs_us: Mapping[str, float],
     *,
     restart: bool = False,
     keep: Collection[str] = (),
@@ -70,12 +71,14 @@ def replay(
         policies: a fresh one for each GPU of the trace.
         kernels: those of the trace on that GPU.
         isolated_us: makespan (us) of each stream alone on the whole GPU.
-        restart: every stream starts again when it ends, until each has ended once (`Result.passes`).
+        programs_us: the same of each program.
+        restart: every program starts again when all its streams have ended, until each has ended once
+            (`Result.passes`).
         keep: ``placements``, ``residents`` or both: what the result holds of them.
 
     Raises:
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
-        Starved: a stream that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
+        Starved: a program that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
     """
     on_gpus = parts(trace, gpu)
     runs = []
@@ -90,7 +93,16 @@ def replay(
             run.go_on(until_us)
     results = [run.result(isolated_us) for run in runs]
     result = merged(trace, gpu, on_gpus, results)
-    return replace(result, policy=name_of(next(iter(policies.values()))), notes=notes_of_all(policies))
+    of_stream = {run.stream: run for run in result.stream_runs}
+    return replace(
+        result,
+        policy=name_of(next(iter(policies.values()))),
+        notes=notes_of_all(policies),
+        program_runs=tuple(
+            ProgramRun.of([of_stream[name] for name in one.streams], one.name, one.priority, programs_us[one.name])
+            for one in trace.programs
+        ),
+    )
 
 
 def stream_ends(trace: Trace, gpu: GPU, policies: Mapping[int, Policy], kernels: KernelSource) -> dict[str, float]:
@@ -125,10 +137,27 @@ class _Timed:
     duration_us: float
 
 
+@dataclass(slots=True)
+class _Together:
+    """A program of several streams, which begin each pass together.
+
+    Attributes:
+        streams: their positions.
+        awaited: ids of their operations that others wait for.
+        ranks: how many of its ranks meet in each collective.
+        ended: of the streams whose pass has ended, the event that tells them to begin the next.
+    """
+
+    streams: list[int]
+    awaited: list[str]
+    ranks: Counter[str]
+    ended: dict[int, simpy.Event] = field(default_factory=dict)
+
+
 class _Replay:
     """One replay of GPUs that wait for one another, each with its policy.
 
-    With a time limit (us) streams restart until each has ended once.
+    With a time limit (us) programs restart until each has ended once.
     """
 
     def __init__(
@@ -172,6 +201,7 @@ class _Replay:
         self.meetings: dict[str, simpy.Event] = {}
         awaited = {other for op in trace.operations() for other in op.depends_on}
         self.ended = {operation: self.env.event() for operation in awaited}
+        self.together = self._programs()
         self.branching = {  # operations that launch kernels on streams that a library opens itself
             op.id for op in trace.operations() if any(launch.stream != "main" for launch in op.launches())
         }
@@ -218,6 +248,8 @@ class _Replay:
         queue = self.queues[index]
         releases = release_times(stream) if self.limit_us is None else chain((0.0,), repeat(None))
         for request, release in enumerate(releases):
+            if request and index in self.together:
+                yield self._next_pass(index)
             if release is not None and release > self.env.now:
                 yield self.env.timeout(release - self.env.now)
             start = self.env.now
@@ -234,6 +266,33 @@ class _Replay:
             if not self.unended and not self.all_ended.triggered:
                 self.all_ended.succeed()
         self.busy = tuple(name for name in self.busy if name != stream.name)
+
+    def _programs(self) -> dict[int, _Together]:
+        """The programs of several streams, by the position of each."""
+        place = {stream.name: index for index, stream in enumerate(self.trace.streams)}
+        found: dict[int, _Together] = {}
+        for program in self.trace.programs:
+            if len(program.streams) > 1:
+                streams = sorted(place[name] for name in program.streams)
+                ops = [op for index in streams for op in self.trace.streams[index].operations]
+                idle = [op.occupies(self.gpu).meeting for op in ops if not op.launches()]
+                ranks = Counter(meeting for meeting in idle if meeting)
+                found |= dict.fromkeys(streams, _Together(streams, [op.id for op in ops if op.id in self.ended], ranks))
+        return found
+
+    def _next_pass(self, index: int) -> simpy.Event:
+        """A stream's pass has ended; the event is that those of all streams of its program have."""
+        program = self.together[index]
+        program.ended[index] = begin = self.env.event()
+        if len(program.ended) == len(program.streams):
+            self.ended |= {op: self.env.event() for op in program.awaited}
+            self.missing |= program.ranks
+            for meeting in program.ranks:
+                self.meetings.pop(meeting, None)
+            events, program.ended = program.ended, {}
+            for at in program.streams:
+                events[at].succeed()
+        return begin
 
     def _operation(self, index: int, stream: Stream, op: Operation, request: int) -> simpy.events.ProcessGenerator:
         if waits := [self.ended[name] for name in op.depends_on if not self.ended[name].triggered]:
@@ -347,20 +406,29 @@ class _Replay:
         return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
     def _passes(self) -> dict[str, float]:
-        """How often each stream has run by now; see `gpusim.results.runs.Replayed.passes`."""
-        whole = Counter(request.stream for request in self.requests)
-        done = dict.fromkeys((stream.name for stream in self.trace.streams), 0.0)
+        """How often each program has run by now; see `gpusim.results.runs.Replayed.passes`."""
+        ended = Counter(request.stream for request in self.requests)
+        whole = {program.name: min(ended[name] for name in program.streams) for program in self.trace.programs}
+        program_of = {name: program.name for program in self.trace.programs for name in program.streams}
+        done = dict.fromkeys(whole, 0.0)
         for launch in self.launches:
-            if launch.request == whole[launch.stream]:
-                done[launch.stream] += launch.model.solo_us * self.device.work_done(launch)
+            program = program_of[launch.stream]
+            if launch.request == whole[program]:
+                done[program] += launch.model.solo_us * self.device.work_done(launch)
         for timed in self.timed:
-            if timed.request == whole[timed.stream]:
-                done[timed.stream] += min(timed.duration_us, self.env.now - timed.start_us)
-        return {s.name: whole[s.name] + min(1.0, done[s.name] / self._pass_us(s)) for s in self.trace.streams}
+            program = program_of[timed.stream]
+            if timed.request == whole[program]:
+                done[program] += min(timed.duration_us, self.env.now - timed.start_us)
+        work_us = self._program_work_us()
+        return {name: count + min(1.0, done[name] / work_us[name]) for name, count in whole.items()}
 
-    def _pass_us(self, stream: Stream) -> float:
-        """Work of one pass: what each of its kernels takes alone, each copy and all host work, added."""
-        return fsum(self._work_us(op) for op in stream.operations)
+    def _program_work_us(self) -> dict[str, float]:
+        """Work of one pass of each program: what its kernels take alone, its copies and host work, added."""
+        operations = {stream.name: stream.operations for stream in self.trace.streams}
+        return {
+            program.name: fsum(self._work_us(op) for name in program.streams for op in operations[name])
+            for program in self.trace.programs
+        }
 
     def _work_us(self, op: Operation) -> float:
         if launches := op.launches():

@@ -1,7 +1,7 @@
 """Several equal GPUs: each has SMs, L2, DRAM and copy engines of its own, its own streams and its own policy [D].
 
-GPUs whose streams wait for one another, in collectives or by dependencies, are replayed together, as one array of SMs.
-Others are replayed by themselves, so that to the last bit nothing on one depends on what another runs.
+GPUs whose streams wait for one another, in collectives, by dependencies or as one program, are replayed together, as
+one array of SMs. Others are replayed by themselves: to the last bit nothing on one depends on what another runs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def parts(trace: Trace, gpu: GPU) -> list[Part]:
 
 
 def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...]]:
-    """GPUs that wait for one another, however indirectly."""
+    """GPUs that wait for one another, however indirectly, or have streams of one program."""
     group = {at: {at} for at in gpus}
 
     def join(one: int, other: int) -> None:
@@ -75,6 +75,10 @@ def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...
             group.update(dict.fromkeys(group[other], group[one]))
 
     home = {op.id: stream.gpu for stream in trace.streams for op in stream.operations}
+    gpu_of = {stream.name: stream.gpu for stream in trace.streams}
+    for program in trace.programs:
+        for name in program.streams[1:]:
+            join(gpu_of[program.streams[0]], gpu_of[name])
     met: dict[str, int] = {}
     for stream in trace.streams:
         for op in stream.operations:
@@ -156,7 +160,7 @@ def merged(trace: Trace, gpu: GPU, on_gpus: Sequence[Part], results: Sequence[Re
         usage=Usage.joined(count, [(one.usage, sms[part]) for part, one in enumerate(results)]),
         limits=frozenset().union(*(one.limits for one in results)),
         residents=_residents(count, sms, results, row_of),
-        passes=None if results[0].passes is None else {name: passes[name] for name in names},
+        passes=None if results[0].passes is None else {one.name: passes[one.name] for one in trace.programs},
     )
 
 

@@ -17,6 +17,7 @@ from gpusim.policies.interface import KernelView, Partition, PassView, Policy, V
 from gpusim.policies.spatial import Split, even_counts, proportional_counts, streams_now, time_on
 from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import fallbacks
+from gpusim.policies.tools.programs import Divides
 from gpusim.policies.tools.values import wrong
 
 LATE = 1.0 + 1e-6  # of a deadline: from there on a pass has missed it by more than rounding
@@ -132,7 +133,7 @@ class Deadlines:
 
 
 @dataclass
-class LatencyTarget(Policy):
+class LatencyTarget(Divides):
     """Streams of priority above 0 get the fewest SMs that end their pass in time; the others share the rest evenly.
 
     In time is within ``slowdown`` times what the pass takes alone, from its release. What is still to come of a pass is

@@ -43,7 +43,7 @@ from gpusim.results.metrics import (
     utilisation,
 )
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, KernelRun, StreamRun, Usage
+from gpusim.results.runs import USES, KernelRun, ProgramRun, StreamRun, Usage
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import waits_across_streams
 
@@ -185,6 +185,15 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "error_band": entry.how_wrong.band,
         "error_band_reason": entry.how_wrong.reason or None,
         "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
+        "programs": {
+            run.program: {
+                "start_us": run.start_us,
+                "end_us": run.end_us,
+                "slowdown": run.slowdown,
+                "streams": list(run.streams),
+            }
+            for run in result.program_runs
+        },
         "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
         "utilisation": utilisation(result),
         "notes": list(entry.notes),
@@ -196,12 +205,13 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Prints the tables: policies, streams, latencies of streams with arrivals, and kernels of the best policy."""
+    """Prints the tables: policies, programs, streams, latencies of requests, and kernels of the best policy."""
     trace, gpu = comparison.trace, comparison.gpu
     best = comparison.entries[0].result
+    programs = f"{counted(len(trace.programs), 'program')}, " if trace.names_programs() else ""
     print_line(
         f"{trace.name} on {gpu.name} ({gpu.title}): "
-        f"{counted(len(trace.streams), 'stream')}, {counted(len(best.operation_runs), 'operation')}, "
+        f"{programs}{counted(len(trace.streams), 'stream')}, {counted(len(best.operation_runs), 'operation')}, "
         f"{counted(len(best.kernel_runs), 'kernel')}"
     )
     for note in notes_told(comparison):
@@ -227,6 +237,9 @@ def _print_sharing(comparison: Comparison, shown: Sequence[Result]) -> None:
     if explained:
         print()
         print_table(*_gain_table(explained))
+    if shown[0].has_programs and len(shown[0].program_runs) > 1:
+        _print_by_policy(*_program_table(shown))
+        _print_left_out(len(shown[0].program_runs) - MOST_STREAMS, "programs")
     _print_by_policy(*_stream_table(shown))
     _print_left_out(len(comparison.entries) - len(shown), "policies")
     _print_left_out(len(shown[0].stream_runs) - MOST_STREAMS, "streams")
@@ -311,17 +324,25 @@ def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[st
     return columns, rows, "Start and end of each stream, us, and its slowdown"
 
 
-def _span_text(run: StreamRun) -> str:
+def _program_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
+    programs = sorted(results[0].program_runs, key=lambda run: -run.end_us)[:MOST_STREAMS]
+    spans = [{run.program: _span_text(run) for run in r.program_runs} for r in results]
+    rows = [[run.program, *(span[run.program] for span in spans)] for run in programs]
+    columns = [Column("program"), *(Column(result.policy, right=True) for result in results)]
+    return columns, rows, "Start and end of each program, us, and its slowdown"
+
+
+def _span_text(run: StreamRun | ProgramRun) -> str:
     return f"{number(run.start_us)} – {number(run.end_us)}  {number(run.slowdown, 2)}x"
 
 
 def _latency_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
     found = [latencies_us(result) for result in results]
     rows = [
-        [stream, *(" / ".join(number(percentile(f[stream], p)) for p in LATENCY_PERCENTILES) for f in found)]
-        for stream in list(found[0])[:MOST_STREAMS]
+        [program, *(" / ".join(number(percentile(f[program], p)) for p in LATENCY_PERCENTILES) for f in found)]
+        for program in list(found[0])[:MOST_STREAMS]
     ]
-    columns = [Column("stream"), *(Column(result.policy, right=True) for result in results)]
+    columns = [Column("program"), *(Column(result.policy, right=True) for result in results)]
     return columns, rows, "Latency of requests, us: " + " / ".join(f"p{p}" for p in LATENCY_PERCENTILES)
 
 
@@ -425,6 +446,10 @@ def _write_result(result: Result, folder: Path) -> None:
     stream_columns = [*(column.name for column in fields(StreamRun)), "slowdown"]
     rows = ([getattr(run, name) for name in stream_columns] for run in result.stream_runs)
     _write_csv(folder / "streams.csv", stream_columns, rows)
+    if result.has_programs:
+        program_columns = [*(column.name for column in fields(ProgramRun) if column.name != "streams"), "slowdown"]
+        rows = ([getattr(run, name) for name in program_columns] for run in result.program_runs)
+        _write_csv(folder / "programs.csv", program_columns, rows)
     _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
     save_figure(gantt(result), folder / "gantt.png")
     save_figure(usage(result), folder / "usage.png")
@@ -433,7 +458,7 @@ def _write_result(result: Result, folder: Path) -> None:
 def _write_restarted(result: Result, path: Path) -> None:
     passes, progress = result.passes or {}, normalised_progress(result)
     rows = ([name, result.makespan_us, count, progress[name]] for name, count in passes.items())
-    _write_csv(path, ["stream", "until_us", "passes", "normalised_progress"], rows)
+    _write_csv(path, ["program", "until_us", "passes", "normalised_progress"], rows)
 
 
 def _usage_rows(result: Result) -> Iterable[list[object]]:

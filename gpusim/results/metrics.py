@@ -1,16 +1,18 @@
 """Speedup, slowdown, STP, ANTT, fairness, utilisation and latency of one replay, from its result alone.
 
-Streams that run once, who ends early leaving the GPU to the others, have a makespan, its speedup over serial, and for
-each stream a slowdown: its time from release to end, waiting included, over its makespan alone on the whole GPU.
+Programs that run once, who ends early leaving the GPU to the others, have a makespan, its speedup over serial, and each
+program and each stream has a slowdown: its time from release to end, waiting included, over its makespan alone on the
+whole GPU.
 
-Streams that restart until each has ended once share the GPU all the time, as the programs of which Eyerman and Eeckhout
-(IEEE Micro 2008) define STP and ANTT [V]. With NP the normalised progress of a stream, its passes times its makespan
-alone over the time that they took, for K streams:
+Programs that restart until each has ended once share the GPU all the time, as those of which Eyerman and Eeckhout
+(IEEE Micro 2008) define STP and ANTT [V]. With NP the normalised progress of a program, its passes times its makespan
+alone over the time that they took, for K programs:
 
     STP = sum of NP (at most K), ANTT = mean of 1 / NP (1 at best), fairness = smallest NP / largest NP (0 to 1)
 
 Taking turns has STP 1. Fairness as smallest over largest progress is from memory [M]. None of the three is given of
-streams that run once: one that had to wait for others that are done by then would count for as much as one that shared.
+programs that run once: one that had to wait for others that are done by then would count for as much as one that
+shared.
 """
 
 from __future__ import annotations
@@ -33,36 +35,39 @@ def metrics(result: Replayed) -> dict[str, float | None]:
         result: of `gpusim.replay`.
 
     Returns:
-        makespan_us; ``utilisation[USE]`` for each of `gpusim.results.runs.USES`, as `utilisation`; for each stream
-        with arrivals ``latency_p50_us[STREAM]``, ``latency_p95_us[STREAM]`` and ``latency_p99_us[STREAM]``, as
-        `latencies_us` and `percentile`. Of streams that run once: speedup over serial, where the result can
-        tell, and ``slowdown[STREAM]``. Of streams that restart: stp, antt and fairness, and
-        ``progress[STREAM]``, as `normalised_progress`.
+        makespan_us; ``utilisation[USE]`` for each of `gpusim.results.runs.USES`, as `utilisation`; for each program
+        with arrivals ``latency_p50_us[PROGRAM]``, ``latency_p95_us[PROGRAM]`` and ``latency_p99_us[PROGRAM]``, as
+        `latencies_us` and `percentile`. Of programs that run once: speedup over serial, where the result can
+        tell, ``slowdown[STREAM]``, and where a program is more than one stream of its name
+        ``program_slowdown[PROGRAM]``. Of programs that restart: stp, antt and fairness, and ``progress[PROGRAM]``,
+        as `normalised_progress`.
     """
     found: dict[str, float | None] = {"makespan_us": result.makespan_us}
     if result.passes is not None:
         progress = normalised_progress(result)
         found |= sharing(progress)
-        found |= {f"progress[{stream}]": share for stream, share in progress.items()}
+        found |= {f"progress[{program}]": share for program, share in progress.items()}
     else:
         if result.serial_us is not None:
             found["speedup"] = speedup(result.serial_us, result.makespan_us)
         found |= {f"slowdown[{run.stream}]": run.slowdown for run in result.stream_runs}
+        if result.has_programs:
+            found |= {f"program_slowdown[{run.program}]": run.slowdown for run in result.program_runs}
     found |= {f"utilisation[{use}]": share for use, share in utilisation(result).items()}
-    for stream, latencies in latencies_us(result).items():
+    for program, latencies in latencies_us(result).items():
         for percent in LATENCY_PERCENTILES:
-            found[f"latency_p{percent}_us[{stream}]"] = percentile(latencies, percent)
+            found[f"latency_p{percent}_us[{program}]"] = percentile(latencies, percent)
     return found
 
 
 def normalised_progress(result: Replayed) -> dict[str, float]:
-    """Of each stream that restarts: passes times its makespan alone, over the time that they took.
+    """Of each program that restarts: passes times its makespan alone, over the time that they took.
 
     Args:
         result: of a replay with ``restart``.
     """
-    assert result.passes is not None, "streams that ran once"
-    return {run.stream: result.passes[run.stream] * run.solo_us / result.makespan_us for run in result.stream_runs}
+    assert result.passes is not None, "programs that ran once"
+    return {run.program: result.passes[run.program] * run.solo_us / result.makespan_us for run in result.program_runs}
 
 
 def sharing(progress: Mapping[str, float]) -> dict[str, float]:
@@ -81,8 +86,8 @@ def sharing(progress: Mapping[str, float]) -> dict[str, float]:
 
 
 def largest_slowdown(result: Replayed) -> float:
-    """Of the stream that sharing costs most; 1 where there is none."""
-    return max((run.slowdown for run in result.stream_runs), default=1.0)
+    """Of the program that sharing costs most; 1 where there is none."""
+    return max((run.slowdown for run in result.program_runs), default=1.0)
 
 
 def speedup(baseline_us: float, makespan_us: float) -> float:
@@ -109,19 +114,26 @@ def utilisation(result: Replayed) -> dict[str, float | None]:
 
 
 def latencies_us(result: Replayed) -> dict[str, list[float]]:
-    """Time from release to end of every request, ascending, for each stream with arrivals.
+    """Time from release to end of every request, ascending, for each program with arrivals.
 
-    A stream counts as one with arrivals when it has several requests, or one that is released after 0. A request
-    of a loop is released when the one before it ends. Streams that restart have no arrivals.
+    A program counts as one with arrivals when it has several requests, or one that is released after 0. A request
+    of a loop is released when the one before it ends; it has ended when all streams of the program have ended it.
+    Programs that restart have no arrivals.
     """
     if result.passes is not None:
         return {}
-    found: dict[str, list[float]] = {run.stream: [] for run in result.stream_runs}
-    arrives = dict.fromkeys(found, False)
-    for request in result.request_runs:
-        found[request.stream].append(request.end_us - request.release_us)
-        arrives[request.stream] |= request.request > 0 or request.release_us > 0.0
-    return {stream: sorted(latencies) for stream, latencies in found.items() if arrives[stream]}
+    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
+    released: dict[str, dict[int, float]] = {run.program: {} for run in result.program_runs}
+    ended: dict[str, dict[int, float]] = {run.program: {} for run in result.program_runs}
+    for run in result.request_runs:
+        program, request = program_of[run.stream], run.request
+        released[program][request] = min(run.release_us, released[program].get(request, run.release_us))
+        ended[program][request] = max(run.end_us, ended[program].get(request, run.end_us))
+    return {
+        program: sorted(ended[program][request] - release for request, release in requests.items())
+        for program, requests in released.items()
+        if len(requests) > 1 or any(requests.values())
+    }
 
 
 def percentile(ascending: Sequence[float], percent: float) -> float:

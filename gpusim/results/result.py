@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpusim.results.metrics import metrics
-from gpusim.results.runs import KernelRun, OperationRun, Replayed, RequestRun, StreamRun
+from gpusim.results.runs import KernelRun, OperationRun, ProgramRun, Replayed, RequestRun, StreamRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +43,15 @@ class Result(Replayed):
         return frame
 
     @cached_property
+    def programs(self) -> pd.DataFrame:
+        """One row a program, indexed by its name, columns as `ProgramRun` and `slowdown`."""
+        frame = _frame(ProgramRun, self.program_runs).set_index("program")
+        frame["slowdown"] = [run.slowdown for run in self.program_runs]
+        return frame
+
+    @cached_property
     def metrics(self) -> Mapping[str, float | None]:
-        """Speedup, slowdowns, utilisation; STP, ANTT, fairness where streams restart; see `gpusim.results.metrics`."""
+        """Speedup, slowdowns, utilisation; STP, ANTT, fairness where programs restart; see `gpusim.results.metrics`."""
         return metrics(self)
 
 

@@ -111,6 +111,47 @@ class StreamRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramRun:
+    """One program as replayed; times as of `StreamRun`.
+
+    Attributes:
+        program: its name.
+        streams: names of its streams.
+        priority: of its streams; None where they differ.
+        release_us: its first request was released.
+        start_us: the first of its streams started.
+        end_us: the last of its streams ended; where programs restart, for the first time.
+        solo_us: its makespan alone on the whole GPU, its streams beside one another, from release to end, once.
+    """
+
+    program: str
+    streams: tuple[str, ...]
+    priority: int | None
+    release_us: float
+    start_us: float
+    end_us: float
+    solo_us: float
+
+    @staticmethod
+    def of(streams: Sequence[StreamRun], name: str, priority: int | None, solo_us: float) -> ProgramRun:
+        """The program of some streams."""
+        return ProgramRun(
+            name,
+            tuple(run.stream for run in streams),
+            priority,
+            min(run.release_us for run in streams),
+            min(run.start_us for run in streams),
+            max(run.end_us for run in streams),
+            solo_us,
+        )
+
+    @property
+    def slowdown(self) -> float:
+        """Time from release to end (waiting counts) over the makespan alone; 1 where that takes no time."""
+        return (self.end_us - self.release_us) / self.solo_us if self.solo_us > 0.0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Blocks of one kernel launch on one SM; `run` is the position of its row among the kernels."""
 
@@ -330,20 +371,21 @@ Held = tuple[tuple[float, tuple[tuple[int, int], ...]], ...]
 class Replayed:
     """One trace replayed on one GPU under one policy.
 
-    Where streams restart, a replay ends when each of them has ended once; `kernel_runs`, `operation_runs` and
+    Where programs restart, a replay ends when each of them has ended once; `kernel_runs`, `operation_runs` and
     `request_runs` are those that had ended by then.
 
     Attributes:
-        makespan_us: when the last operation ended; where streams restart, when each had ended once.
+        makespan_us: when the last operation ended; where programs restart, when each had ended once.
         notes: what a reader should know of how it came about.
         division: of an oracle, the division that it found, as a policy; else empty.
-        passes: where streams restart, how often each ran by then; None where they run once. A pass under way counts
+        passes: where programs restart, how often each ran by then; None where they run once. A pass under way counts
             by the share of its work that is done. Its work is that of its kernels, each weighted by its time alone
             and done as far as its blocks are (those that still run, by what they have done), and the time of its
             copies and host work.
         serial_us: makespan of the same under serial; None where streams restart, or it is not known.
         limits: those of `LIMITS` that the policy held kernels to; none: they shared as the hardware lets them.
         residents: of each SM what it held from when, ending with nothing; None where that was not asked for.
+        program_runs: one for each program; where none are given every stream is one.
     """
 
     trace: str
@@ -362,6 +404,18 @@ class Replayed:
     serial_us: float | None = None
     limits: frozenset[str] = frozenset()
     residents: tuple[Held, ...] | None = None
+    program_runs: tuple[ProgramRun, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Have a program for each stream where none are given."""
+        if not self.program_runs:
+            runs = (ProgramRun.of((one,), one.stream, one.priority, one.solo_us) for one in self.stream_runs)
+            object.__setattr__(self, "program_runs", tuple(runs))
+
+    @property
+    def has_programs(self) -> bool:
+        """Whether its programs say more than its streams do: one has another name, or several streams."""
+        return any(run.streams != (run.program,) for run in self.program_runs)
 
     def __repr__(self) -> str:
         """What it is of and the makespan, not the rows."""

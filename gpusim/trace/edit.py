@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
+from typing import Any
 
 from pydantic import ValidationError
 
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.trace.faults import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
@@ -107,6 +108,28 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
         }
     )
     return _checked(whole)
+
+
+def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], option: str) -> Trace:
+    """A trace with other settings of some of its programs.
+
+    Args:
+        trace: the trace.
+        settings: by the name of a program, ``priority`` or ``arrivals`` of all its streams.
+        option: what gave them, for messages.
+
+    Raises:
+        InputError: a program that the trace does not have, or settings that it cannot have.
+    """
+    program_of = {stream: program.name for program in trace.programs for stream in program.streams}
+    for name in settings:
+        if name not in program_of.values():
+            expected = expected_one_of([program.name for program in trace.programs], name)
+            raise InputError(None, option, f"names program {quote(name)}", expected)
+    streams = tuple(
+        stream.model_copy(update=dict(settings.get(program_of[stream.name], {}))) for stream in trace.streams
+    )
+    return _checked(trace.model_copy(update={"version": 2, "streams": streams, "programs": trace.programs}))
 
 
 def _checked(trace: Trace) -> Trace:

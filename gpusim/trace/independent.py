@@ -1,4 +1,4 @@
-"""Streams as independent programs: which wait for one another, and whether they can restart."""
+"""Programs that are independent of one another: what waits for what, and whether they can restart."""
 
 from __future__ import annotations
 
@@ -21,31 +21,46 @@ def waits_across_streams(trace: Trace) -> set[str]:
     }
 
 
-def require_independent(trace: Trace, isolated_us: Mapping[str, float]) -> None:
-    """Refuse a trace whose streams cannot restart as the independent programs that STP is of.
+def waits_across_programs(trace: Trace) -> dict[str, str]:
+    """Of each operation that waits for one of another program, by its id, where it says so.
+
+    That is its ``depends_on``, or, of a collective with ranks in several programs, nowhere in particular.
+    """
+    program_of = {name: p for p, program in enumerate(trace.programs) for name in program.streams}
+    home = {op.id: program_of[stream.name] for stream in trace.streams for op in stream.operations}
+    met: dict[str, set[int]] = {}
+    for op in trace.operations():
+        if isinstance(op, Collective):
+            met.setdefault(op.name, set()).add(home[op.id])
+    found = {op.id: "depends_on" for op in trace.operations() if any(home[o] != home[op.id] for o in op.depends_on)}
+    meeting = {op.id: "" for op in trace.operations() if isinstance(op, Collective) and len(met[op.name]) > 1}
+    return meeting | found
+
+
+def require_independent(trace: Trace, programs_us: Mapping[str, float]) -> None:
+    """Refuse a trace whose programs cannot restart as the independent ones that STP is of.
 
     Args:
         trace: what was recorded.
-        isolated_us: makespan (us) of each stream alone on the whole GPU.
+        programs_us: makespan (us) of each program alone on the whole GPU.
 
     Raises:
-        InputError: a stream that waits for another, has arrivals, or takes no time, or so little that it would
+        InputError: a program that waits for another, has arrivals, or takes no time, or so little that it would
             restart over `MAX_REQUESTS` times while the others take a turn.
     """
-    waits = waits_across_streams(trace)
-    for n, stream in enumerate(trace.streams):
-        place = f"streams[{n}]"
+    waits = waits_across_programs(trace)
+    place = {stream.name: f"streams[{n}]" for n, stream in enumerate(trace.streams)}
+    for stream in trace.streams:
         if stream.arrivals is not None:
-            raise InputError(None, f"{place}.arrivals", "is given", "none, for a stream that restarts when it ends")
+            expected = "none, for a program that restarts when it ends"
+            raise InputError(None, f"{place[stream.name]}.arrivals", "is given", expected)
         for at, op in enumerate(stream.operations):
             if op.id in waits:
-                expected = "streams that do not wait for one another, as they are to restart"
-                if trace.order == "inferred":
-                    expected += " (gpusim import --order none leaves inferred waits out)"
-                if isinstance(op, Collective):
-                    raise InputError(None, f"{place}.operations[{at}]", "waits for other ranks", expected)
-                raise InputError(None, f"{place}.operations[{at}].depends_on", "is on another stream", expected)
-        if fsum(isolated_us.values()) >= MAX_REQUESTS * isolated_us[stream.name]:
-            problem = f"takes {isolated_us[stream.name]:g} us alone"
-            expected = f"over a {MAX_REQUESTS:,}th of all streams together, as it is to restart"
-            raise InputError(None, place, problem, expected)
+                where = ".".join(filter(None, (f"{place[stream.name]}.operations[{at}]", waits[op.id])))
+                expected = "programs that do not wait for one another, as they are to restart"
+                raise InputError(None, where, "waits for another program", expected)
+    for program in trace.programs:
+        if fsum(programs_us.values()) >= MAX_REQUESTS * programs_us[program.name]:
+            problem = f"takes {programs_us[program.name]:g} us alone"
+            expected = f"over a {MAX_REQUESTS:,}th of all programs together, as it is to restart"
+            raise InputError(None, place[program.streams[0]], problem, expected)

@@ -12,18 +12,17 @@ from time import perf_counter
 import pytest
 
 from gpusim import load_gpu, load_trace
-from gpusim.calibrate.kernels import Kernels
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.hardware import Leftover
 from gpusim.policies.interface import Partition, View
 from gpusim.policies.oracles import Oracle
 from gpusim.policies.registry import policies, policy_from
-from gpusim.studies.rules import replay_rule as replay
+from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Stream
 
 H200 = load_gpu("h200")
-MODELS = Kernels(H200, H200)
+SESSION = Session(H200)
 GOOGLENET = load_trace(Path(__file__).resolve().parents[2] / "traces" / "googlenet_forward.json.gz")
 RULES = [name for name, policy in policies().items() if not issubclass(policy, Oracle)]
 LIMIT_MS = {2: 10.0, 8: 100.0}
@@ -77,7 +76,7 @@ def one_convolution_each(streams: int) -> Trace:
 def test_deciding_is_quick(text: str, kernels: int) -> None:
     trace = one_convolution_each(kernels)
     timed = Timed(text, kernels)
-    replay(trace, H200, timed, kernels=MODELS, solo=dict.fromkeys([s.name for s in trace.streams], 1.0))
+    SESSION.replay(trace, timed, keep=["placements"])
     took = max(timed.took_ms)  # the first: what is predicted of a mix is worked out once
     print(f"{text:28} {kernels} kernels: {took:7.3f} ms")
     assert took < LIMIT_MS[kernels]

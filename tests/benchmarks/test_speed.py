@@ -10,12 +10,10 @@ from __future__ import annotations
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from gpusim import load_gpu, load_trace
-from gpusim.calibrate.kernels import Kernels
-from gpusim.calibrate.solo import solo_makespans
+from gpusim import load_trace
 from gpusim.lab import bench
 from gpusim.lab.bench import Measurement
-from gpusim.studies.rules import replay_rule as replay
+from gpusim.session import Session
 
 MOST_MIB = 1024
 
@@ -27,10 +25,9 @@ def one(group: str, case: str) -> Measurement:
 @pytest.mark.parametrize("name", [path.name for path in bench.shipped()])
 def test_replay_of_a_shipped_trace(benchmark: BenchmarkFixture, name: str) -> None:
     trace = load_trace(bench.ROOT / "traces" / name)
-    gpu = load_gpu(trace.device)
-    kernels = Kernels(gpu, gpu)
-    solo = solo_makespans(trace, gpu, kernels)
-    benchmark(replay, trace, gpu, "leftover", kernels=kernels, solo=solo)
+    session = Session(trace.device)
+    session.isolated_us(trace)
+    benchmark(session.replay, trace, "leftover", keep=["placements"])
     assert benchmark.stats.stats.min < 0.3
 
 
