@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpusim.choose.advise import advise as advise
     from gpusim.choose.pairs import pairs as pairs
     from gpusim.choose.search import select as select
     from gpusim.common.errors import InputError as InputError
@@ -58,6 +59,7 @@ _HOME = {
     "select": "gpusim.choose.search",
     "what_if": "gpusim.hardware.what_if",
     "Comparison": "gpusim.results.comparison",
+    "advise": "gpusim.choose.advise",
     "compare": "gpusim.session",
     "Collective": "gpusim.trace.operations",
     "Convolution": "gpusim.trace.operations",
@@ -119,6 +121,7 @@ __all__ = [
     "TimesArrivals",
     "Trace",
     "View",
+    "advise",
     "compare",
     "import_profile",
     "load_gpu",

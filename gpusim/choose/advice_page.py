@@ -112,7 +112,9 @@ def _reasons(advice: Advice) -> list[str]:
         if behind <= TIE:
             lines.append(f"{name} is within {TIE:.0%} of it: a tie, of which this asks less")
         else:
-            lines.append(f"closest: {name}, {behind:.1%} worse; an error of the model of that much would change the answer")
+            lines.append(
+                f"closest: {name}, {behind:.1%} worse; an error of the model of that much would change the answer"
+            )
     return lines
 
 
@@ -134,11 +136,17 @@ def _shown(advice: Advice) -> list[Choice]:
 
 
 def _cells(advice: Advice, one: Choice) -> list[str]:
-    error = "wrong" if one.refuted else "?" if one.how_wrong.band is None else f"±{one.how_wrong.band['mape_percent']:.1f} %"
+    error = (
+        "wrong"
+        if one.refuted
+        else "?"
+        if one.how_wrong.band is None
+        else f"±{one.how_wrong.band['mape_percent']:.1f} %"
+    )
     said = ["best"] if one is advice.best else ["tie"] if advice.ties(one) else []
     said += ["pareto"] * (one in advice.pareto)
     cells = [one.setting.mechanism, one.setting.setting, number(one.makespan_us)]
-    cells += ["-" if one.stp is None or one.stp != one.stp else f"{one.stp:.2f}"]
+    cells += ["-" if one.stp is None else f"{one.stp:.2f}"]
     cells += [f"x{value:.2f}" for value in one.slowdown.values()] + [error]
     cells += ["yes" if advice.meets(one) else "no"] * bool(advice.targets)
     return [*cells, ", ".join(said)]
@@ -148,6 +156,8 @@ def slowdowns(advice: Advice) -> Figure:
     """The slowdown of the first program against that of the second, a marker for each mechanism, the Pareto front."""
     first, second = list(advice.best.slowdown)[:2]
     known = [one for one in advice.choices if not one.refuted and max(one.slowdown.values()) != float("inf")]
+    from matplotlib.ticker import LogLocator, NullLocator
+
     with new_figure(6.5, 5.0) as figure:
         axes = figure.add_subplot()
         for at, (mechanism, marker) in enumerate(MARKERS.items()):
@@ -166,6 +176,11 @@ def slowdowns(advice: Advice) -> Figure:
             if target.slowdown is not None and target.program in (first, second):
                 draw = axes.axvline if target.program == first else axes.axhline
                 draw(target.slowdown, color="black", linestyle="--", linewidth=1.0)
+        for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+            scale("log")
+            axis.set_major_locator(LogLocator(10, subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_locator(NullLocator())
         axes.set_xlabel(f"slowdown of {first}")
         axes.set_ylabel(f"slowdown of {second}")
         axes.set_title(one_line(f"{advice.trace.name} on {advice.gpu.name}"), loc="left", fontsize=11)

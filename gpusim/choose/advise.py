@@ -12,10 +12,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum, inf, nan
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpusim.choose.settings import Setting, settings
 from gpusim.common.errors import InputError, expected_one_of, quote
@@ -24,10 +25,10 @@ from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
-from gpusim.results.metrics import latencies_us, normalised_progress, percentile, sharing
+from gpusim.results.metrics import SHARING, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
-from gpusim.session import AnyGPU, AnyTrace, Session, opened
-from gpusim.trace.edit import merge
+from gpusim.session import AnyGPU, AnyTrace, Keep, Session, opened
+from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Arrivals, PoissonArrivals, TimesArrivals
@@ -40,8 +41,8 @@ Objective = Literal["makespan", "stp", "antt"]
 OBJECTIVES: tuple[Objective, ...] = ("makespan", "stp", "antt")
 TIE = 0.02  # of two settings of the same programs, relative: what the model cannot tell apart [D]
 TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
-FEWEST_IN_PARALLEL = 4  # settings, below which starting processes takes longer than replaying
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
+PLACED: tuple[Keep, ...] = ("placements",)
 TIMES_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
 
 
@@ -94,7 +95,7 @@ class Choice:
     Attributes:
         setting: what is set.
         makespan_us: programs run once, or all their requests.
-        stp, antt, fairness: of programs that restart; NaN where one of them starves; None of programs with arrivals.
+        stp, antt, fairness: of programs that restart; None where one of them starves, and of programs with arrivals.
         slowdown: of each program, over itself alone on the whole GPU: of restarting programs the inverse of their
             progress, of programs with arrivals the mean latency of a request over the makespan alone.
         latency_us: of each program: a pass; of one with arrivals the 95th percentile of its requests.
@@ -116,8 +117,10 @@ class Choice:
 
     def cost(self, objective: Objective) -> float:
         """What is to be small; infinite where it is not known."""
-        value = {"makespan": self.makespan_us, "stp": -(self.stp or 0.0), "antt": self.antt}[objective]
-        return inf if value is None or value != value else value
+        if objective == "makespan":
+            return self.makespan_us
+        value = self.stp if objective == "stp" else self.antt
+        return inf if value is None else -value if objective == "stp" else value
 
 
 @dataclass(frozen=True)
@@ -231,18 +234,20 @@ def advise(
     wanted = tuple(target_of(one) if isinstance(one, str) else one for one in targets)
     for target in wanted:
         if target.program not in names:
-            raise InputError(None, "--slo", f"names program {quote(target.program)}", expected_one_of(names, target.program))
+            raise InputError(
+                None, "--slo", f"names program {quote(target.program)}", expected_one_of(names, target.program)
+            )
     if objective is not None and objective not in OBJECTIVES:
         raise InputError(None, "objective", f"is {quote(objective)}", expected_one_of(OBJECTIVES, str(objective)))
     chosen: Objective = objective or ("stp" if wanted else "makespan")
+    step("fitting kernels to their recording")
+    alone = _alone_us(trace, session)
     if _has_arrivals(trace):
-        _require_served(trace, session)
+        _require_served(trace, alone)
         if objective in ("stp", "antt"):
             raise InputError(None, "objective", f"{objective} is of programs that restart", "no arrivals, or makespan")
         chosen = "makespan"
-    step("fitting kernels to their recording")
-    session.isolated_us(trace)  # what every process would fit again, where fits are kept
-    choices = list(_replayed(trace, session, settings(session.gpu, names), jobs, step))
+    choices = list(_replayed(_Shared(trace, session, alone), settings(session.gpu, names), jobs, step))
     return _advice(trace, session.gpu, chosen, wanted, choices)
 
 
@@ -261,15 +266,20 @@ def _has_arrivals(trace: Trace) -> bool:
     return any(program.arrivals is not None for program in trace.programs)
 
 
-def _require_served(trace: Trace, session: Session) -> None:
+def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
+    """How long one pass of each program takes alone on the whole GPU."""
+    once = with_settings_of(trace, {program.name: {"arrivals": None} for program in trace.programs}, "programs")
+    return {run.program: run.solo_us for run in session.replay(once, keep=()).program_runs}
+
+
+def _require_served(trace: Trace, alone_us: Mapping[str, float]) -> None:
     """Refuse requests that come faster than the program alone on the whole GPU can serve."""
-    alone = {run.program: run.solo_us for run in session.replay(trace, keep=()).program_runs}
     for program in trace.programs:
         interval_us = _interval_us(program.arrivals)
-        if interval_us < alone[program.name]:
+        if interval_us < alone_us[program.name]:
             problem = (
-                f"requests of {program.name} come every {interval_us:g} us and take {alone[program.name]:g} us alone "
-                "on the GPU: the queue grows"
+                f"requests of {program.name} come every {interval_us:g} us and take {alone_us[program.name]:g} us "
+                "alone on the GPU: the queue grows"
             )
             raise InputError(None, "--arrivals", problem, "fewer requests")
 
@@ -286,59 +296,69 @@ def _interval_us(arrivals: Arrivals | None) -> float:
 # ---- replays
 
 
-def _replayed(
-    trace: Trace, session: Session, ways: Sequence[Setting], jobs: int | None, step: Step
-) -> Iterator[Choice]:
+@dataclass(frozen=True)
+class _Shared:
+    """What all settings are replayed with: the programs, a session, and what a pass of each takes alone (us)."""
+
+    trace: Trace
+    session: Session
+    alone_us: Mapping[str, float]
+
+
+def _replayed(shared: _Shared, ways: Sequence[Setting], jobs: int | None, step: Step) -> Iterator[Choice]:
     """Every setting replayed, on as many cores as there are; the order is that of the settings."""
     workers = min(jobs or os.cpu_count() or 1, len(ways))
-    done = f"of {len(ways)} settings replayed"
-    if workers == 1 or len(ways) < FEWEST_IN_PARALLEL:
+    if workers == 1:
         for at, way in enumerate(ways):
-            step(f"{at} {done}: {way.mechanism}, {way.setting}")
-            yield from _choice(trace, session, way)
+            step(f"{at} of {len(ways)} settings replayed")
+            yield _choice(shared, way)
         return
-    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(trace, session)) as pool:
+    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(shared,)) as pool:
         for at, found in enumerate(pool.map(_in_process, ways)):
-            step(f"{at + 1} {done}")
-            yield from found
+            step(f"{at + 1} of {len(ways)} settings replayed")
+            yield found
 
 
-_SHARED: dict[str, Any] = {}  # of a worker process: the trace and the session that all its settings share
+_OF_PROCESS: list[_Shared] = []  # of a worker process
 
 
-def _begin(trace: Trace, session: Session) -> None:
-    _SHARED.update(trace=trace, session=session)
+def _begin(shared: _Shared) -> None:
+    _OF_PROCESS.append(shared)
 
 
-def _in_process(way: Setting) -> list[Choice]:
-    return list(_choice(_SHARED["trace"], _SHARED["session"], way))
+def _in_process(way: Setting) -> Choice:
+    return _choice(_OF_PROCESS[0], way)
 
 
-def _choice(trace: Trace, session: Session, way: Setting) -> Iterator[Choice]:
-    """What a setting gives; nothing where this GPU or these programs cannot have it."""
-    shared = way.of(trace)
-    once = session.replay(shared, way.policy, keep=("placements",))
-    alone = {run.program: run.solo_us for run in once.program_runs}
-    band = error_band(once, shared, session.gpu, session.recorded_on)
-    refuted = spec_of(way.policy).policy.refuted
-    bound = _bound_us(once)
+def _choice(shared: _Shared, way: Setting) -> Choice:
+    """What a setting gives."""
+    trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
+    once = session.replay(trace, way.policy, keep=PLACED)
+    band = error_band(once, trace, session.gpu, session.recorded_on)
+    shares: Mapping[str, float | None] = dict.fromkeys(SHARING)
     if _has_arrivals(trace):
-        latencies = latencies_us(once) | {
-            run.program: [run.end_us - run.release_us] for run in once.program_runs if run.program not in latencies_us(once)
-        }
-        slowdown = {name: fsum(found) / len(found) / alone[name] for name, found in latencies.items()}
-        latency = {name: percentile(found, TARGET_PERCENTILE) for name, found in latencies.items()}
-        yield Choice(way, once.makespan_us, None, None, None, slowdown, latency, bound, band, refuted)
-        return
-    try:
-        progress = normalised_progress(session.replay(shared, way.policy, restart=True, keep=()))
-        shares = sharing(progress)
-    except Starved:
-        progress, shares = dict.fromkeys(alone, 0.0), {"stp": nan, "antt": inf, "fairness": 0.0}
-    slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
-    latency = {name: alone[name] * factor for name, factor in slowdown.items()}
-    yield Choice(way, once.makespan_us, shares["stp"], shares["antt"], shares["fairness"], slowdown, latency, bound,
-                 band, refuted)  # fmt: skip
+        passes = {run.program: [run.end_us - run.release_us] for run in once.program_runs} | latencies_us(once)
+        slowdown = {name: fsum(of) / len(of) / alone_us[name] for name, of in passes.items()}
+        latency = {name: percentile(of, TARGET_PERCENTILE) for name, of in passes.items()}
+    else:
+        progress = dict.fromkeys(alone_us, 0.0)
+        with suppress(Starved):
+            progress = normalised_progress(session.replay(trace, way.policy, restart=True, keep=()))
+            shares = sharing(progress)
+        slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
+        latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
+    return Choice(
+        setting=way,
+        makespan_us=once.makespan_us,
+        stp=shares["stp"],
+        antt=shares["antt"],
+        fairness=shares["fairness"],
+        slowdown=slowdown,
+        latency_us=latency,
+        bound_us=_bound_us(once),
+        how_wrong=band,
+        refuted=spec_of(way.policy).policy.refuted,
+    )
 
 
 def _bound_us(result: Result) -> dict[str, dict[str, float]]:
@@ -372,7 +392,12 @@ def _advice(
 
     ordered = sorted(
         choices,
-        key=lambda one: (bool(one.refuted), misses(one) > 1.0, one.cost(objective), EFFORT.index(one.setting.mechanism)),
+        key=lambda one: (
+            bool(one.refuted),
+            misses(one) > 1.0,
+            one.cost(objective),
+            EFFORT.index(one.setting.mechanism),
+        ),
     )
     keeping = [one for one in ordered if misses(one) <= 1.0 and not one.refuted]
     if not keeping:
@@ -384,7 +409,9 @@ def _advice(
             else f"{closest.latency_us[worst.program]:g}us"
         )
         setting = f"{closest.setting.mechanism} ({closest.setting.setting})"
-        raise InputError(None, "--slo", f"no setting keeps {worst}", f"{worst.program}={reached} or more, as {setting} gives")
+        raise InputError(
+            None, "--slo", f"no setting keeps {worst}", f"{worst.program}={reached} or more, as {setting} gives"
+        )
     least = keeping[0].cost(objective)
     tied = [one for one in keeping if _ties(one.cost(objective), least)]
     best = min(tied, key=lambda one: (EFFORT.index(one.setting.mechanism), one.cost(objective)))

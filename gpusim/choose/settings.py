@@ -80,8 +80,13 @@ def settings(gpu: GPU, programs: Sequence[str]) -> list[Setting]:
 def _split(programs: Sequence[str], counts: tuple[int, ...]) -> Setting:
     text = "+".join(map(str, counts))
     groups = ", ".join(f"{name}: {count} SMs" for name, count in zip(programs, counts, strict=True))
-    paste = [f"green contexts, {groups}: cuDevSmResourceSplitByCount with minCount {min(counts)}, the rest to the other"]
-    paste += [f"torch.cuda.green_contexts.GreenContext.create(num_sms={n}) for {p}" for p, n in zip(programs, counts)]
+    paste = [
+        f"green contexts, {groups}: cuDevSmResourceSplitByCount with minCount {min(counts)}, the rest to the other"
+    ]
+    paste += [
+        f"torch.cuda.green_contexts.GreenContext.create(num_sms={n}) for {p}"
+        for p, n in zip(programs, counts, strict=True)
+    ]
     if len(programs) == 2:
         paste.append(f"SGLang pdmux, {programs[0]} as prefill: manual_divisions: [[{counts[0]}, {counts[1]}, 0]]")
     return Setting("SM split", f"{text} SMs", f"green-context:by=program,sms={text}", tuple(paste), parts=counts)
@@ -118,8 +123,7 @@ def _mps(programs: Sequence[str], percents: tuple[int, ...]) -> Setting:
 
 
 def _percentages(programs: int) -> Iterator[tuple[int, ...]]:
-    """Limits that overlap nowhere, in steps, and no limit."""
-    yield (100,) * programs
+    """Limits that overlap nowhere, in steps; without limits processes under MPS share as streams do."""
     step = MPS_STEP_PERCENT
     while _compositions(100 // step, programs) > MOST_SPLITS:
         step += MPS_STEP_PERCENT
@@ -132,7 +136,10 @@ def _percentages(programs: int) -> Iterator[tuple[int, ...]]:
 def _mig(programs: Sequence[str], profiles: tuple[str, ...]) -> Setting:
     text = "+".join(profiles)
     ids = ",".join(str(MIG_PROFILE_IDS[name]) for name in profiles)
-    paste = (f"nvidia-smi mig -cgi {ids} -C", *(f"{name}: instance {p}" for p, name in zip(profiles, programs)))
+    paste = (
+        f"nvidia-smi mig -cgi {ids} -C",
+        *(f"{name}: instance {p}" for p, name in zip(profiles, programs, strict=True)),
+    )
     return Setting("MIG", text, f"mig:by=program,slices={text}", paste)
 
 

@@ -22,7 +22,9 @@ OBJECTIVES = ("makespan", "stp", "antt")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("traces", nargs="+", metavar="TRACE", help="a trace for each program, or one of several programs")
+    parser.add_argument(
+        "traces", nargs="+", metavar="TRACE", help="a trace for each program, or one of several programs"
+    )
     gpu_arguments(parser)
     parser.add_argument(
         "--objective",
