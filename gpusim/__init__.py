@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpusim.choose.advise import advise
     from gpusim.choose.pairs import pairs
     from gpusim.choose.search import select
     from gpusim.common.errors import InputError
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {  # what each module has of them
+    "gpusim.choose.advise": "advise",
     "gpusim.choose.pairs": "pairs",
     "gpusim.choose.search": "select",
     "gpusim.common.errors": "InputError",

@@ -93,6 +93,7 @@ class Quota(Divides):
 
     def __post_init__(self) -> None:
         """Read the quotas."""
+        super().__post_init__()
         if self.blocks is not None:
             self._most = _quotas(self.blocks)
 

@@ -1,0 +1,190 @@
+"""Advice on a terminal, as JSON, and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpusim.choose.advise import TIE, Advice, Choice
+from gpusim.common.errors import one_line
+from gpusim.common.tables import Column, number, print_line, print_table
+from gpusim.results.plots import COLOURS, GRID, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MARKERS = {
+    "in turn": "X",
+    "streams": "o",
+    "priority": "^",
+    "SM split": "s",
+    "MPS": "D",
+    "MIG": "P",
+    "time slices": "v",
+}
+FIRST_SHOWN = 12  # rows of the table
+SHOWN_BOUNDS = 3  # of a program, what takes most of its kernels' time
+
+
+def as_json(advice: Advice) -> dict[str, Any]:
+    """The advice as `gpusim advise --json` prints it."""
+    competitor = advice.competitor
+    return {
+        "version": 1,
+        "trace": advice.trace.name,
+        "gpu": advice.gpu.name,
+        "objective": advice.objective,
+        "targets": [str(target) for target in advice.targets],
+        "best": _json(advice, advice.best),
+        "competitor": None if competitor is None else _json(advice, competitor),
+        "choices": [_json(advice, one) for one in advice.choices],
+    }
+
+
+def _json(advice: Advice, one: Choice) -> dict[str, Any]:
+    return {
+        "mechanism": one.setting.mechanism,
+        "setting": one.setting.setting,
+        "policy": one.setting.policy,
+        "paste": list(one.setting.paste),
+        "makespan_us": one.makespan_us,
+        "stp": one.stp,
+        "antt": one.antt,
+        "fairness": one.fairness,
+        "slowdown": dict(one.slowdown),
+        "latency_us": dict(one.latency_us),
+        "model_error": None if one.how_wrong.band is None else one.how_wrong.band["mape_percent"],
+        "model_error_reason": one.refuted or one.how_wrong.reason or None,
+        "meets_slo": advice.meets(one),
+        "tie": advice.ties(one),
+        "pareto": one in advice.pareto,
+    }
+
+
+def print_advice(advice: Advice) -> None:
+    """What to set, why, what would change it, and the settings beside one another."""
+    best = advice.best
+    programs = list(best.slowdown)
+    print_line(f"{' and '.join(programs)} on {advice.gpu.name}: {_sentence(best)}")
+    for line in best.setting.paste:
+        print_line(f"    {line}")
+    for line in _reasons(advice):
+        print_line(line)
+    print()
+    columns = [Column("share by"), Column("setting"), Column("makespan us", right=True), Column("STP", right=True)]
+    columns += [Column(f"{name} slowed", right=True) for name in programs] + [Column("model error", right=True)]
+    columns += [Column("keeps targets")] * bool(advice.targets) + [Column("")]
+    print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {advice.objective}")
+    hidden = len(advice.choices) - len(_shown(advice))
+    if hidden > 0:
+        print_line(f"… and {hidden} more (--json has all)")
+
+
+def _sentence(best: Choice) -> str:
+    how = {
+        "in turn": "do not share it, run one after the other",
+        "streams": "run both in streams of equal priority",
+        "priority": f"run both in streams, {best.setting.setting}",
+        "SM split": f"give each SMs of its own, {best.setting.setting}",
+        "MPS": f"run both under MPS, {best.setting.setting}",
+        "MIG": f"give each a MIG instance, {best.setting.setting}",
+        "time slices": "let processes take turns",
+    }[best.setting.mechanism]
+    return how
+
+
+def _reasons(advice: Advice) -> list[str]:
+    """What binds each program, and what would change the answer."""
+    best, lines = advice.best, []
+    for name, times in best.bound_us.items():
+        total = sum(times.values())
+        if total > 0.0:
+            parts = ", ".join(f"{bound} {time / total:.0%}" for bound, time in list(times.items())[:SHOWN_BOUNDS])
+            lines.append(f"{name}: its kernels are bound by {parts} of their time")
+    wanted = _most_wanted(best.bound_us)
+    if wanted:
+        lines.append(f"both want {wanted} most: sharing gains what the one leaves idle")
+    competitor = advice.competitor
+    if competitor is not None:
+        mine, other = best.cost(advice.objective), competitor.cost(advice.objective)
+        behind = (other - mine) / abs(mine) if mine else 0.0
+        name = f"{competitor.setting.mechanism} ({competitor.setting.setting})"
+        if behind <= TIE:
+            lines.append(f"{name} is within {TIE:.0%} of it: a tie, of which this asks less")
+        else:
+            lines.append(
+                f"closest: {name}, {behind:.1%} worse; an error of the model of that much would change the answer"
+            )
+    return lines
+
+
+def _most_wanted(bound_us: Mapping[str, Mapping[str, float]]) -> str:
+    """What binds most of the time of every program, if that is one thing."""
+    first = {next(iter(times), "") for times in bound_us.values()}
+    return first.pop() if len(first) == 1 else ""
+
+
+def _shown(advice: Advice) -> list[Choice]:
+    """The first of all choices, and the best of each mechanism."""
+    shown = list(advice.choices[:FIRST_SHOWN])
+    seen = {one.setting.mechanism for one in shown}
+    for one in advice.choices[FIRST_SHOWN:]:
+        if one.setting.mechanism not in seen:
+            seen.add(one.setting.mechanism)
+            shown.append(one)
+    return shown
+
+
+def _cells(advice: Advice, one: Choice) -> list[str]:
+    error = (
+        "wrong"
+        if one.refuted
+        else "?"
+        if one.how_wrong.band is None
+        else f"±{one.how_wrong.band['mape_percent']:.1f} %"
+    )
+    said = ["best"] if one is advice.best else ["tie"] if advice.ties(one) else []
+    said += ["pareto"] * (one in advice.pareto)
+    cells = [one.setting.mechanism, one.setting.setting, number(one.makespan_us)]
+    cells += ["-" if one.stp is None else f"{one.stp:.2f}"]
+    cells += [f"x{value:.2f}" for value in one.slowdown.values()] + [error]
+    cells += ["yes" if advice.meets(one) else "no"] * bool(advice.targets)
+    return [*cells, ", ".join(said)]
+
+
+def slowdowns(advice: Advice) -> Figure:
+    """The slowdown of the first program against that of the second, a marker for each mechanism, the Pareto front."""
+    first, second = list(advice.best.slowdown)[:2]
+    known = [one for one in advice.choices if not one.refuted and max(one.slowdown.values()) != float("inf")]
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    with new_figure(6.5, 5.0) as figure:
+        axes = figure.add_subplot()
+        for at, (mechanism, marker) in enumerate(MARKERS.items()):
+            mine = [one for one in known if one.setting.mechanism == mechanism]
+            if mine:
+                axes.plot([one.slowdown[first] for one in mine], [one.slowdown[second] for one in mine], marker,
+                          color=COLOURS[at % len(COLOURS)], markeredgecolor="black", markersize=7,
+                          label=mechanism)  # fmt: skip
+        front = sorted((one.slowdown[first], one.slowdown[second]) for one in advice.pareto if one in known)
+        axes.plot([a for a, _ in front], [b for _, b in front], color="black", linewidth=1.0, label="Pareto front")
+        best = advice.best
+        axes.annotate(f"best: {best.setting.mechanism}, {best.setting.setting}",
+                      (best.slowdown[first], best.slowdown[second]), xytext=(8, 8),
+                      textcoords="offset points", fontsize=9)  # fmt: skip
+        for target in advice.targets:
+            if target.slowdown is not None and target.program in (first, second):
+                draw = axes.axvline if target.program == first else axes.axhline
+                draw(target.slowdown, color="black", linestyle="--", linewidth=1.0)
+        for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+            scale("log")
+            axis.set_major_locator(LogLocator(10, subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_locator(NullLocator())
+        axes.set_xlabel(f"slowdown of {first}")
+        axes.set_ylabel(f"slowdown of {second}")
+        axes.set_title(one_line(f"{advice.trace.name} on {advice.gpu.name}"), loc="left", fontsize=11)
+        axes.grid(color=GRID, linewidth=0.6)
+        axes.legend(fontsize=8.5, frameon=False)
+        figure.tight_layout()
+        return figure

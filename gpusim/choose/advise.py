@@ -1,0 +1,418 @@
+"""Programs on one GPU: every way in which hardware lets them share it, replayed, and which of them to set.
+
+Programs run once, for the makespan, and restart until each has ended once, for STP, ANTT and their slowdowns; programs
+with arrivals are replayed with these instead. A setting is recommended if it is the best by the objective among those
+that keep all targets. Settings whose difference from it is within the model's error are ties; of these the one that
+asks least of whoever sets it is recommended [D].
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum, inf, nan
+from typing import TYPE_CHECKING, Literal
+
+from gpusim.choose.settings import Setting, settings
+from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.progress import Step, no_step
+from gpusim.engine.replay import Starved
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.registry import spec_of
+from gpusim.results.error_band import HowWrong, error_band
+from gpusim.results.metrics import SHARING, latencies_us, normalised_progress, percentile, sharing
+from gpusim.results.result import Result
+from gpusim.session import AnyGPU, AnyTrace, Keep, Session, opened
+from gpusim.trace.edit import merge, with_settings_of
+from gpusim.trace.file import trace_of
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Arrivals, PoissonArrivals, TimesArrivals
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+Objective = Literal["makespan", "stp", "antt"]
+OBJECTIVES: tuple[Objective, ...] = ("makespan", "stp", "antt")
+TIE = 0.02  # of two settings of the same programs, relative: what the model cannot tell apart [D]
+TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
+EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
+PLACED: tuple[Keep, ...] = ("placements",)
+TIMES_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a program is to keep: a slowdown, or a time for one pass or request.
+
+    Attributes:
+        program: its name.
+        slowdown: most, over the program alone on the whole GPU; None: a time is given.
+        latency_us: most time of a pass; of a program with arrivals the 95th percentile of its requests.
+    """
+
+    program: str
+    slowdown: float | None = None
+    latency_us: float | None = None
+
+    def __str__(self) -> str:
+        """As `target_of` reads it."""
+        return f"{self.program}=" + (f"x{self.slowdown:g}" if self.slowdown is not None else f"{self.latency_us:g}us")
+
+    def over(self, choice: Choice) -> float:
+        """By which factor a choice misses it; 1 or less: it is kept."""
+        if self.slowdown is not None:
+            return choice.slowdown[self.program] / self.slowdown
+        assert self.latency_us is not None
+        return choice.latency_us[self.program] / self.latency_us
+
+
+def target_of(text: str) -> Target:
+    """Read ``PROGRAM=x1.2`` or ``PROGRAM=5ms``.
+
+    Raises:
+        InputError: it is neither.
+    """
+    name, _, value = text.rpartition("=")
+    found = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)(us|ms|s)", value)
+    number = float(found[1] or found[2]) if found else 0.0
+    if not (name and found and number > 0.0):
+        raise InputError(None, "--slo", f"is {quote(text)}", "PROGRAM=x1.2 or PROGRAM=5ms")
+    if found[1]:
+        return Target(name, slowdown=number)
+    return Target(name, latency_us=number * TIMES_US[found[3]])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting and what it gives.
+
+    Attributes:
+        setting: what is set.
+        makespan_us: programs run once, or all their requests.
+        stp, antt, fairness: of programs that restart; None where one of them starves, and of programs with arrivals.
+        slowdown: of each program, over itself alone on the whole GPU: of restarting programs the inverse of their
+            progress, of programs with arrivals the mean latency of a request over the makespan alone.
+        latency_us: of each program: a pass; of one with arrivals the 95th percentile of its requests.
+        bound_us: of each program, the time of its kernels by what bound them, and what they waited for room.
+        how_wrong: how far off the model was on measured co-runs of the kind, or why nobody knows.
+        refuted: why the model of this mechanism is known to be wrong; empty: it is not.
+    """
+
+    setting: Setting
+    makespan_us: float
+    stp: float | None
+    antt: float | None
+    fairness: float | None
+    slowdown: Mapping[str, float]
+    latency_us: Mapping[str, float]
+    bound_us: Mapping[str, Mapping[str, float]]
+    how_wrong: HowWrong
+    refuted: str = ""
+
+    def cost(self, objective: Objective) -> float:
+        """What is to be small; infinite where it is not known."""
+        if objective == "makespan":
+            return self.makespan_us
+        value = self.stp if objective == "stp" else self.antt
+        return inf if value is None else -value if objective == "stp" else value
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to set for some programs on one GPU.
+
+    Attributes:
+        trace: the programs side by side.
+        gpu: what they share.
+        objective: what is best.
+        targets: what programs are to keep.
+        choices: every setting, the best first; those that miss a target after those that keep all.
+        best: the one to set.
+    """
+
+    trace: Trace
+    gpu: GPU
+    objective: Objective
+    targets: tuple[Target, ...]
+    choices: tuple[Choice, ...]
+    best: Choice
+
+    def meets(self, choice: Choice) -> bool:
+        """Whether a choice keeps all targets."""
+        return all(target.over(choice) <= 1.0 for target in self.targets)
+
+    def ties(self, choice: Choice) -> bool:
+        """Whether the model cannot tell a choice from the best one."""
+        return _ties(choice.cost(self.objective), self.choices[0].cost(self.objective))
+
+    @cached_property
+    def pareto(self) -> tuple[Choice, ...]:
+        """The choices than which no other slows every program less."""
+
+        def beaten(one: Choice, other: Choice) -> bool:
+            pairs = [(other.slowdown[name], one.slowdown[name]) for name in one.slowdown]
+            return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+        known = [one for one in self.choices if not one.refuted]
+        return tuple(one for one in known if not any(beaten(one, other) for other in known))
+
+    @cached_property
+    def competitor(self) -> Choice | None:
+        """The best choice of another mechanism that keeps all targets."""
+        others = (
+            one
+            for one in self.choices
+            if one.setting.mechanism != self.best.setting.mechanism and self.meets(one) and not one.refuted
+        )
+        return next(others, None)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row for each choice, the best first; a column ``slowdown[PROGRAM]`` for each program."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "mechanism": one.setting.mechanism,
+                    "setting": one.setting.setting,
+                    "makespan_us": one.makespan_us,
+                    "stp": one.stp,
+                    "antt": one.antt,
+                    **{f"slowdown[{name}]": value for name, value in one.slowdown.items()},
+                    "model_error": nan if one.how_wrong.band is None else one.how_wrong.band["mape_percent"],
+                    "meets_slo": self.meets(one),
+                    "tie": self.ties(one),
+                }
+                for one in self.choices
+            ]
+        )
+
+    def plot(self) -> Figure:
+        """How much each setting slows the first and the second program, with the Pareto front."""
+        from gpusim.choose.advice_page import slowdowns
+
+        return slowdowns(self)
+
+
+def advise(
+    programs: Sequence[AnyTrace],
+    gpu: Session | AnyGPU | None = None,
+    objective: Objective | None = None,
+    targets: Sequence[str | Target] = (),
+    *,
+    recorded_on: AnyGPU | None = None,
+    jobs: int | None = None,
+    step: Step = no_step,
+) -> Advice:
+    """Replay programs under every way to share the GPU, and say which to set.
+
+    Args:
+        programs: a trace each, or the path of its file; or one trace that has several programs.
+        gpu: as for `gpusim.session.opened`.
+        objective: what is best: ``makespan`` (least), ``stp`` (largest) or ``antt`` (least); default makespan, with
+            targets stp: the most work that is done while they are kept.
+        targets: what programs are to keep, as ``decode=x1.2`` or ``decode=5ms``.
+        recorded_on: as for `gpusim.session.Session`.
+        jobs: processes; None: one for each core.
+        step: told the name of each step before it.
+
+    Raises:
+        InputError: fewer than two programs, programs recorded on different GPUs, a target of no program, a target
+            that no setting keeps, arrivals faster than the GPU can serve.
+    """
+    trace, session = opened(_together(programs), gpu, recorded_on)
+    names = [program.name for program in trace.programs]
+    if len(names) < 2:
+        raise InputError(None, "programs", f"{quote(trace.name)} is one program", "two or more to share a GPU")
+    wanted = tuple(target_of(one) if isinstance(one, str) else one for one in targets)
+    for target in wanted:
+        if target.program not in names:
+            raise InputError(
+                None, "--slo", f"names program {quote(target.program)}", expected_one_of(names, target.program)
+            )
+    if objective is not None and objective not in OBJECTIVES:
+        raise InputError(None, "objective", f"is {quote(objective)}", expected_one_of(OBJECTIVES, str(objective)))
+    chosen: Objective = objective or ("stp" if wanted else "makespan")
+    step("fitting kernels to their recording")
+    alone = _alone_us(trace, session)
+    if _has_arrivals(trace):
+        _require_served(trace, alone)
+        if objective in ("stp", "antt"):
+            raise InputError(None, "objective", f"{objective} is of programs that restart", "no arrivals, or makespan")
+        chosen = "makespan"
+    choices = list(_replayed(_Shared(trace, session, alone), settings(session.gpu, names), jobs, step))
+    return _advice(trace, session.gpu, chosen, wanted, choices)
+
+
+def _together(programs: Sequence[AnyTrace]) -> Trace:
+    """One trace of all programs."""
+    traces = [trace_of(one) for one in programs]
+    if not traces:
+        raise InputError(None, "programs", "there is none", "two or more to share a GPU")
+    if len(traces) == 1:
+        return traces[0]
+    names = [re.sub(r"[^A-Za-z0-9_.-]+", "_", trace.name) for trace in traces]
+    return merge(traces, names, "+".join(names)[:200])
+
+
+def _has_arrivals(trace: Trace) -> bool:
+    return any(program.arrivals is not None for program in trace.programs)
+
+
+def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
+    """How long one pass of each program takes alone on the whole GPU."""
+    once = with_settings_of(trace, {program.name: {"arrivals": None} for program in trace.programs}, "programs")
+    return {run.program: run.solo_us for run in session.replay(once, keep=()).program_runs}
+
+
+def _require_served(trace: Trace, alone_us: Mapping[str, float]) -> None:
+    """Refuse requests that come faster than the program alone on the whole GPU can serve."""
+    for program in trace.programs:
+        interval_us = _interval_us(program.arrivals)
+        if interval_us < alone_us[program.name]:
+            problem = (
+                f"requests of {program.name} come every {interval_us:g} us and take {alone_us[program.name]:g} us "
+                "alone on the GPU: the queue grows"
+            )
+            raise InputError(None, "--arrivals", problem, "fewer requests")
+
+
+def _interval_us(arrivals: Arrivals | None) -> float:
+    """Mean time between two requests; infinite where one waits for the other, or there is one."""
+    if isinstance(arrivals, PoissonArrivals):
+        return 1e6 / arrivals.rate_per_s
+    if isinstance(arrivals, TimesArrivals) and len(arrivals.times_us) > 1:
+        return (arrivals.times_us[-1] - arrivals.times_us[0]) / (len(arrivals.times_us) - 1)
+    return inf
+
+
+# ---- replays
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What all settings are replayed with: the programs, a session, and what a pass of each takes alone (us)."""
+
+    trace: Trace
+    session: Session
+    alone_us: Mapping[str, float]
+
+
+def _replayed(shared: _Shared, ways: Sequence[Setting], jobs: int | None, step: Step) -> Iterator[Choice]:
+    """Every setting replayed, on as many cores as there are; the order is that of the settings."""
+    workers = min(jobs or os.cpu_count() or 1, len(ways))
+    if workers == 1:
+        for at, way in enumerate(ways):
+            step(f"{at} of {len(ways)} settings replayed")
+            yield _choice(shared, way)
+        return
+    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(shared,)) as pool:
+        for at, found in enumerate(pool.map(_in_process, ways)):
+            step(f"{at + 1} of {len(ways)} settings replayed")
+            yield found
+
+
+_OF_PROCESS: list[_Shared] = []  # of a worker process
+
+
+def _begin(shared: _Shared) -> None:
+    _OF_PROCESS.append(shared)
+
+
+def _in_process(way: Setting) -> Choice:
+    return _choice(_OF_PROCESS[0], way)
+
+
+def _choice(shared: _Shared, way: Setting) -> Choice:
+    """What a setting gives."""
+    trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
+    once = session.replay(trace, way.policy, keep=PLACED)
+    band = error_band(once, trace, session.gpu, session.recorded_on)
+    shares: Mapping[str, float | None] = dict.fromkeys(SHARING)
+    if _has_arrivals(trace):
+        passes = {run.program: [run.end_us - run.release_us] for run in once.program_runs} | latencies_us(once)
+        slowdown = {name: fsum(of) / len(of) / alone_us[name] for name, of in passes.items()}
+        latency = {name: percentile(of, TARGET_PERCENTILE) for name, of in passes.items()}
+    else:
+        progress = dict.fromkeys(alone_us, 0.0)
+        with suppress(Starved):
+            progress = normalised_progress(session.replay(trace, way.policy, restart=True, keep=()))
+            shares = sharing(progress)
+        slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
+        latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
+    return Choice(
+        setting=way,
+        makespan_us=once.makespan_us,
+        stp=shares["stp"],
+        antt=shares["antt"],
+        fairness=shares["fairness"],
+        slowdown=slowdown,
+        latency_us=latency,
+        bound_us=_bound_us(once),
+        how_wrong=band,
+        refuted=spec_of(way.policy).policy.refuted,
+    )
+
+
+def _bound_us(result: Result) -> dict[str, dict[str, float]]:
+    """Of each program, the time that its kernels took by what bound them, the most first."""
+    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
+    found: dict[str, dict[str, float]] = {run.program: {} for run in result.program_runs}
+    for run in result.kernel_runs:
+        mine = found[program_of[run.stream]]
+        mine[run.bound_by] = mine.get(run.bound_by, 0.0) + run.end_us - run.start_us
+    return {name: dict(sorted(of.items(), key=lambda item: (-item[1], item[0]))) for name, of in found.items()}
+
+
+# ---- the choice
+
+
+def _ties(cost: float, least: float) -> bool:
+    return cost <= least + TIE * abs(least)
+
+
+def _advice(
+    trace: Trace, gpu: GPU, objective: Objective, targets: tuple[Target, ...], choices: Sequence[Choice]
+) -> Advice:
+    """The choices in order, and the one to set.
+
+    Raises:
+        InputError: none keeps all targets.
+    """
+
+    def misses(one: Choice) -> float:
+        return max((target.over(one) for target in targets), default=1.0)
+
+    ordered = sorted(
+        choices,
+        key=lambda one: (
+            bool(one.refuted),
+            misses(one) > 1.0,
+            one.cost(objective),
+            EFFORT.index(one.setting.mechanism),
+        ),
+    )
+    keeping = [one for one in ordered if misses(one) <= 1.0 and not one.refuted]
+    if not keeping:
+        closest = min((one for one in ordered if not one.refuted), key=misses)
+        worst = max(targets, key=lambda target: target.over(closest))
+        reached = (
+            f"x{closest.slowdown[worst.program]:.3g}"
+            if worst.slowdown is not None
+            else f"{closest.latency_us[worst.program]:g}us"
+        )
+        setting = f"{closest.setting.mechanism} ({closest.setting.setting})"
+        raise InputError(
+            None, "--slo", f"no setting keeps {worst}", f"{worst.program}={reached} or more, as {setting} gives"
+        )
+    least = keeping[0].cost(objective)
+    tied = [one for one in keeping if _ties(one.cost(objective), least)]
+    best = min(tied, key=lambda one: (EFFORT.index(one.setting.mechanism), one.cost(objective)))
+    return Advice(trace, gpu, objective, targets, tuple(ordered), best)

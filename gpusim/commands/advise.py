@@ -1,0 +1,80 @@
+"""`gpusim advise`: which way two programs or more should share a GPU, and what to set for it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gpusim.commands.arguments import (
+    REQUESTS,
+    arrivals,
+    gpu_arguments,
+    json_flag,
+    of_program,
+    trace_and_session,
+    whole,
+    with_settings,
+)
+from gpusim.common.errors import InputError
+
+OBJECTIVES = ("makespan", "stp", "antt")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "traces", nargs="+", metavar="TRACE", help="a trace for each program, or one of several programs"
+    )
+    gpu_arguments(parser)
+    parser.add_argument(
+        "--objective",
+        choices=OBJECTIVES,
+        help="what is best: the least makespan of programs that run once, the default; of programs that restart the "
+        "largest STP, the default with --slo, or the least ANTT",
+    )
+    parser.add_argument(
+        "--slo",
+        action="append",
+        default=[],
+        metavar="PROGRAM=x1.2|PROGRAM=5ms",
+        help="a target that a program is to keep: a slowdown over itself alone, or the time of a pass; with arrivals "
+        "the 95th percentile of its requests; may be given several times",
+    )
+    parser.add_argument(
+        "--arrivals",
+        action="append",
+        type=of_program("every:US or poisson:PER_S", arrivals),
+        metavar="PROGRAM=every:US|poisson:PER_S",
+        help=f"{REQUESTS} requests for a program, one every US microseconds, or PER_S a second at random; "
+        "may be given several times",
+    )
+    parser.add_argument("--jobs", type=whole(1), help="processes; default: one for each core")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw slowdown against slowdown (.png, .svg, .pdf)")
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Replays every setting, prints which is best and why."""
+    from gpusim.choose.advice_page import as_json, print_advice
+    from gpusim.choose.advise import advise
+    from gpusim.common.files import require_output
+    from gpusim.common.progress import named_steps
+    from gpusim.common.tables import print_json, print_line
+    from gpusim.results.plots import picture_format, save_figure
+
+    if args.plot is not None:
+        picture_format(args.plot)
+        require_output(args.plot, args.traces)
+    args.restart, args.priority = False, None
+    with named_steps() as step, trace_and_session(args, args.traces) as (trace, session):
+        if len(trace.programs) < 2:
+            raise InputError(args.traces[0], "", "holds one program", "a trace for each of two programs or more")
+        advice = advise([with_settings(trace, args)], session, args.objective, args.slo, jobs=args.jobs, step=step)
+        if args.plot is not None:
+            save_figure(advice.plot(), args.plot)
+    if args.json:
+        print_json(as_json(advice))
+    else:
+        print_advice(advice)
+        if args.plot is not None:
+            print_line(f"written: {args.plot}")

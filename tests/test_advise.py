@@ -1,0 +1,212 @@
+"""Advice: which settings there are, what each gives by hand, which is recommended, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import kernel, stream, tiny
+
+import gpusim
+from gpusim import InputError, Program, Trace, cli, load_gpu
+from gpusim.choose.advise import Advice, Target, advise, target_of
+from gpusim.choose.settings import settings
+from gpusim.session import Session
+from gpusim.trace.operations import TimesArrivals
+
+
+def two(
+    first_blocks: int = 2, second_blocks: int = 2, first_us: float = 10.0, second_us: float = 10.0, **of: Any
+) -> Trace:
+    """Two programs of one kernel each, whose blocks have an SM to themselves."""
+    programs = [
+        Program(name="a", streams=[stream("a", kernel("ka", first_blocks, first_us))], **of),
+        Program(name="b", streams=[stream("b", kernel("kb", second_blocks, second_us))]),
+    ]
+    return Trace(name="two", device="tiny", programs=programs)
+
+
+def advised(trace: Trace, **how: Any) -> Advice:
+    return advise([trace], Session(tiny()), jobs=1, **how)
+
+
+def by_mechanism(advice: Advice) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for choice in advice.choices:
+        found.setdefault(choice.setting.mechanism, []).append(choice)
+    return found
+
+
+# ---- settings
+
+
+def test_an_h200_has_every_split_that_its_driver_makes() -> None:
+    splits = [one.parts for one in settings(load_gpu("h200"), ["a", "b"]) if one.mechanism == "SM split"]
+    assert splits == [(n, 132 - n) for n in range(8, 125, 8)]
+
+
+def test_splits_of_three_programs_are_coarser_and_fill_the_gpu() -> None:
+    splits = [one.parts for one in settings(load_gpu("h200"), ["a", "b", "c"]) if one.mechanism == "SM split"]
+    assert 0 < len(splits) <= 120 and {sum(parts) for parts in splits} == {132}
+    assert all(part % 8 == 0 for parts in splits for part in parts[:-1])
+
+
+def test_instances_are_the_largest_that_fit_together() -> None:
+    slices = {one.setting for one in settings(load_gpu("h200"), ["a", "b"]) if one.mechanism == "MIG"}
+    assert {"3g+4g", "4g+3g"} <= slices and "1g+1g" not in slices and "7g+1g" not in slices
+
+
+def test_a_gpu_without_green_contexts_or_mig_has_neither() -> None:
+    mechanisms = {one.mechanism for one in settings(load_gpu("k40c"), ["a", "b"])}
+    assert mechanisms == {"in turn", "streams", "priority", "MPS", "time slices"}
+
+
+def test_what_is_pasted_names_each_program_and_its_part() -> None:
+    (split,) = [one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.parts == (96, 36)]
+    assert "torch.cuda.green_contexts.GreenContext.create(num_sms=96) for pre" in split.paste
+    assert "manual_divisions: [[96, 36, 0]]" in split.paste[-1]
+    mps = next(one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.setting == "70+30 %")
+    assert mps.paste == (
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70 for pre",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 for dec",
+    )
+
+
+# ---- what they give
+
+
+def test_two_halves_run_at_once() -> None:
+    advice = advised(two())
+    found = by_mechanism(advice)
+    alone = found["streams"][0].makespan_us
+    assert found["in turn"][0].makespan_us == pytest.approx(2 * alone)
+    assert alone == pytest.approx(10.0)
+    assert found["streams"][0].stp == pytest.approx(2.0)
+    assert found["streams"][0].slowdown == pytest.approx({"a": 1.0, "b": 1.0})
+    assert found["in turn"][0].stp == pytest.approx(1.0)
+    assert advice.best.setting.mechanism == "streams"
+
+
+def test_of_ties_the_one_that_asks_least_is_best() -> None:
+    """Kernels that each fill the GPU gain nothing by sharing it: do not share it."""
+    advice = advised(two(first_blocks=400, second_blocks=400, first_us=1000.0, second_us=1000.0))
+    assert advice.best.setting.mechanism == "in turn"
+    assert advice.ties(advice.best)
+
+
+def test_the_first_choice_is_the_least_makespan() -> None:
+    advice = advised(two(first_blocks=3, second_blocks=4))
+    known = [one for one in advice.choices if not one.refuted]
+    assert known == sorted(known, key=lambda one: one.makespan_us)
+
+
+def test_the_front_has_nothing_that_another_beats() -> None:
+    advice = advised(two(first_blocks=3, second_blocks=4))
+    front = [one.slowdown for one in advice.pareto]
+    for one in front:
+        assert not any(all(other[name] < one[name] for name in one) for other in front)
+
+
+def test_what_was_measured_otherwise_is_never_best() -> None:
+    advice = advised(two())
+    assert by_mechanism(advice)["time slices"][0].refuted
+    assert advice.choices[-1].setting.mechanism == "time slices"
+
+
+# ---- targets
+
+
+def test_targets_are_read_as_factors_and_times() -> None:
+    assert target_of("decode=x1.2") == Target("decode", slowdown=1.2)
+    assert target_of("decode=5ms") == Target("decode", latency_us=5000.0)
+    assert str(target_of("a=b=250us")) == "a=b=250us"
+
+
+@pytest.mark.parametrize("text", ["decode", "decode=1.2", "decode=x", "=x2", "decode=x0", "decode=5m"])
+def test_anything_else_is_no_target(text: str) -> None:
+    with pytest.raises(InputError, match=r"expected PROGRAM=x1\.2 or PROGRAM=5ms"):
+        target_of(text)
+
+
+def test_a_target_leaves_out_what_misses_it() -> None:
+    trace = two(first_blocks=8, second_blocks=8, first_us=40.0, second_us=40.0)
+    free, held = advised(trace, objective="stp"), advised(trace, targets=["a=x1.4"])
+    assert held.objective == "stp"
+    assert held.best.slowdown["a"] <= 1.4
+    assert [held.meets(one) for one in held.choices] != [True] * len(held.choices)
+    assert held.best.stp is not None and free.choices[0].stp is not None
+    assert held.best.stp <= free.choices[0].stp
+
+
+def test_a_target_that_nothing_keeps_names_the_closest() -> None:
+    with pytest.raises(InputError, match=r"no setting keeps a=x1e-06; expected a=x1 or more, as") as caught:
+        advised(two(), targets=[Target("a", slowdown=1e-6)])
+    assert "\n" not in str(caught.value)
+
+
+def test_requests_are_held_to_the_95th_percentile() -> None:
+    arrivals = TimesArrivals(times_us=[20.0 * i for i in range(20)])
+    advice = advised(two(arrivals=arrivals), targets=["a=10.5us"])
+    assert advice.best.latency_us["a"] == pytest.approx(10.0)
+    assert advice.best.stp is None
+
+
+def test_requests_that_come_too_fast_are_refused() -> None:
+    arrivals = TimesArrivals(times_us=[5.0 * i for i in range(20)])
+    with pytest.raises(InputError, match="come every 5 us and take 10 us alone on the GPU: the queue grows"):
+        advised(two(arrivals=arrivals))
+
+
+# ---- the interface
+
+
+def test_one_program_is_refused() -> None:
+    with pytest.raises(InputError, match="is one program; expected two or more"):
+        advise([Trace(name="one", device="tiny", streams=[stream("a", kernel("ka", 2, 10.0))])], Session(tiny()))
+
+
+def test_a_target_of_no_program_names_those_there_are() -> None:
+    with pytest.raises(InputError, match="'c'"):
+        advised(two(), targets=["c=x2"])
+
+
+def test_processes_give_what_one_process_gives() -> None:
+    trace = two(first_blocks=3, second_blocks=4)
+    one, several = advised(trace), advise([trace], Session(tiny()), jobs=2)
+    assert one.choices == several.choices and one.best == several.best
+
+
+def test_the_table_and_the_picture_have_every_choice() -> None:
+    advice = advised(two(first_blocks=3, second_blocks=4))
+    assert len(advice.table) == len(advice.choices)
+    assert list(advice.table["slowdown[a]"]) == [one.slowdown["a"] for one in advice.choices]
+    figure = advice.plot()
+    marks = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", "")]
+    drawn = sum(len(line.get_xdata()) for line in marks)  # type: ignore[arg-type]
+    assert drawn == len([one for one in advice.choices if not one.refuted and max(one.slowdown.values()) < inf])
+
+
+def test_the_command_prints_what_to_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for name in ("pre", "dec"):
+        made = Trace(name=name, device="h200", streams=[stream("main", kernel(f"k_{name}", 60, 50.0))])
+        made.save(tmp_path / f"{name}.json")
+        files.append(str(tmp_path / f"{name}.json"))
+    assert cli.main(["advise", *files, "--json", "--jobs", "1", "--no-cache"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["best"]["mechanism"] == "streams"
+    assert {"mechanism", "setting", "makespan_us", "stp", "slowdown", "model_error", "meets_slo"} <= set(
+        found["choices"][0]
+    )
+    assert cli.main(["advise", *files, "--jobs", "1", "--no-cache", "--plot", str(tmp_path / "p.svg")]) == 0
+    assert "pre and dec on h200: run both in streams of equal priority" in capsys.readouterr().out
+    assert (tmp_path / "p.svg").stat().st_size > 1000
+    assert cli.main(["advise", files[0]]) == 2
+    assert "a trace for each of two programs or more" in capsys.readouterr().err
+
+
+def test_advise_is_public() -> None:
+    assert gpusim.advise is advise
