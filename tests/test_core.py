@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from gpusim.calibrate import kernels
 from gpusim.engine import sm_array
-from gpusim.model.contention import SHARED, UNKNOWN, MemoryLoad, memory_slowdown
+from gpusim.model.contention import SHARED, UNKNOWN
+from gpusim.model.memory import MemoryLoad, memory_slowdown, memory_that_binds
 from gpusim.results.runs import USES
 from gpusim.studies import bench
 
@@ -31,12 +33,15 @@ LOADS = st.floats(0.0, 1e3)
 
 
 @given(LOADS, LOADS, LOADS, LOADS, st.floats(1.0, 2.0), LOADS)
-def test_the_memory_slowdown_is_that_of_the_model(
+def test_the_core_has_the_memory_term_of_the_model(
     dram: float, l2: float, own_dram: float, own_l2: float, cycle: float, hits: float
 ) -> None:
-    expected = memory_slowdown(dram, l2, MemoryLoad(own_dram, own_l2, hits), cycle)
-    found = [core.slowdown_at(dram, l2, own_dram, own_l2, cycle, hits) for core in cores()]
-    assert found == [expected] * len(cores())
+    own = MemoryLoad(own_dram, own_l2, hits)
+    table = array("d", [9.0, *own])
+    for core in cores():
+        assert core.memory_slowdown(dram, l2, table, cycle, 1) == memory_slowdown(dram, l2, own, cycle)
+        binds = core.memory_that_binds(cycle, own_l2, dram, l2, table, 1)
+        assert binds == memory_that_binds(cycle, own_l2, dram, l2, own)
 
 
 # ---- where blocks go ------------------------------------------------------------------------------------------------
@@ -653,8 +658,7 @@ def test_who_comes_later_is_slowed_by_the_load_of_others(core: ModuleType) -> No
     submit(array, 0, 1, caps=[1, 0])
     line(array, 0)
     assert ends(array, 1.0) == []
-    array.submit(1, 1, (0, 0, 1, 1), 65536, 0.0, 1, 0.0, 0.0, 0.0, own_dram=1.0)
-    array.set_caps(1, [0, 1])
+    submit(array, 1, 1, caps=[0, 1], own_dram=1.0)
     line(array, 1)
     assert ends(array) == [(1, pytest.approx(1.0 + 2**0.5)), (0, 4.0)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpusim.engine.core import NEVER, Mix, MixRates
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
-from gpusim.engine.sm_array import sm_array, submit
+from gpusim.engine.sm_array import sm_array
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import TimeParts, age_shares, mix_times, time_parts
 from gpusim.model.kernel import KernelModel, mix_rates
@@ -68,7 +68,7 @@ def alone_under(
 
     caps = caps_of(grant, model.blocks_per_sm, gpu.sm_count)
     sms = sm_array(gpu, 1, resolve, lambda _: model.footprint, None, domains, domain_share, bins=2)
-    submit(sms, 0, model)
+    sms.submit(0, model)
     sms.set_caps(0, caps)
     sms.set_dispatch_order([0], [0])
     sms.dispatch()

@@ -1,18 +1,12 @@
 # C types for core.py: the build reads them, plain Python never does.
-cimport cython
-from libc cimport math
-
 # numbers that core.py sets once (those that other modules read stay Python's, with a copy for C)
-cdef long long RESOURCES, USES, ISSUE_USE, DRAM_USE, L2_USE, FIRST_MIXES, SKIPPED_WAVES
+cdef long long RESOURCES, USES, ISSUE_USE, DRAM_USE, L2_USE, FIRST_MIXES, SKIPPED_WAVES, OWN
 cdef long long BINDINGS, DRAM_BINDS, L2_BINDS
 cdef double FINISHED, SLACK, ROUNDING, _NEVER
 
 cdef long long below_prime(long long x) noexcept
 @cython.locals(x=cython.longlong)
 cdef double jitter_factor(long long seed, long long block, double jitter)
-
-@cython.locals(d=cython.double, t=cython.double, inner=cython.double, waited=cython.double, most=cython.double)
-cpdef double slowdown_at(double dram, double l2, double own_dram, double own_l2, double cycle, double own_hits=*)
 
 @cython.final
 cdef class SMArray:
@@ -31,7 +25,7 @@ cdef class SMArray:
     cdef long long[::1] on_tensor_cores, tensor_blocks, tensor_seen, held_back, first_part, last_part, part_slot, part_rates
     cdef long long[::1] bound_by, largest_is, jumped
     cdef double[::1] recorded_at, work, charged, rate, jitter, ramps, recorded, virtual, slowdown, progress
-    cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own_dram, own_l2, own_hits, first_start
+    cdef double[::1] first_due, issue_demand, dram_demand, l2_demand, own, first_start
     cdef double[::1] dispatched_at, throughput, carried, start_here, end_here, dram_load, l2_load, dram_seen, l2_seen
     cdef double[::1] capacity, mix_dram, mix_l2, part_progress, rates, history
     cdef double[::1] bound_time, whole_time, largest_time
@@ -56,10 +50,8 @@ cdef class SMArray:
     cpdef dispatch(self)
     @cython.locals(base=cython.longlong, j=cython.longlong)
     cpdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart=*)
-    @cython.locals(r=cython.longlong, sm=cython.longlong, i=cython.longlong, k=cython.longlong)
-    cpdef submit(self, long long slot, long long blocks, tuple need, long long carveout, double jitter, long long seed,
-                 double issue_demand, double dram_demand, double l2_demand, double own_dram=*, double own_l2=*, long long least_carveout=*, ramps=*,
-                 bint on_tensor_cores=*, double own_hits=*, long long pieces=*, long long cluster=*)
+    @cython.locals(blocks=cython.longlong, r=cython.longlong, sm=cython.longlong, i=cython.longlong, k=cython.longlong)
+    cpdef submit(self, long long slot, model)
     @cython.locals(sm=cython.longlong, gpc=cython.longlong, usable=cython.longlong, i=cython.longlong)
     cpdef set_caps(self, long long slot, list caps)
     @cython.locals(i=cython.longlong)
@@ -83,8 +75,7 @@ cdef class SMArray:
     cpdef look(self, time_parts)
     @cython.locals(p=cython.longlong)
     cdef long long time_in(self, long long slot, long long sm) noexcept
-    @cython.locals(own_dram=cython.double, own_l2=cython.double, by_dram=cython.double, by_l2=cython.double,
-                   dram=cython.double, l2=cython.double)
+    @cython.locals(binds=cython.longlong)
     cdef long long binding_at(self, long long slot, long long known, long long domain) noexcept
     @cython.locals(passed=cython.double, slot=cython.longlong)
     cpdef void book(self) noexcept

@@ -1,13 +1,11 @@
-# cython: language_level=3, annotation_typing=False, boundscheck=False
-# cython: wraparound=False, cdivision=True, initializedcheck=False
 """The SMs of a device and the blocks resident on them, advanced from one block's end to the next.
 
 This file is plain Python. Where a C compiler is at hand the build compiles it (``core.pxd`` holds the types) and
 it runs a hundred times faster; the two give the same bits, which a test asserts. It knows resources, residents,
 rates and time; it knows no policy and no trace. The progress of every block of a mix of residents comes from a
 function that the caller hands in, and so may the slowdown that the shared memory system adds to it; without one that
-is `slowdown_at`. What these leave undone it does itself: a memory domain that would serve more than it can slows all
-its blocks by as much as that is over.
+is `gpusim.model.memory.memory_slowdown`. What these leave undone it does itself: a memory domain that would serve more
+than it can slows all its blocks by as much as that is over.
 
 Every launch has a clock of its own in each memory domain, its *virtual time*, which runs slower than the SMs' by as
 much as the domain slows the launch. While the residents of an SM stay, the end of each of its blocks is fixed in
@@ -25,11 +23,15 @@ them, except under MIG); a *clock* is the number of a domain and a slot.
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from gpusim.model.memory import MemoryLoad, memory_slowdown, memory_that_binds
+
+if TYPE_CHECKING:
+    from gpusim.model.kernel import KernelModel
 
 RESOURCES = 4  # registers, shared memory, warps, block slots: in this order wherever four numbers stand together
 USES = 7  # those, issue slots, DRAM and L2: what the usage history holds
@@ -39,11 +41,11 @@ FIRST_MIXES = 64  # mixes that the tables hold before they grow
 SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by is then within 0.5 % of the whole
 FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
 SLACK = 1e-9  # relative, of what a memory domain can serve: rounding is no excess
+OWN = len(MemoryLoad._fields)  # numbers that `memory_slowdown` knows a launch by
 ROUNDING = 4e-16  # relative, of the clocks: late in a long replay a short block's end rounds to this
 BINDING = ("alu", "dram", "fma", "issue", "l1", "l2", "latency", "lsu", "tensor", "unknown")  # of equals the first
 BINDINGS, DRAM_BINDS, L2_BINDS = len(BINDING), BINDING.index("dram"), BINDING.index("l2")
 NEVER = 1e300
-BUILT_FROM = ""
 _NEVER = NEVER  # the same, which the build makes a number of C
 
 Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in ascending order of slot
@@ -93,16 +95,6 @@ def jitter_factor(seed: int, block: int, jitter: float) -> float:
     return 1.0 + jitter * 3.4641016151377544 * (x / 2147483647.0 - 0.5)
 
 
-def slowdown_at(dram: float, l2: float, own_dram: float, own_l2: float, cycle: float, own_hits: float = 0.0) -> float:
-    """`gpusim.model.contention.memory_slowdown`, to the same bit, for a replay that asks for it at every change."""
-    d = dram * (own_dram if own_dram < dram else dram)
-    t = l2 * (own_l2 if own_l2 < l2 else l2)
-    inner = (cycle * cycle + d) * (cycle * cycle + d)
-    most = own_l2 if own_l2 < 1.0 else 1.0
-    waited = 1.0 + own_hits * (l2 if l2 < most else most)
-    return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
-
-
 class SMArray:
     """Resident blocks of every SM, their progress, and the clock.
 
@@ -119,7 +111,7 @@ class SMArray:
         most_beside: gives how many blocks of a slot an SM may hold beside a mix of others, where sums of what they
             need do not tell.
         slowdowns: gives, for a domain, its DRAM and L2 load and the cycle of its SMs, the factor by which the blocks of
-            each slot in use are slowed (above 0); None: `slowdown_at` of each.
+            each slot in use are slowed (above 0); None: `memory_slowdown` of each.
         tensor_cycle: cycle of the SMs of a domain while they hold blocks that compute on tensor cores, over that
             otherwise.
         load_step: a domain's slowdown is worked out anew when its load has moved by this much.
@@ -204,9 +196,7 @@ class SMArray:
         self.issue_demand = reals(slots)
         self.dram_demand = reals(slots)
         self.l2_demand = reals(slots)
-        self.own_dram = reals(slots)
-        self.own_l2 = reals(slots)
-        self.own_hits = reals(slots)
+        self.own = reals(slots * OWN)  # the `MemoryLoad` of its kernel alone
         self.first_start = reals(slots, -1.0)
         self.dispatched_at = reals(slots, -1.0)
         self.throughput = reals(slots)
@@ -396,79 +386,39 @@ class SMArray:
 
     # ---- what the engine tells -----------------------------------------------------------------------------------
 
-    def submit(
-        self,
-        slot: int,
-        blocks: int,
-        need: tuple[int, int, int, int],
-        carveout: int,
-        jitter: float,
-        seed: int,
-        issue_demand: float,
-        dram_demand: float,
-        l2_demand: float,
-        own_dram: float = 0.0,
-        own_l2: float = 0.0,
-        least_carveout: int = 0,
-        ramps: Sequence[float] = (),
-        on_tensor_cores: bool = False,
-        own_hits: float = 0.0,
-        pieces: int = 1,
-        cluster: int = 1,
-    ) -> None:
-        """Make a launch known: its blocks wait until its caps and place in line let them in.
-
-        Args:
-            slot: the slot it gets.
-            blocks: its thread blocks.
-            need: registers, shared memory bytes, warps and block slots of one resident block.
-            carveout: shared memory bytes that an idle SM is set to when a block of this launch comes first. The
-                carve-out cannot change while blocks run.
-            jitter: standard deviation of a block's work over the mean.
-            seed: of the jitter.
-            issue_demand: SM-microseconds of all issue slots for one block, for the history.
-            dram_demand: share of the DRAM bandwidth x us for one block, for the history and what its domain serves.
-            l2_demand: the same of L2.
-            own_dram: load that it puts on DRAM where it has the whole device, for `slowdown_at`.
-            own_l2: the same of L2.
-            least_carveout: of an SM that holds blocks: this launch joins them only where it is set to no less.
-            ramps: work (blocks) that each block placed at the instant of the first has beside its own, by how many of
-                them share an SM: one, two, …; empty: none.
-            on_tensor_cores: whether its blocks compute on tensor cores; what is said of it is at the cycle they cause.
-            own_hits: how much longer it takes, relative, where L2 is as busy as it can be, for `slowdown_at`.
-            pieces: how many each block's work is in. With more than one a block that has done a piece goes on with the
-                next that no other has taken.
-            cluster: blocks that start together, on SMs of one GPC. Where no GPC has so many SMs that may hold any
-                (`set_caps`), each starts by itself.
-        """
+    def submit(self, slot: int, model: KernelModel) -> None:
+        """Make a launch known under a slot: its blocks wait until its caps and place in line let them in."""
+        blocks = model.blocks
         if self.unfinished[slot] == 0:
             self.active[self.active_count] = slot
             self.active_count += 1
         for d in range(self.domain_count):
             self.virtual[d * self.slots + slot] = 0.0
-        self.wanted_carveout[slot] = carveout
-        self.least_carveout[slot] = least_carveout
+        self.wanted_carveout[slot] = model.carveout_bytes
+        self.least_carveout[slot] = model.least_carveout_bytes
+        need = model.need
         for r in range(RESOURCES):
             self.need[slot * RESOURCES + r] = need[r]
         self.waiting[slot] = blocks
         self.unfinished[slot] = blocks
         self.resident[slot] = 0
-        self.cluster[slot] = cluster
-        self.together[slot] = cluster
-        self.pieces[slot] = pieces
+        self.cluster[slot] = model.cluster_blocks
+        self.together[slot] = model.cluster_blocks
+        self.pieces[slot] = model.pieces
         self.next_piece[slot] = 0
-        self.all_pieces[slot] = blocks * pieces
-        self.seed[slot] = seed
-        self.jitter[slot] = jitter
+        self.all_pieces[slot] = blocks * self.pieces[slot]
+        self.seed[slot] = model.seed
+        self.jitter[slot] = model.jitter
+        ramps = model.ramps
         for k in range(self.width):
             self.ramps[slot * self.width + k] = ramps[k] if k < len(ramps) else 0.0
-        self.on_tensor_cores[slot] = 1 if on_tensor_cores else 0
-        self.issue_demand[slot] = issue_demand
-        self.dram_demand[slot] = dram_demand
-        self.l2_demand[slot] = l2_demand
-        self.own_dram[slot] = own_dram
-        self.own_l2[slot] = own_l2
-        self.own_hits[slot] = own_hits
+        self.on_tensor_cores[slot] = 1 if model.on_tensor_cores else 0
+        self.issue_demand[slot] = model.issue_us
+        self.dram_demand[slot] = model.dram_share_us
+        self.l2_demand[slot] = model.l2_share_us
+        own = model.own_load
+        for i in range(OWN):
+            self.own[slot * OWN + i] = own[i]
         self.first_start[slot] = -1.0
         self.dispatched_at[slot] = -1.0
         self.carried[slot] = 0.0
@@ -785,17 +735,17 @@ class SMArray:
 
     def binding_at(self, slot: int, known: int, domain: int) -> int:
         """`gpusim.model.contention.binding_at` of a launch, by what its time is made of and the load of its domain."""
-        own_dram = self.own_dram[slot]
-        own_l2 = self.own_l2[slot]
-        by_dram = slowdown_at(self.dram_load[domain] / self.capacity[domain], 0.0, own_dram, own_l2, 1.0)
-        by_l2 = slowdown_at(
-            0.0, self.l2_load[domain] / self.capacity[domain], own_dram, own_l2, 1.0, self.own_hits[slot]
+        binds = memory_that_binds(
+            self.whole_time[known],
+            self.largest_time[known],
+            self.dram_load[domain] / self.capacity[domain],
+            self.l2_load[domain] / self.capacity[domain],
+            self.own,
+            slot * OWN,
         )
-        dram = self.whole_time[known] * (by_dram * by_dram - 1.0)
-        l2 = self.whole_time[known] * (by_l2 * by_l2 - 1.0)
-        if self.largest_time[known] >= dram and self.largest_time[known] >= l2:
+        if binds == 0:
             return self.largest_is[known]
-        return DRAM_BINDS if dram >= l2 else L2_BINDS
+        return DRAM_BINDS if binds == 1 else L2_BINDS
 
     def book(self) -> None:
         """Book the time since the last booking to what bound each launch when the interval began."""
@@ -1276,9 +1226,7 @@ class SMArray:
             for i in range(self.active_count):
                 slot = self.active[i]
                 own_cycle = 1.0 if self.on_tensor_cores[slot] > 0 else cycle
-                self.slowdown[clocks + slot] = slowdown_at(
-                    dram, l2, self.own_dram[slot], self.own_l2[slot], own_cycle, self.own_hits[slot]
-                )
+                self.slowdown[clocks + slot] = memory_slowdown(dram, l2, self.own, own_cycle, slot * OWN)
         else:
             for slot, factor in self.slowdowns_of(domain, dram, l2, cycle).items():
                 self.slowdown[clocks + slot] = factor

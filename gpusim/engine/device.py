@@ -19,7 +19,7 @@ from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
 from gpusim.engine.launch import Launch
 from gpusim.engine.rates import KnownMixes, Rates
 from gpusim.engine.residents import Residents
-from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
+from gpusim.engine.sm_array import domain_of_sm, sm_array
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
@@ -340,7 +340,7 @@ class Device:
         self._slots[slot] = launch
         if self._sms.mix_count() > MOST_MIXES:
             self._forget_mixes()
-        submit(self._sms, slot, launch.model)
+        self._sms.submit(slot, launch.model)
         self._hold(self._granted())
         self._place()
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.model.contention import SHARED, MemoryLoad, WarpDemand, memory_slowdown, mix_times, time_at
+from gpusim.model.contention import SHARED, WarpDemand, mix_times, time_at
+from gpusim.model.memory import MemoryLoad, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
 
 PIECES_OF_A_BLOCK = 8  # of its work, where blocks share that of their kernel, that they take in turn [D]
