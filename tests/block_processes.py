@@ -19,10 +19,10 @@ from typing import Any
 from unittest.mock import patch
 
 import simpy
-from cores import plain_core
 
 from gpusim.engine import sm_array
-from gpusim.engine.core import BINS
+from gpusim.engine.history import BINS
+from gpusim.engine.launches import jitter_factor
 from gpusim.model.contention import TimeParts
 from gpusim.model.memory import memory_slowdown, memory_that_binds
 
@@ -370,9 +370,7 @@ class SlowSMs:
 
     def _take_piece(self, launch: Launch, sm: SM) -> float:
         """Work of the next piece; blocks that wait when it is the last of several a block have nothing to do."""
-        work = (
-            plain_core().jitter_factor(launch.model.seed, launch.next_piece, launch.model.jitter) / launch.model.pieces
-        )
+        work = jitter_factor(launch.model.seed, launch.next_piece, launch.model.jitter) / launch.model.pieces
         launch.next_piece += 1
         if launch.model.pieces > 1 and launch.next_piece == launch.model.blocks * launch.model.pieces:
             idle = launch.waiting - len(launch.saved)

@@ -6,9 +6,10 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpusim.engine.core import NEVER, Mix, MixRates
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
+from gpusim.engine.mixes import Mix, MixRates
 from gpusim.engine.sm_array import sm_array
+from gpusim.engine.tables import NEVER
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import TimeParts, age_shares, mix_times, time_parts
 from gpusim.model.kernel import KernelModel, mix_rates

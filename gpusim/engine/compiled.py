@@ -20,10 +20,23 @@ from pathlib import Path
 from types import ModuleType
 
 CORE = "gpusim.engine.core"
-PARTS = ("gpusim.model.memory", CORE)  # each imports only those before it
+PARTS = (  # each imports only those before it
+    "gpusim.model.memory",
+    "gpusim.engine.tables",
+    "gpusim.engine.launches",
+    "gpusim.engine.mixes",
+    "gpusim.engine.domains",
+    "gpusim.engine.first_ends",
+    "gpusim.engine.history",
+    "gpusim.engine.residents",
+    "gpusim.engine.placing",
+    "gpusim.engine.skipping",
+    "gpusim.engine.bindings",
+    CORE,
+)
 DIRECTIVES = (
     "# cython: language_level=3, annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True, "
-    "initializedcheck=False\n"
+    "initializedcheck=False, auto_pickle=False\n"
 )
 DECLARATIONS = "cimport cython\nfrom libc cimport math\n"
 PACKAGE = Path(__file__).parents[1]  # gpusim/

@@ -14,12 +14,13 @@ import simpy
 
 from gpusim.common.errors import InputError
 from gpusim.engine.alone import Alone, KnownRuns
-from gpusim.engine.core import BINS, NEVER
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
+from gpusim.engine.history import BINS
+from gpusim.engine.holdings import Holdings
 from gpusim.engine.launch import Launch
 from gpusim.engine.rates import KnownMixes, Rates
-from gpusim.engine.residents import Residents
 from gpusim.engine.sm_array import domain_of_sm, sm_array
+from gpusim.engine.tables import NEVER
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
@@ -97,7 +98,7 @@ class Device:
             self._domain_of_sm,
             self._domain_share,
         )
-        self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
+        self.residents = Holdings(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way = [defaultdict[tuple[int, str], int](int) for _ in range(gpus)]  # let start, by their stream
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)

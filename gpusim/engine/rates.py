@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
-from gpusim.engine.core import Mix, MixRates, SMArray
+from gpusim.engine.core import SMArray
 from gpusim.engine.grants import NO_LIMITS, Limits
+from gpusim.engine.mixes import Mix, MixRates
 from gpusim.model.contention import TimeParts, age_shares, capped_time, mix_times, time_parts
 from gpusim.model.kernel import KernelModel, loads_at, mix_rates
 from gpusim.model.rounds import round_rates
@@ -84,7 +85,7 @@ class Rates:
         self._mix_loads.clear()
 
     def resolve(self, mix: Mix) -> MixRates:
-        """What `gpusim.engine.core.Resolve` gives: progress by slot and age, and memory loads."""
+        """What `gpusim.engine.mixes.Resolve` gives: progress by slot and age, and memory loads."""
         residents = [(self._model(slot), count) for slot, count in mix]
         rates, dram, l2 = self._limited_rates(mix, residents) if self.limits else self._mixes.rates(residents)
         by_age = [

@@ -8,7 +8,11 @@ from operator import sub
 from typing import NamedTuple
 
 from gpusim.engine.compiled import tell_if_plain
-from gpusim.engine.core import BINS, NEVER, Mix, MixRates, Resolve, Slowdowns, SMArray
+from gpusim.engine.core import SMArray
+from gpusim.engine.domains import Slowdowns
+from gpusim.engine.history import BINS
+from gpusim.engine.mixes import Mix, MixRates, Resolve
+from gpusim.engine.tables import NEVER
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
