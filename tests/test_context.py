@@ -13,7 +13,6 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.engine.alone import alone_under
 from gpusim.engine.context import in_context
 from gpusim.engine.replay import stream_ends
-from gpusim.engine.serial import chain_us
 from gpusim.engine.sm_array import run_alone
 from gpusim.model.contention import mix_times
 from gpusim.policies.hardware import Serial
@@ -72,7 +71,6 @@ def test_a_chain_takes_the_sum_with_and_without_events() -> None:
     chain = trace(stream("a", told("x", KEPT, 20.0, 8.0), told("y", 2 * KEPT, 10.0)))
     kernels = Kernels(GPU, GPU)
     total = 28.0 + 10.0 + 2 * 2.0 + 2 * 6.0
-    assert chain_us(chain, GPU, kernels) == pytest.approx(total, rel=1e-9)
     assert stream_ends(chain, GPU, Serial(), kernels)["a"] == pytest.approx(total, rel=1e-9)
 
 

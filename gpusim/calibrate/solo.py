@@ -47,7 +47,7 @@ def _alone_us(trace: Trace, op: Operation, gpu: GPU, kernels: Kernels) -> float:
     models = [kernels.model(launch, op.id) for launch in launches]
     if all(launch.stream == "main" for launch in launches):
         return fsum(model.solo_us for model in models)
-    key = tuple((id(model), launch.stream) for model, launch in zip(models, launches, strict=True))
+    key = tuple((model.identity, launch.stream) for model, launch in zip(models, launches, strict=True))
     if key not in kernels.alone_us:
         kernels.alone_us[key] = operation_end(trace, op, gpu, Leftover(), kernels)
     return kernels.alone_us[key]

@@ -106,7 +106,7 @@ class Device:
         self._free_slots = list(range(self._slot_count))
         self._grants: dict[int, Grant] = {}
         self._held: dict[int, Grant] = {}  # what the SMs hold launches to, by slot, in the order of placing blocks
-        self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
+        self._known_views: dict[object, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._known_sms: dict[bytes, array[int]] = {}  # lists of the SMs that launches ran on
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
         self._next_id = 0
@@ -464,8 +464,8 @@ class Device:
             if view.waiting != waiting or view.resident != resident or view.started != launch.admitted:
                 launch.view = view = view.later(waiting, resident, launch.admitted)
             return view
-        if id(model) not in self._known_views:
-            self._known_views[id(model)] = _fixed_view(model)
+        if model.identity not in self._known_views:
+            self._known_views[model.identity] = _fixed_view(model)
         launch.view = view = KernelView(
             id=launch.id,
             stream=launch.stream,
@@ -479,7 +479,7 @@ class Device:
             queued=launch.queued,
             pass_number=launch.pass_number,
             operation=launch.operation,
-            **self._known_views[id(model)],
+            **self._known_views[model.identity],
         )
         return view
 

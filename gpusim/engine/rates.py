@@ -18,14 +18,11 @@ KernelMix = list[tuple[KernelModel, int]]  # kernels with their resident blocks 
 
 
 class KnownMixes:
-    """Rates and times of mixes without limits, each worked out once.
-
-    A mix is known by the ids of its kernels, which whoever asks keeps alive.
-    """
+    """Rates and times of mixes without limits, each worked out once."""
 
     def __init__(self) -> None:
-        self._rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}
-        self._times: dict[tuple[tuple[int, int], ...], list[float]] = {}
+        self._rates: dict[tuple[tuple[object, int], ...], tuple[list[float], float, float]] = {}
+        self._times: dict[tuple[tuple[object, int], ...], list[float]] = {}
 
     def rates(self, mix: KernelMix) -> tuple[list[float], float, float]:
         """`mix_rates` without limits."""
@@ -36,8 +33,8 @@ class KnownMixes:
         return _known(self._times, mix, _times_of)
 
 
-def _known(known: dict[tuple[tuple[int, int], ...], T], mix: KernelMix, work_out: Callable[[KernelMix], T]) -> T:
-    key = tuple([(id(model), count) for model, count in mix])
+def _known(known: dict[tuple[tuple[object, int], ...], T], mix: KernelMix, work_out: Callable[[KernelMix], T]) -> T:
+    key = tuple([(model.identity, count) for model, count in mix])
     found = known.get(key)
     if found is None:
         if len(known) > MOST_MIXES:

@@ -85,7 +85,11 @@ class KernelView(NamedTuple):
 
     def later(self, waiting: int, resident: int, started: bool) -> KernelView:
         """The same launch as it is later: what a launch is does not change, how far it is does."""
-        return KernelView._make((*self[:7], waiting, resident, started, *self[10:]))
+        return KernelView._make((*self[:_HOW_FAR], waiting, resident, started, *self[_HOW_FAR + 3 :]))
+
+
+_HOW_FAR = KernelView._fields.index("waiting")  # `later` replaces three fields by position: `_replace` takes longer
+assert KernelView._fields[_HOW_FAR : _HOW_FAR + 3] == ("waiting", "resident", "started")
 
 
 @dataclass(frozen=True, slots=True)

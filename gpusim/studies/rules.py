@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from gpusim.calibrate.kernels import Kernels, recording_gpu
 from gpusim.calibrate.solo import solo_makespans
 from gpusim.engine import replay as engine
-from gpusim.engine.serial import chain_us, is_chain
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
 from gpusim.policies.registry import policy_from
 from gpusim.results.error_band import was_measured
@@ -89,8 +87,6 @@ def _recording_notes(trace: Trace, device: GPU, gpu: GPU) -> tuple[str, ...]:
 
 
 def makespan_us(trace: Trace, gpu: GPU, policy: Policy, kernels: Kernels) -> float:
-    """Only the makespan of a replay; a chain under serial needs no event loop for the same result, bit for bit."""
-    if type(policy) is Serial and is_chain(trace):
-        return chain_us(trace, gpu, kernels)
+    """Only the makespan of a replay."""
     ends = engine.stream_ends(trace, gpu, policy, kernels)
     return max(ends[stream.name] for stream in trace.streams if stream.operations)
