@@ -104,6 +104,8 @@ class Device:
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
+        self._unused = 0  # slots from here on have held no launch yet
+        self._slots_of: defaultdict[object, list[int]] = defaultdict(list)  # that held a kernel last, by its identity
         self._grants: dict[int, Grant] = {}
         self._held: dict[int, Grant] = {}  # what the SMs hold launches to, by slot, in the order of placing blocks
         self._known_views: dict[object, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
@@ -323,9 +325,6 @@ class Device:
             return
         model = launch.model
         slot = self._slot_for(model)
-        last, self._last_model[slot] = self._last_model[slot], model
-        if last is not None and last is not model:
-            self._sms.forget_slot(slot)
         self._first = slot, launch
         if self._slots or self.residents is not None:
             self._begin()
@@ -384,14 +383,26 @@ class Device:
         self._ended(launch, slot)
 
     def _slot_for(self, model: KernelModel) -> int:
-        """A free slot, the one that held the same kernel last if there is one: what is known of its mixes stays."""
-        for last in (model, None):
-            for slot in self._free_slots:
-                if self._last_model[slot] is last:
-                    self._free_slots.remove(slot)
-                    self._free_slots.sort()
-                    return slot
-        return heappop(self._free_slots)
+        """A free slot: one that held the same kernel last, what is known of its mixes stays; else one that held none.
+
+        Of several the first.
+        """
+        free = self._free_slots
+        same = [slot for slot in self._slots_of.get(model.identity, ()) if slot in free]
+        if not same and self._unused == self._slot_count:
+            slot = heappop(free)
+        else:
+            slot = min(same, default=self._unused)
+            free.remove(slot)
+            free.sort()
+        self._unused = max(self._unused, slot + 1)
+        last, self._last_model[slot] = self._last_model[slot], model
+        if last is not model:
+            if last is not None:
+                self._slots_of[last.identity].remove(slot)
+                self._sms.forget_slot(slot)
+            self._slots_of[model.identity].append(slot)
+        return slot
 
     def _hold(self, granted: dict[int, Grant]) -> None:
         """Hold the launches on the SMs to what they are granted, and let them place blocks in that order."""

@@ -85,7 +85,8 @@ class KernelView(NamedTuple):
 
     def later(self, waiting: int, resident: int, started: bool) -> KernelView:
         """The same launch as it is later: what a launch is does not change, how far it is does."""
-        return KernelView._make((*self[:_HOW_FAR], waiting, resident, started, *self[_HOW_FAR + 3 :]))
+        later = (*self[:_HOW_FAR], waiting, resident, started, *self[_HOW_FAR + 3 :])
+        return tuple.__new__(KernelView, later)
 
 
 _HOW_FAR = KernelView._fields.index("waiting")  # `later` replaces three fields by position: `_replace` takes longer
