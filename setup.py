@@ -17,7 +17,7 @@ from setuptools.errors import CompileError
 from build_backend import has_compiler, zig_command
 
 ENGINE = Path("gpusim/engine")
-STAMPED = Path("build/stamped", ENGINE)  # the sources of the core with their hash in it
+JOINED = Path("build/joined", ENGINE)  # the sources of the core as one module
 GPU_FILES = sorted(path.as_posix() for path in Path("gpus").glob("*.toml"))
 
 # Without contraction into fused multiply-adds the compiled core gives bit for bit what plain Python gives.
@@ -75,24 +75,24 @@ def compiled_core() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    extension = Extension("gpusim.engine.core", [stamped_core()], extra_compile_args=FLAGS)
+    extension = Extension("gpusim.engine.core", [joined_core()], extra_compile_args=FLAGS)
     modules: list[Extension] = cythonize([extension], language_level=3)
     for module in modules:
         module.optional = True  # no C compiler, no harm; cythonize would drop it from `extension`
     return modules
 
 
-def stamped_core() -> str:
-    """Writes the sources of the core with their hash, where they are not written yet, and returns the path."""
-    stamped = runpy.run_path(str(ENGINE / "compiled.py"))["stamped"]
-    STAMPED.mkdir(parents=True, exist_ok=True)
-    (STAMPED.parent / "__init__.py").touch()
-    (STAMPED / "__init__.py").touch()
-    for name, text in (("core.py", stamped(ENGINE)), ("core.pxd", (ENGINE / "core.pxd").read_text(encoding="utf-8"))):
-        path = STAMPED / name
+def joined_core() -> str:
+    """Writes the sources of the core as one module, where they are not written yet, and returns its path."""
+    JOINED.mkdir(parents=True, exist_ok=True)
+    (JOINED.parent / "__init__.py").touch()
+    (JOINED / "__init__.py").touch()
+    source, types = runpy.run_path(str(ENGINE / "compiled.py"))["joined"]()
+    for name, text in (("core.py", source), ("core.pxd", types)):
+        path = JOINED / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-    return path.with_name("core.py").as_posix()
+    return (JOINED / "core.py").as_posix()
 
 
 setup(cmdclass={"build_py": BuildWithGPUs, "build_ext": BuildCore}, ext_modules=compiled_core())

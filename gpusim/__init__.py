@@ -74,8 +74,8 @@ __all__ = [
     "GPU", "Collective", "Comparison", "Convolution", "ConvolutionAlgorithm", "ConvolutionShape", "Copy",
     "Eviction", "Grant", "Host", "InputError", "Kernel", "KernelLaunch", "KernelView", "LoopArrivals", "Mix",
     "Partition", "PoissonArrivals", "Policy", "Program", "Result", "Session", "Stream", "TimesArrivals", "Trace",
-    "View", "compare", "import_profile", "load_gpu", "load_trace", "occupancy", "pairs", "replay", "save_timeline",
-    "select", "what_if",
+    "View", "advise", "compare", "import_profile", "load_gpu", "load_trace", "occupancy", "pairs", "replay",
+    "save_timeline", "select", "what_if",
 ]  # fmt: skip
 
 

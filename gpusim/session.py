@@ -16,7 +16,6 @@ from gpusim.common.progress import Step, estimated, no_step
 from gpusim.engine import replay as engine
 from gpusim.engine.isolated import Isolated
 from gpusim.engine.replay import Starved
-from gpusim.engine.serial import chain_us, is_chain
 from gpusim.engine.several_gpus import parts, policies_of
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu, recorded_by
 from gpusim.policies.checks import name_of
@@ -237,11 +236,9 @@ class Session:
         return Comparison(trace, self.gpu, tuple(entries), restart, self.seed, self.recorded_on)
 
     def makespan_us(self, trace: AnyTrace, policy: str | Policy) -> float:
-        """Only the makespan of a replay; a chain under serial needs no event loop for the same result, bit for bit."""
-        trace, made = trace_of(trace), spec_of(policy).make() if isinstance(policy, str) else policy
-        if type(made) is Serial and is_chain(trace):
-            return chain_us(self._traced(trace).played, self.gpu, self.kernels(trace))
-        ends = self.stream_ends_us(trace, made)
+        """Only the makespan of a replay."""
+        trace = trace_of(trace)
+        ends = self.stream_ends_us(trace, policy)
         return max((ends[stream.name] for stream in trace.streams if stream.operations), default=0.0)
 
     def stream_ends_us(self, trace: AnyTrace, policy: str | Policy) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from gpusim.engine import compiled
 from gpusim.engine import core as used_core
 from gpusim.engine.core import NEVER
+from gpusim.model.memory import MemoryLoad
 
 Mix = tuple[tuple[int, int], ...]
 Rates = Callable[[Mix], Sequence[float]]
@@ -114,24 +115,23 @@ def submit(
     Without ``least_carveout`` it joins others where their SM is set to no less than it wants itself.
     """
     least = carveout if least_carveout is None else least_carveout
-    array.submit(
-        slot,
-        blocks,
-        need,
-        carveout,
-        jitter,
-        seed,
-        issue,
-        dram,
-        l2,
-        own_dram,
-        0.0,
-        least,
-        ramps,
-        on_tensor_cores,
+    model = SimpleNamespace(
+        blocks=blocks,
+        need=need,
+        carveout_bytes=carveout,
+        least_carveout_bytes=least,
+        jitter=jitter,
+        seed=seed,
+        issue_us=issue,
+        dram_share_us=dram,
+        l2_share_us=l2,
+        own_load=MemoryLoad(own_dram, 0.0),
+        ramps=ramps,
+        on_tensor_cores=on_tensor_cores,
         pieces=pieces,
-        cluster=cluster,
+        cluster_blocks=cluster,
     )
+    array.submit(slot, model)
     sms = len(array.residents_by_sm(slot))
     array.set_caps(slot, [caps] * sms if isinstance(caps, int) else caps)
 

@@ -26,8 +26,9 @@ from gpusim.choose.plan import Plan, Work, memory_bytes, most_live, planned_trac
 from gpusim.choose.report import as_json, plan_trace
 from gpusim.choose.search import Selection, select, work_of
 from gpusim.common.errors import InputError
-from gpusim.model.contention import MemoryLoad, WarpDemand
+from gpusim.model.contention import WarpDemand
 from gpusim.model.kernel import KernelModel
+from gpusim.model.memory import MemoryLoad
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape

@@ -542,13 +542,13 @@ def test_bench_prints_each_row_as_it_comes(capsys: Capture, monkeypatch: pytest.
     said: list[int] = []
 
     def measure(names: list[str]) -> Iterator[bench.Measurement]:
-        assert names == ["grid", "trace", "oracle"]  # the quick ones first
+        assert names == ["grid", "trace", "chain"]  # the quick ones first
         for name in names:
-            yield bench.Measurement(name, "x1", 1, 2, 3000, 0.1, 0.01, 50.0, 1.0 if name == "oracle" else None)
+            yield bench.Measurement(name, "x1", 1, 2, 3000, 0.1, 0.01, 50.0)
             said.append(capsys.readouterr().out.count("\n"))
 
     monkeypatch.setattr(bench, "measure", measure)
-    assert cli.main(["bench", "--only", "oracle", "--only", "trace", "--only", "grid"]) == 0
+    assert cli.main(["bench", "--only", "chain", "--only", "trace", "--only", "grid"]) == 0
     assert said == [3, 1, 1]
 
 
@@ -556,7 +556,6 @@ def test_bench_prints_each_row_as_it_comes(capsys: Capture, monkeypatch: pytest.
 def test_bench_outside_the_source_tree(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "ROOT", tmp_path)
     assert [bench.time_grid(2).kernels, bench.time_pairs(2).kernels, bench.time_sms(66).kernels] == [1, 2, 8]
-    assert bench.time_oracle(bench.PAIR).oracle_s is not None
     assert cli.main(["bench", "--only", "trace"]) == 2
     missing = f"{tmp_path}/traces: has no traces; expected the source tree of gpusim"
     assert capsys.readouterr() == ("", f"gpusim bench: {bench.STAND_INS}\n{missing}\n")

@@ -16,8 +16,8 @@ from tiny import kernel, launch, played, stream, times, tiny
 from gpusim import load_gpu
 from gpusim.calibrate.fit import anchored
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import MemoryLoad, memory_slowdown
 from gpusim.model.front_end import turn_wait_us
+from gpusim.model.memory import MemoryLoad, memory_slowdown
 from gpusim.trace.kernels import Mix
 from gpusim.trace.operations import Kernel
 

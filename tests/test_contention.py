@@ -19,25 +19,17 @@ from gpusim.calibrate.transfer import transferred
 from gpusim.hardware.what_if import what_if
 from gpusim.model.contention import (
     FEWEST_TURNS,
-    MOST_BUSY,
     SHARED,
     UNKNOWN,
-    MemoryLoad,
     WarpDemand,
     age_shares,
     binding,
-    binding_at,
     capped_time,
     competing_warps,
     demand_elsewhere,
     full_queue_share,
-    hit_queue,
     hit_wait_share,
-    l2_busy_at,
     latency_beside,
-    loads_beside,
-    memory_free_share,
-    memory_slowdown,
     memory_stall_share,
     mix_times,
     queued_share,
@@ -47,6 +39,16 @@ from gpusim.model.contention import (
 )
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import launch_occupancy
+from gpusim.model.memory import (
+    MOST_BUSY,
+    MemoryLoad,
+    hit_queue,
+    l2_busy_at,
+    loads_beside,
+    memory_free_share,
+    memory_slowdown,
+    memory_that_binds,
+)
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
 
 H200 = load_gpu("h200")
@@ -83,7 +85,7 @@ def saturating(draw: st.DrawFn) -> WarpDemand:
 
 
 residents = st.lists(st.tuples(sharings(), st.integers(1, 8)), min_size=1, max_size=4)
-loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2))
+loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2), st.just(0.0))
 
 
 def shaped(launch: KernelLaunch, gpu: GPU) -> KernelModel:
@@ -635,5 +637,6 @@ def test_the_largest_part_of_a_time_binds(time: float, dram: float, l2: float, b
     """0.5^2 - 0.3^2 = 0.16 of the squared time is latency; loads are given to the power of 2 and 8."""
     kernel = WarpDemand(1.0, 0.5, 0.3, (0.0, 0.0, 0.3, 0.0, 0.0, 0.0), 2)
     load = MemoryLoad(dram**0.5, l2**0.125)
-    by_dram, by_l2 = memory_slowdown(load.dram, 0.0, load), memory_slowdown(0.0, load.l2, load)
-    assert binding_at(time_parts(kernel, time), by_dram, by_l2) == bound
+    parts = time_parts(kernel, time)
+    binds = memory_that_binds(parts.whole, parts.largest, load.dram, load.l2, load)
+    assert (parts.bound_by, "dram", "l2")[binds] == bound

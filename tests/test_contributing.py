@@ -128,6 +128,14 @@ for l1_bytes in (None, 2.0**30, 4096.0):
     for policy in ("serial", "even"):
         print(gpusim.replay(trace, gpu, policy=policy).makespan_us.hex())
 """
+MEMORY = """
+import sys, gpusim
+from gpusim.engine import compiled, core
+from gpusim.model.memory import MemoryLoad, memory_slowdown
+print(int(compiled.is_plain(core)), memory_slowdown(2.0, 0.0, MemoryLoad(1.0, 0.0)))
+for policy in ("serial", "inter-sm"):
+    print(gpusim.replay(gpusim.load_trace(sys.argv[1]), gpusim.load_gpu("h200"), policy=policy).makespan_us)
+"""
 AS_IT_IS = """
 import sys, gpusim
 for policy in ("serial", "even"):
@@ -145,6 +153,17 @@ def test_a_term_of_l1_capacity_is_a_change_of_the_model_and_of_one_field(tmp_pat
     assert serial == serial_roomy == serial_tight == as_it_is[0]
     assert even_roomy == as_it_is[1]
     assert even >= even_roomy and even_tight > even_roomy
+
+
+def test_a_change_of_the_memory_term_is_one_function(tmp_path: Path) -> None:
+    """Kernels alone keep their times, and others do not. No compiled core of other sources runs."""
+    package = changed("rows", tmp_path)
+    plain, slowdown, serial, shared = map(float, python(package, "-c", MEMORY, str(MIXED)).split())
+    _, slowdown_now, serial_now, shared_now = map(float, python(ROOT, "-c", MEMORY, str(MIXED)).split())
+    assert plain
+    assert (slowdown, slowdown_now) == (pytest.approx(3.5**0.5), pytest.approx(3.0**0.5))
+    assert serial == pytest.approx(serial_now, rel=1e-9)
+    assert shared != pytest.approx(shared_now, rel=1e-9)
 
 
 @pytest.mark.parametrize("where", ["gpusim/model/contention.py", "gpusim/hardware/gpu.py"])

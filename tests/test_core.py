@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
@@ -13,9 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.calibrate import kernels
+from gpusim.engine import core as used_core
 from gpusim.engine import sm_array
+from gpusim.engine.bindings import BINDING
+from gpusim.engine.launches import below_prime, jitter_factor
 from gpusim.lab import bench
-from gpusim.model.contention import SHARED, UNKNOWN, MemoryLoad, memory_slowdown
+from gpusim.model.contention import SHARED, UNKNOWN
+from gpusim.model.memory import MemoryLoad, memory_slowdown, memory_that_binds
 from gpusim.results.runs import USES
 
 NEVER = 1e300
@@ -30,13 +35,17 @@ def core(request: pytest.FixtureRequest) -> ModuleType:
 LOADS = st.floats(0.0, 1e3)
 
 
+@pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")
 @given(LOADS, LOADS, LOADS, LOADS, st.floats(1.0, 2.0), LOADS)
-def test_the_memory_slowdown_is_that_of_the_model(
+def test_the_compiled_core_has_the_memory_term_of_the_model(
     dram: float, l2: float, own_dram: float, own_l2: float, cycle: float, hits: float
 ) -> None:
-    expected = memory_slowdown(dram, l2, MemoryLoad(own_dram, own_l2, hits), cycle)
-    found = [core.slowdown_at(dram, l2, own_dram, own_l2, cycle, hits) for core in cores()]
-    assert found == [expected] * len(cores())
+    own = MemoryLoad(own_dram, own_l2, hits)
+    table = array("d", [9.0, *own])
+    slowdown = used_core.memory_slowdown(dram, l2, table, cycle, 1)
+    assert slowdown == memory_slowdown(dram, l2, own, cycle) == memory_slowdown(dram, l2, table, cycle, 1)
+    binds = used_core.memory_that_binds(cycle, own_l2, dram, l2, table, 1)
+    assert binds == memory_that_binds(cycle, own_l2, dram, l2, own)
 
 
 # ---- where blocks go ------------------------------------------------------------------------------------------------
@@ -285,7 +294,7 @@ def test_an_sm_that_shares_one_pace_is_busy_until_all_work_is_done(core: ModuleT
     array = array_of(core, limits=(65536, 65536, 100, 100))
     submit(array, 0, 100, caps=100, jitter=0.1, seed=3)
     line(array, 0)
-    work = [plain_core().jitter_factor(3, block, 0.1) for block in range(100)]
+    work = [jitter_factor(3, block, 0.1) for block in range(100)]
     assert array.next_due() == pytest.approx(100.0 * min(work))
     assert ends(array) == [(0, pytest.approx(sum(work)))]
 
@@ -551,9 +560,9 @@ def test_a_launch_is_bound_by_what_bound_it_longest_and_of_equals_by_the_first_b
     assert array.most_bound_by(0) == "latency"  # its book was closed
 
 
-def test_the_core_knows_all_that_may_bind_a_launch(core: ModuleType) -> None:
+def test_the_core_knows_all_that_may_bind_a_launch() -> None:
     names = {name.removesuffix("_cycles") for name in SHARED} | {"latency", "dram", "l2", UNKNOWN}
-    assert tuple(sorted(names)) == core.BINDING
+    assert tuple(sorted(names)) == BINDING
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
@@ -653,8 +662,7 @@ def test_who_comes_later_is_slowed_by_the_load_of_others(core: ModuleType) -> No
     submit(array, 0, 1, caps=[1, 0])
     line(array, 0)
     assert ends(array, 1.0) == []
-    array.submit(1, 1, (0, 0, 1, 1), 65536, 0.0, 1, 0.0, 0.0, 0.0, own_dram=1.0)
-    array.set_caps(1, [0, 1])
+    submit(array, 1, 1, caps=[0, 1], own_dram=1.0)
     line(array, 1)
     assert ends(array) == [(1, pytest.approx(1.0 + 2**0.5)), (0, 4.0)]
 
@@ -878,7 +886,7 @@ def test_a_launch_of_few_waves_takes_what_each_of_its_blocks_takes(core: ModuleT
     array = array_of(core, 1, rates=own_pace(0.125))
     submit(array, 0, 40, caps=1, jitter=0.1, seed=3)
     line(array, 0)
-    total = sum(8.0 * plain_core().jitter_factor(3, block, 0.1) for block in range(40))
+    total = sum(8.0 * jitter_factor(3, block, 0.1) for block in range(40))
     assert ends(array) == [(0, pytest.approx(total, rel=1e-12))]
     assert total != pytest.approx(320.0, rel=1e-3)
 
@@ -979,22 +987,22 @@ def test_the_remainder_without_a_division() -> None:
     prime = 2**31 - 1
     most = (prime - 1) ** 2 + 67890
     for x in (0, 1, prime - 1, prime, prime + 1, 2 * prime, prime * prime - prime, most, *range(7, most, most // 1000)):
-        assert plain_core().below_prime(x) == x % prime
+        assert below_prime(x) == x % prime
 
 
 def test_jitter_is_uniform_with_the_deviation_asked_for() -> None:
-    factors = [plain_core().jitter_factor(3, block, 0.02) for block in range(20_000)]
+    factors = [jitter_factor(3, block, 0.02) for block in range(20_000)]
     mean = sum(factors) / len(factors)
     deviation = (sum((f - mean) ** 2 for f in factors) / len(factors)) ** 0.5
     assert mean == pytest.approx(1.0, abs=1e-3)
     assert deviation == pytest.approx(0.02, rel=0.03)
     assert max(factors) <= 1.0 + 0.02 * 3**0.5 and min(factors) >= 1.0 - 0.02 * 3**0.5
-    assert plain_core().jitter_factor(3, 7, 0.02) == factors[7]
-    assert plain_core().jitter_factor(4, 7, 0.02) != factors[7]
+    assert jitter_factor(3, 7, 0.02) == factors[7]
+    assert jitter_factor(4, 7, 0.02) != factors[7]
 
 
 def test_neighbouring_blocks_are_not_alike() -> None:
-    draw = [plain_core().jitter_factor(1, block, 1.0) - 1.0 for block in range(20_000)]
+    draw = [jitter_factor(1, block, 1.0) - 1.0 for block in range(20_000)]
     for lag in (1, 2, 132):
         pairs = list(zip(draw, draw[lag:], strict=False))
         assert abs(sum(a * b for a, b in pairs) / len(pairs)) < 0.03

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from strategies import examples
 
 import gpusim.engine.core as used_core
+from gpusim.engine.launches import jitter_factor
 
 SLOTS = 5
 
@@ -254,7 +255,7 @@ def test_work_is_conserved(core: ModuleType, scene: Scene) -> None:
     left = sum(array.unfinished_blocks(slot) for slot in range(len(scene.launches)))
     if left == 0:
         work = sum(
-            plain_core().jitter_factor(slot, piece, launch.jitter) / launch.pieces
+            jitter_factor(slot, piece, launch.jitter) / launch.pieces
             for slot, launch in enumerate(scene.launches)
             for piece in range(launch.blocks * launch.pieces)
         )

@@ -18,7 +18,7 @@ from tiny import kernel, tiny
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.kernels import Kernels
-from gpusim.engine import alone, device
+from gpusim.engine import alone
 from gpusim.engine.device import Device
 from gpusim.engine.sm_array import alone_on, run_alone
 from gpusim.hardware.gpu import GPU
@@ -133,7 +133,7 @@ def test_streams_that_restart() -> None:
 @pytest.mark.parametrize("policy", ["serial", "leftover", "even"])
 def test_a_chain_is_stepped_through_once_a_kernel_and_where_bins_end(policy: str) -> None:
     gpu = tiny(jitter=0.1)
-    with counted(device, "submit") as stepped, counted(alone, "alone_under") as worked_out:
+    with counted(Device, "_cap") as stepped, counted(alone, "alone_under") as worked_out:
         result = run(Session(gpu), chain(1000), policy)
     assert len(result.kernel_runs) == 3000
     assert len(worked_out) == 3

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from block_processes import slow_sms
 from cores import array_of, ends, line, own_pace, submit
 from hypothesis import Phase, given
 from hypothesis import strategies as st
@@ -20,7 +21,6 @@ from tiny import trace as made
 
 from gpusim import load_gpu, load_trace
 from gpusim.engine import sm_array
-from gpusim.engine.block_processes import slow_sms
 from gpusim.hardware.gpu import GPU
 from gpusim.results.result import Result
 from gpusim.session import Session

@@ -13,8 +13,9 @@ import pytest
 from tiny import launch, tiny
 
 from gpusim.calibrate.fit import anchored
-from gpusim.model.contention import MemoryLoad, WarpDemand, memory_slowdown
+from gpusim.model.contention import WarpDemand
 from gpusim.model.kernel import loads_at, mix_rates
+from gpusim.model.memory import MemoryLoad, memory_slowdown
 
 TURNS = WarpDemand(2.0, 0.4, 0.2, (0.1, 0.2, 0.05, 0.05, 0.05, 0.06), 1, serial_share=1.0)
 A = replace(

@@ -20,7 +20,8 @@ from gpusim.calibrate.scaling import _changed, _doubt, _misfit, _through, _with_
 from gpusim.calibrate.transfer import transferred
 from gpusim.common.errors import InputError
 from gpusim.engine.sm_array import run_alone
-from gpusim.model.contention import MemoryLoad, WarpDemand, latency_beside, mix_times
+from gpusim.model.contention import WarpDemand, latency_beside, mix_times
+from gpusim.model.memory import MemoryLoad
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 

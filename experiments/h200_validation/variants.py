@@ -24,7 +24,7 @@ from gpusim.lab import validate
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.scores import Scored
 from gpusim.lab.validate import Case, Condition, Predictor, measurements
-from gpusim.model import contention
+from gpusim.model import contention, memory
 from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Partition, View
 from gpusim.sweep.workers import local
@@ -92,7 +92,7 @@ def _no_seniority() -> None:
 
 
 def _no_hit_queue() -> None:
-    _put(contention, "HIT_QUEUE", 0.0)
+    _put(memory, "HIT_QUEUE", 0.0)
 
 
 def _no_full_queue() -> None:
@@ -254,7 +254,7 @@ def _memory(dram: float, l2: float) -> Callable[[], None]:
 
 def _any_part_of_the_time() -> None:
     """What keeps an SM busy does not limit how much of a recorded time was waiting for memory."""
-    known = contention.loads_beside
+    known = memory.loads_beside
     _put(fit, "loads_beside", lambda dram_busy, l2_busy, least_free, full: known(dram_busy, l2_busy, 0.0, full))
 
 

@@ -150,7 +150,7 @@ def _model(kept: dict[str, float], launch: KernelLaunch, gpu: GPU) -> KernelMode
     return replace(
         model,
         **{name: kept[name] for name in OF_MODEL},  # type: ignore[arg-type]
-        load=replace(model.load, **{name: kept[name] for name in OF_LOAD}),
+        load=model.load._replace(**{name: kept[name] for name in OF_LOAD}),
         demand=replace(model.demand, **{name: kept[name] for name in OF_DEMAND}),  # type: ignore[arg-type]
     )
 

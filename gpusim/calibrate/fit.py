@@ -15,14 +15,10 @@ from gpusim.hardware.compute_capability import CAPABILITIES
 from gpusim.hardware.gpcs import most_clusters
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
-    MemoryLoad,
     WarpDemand,
     fetch_stall_share,
     full_queue_share,
-    hit_queue,
     hit_wait_share,
-    loads_beside,
-    memory_slowdown,
     memory_stall_share,
     mix_times,
     queued_share,
@@ -31,6 +27,7 @@ from gpusim.model.contention import (
 )
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
+from gpusim.model.memory import MemoryLoad, hit_queue, loads_beside, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
 

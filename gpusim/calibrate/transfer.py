@@ -10,9 +10,10 @@ from dataclasses import replace
 from gpusim.calibrate.fit import carveouts, work_blocks
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import MemoryLoad, demand_elsewhere
+from gpusim.model.contention import demand_elsewhere
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
+from gpusim.model.memory import MemoryLoad
 from gpusim.model.occupancy import waves
 from gpusim.trace.kernels import KernelLaunch
 

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from gpusim.lab.bench import Measurement
 
 # Those that take seconds first, the slowest last.
-GROUPS = ("grid", "pairs", "SMs", "trace", "plain core", "streams", "kernels", "chain", "small kernels", "oracle")
+GROUPS = ("grid", "pairs", "SMs", "trace", "plain core", "streams", "kernels", "chain", "small kernels")
 WIDTHS = {  # of the columns: every row is printed as it comes
     "group": 13, "case": 34, "kernels": 9, "blocks": 13, "replays": 7, "fit s": 7, "replay s": 8, "peak MiB": 8,
-    "oracle s": 8, "oracle / replay": 15,
 }  # fmt: skip
 TEXTS = ("group", "case")  # the other columns are numbers
 
@@ -65,8 +64,6 @@ def _cells(one: Measurement) -> list[str]:
         number(one.fit_s, 3),
         number(one.replay_s, 3),
         number(one.peak_mib, 0),
-        "" if one.oracle_s is None else number(one.oracle_s, 1),
-        "" if one.oracle_s is None else f"{number(one.oracle_s / one.replay_s, 0)}x",
     ]
 
 

@@ -1,10 +1,15 @@
-"""Which core runs: the compiled one where it was built from the sources beside it, else core.py as plain Python.
+"""Which core runs: the compiled one where it was built from the sources beside it, else the plain Python files.
+
+The core is several Python files, `PARTS`, that import one another. The build joins them into one module and compiles
+that with the types of the ``.pxd`` file beside each. So calls between parts cost nothing, and no part can be compiled
+from other sources than the rest.
 
 The build reads this file, too (by its path), so it imports nothing of gpusim.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
 from functools import cache
 from hashlib import sha256
@@ -15,20 +20,63 @@ from pathlib import Path
 from types import ModuleType
 
 CORE = "gpusim.engine.core"
-SOURCES = ("core.py", "core.pxd")
-NOT_STAMPED = 'BUILT_FROM = ""'  # a line of core.py, which the build gives the hash of the sources
+PARTS = (  # each imports only those before it
+    "gpusim.model.memory",
+    "gpusim.engine.tables",
+    "gpusim.engine.launches",
+    "gpusim.engine.mixes",
+    "gpusim.engine.domains",
+    "gpusim.engine.first_ends",
+    "gpusim.engine.history",
+    "gpusim.engine.residents",
+    "gpusim.engine.placing",
+    "gpusim.engine.skipping",
+    "gpusim.engine.bindings",
+    CORE,
+)
+DIRECTIVES = (
+    "# cython: language_level=3, annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True, "
+    "initializedcheck=False, auto_pickle=False\n"
+)
+DECLARATIONS = "cimport cython\nfrom libc cimport math\n"
+PACKAGE = Path(__file__).parents[1]  # gpusim/
 
 
-def source_hash(folder: Path) -> str:
-    """A hash of the sources of the core in a folder."""
-    return sha256(b"\0".join((folder / name).read_bytes() for name in SOURCES)).hexdigest()
+def joined(package: Path = PACKAGE) -> tuple[str, str]:
+    """The source and the C types of the core as the build compiles them: one module that knows which sources it is of.
+
+    Args:
+        package: the folder of gpusim.
+    """
+    source, types = DIRECTIVES + "from __future__ import annotations\n", DECLARATIONS
+    for path in _files(package):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".py":
+            source += _without_imports_of_parts(text)
+        else:
+            types += text
+    return source + f'BUILT_FROM = "{source_hash(package)}"\n', types
 
 
-def stamped(folder: Path) -> str:
-    """core.py as the build compiles it: it knows which sources it is of."""
-    return (
-        (folder / "core.py").read_text(encoding="utf-8").replace(NOT_STAMPED, f'BUILT_FROM = "{source_hash(folder)}"')
-    )
+def source_hash(package: Path = PACKAGE) -> str:
+    """A hash of the sources of the core in a package's folder."""
+    return sha256(b"\0".join([DIRECTIVES.encode(), *(path.read_bytes() for path in _files(package))])).hexdigest()
+
+
+def _files(package: Path) -> list[Path]:
+    """The files of the core, part by part."""
+    stems = [package.joinpath(*part.split(".")[1:]) for part in PARTS]
+    return [stem.with_suffix(suffix) for stem in stems for suffix in (".py", ".pxd")]
+
+
+def _without_imports_of_parts(text: str) -> str:
+    """A part without what the joined module has already: imports of other parts, and of the future."""
+    lines = text.splitlines(keepends=True)
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom) and node.module in ("__future__", *PARTS):
+            end = node.end_lineno or node.lineno
+            lines[node.lineno - 1 : end] = ["\n"] * (end - node.lineno + 1)
+    return "".join(lines)
 
 
 def load_core() -> ModuleType:
@@ -37,8 +85,7 @@ def load_core() -> ModuleType:
         core = import_module(CORE)
     except ImportError:  # compiled for another system
         return plain_core(CORE)
-    fresh = is_plain(core) or getattr(core, "BUILT_FROM", "") == source_hash(Path(__file__).parent)
-    return core if fresh else plain_core(CORE)
+    return core if is_plain(core) or getattr(core, "BUILT_FROM", "") == source_hash() else plain_core(CORE)
 
 
 def plain_core(name: str) -> ModuleType:
@@ -66,7 +113,7 @@ def tell_if_plain() -> None:
         return
     beside = (Path(__file__).with_name("core" + suffix) for suffix in EXTENSION_SUFFIXES)
     if any(path.exists() for path in beside):
-        missing = "the compiled core is not of this core.py"
+        missing = "the compiled core is not of these sources"
         remedy = "install gpusim anew (`pip install -e .`)"
     else:
         missing = "the core is not compiled"

@@ -14,12 +14,13 @@ import simpy
 
 from gpusim.common.errors import InputError
 from gpusim.engine.alone import Alone, KnownRuns
-from gpusim.engine.core import BINS, NEVER
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
+from gpusim.engine.history import BINS
+from gpusim.engine.holdings import Holdings
 from gpusim.engine.launch import Launch
 from gpusim.engine.rates import KnownMixes, Rates
-from gpusim.engine.residents import Residents
-from gpusim.engine.sm_array import domain_of_sm, sm_array, submit
+from gpusim.engine.sm_array import domain_of_sm, sm_array
+from gpusim.engine.tables import NEVER
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
@@ -97,15 +98,17 @@ class Device:
             self._domain_of_sm,
             self._domain_share,
         )
-        self.residents = Residents(self._sms, gpu.sm_count) if keep_residents else None
+        self.residents = Holdings(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way = [defaultdict[tuple[int, str], int](int) for _ in range(gpus)]  # let start, by their stream
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
+        self._unused = 0  # slots from here on have held no launch yet
+        self._slots_of: defaultdict[object, list[int]] = defaultdict(list)  # that held a kernel last, by its identity
         self._grants: dict[int, Grant] = {}
         self._held: dict[int, Grant] = {}  # what the SMs hold launches to, by slot, in the order of placing blocks
-        self._known_views: dict[int, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
+        self._known_views: dict[object, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._known_sms: dict[bytes, array[int]] = {}  # lists of the SMs that launches ran on
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
         self._next_id = 0
@@ -322,9 +325,6 @@ class Device:
             return
         model = launch.model
         slot = self._slot_for(model)
-        last, self._last_model[slot] = self._last_model[slot], model
-        if last is not None and last is not model:
-            self._sms.forget_slot(slot)
         self._first = slot, launch
         if self._slots or self.residents is not None:
             self._begin()
@@ -340,7 +340,7 @@ class Device:
         self._slots[slot] = launch
         if self._sms.mix_count() > MOST_MIXES:
             self._forget_mixes()
-        submit(self._sms, slot, launch.model)
+        self._sms.submit(slot, launch.model)
         self._hold(self._granted())
         self._place()
 
@@ -383,14 +383,26 @@ class Device:
         self._ended(launch, slot)
 
     def _slot_for(self, model: KernelModel) -> int:
-        """A free slot, the one that held the same kernel last if there is one: what is known of its mixes stays."""
-        for last in (model, None):
-            for slot in self._free_slots:
-                if self._last_model[slot] is last:
-                    self._free_slots.remove(slot)
-                    self._free_slots.sort()
-                    return slot
-        return heappop(self._free_slots)
+        """A free slot: one that held the same kernel last, what is known of its mixes stays; else one that held none.
+
+        Of several the first.
+        """
+        free = self._free_slots
+        same = [slot for slot in self._slots_of.get(model.identity, ()) if slot in free]
+        if not same and self._unused == self._slot_count:
+            slot = heappop(free)
+        else:
+            slot = min(same, default=self._unused)
+            free.remove(slot)
+            free.sort()
+        self._unused = max(self._unused, slot + 1)
+        last, self._last_model[slot] = self._last_model[slot], model
+        if last is not model:
+            if last is not None:
+                self._slots_of[last.identity].remove(slot)
+                self._sms.forget_slot(slot)
+            self._slots_of[model.identity].append(slot)
+        return slot
 
     def _hold(self, granted: dict[int, Grant]) -> None:
         """Hold the launches on the SMs to what they are granted, and let them place blocks in that order."""
@@ -463,8 +475,8 @@ class Device:
             if view.waiting != waiting or view.resident != resident or view.started != launch.admitted:
                 launch.view = view = view.later(waiting, resident, launch.admitted)
             return view
-        if id(model) not in self._known_views:
-            self._known_views[id(model)] = _fixed_view(model)
+        if model.identity not in self._known_views:
+            self._known_views[model.identity] = _fixed_view(model)
         launch.view = view = KernelView(
             id=launch.id,
             stream=launch.stream,
@@ -478,7 +490,7 @@ class Device:
             queued=launch.queued,
             pass_number=launch.pass_number,
             operation=launch.operation,
-            **self._known_views[id(model)],
+            **self._known_views[model.identity],
         )
         return view
 

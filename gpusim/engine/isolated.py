@@ -52,7 +52,7 @@ class Isolated:
         models = [self._kernels.model(launch, op.id) for launch in launches]
         if all(launch.stream == "main" for launch in launches):
             return fsum(model.solo_us for model in models)
-        key = tuple((id(model), launch.stream) for model, launch in zip(models, launches, strict=True))
+        key = tuple((model.identity, launch.stream) for model, launch in zip(models, launches, strict=True))
         if key not in self._known:
             self._known[key] = operation_end(trace, op, self._gpu, Leftover(), self._kernels)
         return self._known[key]

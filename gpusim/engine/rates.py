@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
-from gpusim.engine.core import Mix, MixRates, SMArray
+from gpusim.engine.core import SMArray
 from gpusim.engine.grants import NO_LIMITS, Limits
+from gpusim.engine.mixes import Mix, MixRates
 from gpusim.model.contention import TimeParts, age_shares, capped_time, mix_times, time_parts
 from gpusim.model.kernel import KernelModel, loads_at, mix_rates
 from gpusim.model.rounds import round_rates
@@ -17,14 +18,11 @@ KernelMix = list[tuple[KernelModel, int]]  # kernels with their resident blocks 
 
 
 class KnownMixes:
-    """Rates and times of mixes without limits, each worked out once.
-
-    A mix is known by the ids of its kernels, which whoever asks keeps alive.
-    """
+    """Rates and times of mixes without limits, each worked out once."""
 
     def __init__(self) -> None:
-        self._rates: dict[tuple[tuple[int, int], ...], tuple[list[float], float, float]] = {}
-        self._times: dict[tuple[tuple[int, int], ...], list[float]] = {}
+        self._rates: dict[tuple[tuple[object, int], ...], tuple[list[float], float, float]] = {}
+        self._times: dict[tuple[tuple[object, int], ...], list[float]] = {}
 
     def rates(self, mix: KernelMix) -> tuple[list[float], float, float]:
         """`mix_rates` without limits."""
@@ -35,8 +33,8 @@ class KnownMixes:
         return _known(self._times, mix, _times_of)
 
 
-def _known(known: dict[tuple[tuple[int, int], ...], T], mix: KernelMix, work_out: Callable[[KernelMix], T]) -> T:
-    key = tuple([(id(model), count) for model, count in mix])
+def _known(known: dict[tuple[tuple[object, int], ...], T], mix: KernelMix, work_out: Callable[[KernelMix], T]) -> T:
+    key = tuple([(model.identity, count) for model, count in mix])
     found = known.get(key)
     if found is None:
         if len(known) > MOST_MIXES:
@@ -84,7 +82,7 @@ class Rates:
         self._mix_loads.clear()
 
     def resolve(self, mix: Mix) -> MixRates:
-        """What `gpusim.engine.core.Resolve` gives: progress by slot and age, and memory loads."""
+        """What `gpusim.engine.mixes.Resolve` gives: progress by slot and age, and memory loads."""
         residents = [(self._model(slot), count) for slot, count in mix]
         rates, dram, l2 = self._limited_rates(mix, residents) if self.limits else self._mixes.rates(residents)
         by_age = [

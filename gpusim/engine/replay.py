@@ -116,13 +116,11 @@ def stream_ends(trace: Trace, gpu: GPU, policies: Mapping[int, Policy], kernels:
     return ends
 
 
-def operation_end(
-    trace: Trace, op: Operation, gpu: GPU, policy: Policy, kernels: KernelSource, from_us: float = 0
-) -> float:
-    """When an operation of a trace ends that has the GPU to itself from a time on (us), whatever it waits for."""
+def operation_end(trace: Trace, op: Operation, gpu: GPU, policy: Policy, kernels: KernelSource) -> float:
+    """When an operation of a trace ends that has the GPU to itself from 0 on (us), whatever it waits for."""
     alone = op.model_copy(update={"depends_on": ()})
     stream = trace.streams[0].model_copy(update={"operations": (alone,), "arrivals": None, "gpu": 0})
-    run = _Replay(trace.model_copy(update={"streams": (stream,)}), gpu, [policy], kernels, from_us=from_us)
+    run = _Replay(trace.model_copy(update={"streams": (stream,)}), gpu, [policy], kernels)
     run.run()
     return run.requests[0].end_us
 
@@ -168,13 +166,12 @@ class _Replay:
         kernels: KernelSource,
         limit_us: float | None = None,
         keep: Collection[str] = (),
-        from_us: float = 0,
     ) -> None:
         self.trace = trace
         self.gpu = gpu
         self.policy = policies[0]
         self.kernels = kernels
-        self.env = simpy.Environment(from_us)
+        self.env = simpy.Environment()
         self.busy = tuple(stream.name for stream in trace.streams if stream.operations)  # have work left
         names = [stream.name for stream in trace.streams]
         self.queues = host_queues(trace)

@@ -1,37 +1,349 @@
-"""What each SM held over time, by launch: it is taken while slots are still theirs, before they pass to others."""
+"""The blocks resident on each SM: what they hold, how fast they progress, and when the next one ends.
+
+While the residents of an SM stay, the end of each of its blocks is fixed in its launch's virtual time
+(`gpusim.engine.domains`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
 
-from gpusim.engine.core import Mix, SMArray
-from gpusim.results.runs import Contents
+from gpusim.engine.domains import Domains
+from gpusim.engine.first_ends import FirstEnds
+from gpusim.engine.history import History
+from gpusim.engine.launches import Launches
+from gpusim.engine.mixes import Mix, Mixes
+from gpusim.engine.tables import _NEVER, RESOURCES, reals, zeros
+
+FINISHED = 1e-9  # a block with this much work left is done: far above rounding, far below one block's work
+ROUNDING = 4e-16  # relative, of the clocks: late in a long replay a short block's end rounds to this
 
 
 class Residents:
-    """Takes what the SMs note.
+    """Tables with an entry for each SM, and for each place of a block on an SM, oldest first; and the SMs' clock.
 
     Args:
-        sms: the SMs; from now on they note what they hold whenever that changes.
-        count: how many there are.
+        sms: number of SMs.
+        width: most blocks resident on one SM.
+        limits: registers, shared memory bytes, warps and block slots of one SM.
+        launches: those whose blocks they are.
+        mixes: what is known of mixes of them.
+        domains: the memory domains.
+        bins: of the usage history.
     """
 
-    def __init__(self, sms: SMArray, count: int) -> None:
-        self._sms = sms
-        self._held: list[list[tuple[float, Mix]]] = [[] for _ in range(count)]  # mixes of launch ids
-        sms.note_residents()
+    def __init__(
+        self,
+        sms: int,
+        width: int,
+        limits: tuple[int, int, int, int],
+        launches: Launches,
+        mixes: Mixes,
+        domains: Domains,
+        bins: int,
+    ) -> None:
+        self.sms = sms
+        self.width = width
+        self.launches = launches
+        self.slots = self.launches.slots
+        self.mixes = mixes
+        self.domains = domains
+        self.ends = FirstEnds(self.domains.count * self.slots, sms)
+        self.now = 0.0
+        self.origin = 0.0  # time of the caller at which the clock showed 0
+        self.blocks = 0
+        self.limit = array("q", limits)
+        self.carveout = array("q", [limits[1]]) * sms
+        self.count = zeros(sms)
+        self.used = zeros(sms * RESOURCES)
+        self.mix = zeros(sms)
+        self.rated = zeros(sms)  # the mix that its residents have their rates by
+        self.recorded_at = reals(sms)  # use is booked up to then
+        self.work = reals(sms * width)  # left when its SM was last charged
+        self.rate = reals(sms * width)
+        self.owner = zeros(sms * width)
+        # one entry a slot and SM, in virtual time
+        self.charged = reals(self.slots * sms)  # up to which what its blocks there have done is booked
+        self.recorded = reals(self.slots * sms)  # up to which use is booked
+        self.history = History(sms, bins, self.used)
+        # what each SM held when, noted only where that is asked for
+        self.noting = False
+        self.noted: list[tuple[float, int, Mix]] = []
+        self.last_noted: list[Mix] = [()] * sms
 
-    def take(self, launch_in: Mapping[int, int]) -> None:
-        """Take what was noted while slots belonged to these launches, given by id; of an instant its end."""
-        for at, sm, mix in self._sms.take_noted():
-            held = self._held[sm]
-            if held and held[-1][0] == at:
-                held.pop()
-            held.append((at, tuple((launch_in[slot], blocks) for slot, blocks in mix)))
+    def forget_mixes(self) -> None:
+        """Work the mixes on the SMs out anew, and forget all others."""
+        for sm in range(self.sms):
+            self.charge(sm)
+        self.mixes.clear()
+        self.domains.stale = True
+        for sm in range(self.sms):
+            mix: dict[int, int] = {}
+            for j in range(sm * self.width, sm * self.width + self.count[sm]):
+                mix[self.owner[j]] = mix.get(self.owner[j], 0) + 1
+            self.mix[sm] = self.mixes.number_of(tuple(sorted(mix.items())))
+            self.rated[sm] = 0
+            self.project(sm)
+        self.add_up()
 
-    def held(self, run_of: Mapping[int, int]) -> tuple[Contents, ...]:
-        """What each SM held, of the launches that have a row; ``run_of`` maps a launch's id to it."""
-        return tuple(
-            tuple((at, tuple((run_of[id], blocks) for id, blocks in mix if id in run_of)) for at, mix in held)
-            for held in self._held
-        )
+    def add_up(self) -> None:
+        """Add up what every domain's SMs ask for and do: what is kept as they change is off by its rounding."""
+        domains, mixes = self.domains, self.mixes
+        domains.forget_loads()
+        for sm in range(self.sms):
+            d = domains.of_sm[sm]
+            mix = self.rated[sm]
+            domains.dram_load[d] += mixes.dram[mix]
+            domains.l2_load[d] += mixes.l2[mix]
+            for p in range(mixes.first_part[mix], mixes.last_part[mix]):
+                domains.progress[d * self.slots + mixes.part_slot[p]] += mixes.part_progress[p]
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    def pass_time(self, to: float) -> None:
+        """Advance time; each launch's virtual time advances by that over its slowdown."""
+        crosses = self.history.ends_bin(self.origin + self.now, self.origin + to)
+        if crosses:
+            self.record_all()
+        self.domains.pass_time(to - self.now)
+        self.now = to
+        if crosses:
+            self.record_all()
+
+    def work_left(self, sm: int, j: int) -> float:
+        """Work that the block at position ``j``, on an SM, has left."""
+        slot = self.owner[j]
+        passed = self.domains.virtual[self.domains.of_sm[sm] * self.slots + slot] - self.charged[slot * self.sms + sm]
+        return self.work[j] - passed * self.rate[j]
+
+    def charge(self, sm: int) -> None:
+        """Book what an SM's residents have done and used: before they change, which `project` then takes over."""
+        self.record(sm)
+        mixes = self.mixes
+        clocks = self.domains.of_sm[sm] * self.slots
+        base = sm * self.width
+        for p in range(mixes.first_part[self.rated[sm]], mixes.last_part[self.rated[sm]]):
+            k = mixes.part_slot[p]
+            passed = self.domains.virtual[clocks + k] - self.charged[k * self.sms + sm]
+            for j in range(base, base + self.count[sm]):
+                if self.owner[j] == k:
+                    self.work[j] -= passed * self.rate[j]
+
+    def record(self, sm: int) -> None:
+        """Add an SM's uses since they were last booked to the history: to several bins by the time in each.
+
+        That is exact: `pass_time` books all SMs before and after it passes the edge of a bin.
+        """
+        start = self.origin + self.recorded_at[sm]
+        end = self.origin + self.now
+        self.recorded_at[sm] = self.now
+        if self.count[sm] == 0 or end <= start:
+            return
+        mixes, launches = self.mixes, self.launches
+        clocks = self.domains.of_sm[sm] * self.slots
+        issue = 0.0
+        dram = 0.0
+        l2 = 0.0
+        for p in range(mixes.first_part[self.rated[sm]], mixes.last_part[self.rated[sm]]):
+            k = mixes.part_slot[p]
+            i = k * self.sms + sm
+            done = (self.domains.virtual[clocks + k] - self.recorded[i]) * mixes.part_progress[p]
+            self.recorded[i] = self.domains.virtual[clocks + k]
+            issue += done * launches.issue_demand[k]
+            dram += done * launches.dram_demand[k]
+            l2 += done * launches.l2_demand[k]
+        self.history.book(sm, start, end, issue, dram, l2)
+
+    def record_all(self) -> None:
+        """Book the use of every SM up to now."""
+        for sm in range(self.sms):
+            self.record(sm)
+
+    def project(self, sm: int) -> None:
+        """Take over an SM's new mix: its load on its domain, the rates of its residents, and when the first ones end.
+
+        What its residents had done is booked up to now (`charge`).
+        """
+        mixes, domains, launches = self.mixes, self.domains, self.launches
+        was = self.rated[sm]
+        mix = self.mix[sm]
+        if mixes.first_part[mix] < 0:
+            mixes.work_out(mix)
+        self.rated[sm] = mix
+        d = domains.of_sm[sm]
+        clocks = d * self.slots
+        domains.dram_load[d] += mixes.dram[mix] - mixes.dram[was]
+        domains.l2_load[d] += mixes.l2[mix] - mixes.l2[was]
+        for p in range(mixes.first_part[was], mixes.last_part[was]):
+            k = mixes.part_slot[p]
+            domains.progress[clocks + k] -= mixes.part_progress[p]
+            if launches.here[k * self.sms + sm] == 0:
+                self.ends.note(clocks + k, sm, _NEVER)
+        base = sm * self.width
+        for p in range(mixes.first_part[mix], mixes.last_part[mix]):
+            k = mixes.part_slot[p]
+            domains.progress[clocks + k] += mixes.part_progress[p]
+            self.charged[k * self.sms + sm] = domains.virtual[clocks + k]
+            self.recorded[k * self.sms + sm] = domains.virtual[clocks + k]
+            due = _NEVER
+            i = mixes.part_rates[p]
+            for j in range(base, base + self.count[sm]):
+                if self.owner[j] == k:
+                    self.rate[j] = mixes.rates[i]
+                    left = self.work[j] / mixes.rates[i]
+                    due = left if left < due else due
+                    i += 1
+            self.ends.note(clocks + k, sm, domains.virtual[clocks + k] + due)
+        if self.noting:
+            self.note_mix(sm)
+
+    def note_mix(self, sm: int) -> None:
+        """Note what an SM holds now, where it is not what it held."""
+        mix = self.mixes.mixes[self.mix[sm]]
+        if mix != self.last_noted[sm]:
+            self.last_noted[sm] = mix
+            self.noted.append((self.origin + self.now, sm, mix))
+
+    # ---- blocks that come and go -------------------------------------------------------------------------------------
+
+    def fits(self, slot: int, sm: int) -> bool:
+        """Whether one more block of a slot may be resident on an SM."""
+        launches = self.launches
+        i = slot * self.sms + sm
+        if launches.here[i] >= launches.cap[i]:
+            return False
+        if launches.tenant[slot] >= 0 and self.count[sm] > launches.here[i]:
+            for j in range(sm * self.width, sm * self.width + self.count[sm]):
+                if launches.tenant[self.owner[j]] != launches.tenant[slot]:
+                    return False
+        u = sm * RESOURCES
+        r = slot * RESOURCES
+        shared = launches.wanted_carveout[slot]
+        if self.count[sm] > 0:
+            if self.carveout[sm] < launches.least_carveout[slot]:
+                return False
+            shared = self.carveout[sm]
+        if (
+            self.used[u] + launches.need[r] > self.limit[0]
+            or self.used[u + 1] + launches.need[r + 1] > shared
+            or self.used[u + 2] + launches.need[r + 2] > self.limit[2]
+            or self.used[u + 3] + launches.need[r + 3] > self.limit[3]
+        ):
+            return False
+        return launches.here[i] < self.mixes.most(slot, self.mix[sm])
+
+    def room_for(self, slot: int, sm: int) -> int:
+        """How many more blocks of a slot, of which one `fits`, fit on an SM by its resources (the caps aside)."""
+        launches = self.launches
+        room = self.mixes.most(slot, self.mix[sm]) - launches.here[slot * self.sms + sm]
+        for r in range(RESOURCES):
+            need = launches.need[slot * RESOURCES + r]
+            if need > 0:
+                limit = self.limit[r]
+                if r == 1:
+                    limit = self.carveout[sm] if self.count[sm] > 0 else launches.wanted_carveout[slot]
+                fit = (limit - self.used[sm * RESOURCES + r]) // need
+                if fit < room:
+                    room = fit
+        return room
+
+    def share_ramp(self, slot: int, sm: int) -> float:
+        """What one more of a launch's first blocks on an SM has to do beside its own work; each of those there, too."""
+        here = self.launches.here[slot * self.sms + sm]
+        k = slot * self.width + here
+        ramp = self.launches.ramps[k]
+        if ramp > 0.0 and here > 0:
+            for j in range(sm * self.width, sm * self.width + self.count[sm]):
+                if self.owner[j] == slot:
+                    self.work[j] += ramp - self.launches.ramps[k - 1]
+        return ramp
+
+    def start(self, slot: int, sm: int) -> None:
+        """Make the next waiting block of a slot resident on an SM (whose progress is booked up to now)."""
+        launches = self.launches
+        launches.waiting[slot] -= 1
+        if launches.evicted[slot] > 0:
+            launches.evicted[slot] -= 1
+            work = launches.saved[slot].pop()
+        else:
+            work = launches.take_piece(slot, sm, self.now)
+            if launches.first_start[slot] < 0.0 or launches.first_start[slot] == self.now:
+                work += self.share_ramp(slot, sm)
+        if self.count[sm] == 0:
+            self.carveout[sm] = launches.wanted_carveout[slot]
+        j = sm * self.width + self.count[sm]
+        self.work[j] = work
+        self.owner[j] = slot
+        self.count[sm] += 1
+        for r in range(RESOURCES):
+            self.used[sm * RESOURCES + r] += launches.need[slot * RESOURCES + r]
+        self.mix[sm] = self.mixes.with_one_more(self.mix[sm], slot)
+        i = slot * self.sms + sm
+        launches.here[i] += 1
+        if launches.start_here[i] < 0.0:
+            launches.start_here[i] = self.now
+        if launches.first_start[slot] < 0.0:
+            launches.first_start[slot] = self.now
+        launches.resident[slot] += 1
+        self.blocks += 1
+        self.domains.tensor_blocks[self.domains.of_sm[sm]] += launches.on_tensor_cores[slot]
+        if launches.waiting[slot] == 0:
+            launches.dispatched_at[slot] = self.now
+            launches.placed_all = True
+
+    def drop(self, sm: int, j: int) -> None:
+        """Take the block at position ``j`` off an SM, whose residents get their rates anew (`project`)."""
+        launches = self.launches
+        slot = self.owner[j]
+        last = sm * self.width + self.count[sm] - 1
+        for i in range(j, last):
+            self.work[i] = self.work[i + 1]
+            self.owner[i] = self.owner[i + 1]
+        self.count[sm] -= 1
+        for r in range(RESOURCES):
+            self.used[sm * RESOURCES + r] -= launches.need[slot * RESOURCES + r]
+        self.mix[sm] = self.mixes.with_one_less(self.mix[sm], slot)
+        launches.here[slot * self.sms + sm] -= 1
+        launches.resident[slot] -= 1
+        self.blocks -= 1
+        self.domains.tensor_blocks[self.domains.of_sm[sm]] -= launches.on_tensor_cores[slot]
+
+    def end_due(self, sm: int, done: list[int]) -> None:
+        """End the blocks of an SM that are due, whose progress is booked; launches that end so are added to a list."""
+        launches = self.launches
+        clocks = self.domains.of_sm[sm] * self.slots
+        base = sm * self.width
+        j = base + self.count[sm] - 1
+        while j >= base:
+            slot = self.owner[j]
+            if self.work[j] <= FINISHED + self.rate[j] * (self.domains.virtual[clocks + slot] + self.now) * ROUNDING:
+                i = slot * self.sms + sm
+                launches.pieces_ran[i] += 1
+                if launches.pieces[slot] > 1 and launches.next_piece[slot] < launches.all_pieces[slot]:
+                    self.work[j] = launches.take_piece(slot, sm, self.now)
+                else:
+                    launches.ran[i] += 1
+                    launches.end_here[i] = self.now
+                    self.drop(sm, j)
+                    launches.unfinished[slot] -= 1
+                    if launches.unfinished[slot] == 0:
+                        done.append(slot)
+                        launches.retire(slot)
+            j -= 1
+
+    def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool) -> None:
+        """As `gpusim.engine.core.SMArray.evict`."""
+        launches = self.launches
+        self.charge(sm)
+        base = sm * self.width
+        j = base + self.count[sm] - 1
+        while blocks > 0 and j >= base:
+            if self.owner[j] == slot:
+                left = 1.0 / launches.pieces[slot] if restart else self.work[j]
+                launches.saved[slot].append(left + extra_work)
+                launches.evicted[slot] += 1
+                launches.waiting[slot] += 1
+                self.drop(sm, j)
+                blocks -= 1
+            j -= 1
+        self.project(sm)

@@ -8,7 +8,11 @@ from operator import sub
 from typing import NamedTuple
 
 from gpusim.engine.compiled import tell_if_plain
-from gpusim.engine.core import BINS, NEVER, Mix, MixRates, Resolve, Slowdowns, SMArray
+from gpusim.engine.core import SMArray
+from gpusim.engine.domains import Slowdowns
+from gpusim.engine.history import BINS
+from gpusim.engine.mixes import Mix, MixRates, Resolve
+from gpusim.engine.tables import NEVER
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
@@ -85,29 +89,6 @@ def domain_of_sm(domains: Domains, gpu: GPU) -> list[int] | None:
     return of_sm
 
 
-def submit(array: SMArray, slot: int, model: KernelModel) -> None:
-    """Make a launch known to the SMs under a slot."""
-    array.submit(
-        slot,
-        model.blocks,
-        model.need,
-        model.carveout_bytes,
-        model.jitter,
-        model.seed,
-        model.issue_us,
-        model.dram_share_us,
-        model.l2_share_us,
-        model.own_load.dram,
-        model.own_load.l2,
-        model.least_carveout_bytes,
-        model.ramps,
-        model.on_tensor_cores,
-        model.own_load.hits,
-        model.pieces,
-        model.cluster_blocks,
-    )
-
-
 def run_alone(model: KernelModel, gpu: GPU) -> AloneTimes:
     """How long one launch takes alone on the whole GPU, without launch latency; to fit it, no more is needed."""
     return alone_on(gpu)(model)
@@ -137,7 +118,7 @@ def alone_on(gpu: GPU) -> Callable[[KernelModel], AloneTimes]:
         array.restart_clock(0.0)
         array.forget_uses()
         array.forget_slot(0)
-        submit(array, 0, model)
+        array.submit(0, model)
         array.set_caps(0, [model.blocks_per_sm] * gpu.sm_count)
         array.set_dispatch_order([0], [0])
         array.dispatch()

@@ -2,7 +2,7 @@
 
 Every case runs in a process of its own, so that its peak memory is its own. Times are of the engine alone, on one core,
 with kernels fitted to their recording beforehand; that fit, once a kernel, is a column of its own. The recorded traces
-are those of the source tree; where there is none, generated ones stand in. The oracle has one simpy process a block.
+are those of the source tree; where there is none, generated ones stand in.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from unittest.mock import patch
 
 from gpusim.common.errors import InputError
 from gpusim.engine import sm_array
-from gpusim.engine.block_processes import slow_sms
 from gpusim.engine.compiled import plain_core
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.session import Keep, Session
@@ -61,7 +60,6 @@ class Measurement:
         fit_s: time to fit the kernels to their recording.
         replay_s: engine time of the replays, streams alone included.
         peak_mib: most memory that the process held.
-        oracle_s: time of one replay with one simpy process a block; None where not asked for.
     """
 
     group: str
@@ -72,7 +70,6 @@ class Measurement:
     fit_s: float
     replay_s: float
     peak_mib: float
-    oracle_s: float | None = None
 
 
 def groups() -> dict[str, Callable[[], list[Callable[[], Measurement]]]]:
@@ -87,7 +84,6 @@ def groups() -> dict[str, Callable[[], list[Callable[[], Measurement]]]]:
         "chain": lambda: [partial(time_chain, count) for count in CHAIN_KERNELS],
         "pairs": lambda: [partial(time_pairs, PAIRS)],
         "plain core": lambda: [partial(time_plain_core, MODULE)],
-        "oracle": lambda: [partial(time_oracle, name) for name in (PAIR, MODULE)],
     }
 
 
@@ -196,18 +192,6 @@ def time_pairs(count: int) -> Measurement:
     for i in range(count):
         session.replay(trace, policies[i % len(policies)], keep=PLACEMENTS)
     return _measurement("pairs", f"{count:,}", trace, fit_s, perf_counter() - start, replays=count)
-
-
-def time_oracle(name: str) -> Measurement:
-    """A recorded trace, and the same on one simpy process a block."""
-    measured = replace(time_trace(name), group="oracle")
-    trace = recorded(name)
-    gpu = load_gpu(trace.device)
-    session, _ = _fitted(trace, gpu)
-    with slow_sms():
-        start = perf_counter()
-        session.replay(trace, POLICY, keep=PLACEMENTS)
-        return replace(measured, oracle_s=perf_counter() - start)
 
 
 def repeated(trace: Trace, times: int) -> Trace:

@@ -362,14 +362,14 @@ class _BesideReservation:
     def __init__(self, kernels: KernelSource, gpu: GPU) -> None:
         self._kernels = kernels
         self._most = gpu.limits.shared_memory_per_sm_bytes
-        self._known: dict[int, KernelModel] = {}  # by the model that it is of, which `kernels` keeps
+        self._known: dict[object, KernelModel] = {}  # by the model that it is of
 
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
         """As `KernelSource.model`."""
         model = self._kernels.model(launch, place)
-        if id(model) not in self._known:
-            self._known[id(model)] = replace(model, carveout_bytes=self._most)
-        return self._known[id(model)]
+        if model.identity not in self._known:
+            self._known[model.identity] = replace(model, carveout_bytes=self._most)
+        return self._known[model.identity]
 
 
 def _convolution(op: Op, kernels: tuple[KernelLaunch, ...]) -> Convolution:

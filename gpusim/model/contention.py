@@ -9,9 +9,7 @@ resource that binds it. The two add between "as squares", where each hides a par
 other", such that the recorded time comes out [D]. The counters of the recording give both: warps stalled per issued
 instruction sum to warps over issue rate (Little's law), and each stall reason is either latency or waiting for service.
 
-Beyond the SM a memory system at load rho lengthens a kernel's time by (1 + rho^e)^(1/e), e = 2 for DRAM, whose
-queues are felt early, and 8 for L2, which is felt when it is full [D]. Exponents are powers of two so that only
-multiplications and square roots occur and the result is the same to the bit on every machine.
+What loads of L2 and DRAM beyond the SM do to a kernel is in `gpusim.model.memory`.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from math import ceil, fsum, inf, sqrt
 from typing import NamedTuple
 
 from gpusim.hardware.gpu import ModelConstants
+from gpusim.model.memory import MemoryLoad, memory_that_binds
 from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
 
 SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
@@ -30,17 +29,13 @@ L1_PATH = SHARED.index("l1_cycles")
 UNKNOWN = "unknown"  # what binds a kernel whose demands were not counted
 FEWEST_TURNS = 1.3  # warps that compete on a scheduler, above which the recorded time tells how their turns add
 UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways [D]
-MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
 MOST_PREFERRED = 0.2  # how much less than theirs a warp counts beside warps that are older, at most [D]
 QUEUED_SHARE = 0.7  # of waits at the long scoreboard that queues of L2 and DRAM can have been where room was left [D]
 FULL_QUEUE_STALLS = 0.04  # share of stalls for room in the queue to memory with which it was full throughout [D]
-LEAST_L2_SHARE = 0.8  # of what L2 sustains of streams, that it sustains of accesses that fill its queues, at least [D]
 DRAM_LATENCY_CYCLES = 800.0  # idle 700, beside 4.2 TB/s of reads 935 ([V] experiments/h200_microbench, memory.csv)
 LEAST_IN_FLIGHT_BYTES = 1536.0  # that a warp reads ahead: 48 a thread, in registers [D]
 BUFFERS = 2  # that share a block's shared memory: one is read while the other is filled [D]
-HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU and LRN of experiments/h200_validation)
-HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +83,6 @@ class TimeParts(NamedTuple):
     whole: float
     largest: float
     bound_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryLoad:
-    """What one resident block that progresses as recorded adds to the load of L2 and DRAM (1 = all of it).
-
-    Attributes:
-        dram: load of DRAM.
-        l2: load of L2.
-        hits: how much longer its kernel takes, relative, for each unit of L2's load, waiting for what L2 holds.
-    """
-
-    dram: float
-    l2: float
-    hits: float = 0.0
 
 
 def warp_demand(
@@ -311,75 +291,6 @@ def capped_time(kernel: WarpDemand, blocks: int, issue_share: float | None, l1_s
     return max([warps * kernel.demands[SHARED.index(name)] / share for name, share in caps if share], default=0.0)
 
 
-def memory_slowdown(dram: float, l2: float, own: MemoryLoad, cycle: float = 1.0) -> float:
-    """Factor by which a memory system at a load, and a longer cycle of the SMs, lengthen a kernel's time.
-
-    Args:
-        dram: load of DRAM, demand of all residents over what it sustains.
-        l2: load of L2, the same.
-        own: the load that this kernel alone puts on them where it fills the whole device: a kernel of little
-            traffic is hardly slowed, and none waits longer for hits than as it was recorded [D].
-        cycle: of the SMs, over their cycle when the kernel was recorded: it lengthens what is left of the time when
-            memory is free.
-    """
-    d = dram * min(dram, own.dram)
-    t = l2 * min(l2, own.l2)
-    inner = (cycle * cycle + d) * (cycle * cycle + d)
-    most = own.l2 if own.l2 < 1.0 else 1.0
-    waited = 1.0 + own.hits * (l2 if l2 < most else most)
-    return waited * sqrt(sqrt(sqrt(inner * inner + t * t * t * t)))
-
-
-def memory_free_share(dram_busy: float, l2_busy: float) -> float:
-    """Share of a recorded time that is left when L2 and DRAM are free, from how busy each was (0 to 1).
-
-    The inverse of `memory_slowdown` for a kernel alone: busy = load / slowdown.
-    """
-    l4 = l2_busy * l2_busy * l2_busy * l2_busy
-    rest = sqrt(sqrt(1.0 - l4 * l4))
-    return sqrt(max(rest - dram_busy * dram_busy, 0.0004))
-
-
-def l2_busy_at(waited: float) -> float:
-    """How busy L2 is where a kernel waits a share of its time for it: `memory_free_share` of that is what is left."""
-    free2 = (1.0 - waited) * (1.0 - waited)
-    return sqrt(sqrt(sqrt(1.0 - free2 * free2 * free2 * free2)))
-
-
-def loads_beside(
-    dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0
-) -> tuple[float, float, float]:
-    """What L2 and DRAM were asked for in a recording, from how busy each was.
-
-    Args:
-        dram_busy: of the recorded time, 0 to 1 and more, where a counter reads more than what is sustained.
-        l2_busy: the same.
-        least_free: share of the recorded time that the SMs alone took. Where the two would leave less, the kernel
-            cannot have waited that long: it hides their latency, and both count less, by one factor [D].
-        full_share: share of the recorded time that it waited while the queue to L2 was full. L2 then served all that it
-            could, though its counters, which are relative to streams, may say less: it counts as busy enough to keep
-            the kernel waiting so long, where it sustains `LEAST_L2_SHARE` of streams or more. Else the SM's own path
-            filled the queue [D].
-
-    Returns:
-        Loads of DRAM and L2 when neither lengthens anything, and the share of the time that is left then.
-    """
-    full = min(l2_busy / LEAST_L2_SHARE, l2_busy_at(full_share))
-    dram, l2 = min(dram_busy, MOST_BUSY), max(min(l2_busy, MOST_BUSY), full)
-    felt, free = 1.0, memory_free_share(dram, l2)
-    if free < least_free:
-        low, high = 0.0, 1.0
-        for _ in range(HALVINGS):
-            felt = (low + high) / 2.0
-            if memory_free_share(felt * dram, felt * l2) < least_free:
-                high = felt
-            else:
-                low = felt
-        felt = low
-        free = memory_free_share(felt * dram, felt * l2)
-    return felt * dram / free, felt * l2 / free, free
-
-
 def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float, l2: float, own: MemoryLoad) -> str:
     """What bounds one kernel of a mix: latency, the resource that it waits for, L2 or DRAM.
 
@@ -388,14 +299,14 @@ def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float
         index: which kernel of it.
         dram: load of DRAM.
         l2: load of L2.
-        own: load of the kernel alone, as for `memory_slowdown`.
+        own: load of the kernel alone, as for `gpusim.model.memory.memory_slowdown`.
 
     Returns:
         The largest part of its time: latency, issue, alu, fma, tensor, lsu, l1, l2 or dram; unknown where its demands
         were not counted.
     """
-    by_dram, by_l2 = memory_slowdown(dram, 0.0, own), memory_slowdown(0.0, l2, own)
-    return binding_at(time_parts(residents[index][0], mix_times(residents)[index]), by_dram, by_l2)
+    parts = time_parts(residents[index][0], mix_times(residents)[index])
+    return (parts.bound_by, "dram", "l2")[memory_that_binds(parts.whole, parts.largest, dram, l2, own)]
 
 
 def time_parts(kernel: WarpDemand, time: float) -> TimeParts:
@@ -407,14 +318,6 @@ def time_parts(kernel: WarpDemand, time: float) -> TimeParts:
     if by_itself >= waiting:
         return TimeParts(squared, by_itself, "latency")
     return TimeParts(squared, waiting, kernel.resource)
-
-
-def binding_at(parts: TimeParts, by_dram: float, by_l2: float) -> str:
-    """`binding` of a kernel by what its time on the SM is made of and its slowdown by DRAM alone and by L2 alone."""
-    dram, l2 = parts.whole * (by_dram * by_dram - 1.0), parts.whole * (by_l2 * by_l2 - 1.0)
-    if parts.largest >= dram and parts.largest >= l2:
-        return parts.bound_by
-    return "dram" if dram >= l2 else "l2"
 
 
 @cache
@@ -497,23 +400,6 @@ def hit_wait_share(mix: Mix | None) -> float:
         return 0.0
     missed = SECTORS_OF_A_MISS * _of(mix.dram_read_bytes) / mix.l2_read_bytes
     return memory_stall_share(mix) * max(0.0, 1.0 - missed)
-
-
-def hit_queue(share: float, l2: float, most: float) -> tuple[float, float]:
-    """How long a kernel waited in the recording because hits in L2 take longer as L2 fills.
-
-    Args:
-        share: of its time that it waited for hits.
-        l2: its load of L2.
-        most: of its time that it can have waited longer.
-
-    Returns:
-        The share of its time that is lost so, and `MemoryLoad.hits`: how much longer it takes, relative, for each unit
-        of L2's load, with which a load of ``l2`` lengthens it by just that.
-    """
-    busy = min(1.0, l2)
-    waited = min(most, share * HIT_QUEUE * busy / (1.0 + HIT_QUEUE * busy))
-    return waited, waited / (1.0 - waited) / busy if waited > 0.0 else 0.0
 
 
 def _busy(mix: Mix | None, blocks_per_sm: float) -> list[float]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from gpusim.model.contention import SHARED, MemoryLoad, WarpDemand, memory_slowdown, mix_times, time_at
+from gpusim.model.contention import SHARED, WarpDemand, mix_times, time_at
+from gpusim.model.memory import MemoryLoad, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
 
 PIECES_OF_A_BLOCK = 8  # of its work, where blocks share that of their kernel, that they take in turn [D]
@@ -46,6 +47,8 @@ class KernelModel:
         l2_share_us: the same of what L2 sustains.
         solo_us: what it takes alone on the whole GPU: the recorded duration on the recording GPU.
         seed: of the jitter; the same for the same launch.
+        identity: what caches know this object by. It is hashed sooner than the fields, and no other object ever has it,
+            as another may have the ``id`` of one that is gone.
     """
 
     name: str
@@ -75,6 +78,7 @@ class KernelModel:
     seed: int
     own_load: MemoryLoad = field(init=False)
     ramps: tuple[float, ...] = field(init=False)
+    identity: object = field(init=False, repr=False, compare=False, default_factory=object)
 
     def __post_init__(self) -> None:
         residents = self.resident_share * self.most_resident

@@ -14,16 +14,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from math import fsum
+from typing import Any
 from unittest.mock import patch
 
 import simpy
 
 from gpusim.engine import sm_array
-from gpusim.engine.compiled import plain_core
-from gpusim.engine.core import BINS
-from gpusim.model.contention import MemoryLoad, TimeParts, binding_at, memory_slowdown
+from gpusim.engine.history import BINS
+from gpusim.engine.launches import jitter_factor
+from gpusim.model.contention import TimeParts
+from gpusim.model.memory import memory_slowdown, memory_that_binds
 
 AFTER_ENDS = 2  # simpy priority: an SM is refilled when all blocks that end on it at an instant have ended
 FINISHED = 1e-9
@@ -58,22 +59,11 @@ class SM:
 
 @dataclass(eq=False)
 class Launch:
-    """A launch: what its blocks hold, how many there are, and what became of them."""
+    """A launch: its model, and what became of its blocks."""
 
-    blocks: int
-    need: tuple[int, int, int, int]
-    carveout: int
-    least_carveout: int
-    ramps: Sequence[float]
-    jitter: float
-    seed: int
-    demand: tuple[float, float]
-    own: MemoryLoad
+    model: Any
     caps: list[int]
     waiting: int
-    on_tensor_cores: bool
-    pieces: int
-    cluster: int
     tenant: int = -1
     next_piece: int = 0
     pieces_ran: dict[int, int] = field(default_factory=dict)
@@ -132,44 +122,8 @@ class SlowSMs:
 
     # ---- what the engine tells
 
-    def submit(
-        self,
-        slot: int,
-        blocks: int,
-        need: tuple[int, int, int, int],
-        carveout: int,
-        jitter: float,
-        seed: int,
-        issue_demand: float,
-        dram_demand: float,
-        l2_demand: float,
-        own_dram: float = 0.0,
-        own_l2: float = 0.0,
-        least_carveout: int = 0,
-        ramps: Sequence[float] = (),
-        on_tensor_cores: bool = False,
-        own_hits: float = 0.0,
-        pieces: int = 1,
-        cluster: int = 1,
-    ) -> None:
-        demand, caps = (dram_demand, l2_demand), [0] * len(self.sms)
-        own = MemoryLoad(own_dram, own_l2, own_hits)
-        self.launches[slot] = Launch(
-            blocks,
-            need,
-            carveout,
-            least_carveout,
-            ramps,
-            jitter,
-            seed,
-            demand,
-            own,
-            caps,
-            blocks,
-            on_tensor_cores,
-            pieces,
-            cluster,
-        )
+    def submit(self, slot: int, model: Any) -> None:
+        self.launches[slot] = Launch(model, [0] * len(self.sms), model.blocks)
         self.stale_rates = True
 
     def set_slowdowns(self, slowdowns: Callable[[int, float, float, float], dict[int, float]] | None) -> None:
@@ -198,7 +152,7 @@ class SlowSMs:
         launch, here = self.launches[slot], self.sms[sm]
         for block in [b for b in reversed(here.blocks) if b.slot == slot][:blocks]:
             self._charge(block)
-            launch.saved.append((1.0 / launch.pieces if restart else block.work) + extra_work)
+            launch.saved.append((1.0 / launch.model.pieces if restart else block.work) + extra_work)
             launch.waiting += 1
             self._remove(here, block)
             assert block.process is not None
@@ -249,7 +203,7 @@ class SlowSMs:
         return self.launches[slot].resident
 
     def unfinished_blocks(self, slot: int) -> int:
-        return self.launches[slot].blocks - self.launches[slot].ended
+        return self.launches[slot].model.blocks - self.launches[slot].ended
 
     def started_at(self, slot: int) -> float:
         return self.origin + self.launches[slot].first_start if self.launches[slot].first_start >= 0.0 else -1.0
@@ -266,12 +220,12 @@ class SlowSMs:
 
     def look(self, time_parts: Callable[[Mix, int], TimeParts]) -> None:
         for slot, launch in self.launches.items():
-            if launch.ended < launch.blocks:
+            if launch.ended < launch.model.blocks:
                 sm = self.sms[max(0, self.fullest_sm(slot))]
                 time = time_parts(self.mix_of(sm.number) if launch.resident else (), slot)
                 dram, l2 = (load / self.capacity[sm.domain] for load in self._load(sm.domain))
-                by_dram, by_l2 = memory_slowdown(dram, 0.0, launch.own), memory_slowdown(0.0, l2, launch.own)
-                launch.bound_by = binding_at(time, by_dram, by_l2)
+                binds = memory_that_binds(time.whole, time.largest, dram, l2, launch.model.own_load)
+                launch.bound_by = (time.bound_by, "dram", "l2")[binds]
 
     def book(self) -> None:
         passed, self.booked_at = self.now - self.booked_at, self.now
@@ -288,7 +242,7 @@ class SlowSMs:
 
     def work_done_by_sm(self, slot: int) -> list[float]:
         launch = self.launches[slot]
-        piece = 1.0 / launch.pieces
+        piece = 1.0 / launch.model.pieces
         return [
             piece * launch.pieces_ran.get(sm.number, 0)
             + fsum(piece - self._left(b) for b in sm.blocks if b.slot == slot)
@@ -351,7 +305,8 @@ class SlowSMs:
         """Blocks that start together: those of a cluster, where the caps leave a GPC with so many SMs."""
         launch = self.launches[slot]
         usable = [gpc for gpc, cap in zip(self.gpcs, launch.caps, strict=True) if cap > 0]
-        return launch.cluster if any(usable.count(gpc) >= launch.cluster for gpc in set(usable)) else 1
+        cluster: int = launch.model.cluster_blocks
+        return cluster if any(usable.count(gpc) >= cluster for gpc in set(usable)) else 1
 
     def _cluster_sms(self, slot: int, gpc: int) -> list[SM]:
         """The SMs of a GPC that the next cluster would start on; none where it does not fit."""
@@ -376,12 +331,12 @@ class SlowSMs:
         most = self.most_beside(tuple([pair for pair in self.mix_of(sm.number) if pair[0] != slot]), slot)
         if own >= min(launch.caps[sm.number], most):
             return 0
-        if sm.blocks and sm.carveout < launch.least_carveout:
+        if sm.blocks and sm.carveout < launch.model.least_carveout_bytes:
             return 0
         if launch.tenant >= 0 and any(self.launches[b.slot].tenant != launch.tenant for b in sm.blocks):
             return 0
-        limits = (self.limits[0], sm.carveout if sm.blocks else launch.carveout, *self.limits[2:])
-        held = zip(limits, sm.used, launch.need, strict=True)
+        limits = (self.limits[0], sm.carveout if sm.blocks else launch.model.carveout_bytes, *self.limits[2:])
+        held = zip(limits, sm.used, launch.model.need, strict=True)
         return min([most - own, *((limit - used) // need for limit, used, need in held if need > 0)])
 
     def _start(self, slot: int, sm: SM) -> None:
@@ -394,9 +349,9 @@ class SlowSMs:
             if launch.first_start in (-1.0, self.now):
                 work += self._share_ramp(slot, sm)
         if not sm.blocks:
-            sm.carveout = launch.carveout
+            sm.carveout = launch.model.carveout_bytes
         sm.blocks.append(Block(slot, work, self.now))
-        sm.used = [used + need for used, need in zip(sm.used, launch.need, strict=True)]
+        sm.used = [used + need for used, need in zip(sm.used, launch.model.need, strict=True)]
         launch.resident += 1
         if launch.first_start < 0:
             launch.first_start = self.now
@@ -406,7 +361,7 @@ class SlowSMs:
 
     def _share_ramp(self, slot: int, sm: SM) -> float:
         """What one more of a launch's first blocks has to do beside its own work; each of those there, too."""
-        ramps, beside = self.launches[slot].ramps, [block for block in sm.blocks if block.slot == slot]
+        ramps, beside = self.launches[slot].model.ramps, [block for block in sm.blocks if block.slot == slot]
         if not ramps:
             return 0.0
         for block in beside:
@@ -415,9 +370,9 @@ class SlowSMs:
 
     def _take_piece(self, launch: Launch, sm: SM) -> float:
         """Work of the next piece; blocks that wait when it is the last of several a block have nothing to do."""
-        work = _jitter_factor()(launch.seed, launch.next_piece, launch.jitter) / launch.pieces
+        work = jitter_factor(launch.model.seed, launch.next_piece, launch.model.jitter) / launch.model.pieces
         launch.next_piece += 1
-        if launch.pieces > 1 and launch.next_piece == launch.blocks * launch.pieces:
+        if launch.model.pieces > 1 and launch.next_piece == launch.model.blocks * launch.model.pieces:
             idle = launch.waiting - len(launch.saved)
             if idle:
                 ran, start, _ = launch.spans.get(sm.number, (0, self.now, self.now))
@@ -431,7 +386,7 @@ class SlowSMs:
     def _remove(self, sm: SM, block: Block) -> None:
         launch = self.launches[block.slot]
         sm.blocks.remove(block)
-        sm.used = [used - need for used, need in zip(sm.used, launch.need, strict=True)]
+        sm.used = [used - need for used, need in zip(sm.used, launch.model.need, strict=True)]
         launch.resident -= 1
 
     # ---- progress
@@ -452,7 +407,7 @@ class SlowSMs:
         launch = self.launches[block.slot]
         launch.pieces_ran[sm.number] = launch.pieces_ran.get(sm.number, 0) + 1
         block.work, block.since = 0.0, self.now
-        if launch.pieces > 1 and launch.next_piece < launch.blocks * launch.pieces:
+        if launch.model.pieces > 1 and launch.next_piece < launch.model.blocks * launch.model.pieces:
             block.work = self._take_piece(launch, sm)
             self._refill_after_ends(sm)
 
@@ -462,7 +417,7 @@ class SlowSMs:
         launch.ended += 1
         ran, start, _ = launch.spans[sm.number]
         launch.spans[sm.number] = (ran + 1, start, self.now)
-        if launch.ended == launch.blocks:
+        if launch.ended == launch.model.blocks:
             self.done.append(block.slot)
         self._refill_after_ends(sm)
 
@@ -508,7 +463,8 @@ class SlowSMs:
         for sm in self.sms:
             if sm.domain == domain:
                 for (slot, _), rates in zip(self.mix_of(sm.number), self._resolve(sm)[0], strict=True):
-                    for i, demand in enumerate(self.launches[slot].demand):
+                    model = self.launches[slot].model
+                    for i, demand in enumerate((model.dram_share_us, model.l2_share_us)):
                         served[i] += demand * fsum(rates) / self.factors[domain].get(slot, 1.0)
         return max(served) / self.capacity[domain]
 
@@ -546,12 +502,12 @@ class SlowSMs:
     def _cycle(self, domain: int) -> float:
         """The cycle of a domain's SMs: longer while any of their blocks computes on tensor cores."""
         slots = {block.slot for sm in self.sms if sm.domain == domain for block in sm.blocks}
-        return self.tensor_cycle if any(self.launches[slot].on_tensor_cores for slot in slots) else 1.0
+        return self.tensor_cycle if any(self.launches[slot].model.on_tensor_cores for slot in slots) else 1.0
 
     def _slowdowns(self, domain: int, dram: float, l2: float, cycle: float) -> dict[int, float]:
         dram, l2 = max(0.0, dram) / self.capacity[domain], max(0.0, l2) / self.capacity[domain]
         return {
-            slot: memory_slowdown(dram, l2, launch.own, 1.0 if launch.on_tensor_cores else cycle)
+            slot: memory_slowdown(dram, l2, launch.model.own_load, 1.0 if launch.model.on_tensor_cores else cycle)
             for slot, launch in self.launches.items()
         }
 
@@ -568,13 +524,6 @@ class SlowSMs:
                     block.process.interrupt("rate")
             if block.process is None:
                 block.process = self.env.process(self._life(sm, block))
-
-
-@cache
-def _jitter_factor() -> Callable[[int, int, float], float]:
-    """That of core.py; the compiled core shows it to nobody."""
-    factor: Callable[[int, int, float], float] = plain_core("gpusim.engine.core_as_python").jitter_factor
-    return factor
 
 
 @contextmanager

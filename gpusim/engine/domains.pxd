@@ -1,0 +1,30 @@
+# C types for domains.py in the compiled core.
+cdef double SLACK
+
+@cython.final
+cdef class Domains:
+    cdef Launches launches
+    cdef long long slots, count
+    cdef object slowdowns_of
+    cdef double tensor_cycle, load_step
+    cdef bint stale
+    cdef long long[::1] of_sm, held_back, tensor_blocks, tensor_seen
+    cdef double[::1] capacity, dram_load, l2_load, dram_seen, l2_seen, virtual, slowdown, progress
+
+    @cython.locals(d=cython.longlong, i=cython.longlong)
+    cdef void forget_loads(self) noexcept
+    @cython.locals(d=cython.longlong, i=cython.longlong, clock=cython.longlong)
+    cdef void pass_time(self, double passed) noexcept
+    @cython.locals(served=cython.double)
+    cdef void watch(self, long long domain) noexcept
+    @cython.locals(d=cython.longlong)
+    cdef update(self)
+    @cython.locals(dram=cython.double, l2=cython.double, cycle=cython.double, clocks=cython.longlong,
+                   i=cython.longlong, slot=cython.longlong, own_cycle=cython.double, factor=cython.double,
+                   served=cython.double)
+    cdef update_domain(self, long long domain)
+    @cython.locals(dram=cython.double, l2=cython.double, i=cython.longlong, slot=cython.longlong,
+                   progress=cython.double)
+    cdef double served(self, long long domain) noexcept
+    @cython.locals(total=cython.double, clock=cython.longlong)
+    cdef double throughput(self, long long slot) noexcept

@@ -1,0 +1,143 @@
+"""Memory domains: sets of SMs that share one L2 and DRAM, their loads, and how much they slow each launch.
+
+Every launch has a clock of its own in each domain, its *virtual time*, which runs slower than the SMs' by as much as
+the domain slows the launch. A change of the slowdowns concerns the clocks, and no SM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpusim.engine.launches import OWN, Launches
+from gpusim.engine.tables import reals, zeros
+from gpusim.model.memory import memory_slowdown
+
+Slowdowns = Callable[[int, float, float, float], dict[int, float]]
+SLACK = 1e-9  # relative, of what a domain can serve: rounding is no excess
+
+
+class Domains:
+    """Tables with an entry for each domain, or for each *clock*: a domain and a slot.
+
+    Args:
+        launches: those on the SMs.
+        of_sm: the domain of each SM.
+        capacity: as of `gpusim.engine.core.SMArray`.
+        slowdowns: as of `gpusim.engine.core.SMArray`.
+        tensor_cycle: as of `gpusim.engine.core.SMArray`.
+        load_step: as of `gpusim.engine.core.SMArray`.
+    """
+
+    def __init__(
+        self,
+        launches: Launches,
+        of_sm: list[int],
+        capacity: list[float],
+        slowdowns: Slowdowns | None,
+        tensor_cycle: float,
+        load_step: float,
+    ) -> None:
+        self.launches = launches
+        self.slots = self.launches.slots
+        self.count = count = len(capacity)
+        self.of_sm = zeros(len(of_sm))
+        for sm, domain in enumerate(of_sm):
+            self.of_sm[sm] = domain
+        self.capacity = reals(count)
+        for domain, share in enumerate(capacity):
+            self.capacity[domain] = share
+        self.slowdowns_of = slowdowns
+        self.tensor_cycle = tensor_cycle
+        self.load_step = load_step
+        self.dram_load = reals(count)
+        self.l2_load = reals(count)
+        self.dram_seen = reals(count)  # when slowdowns were last worked out
+        self.l2_seen = reals(count)
+        self.held_back = zeros(count)  # whether its blocks were slowed as it would have served too much
+        self.tensor_blocks = zeros(count)  # resident blocks that compute on tensor cores
+        self.tensor_seen = zeros(count)  # whether there were any
+        self.virtual = reals(count * self.slots)
+        self.slowdown = reals(count * self.slots, 1.0)  # how much slower virtual time runs
+        self.progress = reals(count * self.slots)  # work per microsecond of virtual time, of all blocks in the domain
+        self.stale = False  # some slowdown is to be worked out anew
+
+    def forget_loads(self) -> None:
+        """Set what the SMs ask for and do to nothing, before it is added up again."""
+        for d in range(self.count):
+            self.dram_load[d] = 0.0
+            self.l2_load[d] = 0.0
+            for i in range(self.launches.active_count):
+                self.progress[d * self.slots + self.launches.active[i]] = 0.0
+
+    def pass_time(self, passed: float) -> None:
+        """Advance every launch's virtual time by the time that passed over its slowdown."""
+        for i in range(self.launches.active_count):
+            for d in range(self.count):
+                clock = d * self.slots + self.launches.active[i]
+                self.virtual[clock] += passed / self.slowdown[clock]
+
+    def watch(self, domain: int) -> None:
+        """Note when a domain's load has moved far enough to matter, its clock has, or what it serves no longer fits.
+
+        That is more than it can; or, where its blocks were slowed for that, less of it than they might have.
+        """
+        served = self.served(domain)
+        if (
+            served > 1.0 + SLACK
+            or (self.held_back[domain] > 0 and served < 1.0 - self.load_step)
+            or (self.tensor_blocks[domain] > 0) != (self.tensor_seen[domain] > 0)
+            or abs(self.dram_load[domain] - self.dram_seen[domain]) > self.load_step
+            or abs(self.l2_load[domain] - self.l2_seen[domain]) > self.load_step
+        ):
+            self.stale = True
+
+    def update(self) -> None:
+        """Recompute the slowdown of every launch in every domain, where any is stale."""
+        if self.stale:
+            self.stale = False
+            for d in range(self.count):
+                self.update_domain(d)
+
+    def update_domain(self, domain: int) -> None:
+        """Recompute the slowdown of every launch in a domain."""
+        launches = self.launches
+        dram = self.dram_load[domain]
+        l2 = self.l2_load[domain]
+        self.dram_seen[domain] = dram
+        self.l2_seen[domain] = l2
+        self.tensor_seen[domain] = self.tensor_blocks[domain] > 0
+        cycle = self.tensor_cycle if self.tensor_seen[domain] else 1.0
+        clocks = domain * self.slots
+        if self.slowdowns_of is None:
+            dram = (dram if dram > 0.0 else 0.0) / self.capacity[domain]
+            l2 = (l2 if l2 > 0.0 else 0.0) / self.capacity[domain]
+            for i in range(launches.active_count):
+                slot = launches.active[i]
+                own_cycle = 1.0 if launches.on_tensor_cores[slot] > 0 else cycle
+                self.slowdown[clocks + slot] = memory_slowdown(dram, l2, launches.own, own_cycle, slot * OWN)
+        else:
+            for slot, factor in self.slowdowns_of(domain, dram, l2, cycle).items():
+                self.slowdown[clocks + slot] = factor
+        served = self.served(domain)
+        self.held_back[domain] = served > 1.0 + SLACK
+        if self.held_back[domain] > 0:
+            for i in range(launches.active_count):
+                self.slowdown[clocks + launches.active[i]] *= served
+
+    def served(self, domain: int) -> float:
+        """What a domain serves of DRAM or L2 over what it can, whichever is more."""
+        dram = 0.0
+        l2 = 0.0
+        for i in range(self.launches.active_count):
+            slot = self.launches.active[i]
+            progress = self.progress[domain * self.slots + slot] / self.slowdown[domain * self.slots + slot]
+            dram += progress * self.launches.dram_demand[slot]
+            l2 += progress * self.launches.l2_demand[slot]
+        return (l2 if l2 > dram else dram) / self.capacity[domain]
+
+    def throughput(self, slot: int) -> float:
+        """Work of a launch per microsecond, of all its blocks."""
+        total = 0.0
+        for clock in range(slot, self.count * self.slots, self.slots):
+            total += self.progress[clock] / self.slowdown[clock]
+        return total

@@ -1,0 +1,31 @@
+# C types for launches.py in the compiled core.
+cdef long long OWN
+
+cdef long long below_prime(long long x) noexcept
+@cython.locals(x=cython.longlong)
+cdef double jitter_factor(long long seed, long long block, double jitter)
+
+@cython.final
+cdef class Launches:
+    cdef long long sms, slots, width, active_count
+    cdef bint placed_all
+    cdef list saved
+    cdef long long[::1] active, need, wanted_carveout, least_carveout, cluster, pieces, seed, on_tensor_cores, tenant
+    cdef long long[::1] together, cap, waiting, resident, unfinished, next_piece, all_pieces, evicted
+    cdef long long[::1] here, ran, pieces_ran
+    cdef double[::1] jitter, ramps, issue_demand, dram_demand, l2_demand, own, first_start, dispatched_at, carried
+    cdef double[::1] start_here, end_here
+
+    @cython.locals(blocks=cython.longlong, r=cython.longlong, i=cython.longlong, k=cython.longlong)
+    cdef submit(self, long long slot, model)
+    @cython.locals(kept=cython.longlong, i=cython.longlong)
+    cdef void retire(self, long long slot) noexcept
+    @cython.locals(piece=cython.longlong, idle=cython.longlong)
+    cdef double take_piece(self, long long slot, long long sm, double now) noexcept
+    @cython.locals(sm=cython.longlong, fullest=cython.longlong, most=cython.longlong)
+    cdef long long fullest_sm(self, long long slot) noexcept
+    @cython.locals(i=cython.longlong, count=cython.longlong)
+    cdef span_columns(self, long long slot, double origin)
+    @cython.locals(sm=cython.longlong, i=cython.longlong, row=cython.longlong)
+    cdef void fill_spans(self, long long slot, double origin, int[::1] sms, int[::1] blocks, double[::1] starts,
+                         double[::1] ends) noexcept

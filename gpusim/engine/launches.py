@@ -1,0 +1,199 @@
+"""The launches that are active on the SMs, each under its slot: what its blocks need, and what became of them."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from gpusim.engine.tables import RESOURCES, reals, unknown, zeros
+from gpusim.model.memory import MemoryLoad
+
+if TYPE_CHECKING:
+    from gpusim.model.kernel import KernelModel
+
+OWN = len(MemoryLoad._fields)  # numbers that `memory_slowdown` knows a launch by
+
+
+def below_prime(x: int) -> int:
+    """The remainder of ``x``, less than 2**62 - 1, on division by the prime 2147483647 = 2**31 - 1."""
+    x = (x >> 31) + (x & 2147483647)
+    return x - 2147483647 if x >= 2147483647 else x
+
+
+def jitter_factor(seed: int, block: int, jitter: float) -> float:
+    """The work of one block over the mean: uniform, standard deviation ``jitter``, the same for the same arguments."""
+    # the prime is small enough that no product leaves 62 bits
+    x = below_prime(seed + 1 + block * 48271)
+    x = below_prime(x * x + 12345)
+    x = below_prime(x * 16807 + block)
+    x = below_prime(x * x + 67890)
+    return 1.0 + jitter * 3.4641016151377544 * (x / 2147483647.0 - 0.5)
+
+
+class Launches:
+    """Tables with an entry for each slot, or for each slot and SM.
+
+    Args:
+        sms: number of SMs.
+        slots: most launches active at once.
+        width: most blocks resident on one SM.
+    """
+
+    def __init__(self, sms: int, slots: int, width: int) -> None:
+        self.sms = sms
+        self.slots = slots
+        self.width = width
+        self.active = zeros(slots)  # those whose launches have blocks left, in the order in which they came
+        self.active_count = 0
+        self.placed_all = False  # some launch has placed its last block since somebody looked
+        # what their kernels are
+        self.need = zeros(slots * RESOURCES)
+        self.wanted_carveout = zeros(slots)
+        self.least_carveout = zeros(slots)
+        self.cluster = zeros(slots)  # blocks of a cluster
+        self.pieces = zeros(slots)  # that a block's work is in
+        self.seed = zeros(slots)
+        self.jitter = reals(slots)
+        self.ramps = reals(slots * width)  # by how many of its first blocks share an SM, from one on
+        self.on_tensor_cores = zeros(slots)
+        self.issue_demand = reals(slots)
+        self.dram_demand = reals(slots)
+        self.l2_demand = reals(slots)
+        self.own = reals(slots * OWN)  # the `MemoryLoad` of its kernel alone
+        # what they are held to
+        self.tenant = unknown(slots)
+        self.together = zeros(slots)  # blocks that start together: a cluster's, or 1 where no GPC may hold one
+        self.cap = zeros(slots * sms)
+        # how far they are
+        self.waiting = zeros(slots)
+        self.resident = zeros(slots)
+        self.unfinished = zeros(slots)
+        self.next_piece = zeros(slots)
+        self.all_pieces = zeros(slots)
+        self.first_start = reals(slots, -1.0)
+        self.dispatched_at = reals(slots, -1.0)
+        self.evicted = zeros(slots)
+        self.saved: list[list[float]] = [[] for _ in range(slots)]  # work left of blocks that were evicted
+        self.carried = reals(slots)  # what is left of a block after the last jump (`Skipping`)
+        self.here = zeros(slots * sms)
+        self.ran = zeros(slots * sms)
+        self.pieces_ran = zeros(slots * sms)
+        self.start_here = reals(slots * sms, -1.0)
+        self.end_here = reals(slots * sms, -1.0)
+
+    def submit(self, slot: int, model: KernelModel) -> None:
+        """Make a launch known under a slot: its blocks wait until its caps and place in line let them in."""
+        blocks = model.blocks
+        if self.unfinished[slot] == 0:
+            self.active[self.active_count] = slot
+            self.active_count += 1
+        need = model.need
+        for r in range(RESOURCES):
+            self.need[slot * RESOURCES + r] = need[r]
+        self.wanted_carveout[slot] = model.carveout_bytes
+        self.least_carveout[slot] = model.least_carveout_bytes
+        self.waiting[slot] = blocks
+        self.unfinished[slot] = blocks
+        self.resident[slot] = 0
+        self.cluster[slot] = model.cluster_blocks
+        self.together[slot] = model.cluster_blocks
+        self.pieces[slot] = model.pieces
+        self.next_piece[slot] = 0
+        self.all_pieces[slot] = blocks * self.pieces[slot]
+        self.seed[slot] = model.seed
+        self.jitter[slot] = model.jitter
+        ramps = model.ramps
+        for k in range(self.width):
+            self.ramps[slot * self.width + k] = ramps[k] if k < len(ramps) else 0.0
+        self.on_tensor_cores[slot] = 1 if model.on_tensor_cores else 0
+        self.issue_demand[slot] = model.issue_us
+        self.dram_demand[slot] = model.dram_share_us
+        self.l2_demand[slot] = model.l2_share_us
+        own = model.own_load
+        for i in range(OWN):
+            self.own[slot * OWN + i] = own[i]
+        self.first_start[slot] = -1.0
+        self.dispatched_at[slot] = -1.0
+        self.carried[slot] = 0.0
+        self.evicted[slot] = 0
+        self.saved[slot] = []
+        self.tenant[slot] = -1
+        for i in range(slot * self.sms, (slot + 1) * self.sms):
+            self.cap[i] = 0
+            self.here[i] = 0
+            self.ran[i] = 0
+            self.pieces_ran[i] = 0
+            self.start_here[i] = -1.0
+            self.end_here[i] = -1.0
+
+    def retire(self, slot: int) -> None:
+        """Take a slot whose launch has ended out of those that are active."""
+        kept = 0
+        for i in range(self.active_count):
+            if self.active[i] != slot:
+                self.active[kept] = self.active[i]
+                kept += 1
+        self.active_count = kept
+
+    def take_piece(self, slot: int, sm: int, now: float) -> float:
+        """The work of the next piece of a launch, taken on an SM.
+
+        Blocks that wait when the last of several pieces a block is taken have nothing to do: they end there at once.
+        """
+        piece = self.next_piece[slot]
+        self.next_piece[slot] += 1
+        if self.pieces[slot] > 1 and self.next_piece[slot] == self.all_pieces[slot]:
+            idle = self.waiting[slot] - self.evicted[slot]
+            if idle > 0:
+                self.ran[slot * self.sms + sm] += idle
+                self.end_here[slot * self.sms + sm] = now
+                self.unfinished[slot] -= idle
+                self.waiting[slot] -= idle
+                self.placed_all = True
+                if self.waiting[slot] == 0:
+                    self.dispatched_at[slot] = now
+        return jitter_factor(self.seed[slot], piece, self.jitter[slot]) / self.pieces[slot]
+
+    def fullest_sm(self, slot: int) -> int:
+        """The SM that holds most blocks of a launch, the first of several; -1 where none holds any."""
+        fullest = -1
+        most = 0
+        for sm in range(self.sms):
+            if self.here[slot * self.sms + sm] > most:
+                most = self.here[slot * self.sms + sm]
+                fullest = sm
+        return fullest
+
+    def span_columns(self, slot: int, origin: float) -> tuple[array[int], array[int], array[float], array[float]]:
+        """For each SM that ran blocks of a launch, column by column: SMs, blocks run, first starts, last ends.
+
+        Times are later by ``origin``.
+        """
+        count = 0
+        for i in range(slot * self.sms, (slot + 1) * self.sms):
+            if self.ran[i] > 0:
+                count += 1
+        sms, blocks = array("i", bytes(4 * count)), array("i", bytes(4 * count))
+        starts, ends = reals(count), reals(count)
+        self.fill_spans(slot, origin, sms, blocks, starts, ends)
+        return sms, blocks, starts, ends
+
+    def fill_spans(
+        self,
+        slot: int,
+        origin: float,
+        sms: array[int],
+        blocks: array[int],
+        starts: array[float],
+        ends: array[float],
+    ) -> None:
+        """Write the columns of `span_columns`, which are as long as it takes."""
+        row = 0
+        for sm in range(self.sms):
+            i = slot * self.sms + sm
+            if self.ran[i] > 0:
+                sms[row] = sm
+                blocks[row] = self.ran[i]
+                starts[row] = origin + self.start_here[i]
+                ends[row] = origin + self.end_here[i]
+                row += 1

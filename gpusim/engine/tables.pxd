@@ -1,0 +1,3 @@
+# C types for tables.py in the compiled core.
+cdef long long RESOURCES
+cdef double _NEVER

@@ -1,0 +1,7 @@
+# C types for memory.py in the compiled core.
+@cython.locals(own_dram=cython.double, own_l2=cython.double, hits=cython.double, d=cython.double, t=cython.double,
+               inner=cython.double, most=cython.double, waited=cython.double)
+cpdef double memory_slowdown(double dram, double l2, double[::1] own, double cycle=*, long long at=*) noexcept
+@cython.locals(by_dram=cython.double, by_l2=cython.double, of_dram=cython.double, of_l2=cython.double)
+cpdef long long memory_that_binds(double whole, double largest, double dram, double l2, double[::1] own,
+                                  long long at=*) noexcept

@@ -1,0 +1,144 @@
+"""The memory term of the contention model: what loads on L2 and DRAM do to a kernel's time, and the inverse.
+
+This file holds each formula once. The fit, the views of policies and the plain core import it; the build joins it into
+the compiled core (`gpusim.engine.compiled`), for which ``memory.pxd`` holds the types.
+
+A memory system at load rho lengthens a kernel's time by (1 + rho^e)^(1/e). The exponent e is 2 for DRAM, whose queues
+are felt early, and 8 for L2, which is felt when it is full [D]. Exponents are powers of two, so only multiplications
+and square roots occur, and the result is the same to the bit on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
+LEAST_L2_SHARE = 0.8  # of what L2 sustains of streams, that it sustains of accesses that fill its queues, at least [D]
+HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
+HALVINGS = 40  # of an interval, after which it is as narrow as it matters
+
+
+class MemoryLoad(NamedTuple):
+    """What one resident block that progresses as recorded adds to the load of L2 and DRAM (1 = all of it).
+
+    Attributes:
+        dram: load of DRAM.
+        l2: load of L2.
+        hits: how much longer its kernel takes, relative, for each unit of L2's load, waiting for what L2 holds.
+    """
+
+    dram: float
+    l2: float
+    hits: float = 0.0
+
+
+def memory_slowdown(dram: float, l2: float, own: Sequence[float], cycle: float = 1.0, at: int = 0) -> float:
+    """Factor by which a memory system at a load, and a longer cycle of the SMs, lengthen a kernel's time.
+
+    Args:
+        dram: load of DRAM, demand of all residents over what it sustains.
+        l2: load of L2, the same.
+        own: a `MemoryLoad`: the load that this kernel alone puts on them where it fills the whole device. A kernel of
+            little traffic slows down little, and none waits longer for hits than as it was recorded [D].
+        cycle: of the SMs, over their cycle when the kernel was recorded: it lengthens what is left of the time when
+            memory is free.
+        at: where the kernel's load begins in ``own``; the core keeps those of all launches in one table.
+    """
+    own_dram = own[at]
+    own_l2 = own[at + 1]
+    hits = own[at + 2]
+    d = dram * (own_dram if own_dram < dram else dram)
+    t = l2 * (own_l2 if own_l2 < l2 else l2)
+    inner = (cycle * cycle + d) * (cycle * cycle + d)
+    most = own_l2 if own_l2 < 1.0 else 1.0
+    waited = 1.0 + hits * (l2 if l2 < most else most)
+    return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
+
+
+def memory_that_binds(whole: float, largest: float, dram: float, l2: float, own: Sequence[float], at: int = 0) -> int:
+    """Whether waiting for memory is the largest part of a kernel's time: 1 for DRAM, 2 for L2, 0 for neither.
+
+    Args:
+        whole: the square of its time on the SM (`gpusim.model.contention.TimeParts`).
+        largest: the largest part of that.
+        dram: load of DRAM.
+        l2: load of L2.
+        own: as of `memory_slowdown`.
+        at: as of `memory_slowdown`.
+    """
+    by_dram = memory_slowdown(dram, 0.0, own, 1.0, at)
+    by_l2 = memory_slowdown(0.0, l2, own, 1.0, at)
+    of_dram = whole * (by_dram * by_dram - 1.0)
+    of_l2 = whole * (by_l2 * by_l2 - 1.0)
+    if largest >= of_dram and largest >= of_l2:
+        return 0
+    return 1 if of_dram >= of_l2 else 2
+
+
+def memory_free_share(dram_busy: float, l2_busy: float) -> float:
+    """Share of a recorded time that is left when L2 and DRAM are free, from how busy each was (0 to 1).
+
+    The inverse of `memory_slowdown` for a kernel alone: busy = load / slowdown.
+    """
+    l4 = l2_busy * l2_busy * l2_busy * l2_busy
+    rest = math.sqrt(math.sqrt(1.0 - l4 * l4))
+    return math.sqrt(max(rest - dram_busy * dram_busy, 0.0004))
+
+
+def l2_busy_at(waited: float) -> float:
+    """How busy L2 is where a kernel waits a share of its time for it: `memory_free_share` of that is what is left."""
+    free2 = (1.0 - waited) * (1.0 - waited)
+    return math.sqrt(math.sqrt(math.sqrt(1.0 - free2 * free2 * free2 * free2)))
+
+
+def loads_beside(
+    dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0
+) -> tuple[float, float, float]:
+    """What L2 and DRAM were asked for in a recording, from how busy each was.
+
+    Args:
+        dram_busy: of the recorded time, 0 to 1 and more, where a counter reads more than what is sustained.
+        l2_busy: the same.
+        least_free: share of the recorded time that the SMs alone took. Where the two would leave less, the kernel
+            cannot have waited that long: it hides their latency, and both count less, by one factor [D].
+        full_share: share of the recorded time that it waited while the queue to L2 was full. L2 then served all that it
+            could, though its counters, which are relative to streams, may say less: it counts as busy enough to keep
+            the kernel waiting so long, where it sustains `LEAST_L2_SHARE` of streams or more. Else the SM's own path
+            filled the queue [D].
+
+    Returns:
+        Loads of DRAM and L2 when neither lengthens anything, and the share of the time that is left then.
+    """
+    full = min(l2_busy / LEAST_L2_SHARE, l2_busy_at(full_share))
+    dram, l2 = min(dram_busy, MOST_BUSY), max(min(l2_busy, MOST_BUSY), full)
+    felt, free = 1.0, memory_free_share(dram, l2)
+    if free < least_free:
+        low, high = 0.0, 1.0
+        for _ in range(HALVINGS):
+            felt = (low + high) / 2.0
+            if memory_free_share(felt * dram, felt * l2) < least_free:
+                high = felt
+            else:
+                low = felt
+        felt = low
+        free = memory_free_share(felt * dram, felt * l2)
+    return felt * dram / free, felt * l2 / free, free
+
+
+def hit_queue(share: float, l2: float, most: float) -> tuple[float, float]:
+    """How long a kernel waited in the recording because hits in L2 take longer as L2 fills.
+
+    Args:
+        share: of its time that it waited for hits.
+        l2: its load of L2.
+        most: of its time that it can have waited longer.
+
+    Returns:
+        The share of its time that is lost so, and `MemoryLoad.hits`: how much longer it takes, relative, for each unit
+        of L2's load, with which a load of ``l2`` lengthens it by just that.
+    """
+    busy = min(1.0, l2)
+    waited = min(most, share * HIT_QUEUE * busy / (1.0 + HIT_QUEUE * busy))
+    return waited, waited / (1.0 - waited) / busy if waited > 0.0 else 0.0
