@@ -26,7 +26,7 @@ from gpusim.sweep.workers import local
 T = TypeVar("T")
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 RECORDED = Path(__file__).resolve().parent / "h200_validation" / "data"  # on an H200
-MODEL = ("gpusim.choose.report", "gpusim.choose.pairs", "gpusim.studies.rules", "gpusim.policies")
+MODEL = ("gpusim.choose.report", "gpusim.choose.pairs", "gpusim.session", "gpusim.policies")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, estimated, no_step
 from gpusim.engine import replay as engine
 from gpusim.engine.isolated import Isolated
-from gpusim.engine.replay import Starved
+from gpusim.engine.replay import Starved as Starved
 from gpusim.engine.several_gpus import parts, policies_of
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu, recorded_by
 from gpusim.policies.checks import name_of

@@ -12,6 +12,7 @@ from tiny import kernel, stream, tiny
 
 import gpusim
 from gpusim import InputError, Program, Trace, cli, load_gpu
+from gpusim.choose.advice_page import slowdowns
 from gpusim.choose.advise import Advice, Target, advise, target_of
 from gpusim.choose.settings import settings
 from gpusim.session import Session
@@ -183,7 +184,7 @@ def test_the_table_and_the_picture_have_every_choice() -> None:
     advice = advised(two(first_blocks=3, second_blocks=4))
     assert len(advice.table) == len(advice.choices)
     assert list(advice.table["slowdown[a]"]) == [one.slowdown["a"] for one in advice.choices]
-    figure = advice.plot()
+    figure = slowdowns(advice)
     marks = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", "")]
     drawn = sum(len(line.get_xdata()) for line in marks)  # type: ignore[arg-type]
     assert drawn == len([one for one in advice.choices if not one.refuted and max(one.slowdown.values()) < inf])

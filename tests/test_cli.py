@@ -647,7 +647,7 @@ def test_schema(what: str, capsys: Capture) -> None:
             "gpusim replay: argument --seed: is '-1'; expected a whole number from 0 to 2147483647",
         ),
         (["gpus", "h200", "b"], "gpusim gpus: unrecognized arguments: b (see `gpusim gpus --help`)"),
-        (["gpus", "h20"], "NAME: unknown GPU 'h20'; expected one of"),
+        (["gpus", "h2000"], "NAME: unknown GPU 'h2000'; expected one of"),
         (
             ["replay", TABLE_1, "--polcy", "even"],
             "gpusim replay: unrecognized arguments: --polcy even; did you mean --po",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +21,7 @@ from gpusim.lab import bench
 from gpusim.model.contention import SHARED, UNKNOWN
 from gpusim.model.memory import MemoryLoad, memory_slowdown, memory_that_binds
 from gpusim.results.runs import USES
+from gpusim.session import Session
 
 NEVER = 1e300
 
@@ -1024,13 +1024,16 @@ def test_the_benchmark_of_the_plain_core_replays_on_it(monkeypatch: pytest.Monke
 
 def test_the_benchmark_fits_the_kernels_that_it_replays_first(monkeypatch: pytest.MonkeyPatch) -> None:
     did: list[str] = []
-    for place, name in ((kernels, "fitted"), (bench, "replay_rule")):
-        monkeypatch.setattr(place, name, partial(told, did, name, getattr(place, name)))
+    for place, name in ((kernels, "fitted"), (Session, "replay")):
+        monkeypatch.setattr(place, name, telling(did, name, getattr(place, name)))
     bench.time_trace("inception_5a_b16.json.gz")  # after others its kernels take longer than recorded
-    first = did.index("replay_rule")
-    assert set(did[:first]) == {"fitted"} and set(did[first:]) == {"replay_rule"}
+    first = did.index("replay")
+    assert set(did[:first]) == {"fitted"} and set(did[first:]) == {"replay"}
 
 
-def told(did: list[str], name: str, function: Callable[..., object], *args: object, **named: object) -> object:
-    did.append(name)
-    return function(*args, **named)
+def telling(did: list[str], name: str, function: Callable[..., object]) -> Callable[..., object]:
+    def told(*args: object, **named: object) -> object:
+        did.append(name)
+        return function(*args, **named)
+
+    return told

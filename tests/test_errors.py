@@ -33,7 +33,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         ("--policy", "leftover:first=5x6", "5x5"),
         ("--policy", "inter-sm:rule=evem", "even"),
         ("--policy", "oracle-inter-sm:objective=spt", "stp"),
-        ("--gpu", "h20", "h200"),
+        ("--gpu", "h2000", "h200"),
         ("--gpu", "rtx-4090", "rtx4090"),
         ("--gpu", "a100", "a100-40 or a100-80"),
         ("--gpu", "H100", "h100-pcie or h100-sxm"),
@@ -93,7 +93,7 @@ def test_a_key_in_a_gpu_file(addition, place, meant, tmp_path, capsys):
     ("text", "place", "meant"),
     [
         (EXPERIMENT + "seed = [0]", "seed", "seeds"),
-        (EXPERIMENT + "gpus = ['h20']", "gpus[0]", "h200"),
+        (EXPERIMENT + "gpus = ['h2000']", "gpus[0]", "h200"),
         (EXPERIMENT + "[[parameters]]\nsm_counts = [1]", "parameters[0].sm_counts", "sm_count"),
         (EXPERIMENT.replace('"serial"', '"sreial"'), "policies[0]", "serial"),
     ],

@@ -477,9 +477,9 @@ def test_stream_may_be_told_by_the_row_alone(tmp_path: Path) -> None:
 
 
 def test_gpu_that_is_not_known(tmp_path: Path) -> None:
-    unknown = {**V100, "name": "NVIDIA B200", "numSms": 148}
+    unknown = {**V100, "name": "NVIDIA B300", "numSms": 160}
     path = write(tmp_path / "a.json", [kernel("k", 0)], deviceProperties=[unknown])
-    assert "--gpu: the profile names 'NVIDIA B200' with 148 SMs" in refused(path)
+    assert "--gpu: the profile names 'NVIDIA B300' with 160 SMs" in refused(path)
     assert "h200 has 132 SMs" in refused(path, gpu=load_gpu("h200"))
 
 

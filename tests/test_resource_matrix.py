@@ -9,10 +9,12 @@ import pytest
 
 from experiments.resource_matrix import run as study
 from gpusim import load_gpu
+from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError
 from gpusim.common.files import write_table
 from gpusim.io.ncu import REQUIRED
 from gpusim.lab.record.counters import COUNTERS
+from gpusim.session import Session
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "resource_matrix"
 KERNELS = ("fma1/4", "dram_read4/8")
@@ -92,12 +94,12 @@ def test_a_kernel_beside_nothing_takes_its_isolated_time(data: Path) -> None:
     """The prediction that slowdowns are relative to is that of the same kernel with the same SMs."""
     gpu = load_gpu("h200")
     matrix = study.Matrix(data / "h200", gpu)
-    kernels = study.Kernels(gpu, gpu)
-    model = kernels.model(matrix.launch("fma1/4"), "")
+    session = Session(gpu)
+    model = Kernels(gpu, gpu).model(matrix.launch("fma1/4"), "")
     assert study.confined_us(model, 132, gpu) - model.latency_us == pytest.approx(200.0, rel=1e-3)
-    both = study.predicted_us(matrix, kernels, ("fma1/4", "fma1/4"), 1000.0, "same", (132, 132))
+    both = study.predicted_us(matrix, session, ("fma1/4", "fma1/4"), 1000.0, "same", (132, 132))
     assert both == pytest.approx((200.0, 200.0), rel=1e-2)
-    split = study.predicted_us(matrix, kernels, ("fma1/4", "dram_read4/8"), 1000.0, "disjoint", (66, 66))
+    split = study.predicted_us(matrix, session, ("fma1/4", "dram_read4/8"), 1000.0, "disjoint", (66, 66))
     assert split[0] == pytest.approx(study.confined_us(model, 66, gpu) - model.latency_us, rel=1e-2)
 
 

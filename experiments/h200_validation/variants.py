@@ -18,13 +18,13 @@ from typing import Any
 from experiments.journal import resumed
 from gpusim.calibrate import fit
 from gpusim.common import fingerprint
-from gpusim.engine import context, sm_array
+from gpusim.engine import sm_array
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab import validate
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.scores import Scored
 from gpusim.lab.validate import Case, Condition, Predictor, measurements
-from gpusim.model import contention, memory
+from gpusim.model import contention, context, memory
 from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Partition, View
 from gpusim.sweep.workers import local

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Literal
 from gpusim.choose.settings import Setting, settings
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.progress import Step, no_step
-from gpusim.engine.replay import Starved
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import SHARING, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
-from gpusim.session import AnyGPU, AnyTrace, Keep, Session, opened
+from gpusim.session import AnyGPU, AnyTrace, Keep, Session, Starved, opened
 from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
@@ -35,7 +34,6 @@ from gpusim.trace.operations import Arrivals, PoissonArrivals, TimesArrivals
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 Objective = Literal["makespan", "stp", "antt"]
 OBJECTIVES: tuple[Objective, ...] = ("makespan", "stp", "antt")
@@ -193,12 +191,6 @@ class Advice:
                 for one in self.choices
             ]
         )
-
-    def plot(self) -> Figure:
-        """How much each setting slows the first and the second program, with the Pareto front."""
-        from gpusim.choose.advice_page import slowdowns
-
-        return slowdowns(self)
 
 
 def advise(

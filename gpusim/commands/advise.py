@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Replays every setting, prints which is best and why."""
-    from gpusim.choose.advice_page import as_json, print_advice
+    from gpusim.choose.advice_page import as_json, print_advice, slowdowns
     from gpusim.choose.advise import advise
     from gpusim.common.files import require_output
     from gpusim.common.progress import named_steps
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(args.traces[0], "", "holds one program", "a trace for each of two programs or more")
         advice = advise([with_settings(trace, args)], session, args.objective, args.slo, jobs=args.jobs, step=step)
         if args.plot is not None:
-            save_figure(advice.plot(), args.plot)
+            save_figure(slowdowns(advice), args.plot)
     if args.json:
         print_json(as_json(advice))
     else:

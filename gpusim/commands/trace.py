@@ -269,9 +269,14 @@ def _demand(launches: list[KernelLaunch]) -> str:
 
 
 def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
-    from gpusim.model.launchable import launch_occupancy
+    from gpusim import occupancy
 
-    fit = launch_occupancy(launch, gpu)
+    fit = occupancy(
+        gpu,
+        threads_per_block=launch.threads_per_block,
+        registers_per_thread=launch.registers_per_thread,
+        shared_memory_per_block=launch.shared_memory_per_block_bytes,
+    )
     return fit.blocks_per_sm, fit.limiter.replace("_", " ")
 
 
