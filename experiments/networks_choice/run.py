@@ -42,7 +42,7 @@ def answer(network: str) -> list[Any]:
     rows = []
     for way, one in (*found.baselines, (report.PLAN, found.best)):
         planned = plan_trace(found, one)
-        band, why = error_band(found.session.replay(planned, one.plan.policy), planned, gpu)
+        band, why, _ = error_band(found.session.replay(planned, one.plan.policy), planned, gpu)
         rows.append(
             Row(
                 network,
