@@ -41,6 +41,7 @@ COMMANDS = (
     Command("policies", "gpusim.commands.policies", "the policies, each in a sentence, or one of them in full"),
     Command("schema", "gpusim.commands.schema", "JSON Schema of a trace or of a GPU file"),
     Command("validate", "gpusim.commands.validate", "predict what a real GPU did, and print the error"),
+    Command("score", "gpusim.commands.score", "score predictions of co-runs against the measured datasets"),
     Command("import", "gpusim.commands.import_", "make a trace of a profile: ncu, PyTorch, nsys, nvprof"),
     Command("trace", "gpusim.commands.trace", "what is in a trace; select, merge, convert and check traces"),
     Command("select", "gpusim.commands.select", "choose algorithms, streams and SMs within a limit of memory"),
