@@ -94,7 +94,7 @@ def test_the_template_is_the_baseline(folder: Path, datasets: list[Measured], tm
     content = json.loads(capsys.readouterr().out)
     assert content["mean_percent"]["score"] == pytest.approx(content["baseline_mean_percent"]["score"], rel=1e-4)
     experiments = [one for dataset in content["datasets"] for one in dataset["experiments"]]
-    assert all(one["mape_percent"] == pytest.approx(one["nothing_percent"], rel=1e-3) for one in experiments)
+    assert all(one["mape_percent"] == pytest.approx(one["nothing_percent"], abs=0.01) for one in experiments)
     assert all(one["regret_percent"] is None for one in experiments if one["experiment"] == "green")
 
 
