@@ -1,4 +1,4 @@
-"""A picture of a sweep: what a change of the GPU makes of the speedups, or else who gains and who pays."""
+"""Pictures of a sweep: speedup against a changed quantity of the GPU, or throughput against fairness."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ QUANTITIES = {  # of `gpusim.hardware.what_if.QUANTITIES`, in words with their u
 def draw(swept: Swept, path: str | Path) -> None:
     """Draws a sweep, in the format that the file's ending says.
 
-    An experiment that varies GPUs has a panel for each quantity: speedup over serial (geometric mean over workloads
-    and seeds) against that quantity over what the GPU has, the others as they are, a line a policy and GPU. Any other
-    has a panel for each GPU: STP against fairness where streams restart, else speedup against the largest slowdown of a
-    stream; a dot a point, a large one for a policy's mean (a ring about another where both are), and a line along the
-    means that no other policy dominates.
+    An experiment that changes GPUs has one panel per quantity. It shows speedup over serial (geometric mean over
+    workloads and seeds) against the relative quantity, with one line per policy and GPU. Any other experiment has one
+    panel per GPU. It shows STP against fairness where programs restart, else speedup against the largest slowdown of a
+    stream. Each point is a dot, each mean of a policy a large dot, and a line connects the Pareto-optimal means.
 
     Raises:
         InputError: the file cannot be written.
