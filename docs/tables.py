@@ -108,17 +108,27 @@ def benchmark_splits() -> str:
 
 
 def benchmark_scores() -> str:
-    """The error of gpusim and of the baseline on each dataset and experiment, as `gpusim score` prints it."""
-    titles = ("split", "predictor", *EXPERIMENTS.values(), "mean")
-    body = []
-    for split in ("score", "fit"):
-        mine = [row for row in _scored() if (row["dataset"] == FITTED) == (split == "fit")]
-        for predictor, column in (("gpusim", "mape_percent"), ("baseline", "nothing_percent")):
-            errors = {name: [float(row[column]) for row in mine if row["experiment"] == name] for name in EXPERIMENTS}
-            every = [float(row[column]) for row in mine]
-            means = [f"{fmean(found):.1f}" if found else "" for found in errors.values()]
-            body.append((split, predictor, *means, f"{fmean(every):.1f}"))
+    """The mean error of gpusim and of the baseline on each experiment and split, with `gpusim score`'s rule for means."""
+    columns = [
+        (split, predictor, column)
+        for split in ("score", "fit")
+        for predictor, column in (("gpusim", "mape_percent"), ("baseline", "nothing_percent"))
+    ]
+    rows = {
+        split: [row for row in _scored() if (row["dataset"] == FITTED) == (split == "fit")]
+        for split in ("score", "fit")
+    }
+    titles = ("experiment", *(f"{split}: {predictor}" for split, predictor, _ in columns))
+    body = [
+        (title, *(_mean([row for row in rows[split] if row["experiment"] == name], key) for split, _, key in columns))
+        for name, title in EXPERIMENTS.items()
+    ]
+    body.append(("**mean**", *(_mean(rows[split], key) for split, _, key in columns)))
     return table(titles, body)
+
+
+def _mean(rows: Sequence[Row], column: str) -> str:
+    return f"{fmean(float(row[column]) for row in rows):.1f}" if rows else ""
 
 
 def benchmark_choices() -> str:
