@@ -108,7 +108,7 @@ def benchmark_splits() -> str:
 
 
 def benchmark_scores() -> str:
-    """The mean error of gpusim and of the baseline on each experiment and split, with `gpusim score`'s rule for means."""
+    """The mean error of gpusim and of the baseline on each experiment and split; means are those of `gpusim score`."""
     columns = [
         (split, predictor, column)
         for split in ("score", "fit")
