@@ -31,9 +31,7 @@ def test_an_installed_package_has_samples_of_its_own(tmp_path: Path, monkeypatch
 
 
 def test_a_sample_that_there_is_not() -> None:
-    with pytest.raises(
-        InputError, match=r"sample:inception: is no sample; expected .*did you mean inception_3a"
-    ):
+    with pytest.raises(InputError, match=r"sample:inception: is no sample; expected .*did you mean inception_3a"):
         gpusim.replay("sample:inception")
 
 
