@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpusim.commands.arguments import gpu_from, told_with, trace_from
+from gpusim.commands.arguments import drawn_as, gpu_from, picture_arguments, told_with, trace_from
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.results.metrics import DEFAULT_POLICIES
 
@@ -33,9 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 SOURCE is a trace; for split and residency it may be a folder of measurements, as experiments/h200_validation/data:
 then what was measured stands beside what is predicted.
 
-  gpusim plot gantt traces/inception_3a.json.gz --policy even -o gantt.png
-  gpusim plot policies traces/inception_3a.json.gz --policy serial --policy leftover --policy smk -o policies.svg
-  gpusim plot split traces/inception_3a.json.gz --stream 3x3 --stream 5x5 -o split.pdf"""
+Examples:
+  gpusim plot gantt sample:inception_3a --policy even -o gantt.png
+  gpusim plot policies sample:inception_3a --policy serial --policy leftover --policy smk -o policies.svg
+  gpusim plot split sample:inception_3a --stream 3x3 --stream 5x5 -o split.pdf"""
     parser.add_argument("kind", metavar="KIND", help="one of those below")
     parser.add_argument("source", metavar="SOURCE", help="a trace (.json, .json.gz), or a folder of measurements")
     parser.add_argument(
@@ -59,13 +60,14 @@ then what was measured stands beside what is predicted.
         metavar="NAME",
         help="residency: the operation; of measurements its op, and for split two",
     )
+    picture_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Draws."""
     from gpusim.common.files import require_output
     from gpusim.common.tables import print_line
-    from gpusim.results.plots import picture_format, save_figure
+    from gpusim.results.style import picture_format, save_figure
 
     kind = KINDS.get(args.kind)
     if kind is None:
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(None, f"--{option}", f"is of no use for {args.kind}", "only what changes the picture")
     picture_format(args.out)
     require_output(args.out, [args.source])
-    with told_with([args.source]):
+    with told_with([args.source]), drawn_as(args):
         save_figure(kind.draw(args), args.out)
     print_line(f"{args.out}: {kind.summary}")
 
