@@ -1,9 +1,9 @@
 """What control over a GPU is worth, level by level: `python experiments/control_worth/run.py [--out DIR]`.
 
 Plans for modules, pairs of programs and networks, each chosen at one level of control (`plans.py`), were run on an
-H100: `measured_h100-sxm.csv.gz`. This predicts every plan with the model as it is from recordings of an H200, takes for each
-workload and level the plan that it predicts best, and compares its gain over plain streams with the measured one. It
-writes README.md, result.csv and gains.png beside itself (or to DIR).
+H100: `measured_h100-sxm.csv.gz`. This predicts every plan with the model as it is from recordings of an H200, takes for
+each workload and level the plan that it predicts best, and compares its gain over plain streams with the measured one.
+It writes README.md, result.csv and gains.png beside itself (or to DIR).
 
     python experiments/control_worth/run.py --measure   # run the plans on this machine's GPU (an H100)
     python experiments/control_worth/run.py --errors    # the error of chosen plans that `gpusim select` prints

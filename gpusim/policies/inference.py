@@ -52,8 +52,8 @@ class Orion(Policy):
     """Best-effort kernels are launched only where they should not disturb a latency-critical one.
 
     A latency-critical kernel is launched at once, on a stream of higher priority. A best-effort kernel is launched if
-    no latency-critical kernel is ready or running; or if the SMs that it needs by itself are fewer than a threshold, and
-    no latency-critical kernel is of its class. Each kernel is tested by itself, as in the paper [M]: what other
+    no latency-critical kernel is ready or running; or if it needs fewer SMs by itself than a threshold, and no
+    latency-critical kernel is of its class. Each kernel is tested by itself, as in the paper [M]: what other
     best-effort kernels still hold does not count. What is launched stays. Best-effort streams take turns. Left out: a
     training job's update phase, which a trace does not mark.
     """
