@@ -182,15 +182,30 @@ def kind_table(rows: Sequence[Row], of: Callable[[Choice], float]) -> str:
     return table(["workloads", *MEASURED_LEVELS], cells)
 
 
+def network_gains(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
+    """Predicted and measured gain of plain streams over one stream by network, percent."""
+    found = {}
+    for name in NETWORK_BATCH:
+        serial, plain = _without_control(rows, name)
+        pairs = (serial.predicted_us, plain.predicted_us), (serial.measured_us, plain.measured_us)
+        predicted, measured = (100.0 * (one / other - 1.0) for one, other in pairs)
+        found[name] = predicted, measured
+    return found
+
+
+def _without_control(rows: Sequence[Row], name: str) -> tuple[Row, Row]:
+    """A network in one stream, and in plain streams."""
+    mine = {row.plan: row for row in rows if row.workload == name and row.level == "nothing"}
+    return mine["serial"], mine["streams"]
+
+
 def network_table(rows: Sequence[Row]) -> str:
     """Plain streams over one stream in networks."""
     cells = []
-    for name in NETWORK_BATCH:
-        serial = next(row for row in rows if row.workload == name and row.plan == "serial")
-        plain = next(row for row in rows if row.workload == name and row.level == "nothing" and row.plan == "streams")
-        gains = (serial.predicted_us / plain.predicted_us, serial.measured_us / plain.measured_us)
-        us = [f"{us:,.0f}" for row in (serial, plain) for us in (row.predicted_us, row.measured_us)]
-        cells.append([f"`{name}`", *us, *(f"{100.0 * (gain - 1.0):+.1f} %" for gain in gains)])
+    for name, gains in network_gains(rows).items():
+        both = _without_control(rows, name)
+        us = [f"{us:,.0f}" for row in both for us in (row.predicted_us, row.measured_us)]
+        cells.append([f"`{name}`", *us, *(f"{gain:+.1f} %" for gain in gains)])
     titles = ["network", "one stream: predicted us", "measured", "streams: predicted us", "measured"]
     return table([*titles, "streams gain: predicted", "measured"], cells)
 
