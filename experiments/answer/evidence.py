@@ -220,8 +220,8 @@ def strict_cases() -> str:
     own = counts["k40c"]["the paper's own pair"]
     text = (
         f"Of the {any_rule} cases on a K40c {any_rule - strict} need FFT for a 1x1 convolution, which no framework "
-        f"would take, and the paper's own pair is {'' if own else 'not '}among them. GoogLeNet has 9 inception modules: "
-        "27 may also be read as three pairs in each (3x3 beside 5x5, and either beside the 1x1), whatever their "
-        "algorithms."
+        f"would take, and the paper's own pair is {'' if own else 'not '}among them. GoogLeNet has 9 inception "
+        "modules: 27 may also be read as three pairs in each (3x3 beside 5x5, and either beside the 1x1), whatever "
+        "their algorithms."
     )
     return f"{table(['pairs with complementary algorithms, by rule', *GPUS], cells)}\n\n{wrapped(text)}"
