@@ -45,6 +45,7 @@ COMMANDS = (
     Command("trace", "gpusim.commands.trace", "what is in a trace; select, merge, convert and check traces"),
     Command("select", "gpusim.commands.select", "choose algorithms, streams and SMs within a limit of memory"),
     Command("advise", "gpusim.commands.advise", "how programs should share a GPU, and what to set for it"),
+    Command("explain", "gpusim.commands.explain", "what overlapping cost each kernel, and by which contention"),
     Command("pairs", "gpusim.commands.pairs", "convolutions and algorithms that complement one another"),
     Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
     Command("parallel", "gpusim.commands.parallel", "what training a network on many GPUs costs, by strategy"),

@@ -21,6 +21,7 @@ from gpusim.io.timeline import (
     HostSync,
     KernelRun,
     Product,
+    Range,
     StreamKey,
     Timeline,
     Wait,
@@ -37,6 +38,7 @@ CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENTS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+NVTX = "NVTX_EVENTS"
 GPUS = "TARGET_INFO_GPU"
 OLD_GPUS = "TARGET_INFO_CUDA_GPU"  # until 2021
 VISIBLE_GPUS = "TARGET_INFO_CUDA_DEVICE"
@@ -118,6 +120,7 @@ class _Export:
             self.found.remarks.append(f"{what} are left out.")
         self._products()
         self._threads()
+        self._ranges()
         self._syncs()
         if GRAPHS in self.tables and (count := self._count(GRAPHS)):
             self.found.remarks.append(
@@ -236,10 +239,20 @@ class _Export:
         if CALLS not in self.tables:
             return
         launches = {(a.stream.process, a.order) for a in self.found.activities}
-        for thread, order in self._rows(CALLS, ("globalTid", "correlationId")):
+        for thread, order, start in self._rows(CALLS, ("globalTid", "correlationId", "start")):
             process = _process_of_thread(thread)
             if order is not None and (process, _whole(order)) in launches:
                 self.found.threads[process, _whole(order)] = str(thread)
+                if start is not None:
+                    self.found.launched_us[process, _whole(order)] = _whole(start) / 1000
+
+    def _ranges(self) -> None:
+        """Ranges of NVTX that have an end."""
+        if NVTX in self.tables:
+            for start, end, text, number in self._rows(NVTX, ("start", "end", "text", "textId")):
+                name = text if text is not None else self.strings.get(number)
+                if start is not None and end is not None and name:
+                    self.found.ranges.append(Range(one_line(str(name)), _whole(start) / 1000, _whole(end) / 1000))
 
     def _syncs(self) -> None:
         """Waits of streams for events, where nsys recorded which record each waits for; and waits of the host."""
