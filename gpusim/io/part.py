@@ -75,7 +75,8 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
         if end <= begin:
             raise InputError(path, "--to", f"is {end:g} us", f"more than --from, {begin:g} us")
         chosen = [one for one in chosen if begin <= one.start_us - first_us < end]
-        said.append(f"what began from {begin:g} to {end:g} us")
+        until = "on" if end == inf else f"to {end:.12g} us"
+        said.append(f"what began from {begin:.12g} us {until}")
     if not chosen:
         last_us = max((one.end_us for one in timeline.activities), default=0.0)
         whole_us = last_us - min((one.start_us for one in timeline.activities), default=0.0)
