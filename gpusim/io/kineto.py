@@ -73,7 +73,9 @@ class _Reader:
                 if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or entry.get("warpSize") == 64:
                     raise _amd(self.path, name)
                 sms = whole(entry.get("numSms", entry.get("multiProcessorCount")))
-                self.found.products[index] = Product(name, sms, whole(entry.get("totalGlobalMem")))
+                parts = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
+                capability = None if None in parts else f"{parts[0]}.{parts[1]}"
+                self.found.products[index] = Product(name, sms, whole(entry.get("totalGlobalMem")), capability)
 
     def event(self, event: Any) -> None:
         if not isinstance(event, dict) or event.get("ph") != "X":

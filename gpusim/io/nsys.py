@@ -77,6 +77,22 @@ def read(path: Path) -> Timeline:
             raise InputError(path, "", str(error), _AN_EXPORT) from None
 
 
+def gpu_rows(path: Path) -> list[dict[str, Any]]:
+    """What a profile says of its GPUs (`GPUS`), as it does; none where it has no such table.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with _database(path) as file:
+        try:
+            found = file.execute(f'SELECT * FROM "{GPUS}"')
+            return [dict(zip([column[0] for column in found.description], row, strict=True)) for row in found]
+        except sqlite3.OperationalError:
+            return []
+        except sqlite3.Error as error:
+            raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
+
+
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
     """The database, read only."""
@@ -223,16 +239,17 @@ class _Export:
 
     def _products(self) -> None:
         for table, columns in (
-            (OLD_GPUS, ("deviceId", "name", "numMultiprocessors", "globalMemorySize")),
-            (GPUS, ("id", "name", "smCount", "totalMemory")),
-            (NVPROF_GPUS, ("id", "name", "numMultiprocessors", "globalMemorySize")),
+            (OLD_GPUS, ("deviceId", "name", "numMultiprocessors", "globalMemorySize", "", "")),
+            (GPUS, ("id", "name", "smCount", "totalMemory", "computeMajor", "computeMinor")),
+            (NVPROF_GPUS, ("id", "name", "numMultiprocessors", "globalMemorySize", "", "")),
         ):
-            for index, name, sms, memory in self._rows(table, columns) if table in self.tables else ():
+            for index, name, sms, memory, major, minor in self._rows(table, columns) if table in self.tables else ():
                 if index is not None:
                     self.found.products[_whole(index)] = Product(
                         None if name is None else str(self.strings.get(name, name)),
                         _whole(sms or 0) or None,
                         None if memory is None else _whole(memory),
+                        None if major is None or minor is None else f"{_whole(major)}.{_whole(minor)}",
                     )
 
     def _threads(self) -> None:

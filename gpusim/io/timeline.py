@@ -111,6 +111,7 @@ class Product:
     name: str | None = None
     sm_count: int | None = None
     memory_bytes: int | None = None
+    compute_capability: str | None = None
 
 
 @dataclass(slots=True)
