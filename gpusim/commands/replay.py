@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import (
-    REQUESTS,
-    arrivals,
+    arrivals_argument,
     gpu_arguments,
     json_flag,
     of_program,
@@ -65,14 +64,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
         metavar="PROGRAM=N",
         help="priority of all streams of a program, 0 is the lowest; may be given several times",
     )
-    parser.add_argument(
-        "--arrivals",
-        action="append",
-        type=of_program("every:US or poisson:PER_S", arrivals),
-        metavar="PROGRAM=every:US|poisson:PER_S",
-        help=f"{REQUESTS} requests for a program, one every US microseconds, or PER_S a second at random; "
-        "may be given several times",
-    )
+    arrivals_argument(parser)
     parser.add_argument(
         "--seed", type=whole(0, 2**31 - 1), default=0, help="of the jitter of blocks; 0, the default: as fitted"
     )
