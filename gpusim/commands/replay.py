@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import (
     DETAILS,
-    REQUESTS,
-    arrivals,
+    arrivals_argument,
     details,
     gpu_arguments,
     json_flag,
@@ -76,14 +75,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
         metavar="PROGRAM=N",
         help="priority of all streams of a program, 0 is the lowest; may be given several times",
     )
-    parser.add_argument(
-        "--arrivals",
-        action="append",
-        type=of_program("every:US or poisson:PER_S", arrivals),
-        metavar="PROGRAM=every:US|poisson:PER_S",
-        help=f"{REQUESTS} requests for a program, one every US microseconds, or PER_S a second at random; "
-        "may be given several times",
-    )
+    arrivals_argument(parser)
     parser.add_argument(
         "--seed", type=whole(0, 2**31 - 1), default=0, help="of the jitter of blocks; 0, the default: as fitted"
     )

@@ -5,13 +5,17 @@ Both have the tables that they need, in any version. The tables of nvprof (`.nvv
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.files import is_file
 from gpusim.io import source
 from gpusim.io.timeline import (
     Activity,
@@ -21,6 +25,7 @@ from gpusim.io.timeline import (
     HostSync,
     KernelRun,
     Product,
+    Range,
     StreamKey,
     Timeline,
     Wait,
@@ -28,6 +33,8 @@ from gpusim.io.timeline import (
 )
 
 MAGIC = b"SQLite format 3\x00"
+REPORTS = (".nsys-rep", ".qdrep")  # of nsys itself, which only it reads
+EXPORT_S = 1800  # that an export may take
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 CONCURRENT_KERNELS = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"  # only nvprof writes it, mostly beside an empty other
@@ -37,6 +44,7 @@ CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENTS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+NVTX = "NVTX_EVENTS"
 GPUS = "TARGET_INFO_GPU"
 OLD_GPUS = "TARGET_INFO_CUDA_GPU"  # until 2021
 VISIBLE_GPUS = "TARGET_INFO_CUDA_DEVICE"
@@ -73,6 +81,52 @@ def read(path: Path) -> Timeline:
             raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
         except ValueError as error:
             raise InputError(path, "", str(error), _AN_EXPORT) from None
+
+
+@contextmanager
+def exported(path: Path) -> Iterator[Path]:
+    """The database that an installed nsys makes of a report, for as long as it is looked at.
+
+    Raises:
+        InputError: there is no such file or no nsys, or nsys cannot export it.
+    """
+    expected = "nsys export --type sqlite FILE, on a machine that has Nsight Systems"
+    if not is_file(path):
+        raise InputError(path, "", "is not there", "a report of nsys")
+    program = shutil.which("nsys")
+    if program is None:
+        raise InputError(path, "", "is a report in its tool's own form, and no nsys is installed", expected)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / f"{path.stem}.sqlite"
+        command = [program, "export", "--type", "sqlite", "--output", str(made), str(path)]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=EXPORT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise InputError(path, "", f"nsys export failed ({one_line(str(error))[:200]})", expected) from None
+        if done.returncode or not is_file(made):
+            said = one_line((done.stderr or done.stdout).strip().splitlines()[-1]) if done.stderr or done.stdout else ""
+            raise InputError(
+                path, "", f"nsys export failed ({said[:200] or done.returncode})", "a whole report"
+            ) from None
+        yield made
+
+
+def gpu_rows(path: Path) -> list[dict[str, Any]]:
+    """What a profile says of its GPUs (`GPUS`), as it does; none where it has no such table.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with _database(path) as file:
+        try:
+            found = file.execute(f'SELECT * FROM "{GPUS}"')
+            return [dict(zip([column[0] for column in found.description], row, strict=True)) for row in found]
+        except sqlite3.OperationalError:
+            return []
+        except sqlite3.Error as error:
+            raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
 
 
 @contextmanager
@@ -118,6 +172,7 @@ class _Export:
             self.found.remarks.append(f"{what} are left out.")
         self._products()
         self._threads()
+        self._ranges()
         self._syncs()
         if GRAPHS in self.tables and (count := self._count(GRAPHS)):
             self.found.remarks.append(
@@ -220,26 +275,37 @@ class _Export:
 
     def _products(self) -> None:
         for table, columns in (
-            (OLD_GPUS, ("deviceId", "name", "numMultiprocessors", "globalMemorySize")),
-            (GPUS, ("id", "name", "smCount", "totalMemory")),
-            (NVPROF_GPUS, ("id", "name", "numMultiprocessors", "globalMemorySize")),
+            (OLD_GPUS, ("deviceId", "name", "numMultiprocessors", "globalMemorySize", "", "")),
+            (GPUS, ("id", "name", "smCount", "totalMemory", "computeMajor", "computeMinor")),
+            (NVPROF_GPUS, ("id", "name", "numMultiprocessors", "globalMemorySize", "", "")),
         ):
-            for index, name, sms, memory in self._rows(table, columns) if table in self.tables else ():
+            for index, name, sms, memory, major, minor in self._rows(table, columns) if table in self.tables else ():
                 if index is not None:
                     self.found.products[_whole(index)] = Product(
                         None if name is None else str(self.strings.get(name, name)),
                         _whole(sms or 0) or None,
                         None if memory is None else _whole(memory),
+                        None if major is None or minor is None else f"{_whole(major)}.{_whole(minor)}",
                     )
 
     def _threads(self) -> None:
         if CALLS not in self.tables:
             return
         launches = {(a.stream.process, a.order) for a in self.found.activities}
-        for thread, order in self._rows(CALLS, ("globalTid", "correlationId")):
+        for thread, order, start in self._rows(CALLS, ("globalTid", "correlationId", "start")):
             process = _process_of_thread(thread)
             if order is not None and (process, _whole(order)) in launches:
                 self.found.threads[process, _whole(order)] = str(thread)
+                if start is not None:
+                    self.found.launched_us[process, _whole(order)] = _whole(start) / 1000
+
+    def _ranges(self) -> None:
+        """Ranges of NVTX that have an end."""
+        if NVTX in self.tables:
+            for start, end, text, number in self._rows(NVTX, ("start", "end", "text", "textId")):
+                name = text if text is not None else self.strings.get(number)
+                if start is not None and end is not None and name:
+                    self.found.ranges.append(Range(one_line(str(name)), _whole(start) / 1000, _whole(end) / 1000))
 
     def _syncs(self) -> None:
         """Waits of streams for events, where nsys recorded which record each waits for; and waits of the host."""
