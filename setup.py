@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: gpus/ ships in the package, and the engine's core is compiled."""
+"""What pyproject.toml cannot say: gpus/ and sample traces ship in the package, and the engine's core is compiled."""
 
 import importlib.util
 import os
@@ -19,16 +19,18 @@ from build_backend import has_compiler, zig_command
 ENGINE = Path("gpusim/engine")
 JOINED = Path("build/joined", ENGINE)  # the sources of the core as one module
 GPU_FILES = sorted(path.as_posix() for path in Path("gpus").glob("*.toml"))
+SAMPLES = ("googlenet_forward", "inception_3a", "pair_3a_3x3_precomp_5x5_fft_tiling")  # as gpusim/trace/file.py
+SAMPLE_FILES = [f"traces/{name}.json.gz" for name in SAMPLES]
 
 # Without contraction into fused multiply-adds the compiled core gives bit for bit what plain Python gives.
 FLAGS = [] if sys.platform == "win32" else ["-O2", "-ffp-contract=off"]
 
 
-class BuildWithGPUs(build_py):
-    """Puts gpus/ into the wheel as gpusim/gpus; an editable install reads the source tree itself."""
+class BuildWithData(build_py):
+    """Puts gpus/ and the samples of traces/ into the wheel; an editable install reads the source tree itself."""
 
     def run(self) -> None:
-        """Builds the package, then copies the GPU files beside it."""
+        """Builds the package, then copies the files of data into it."""
         super().run()
         if not self.editable_mode:
             for source, target in self._copies().items():
@@ -37,7 +39,7 @@ class BuildWithGPUs(build_py):
 
     def get_source_files(self) -> list[str]:
         """Names what a source distribution carries."""
-        return [*super().get_source_files(), *GPU_FILES, "build_backend.py"]
+        return [*super().get_source_files(), *GPU_FILES, *SAMPLE_FILES, "build_backend.py"]
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         """Names what a build makes."""
@@ -45,8 +47,12 @@ class BuildWithGPUs(build_py):
         return outputs if self.editable_mode else [*outputs, *self._copies().values()]
 
     def _copies(self) -> dict[str, str]:
-        folder = Path(self.build_lib, "gpusim", "gpus")
-        return {source: str(folder / Path(source).name) for source in GPU_FILES}
+        folders = {"gpus": GPU_FILES, "samples": SAMPLE_FILES}
+        return {
+            source: str(Path(self.build_lib, "gpusim", folder, Path(source).name))
+            for folder, sources in folders.items()
+            for source in sources
+        }
 
 
 class BuildCore(build_ext):
@@ -95,4 +101,4 @@ def joined_core() -> str:
     return (JOINED / "core.py").as_posix()
 
 
-setup(cmdclass={"build_py": BuildWithGPUs, "build_ext": BuildCore}, ext_modules=compiled_core())
+setup(cmdclass={"build_py": BuildWithData, "build_ext": BuildCore}, ext_modules=compiled_core())

@@ -1,7 +1,7 @@
 """The command line: `gpusim COMMAND …`. Exit status: 0 done, 2 bad usage or bad input, 1 a defect of ours.
 
 A command is a module with `add_arguments(parser)` and `run(args)`, which returns a status other than 0, and a line in
-`COMMANDS`. Only the module of the command that is called is imported, and such modules import what is heavy in their
+`GROUPS`. Only the module of the command that is called is imported, and such modules import what is heavy in their
 functions, so that help comes at once.
 """
 
@@ -13,46 +13,61 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import kwlist
 from typing import Any, NamedTuple, NoReturn, TextIO
 
 from gpusim import __version__
 from gpusim.common.errors import InputError, closest
 
-DESCRIPTION = "Replay recorded GPU kernel traces under policies that partition one GPU between convolutions."
+DESCRIPTION = "Replay recorded GPU kernels under policies that share one GPU between programs."
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
 COLLECT_AFTER = 200_000  # objects, not 700: looking for cycles, of which replays make few, took a tenth of their time
 
 
 class Command(NamedTuple):
-    """One command: its name, the module that does it, and what it does in a few words."""
+    """One command: its name, what it does in a few words, and an example of its arguments."""
 
     name: str
-    module: str
     summary: str
+    example: str
+
+    @property
+    def module(self) -> str:
+        """The module that does it."""
+        return f"gpusim.commands.{self.name}{'_' * (self.name in kwlist)}"
 
 
-COMMANDS = (
-    Command("replay", "gpusim.commands.replay", "replay a trace under policies and compare them"),
-    Command("report", "gpusim.commands.report", "a page that compares policies, to open in a browser"),
-    Command(
-        "occupancy", "gpusim.commands.occupancy", "how many blocks of a kernel fit on one SM, and what stops the next"
+GROUPS = {
+    "simulate": (
+        Command("replay", "compare policies that share one GPU between programs", "sample:inception_3a"),
+        Command("report", "the comparison as a page for a browser", "sample:inception_3a -o report.html"),
+        Command("plot", "draw a trace, its replays, or measurements", "gantt sample:inception_3a -o gantt.png"),
+        Command("policies", "list the policies, or print one in full", "warped-slicer"),
+        Command("gpus", "list the GPUs, or print one in full", "h200"),
+        Command("occupancy", "blocks of a kernel that fit on one SM", "--gpu h200 --threads 256 --registers 80"),
     ),
-    Command("gpus", "gpusim.commands.gpus", "the GPUs that ship, and what is known of them; or one of them in full"),
-    Command("policies", "gpusim.commands.policies", "the policies, each in a sentence, or one of them in full"),
-    Command("schema", "gpusim.commands.schema", "JSON Schema of a trace or of a GPU file"),
-    Command("validate", "gpusim.commands.validate", "predict what a real GPU did, and print the error"),
-    Command("import", "gpusim.commands.import_", "make a trace of a profile: ncu, PyTorch, nsys, nvprof"),
-    Command("trace", "gpusim.commands.trace", "what is in a trace; select, merge, convert and check traces"),
-    Command("select", "gpusim.commands.select", "choose algorithms, streams and SMs within a limit of memory"),
-    Command("advise", "gpusim.commands.advise", "how programs should share a GPU, and what to set for it"),
-    Command("pairs", "gpusim.commands.pairs", "convolutions and algorithms that complement one another"),
-    Command("record", "gpusim.commands.record", "measure a GPU on this machine"),
-    Command("parallel", "gpusim.commands.parallel", "what training a network on many GPUs costs, by strategy"),
-    Command("sweep", "gpusim.commands.sweep", "replay every point of an experiment into one table"),
-    Command("plot", "gpusim.commands.plot", "draw a trace, its replays, or measurements beside predictions"),
-    Command("bench", "gpusim.commands.bench", "how fast replays are on this machine"),
-    Command("completion", "gpusim.commands.completion", "a script that completes commands in bash, zsh or fish"),
-)
+    "profiles": (
+        Command("import", "make a trace of a profile: ncu, PyTorch, nsys, nvprof", "profile.json -o trace.json.gz"),
+        Command("trace", "show, select, merge, convert, check or start traces", "show sample:inception_3a"),
+        Command("record", "record kernels and co-runs on the GPU of this machine", "--out recordings"),
+        Command("schema", "print the JSON Schema of a trace or a GPU file", "trace"),
+    ),
+    "choose": (
+        Command("advise", "how programs should share a GPU, and what to set", "sample:inception_3a other.json.gz"),
+        Command("select", "choose algorithms, streams and SMs within a memory limit", "sample:inception_3a"),
+        Command("pairs", "find convolutions that complement one another", "sample:inception_3a"),
+    ),
+    "study": (
+        Command("sweep", "replay every point of an experiment into one table", "experiments/sensitivity.toml"),
+        Command("parallel", "predict training on many GPUs, by strategy", "resnet50 --ranks 16"),
+    ),
+    "measure": (
+        Command("validate", "predict what a real GPU did, and print the error", "experiments/h200_validation/data"),
+        Command("bench", "time replays on this machine", "--only grid"),
+        Command("completion", "print a script that completes commands in a shell", "bash"),
+    ),
+}
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,14 +88,32 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
+class TopParser(Parser):
+    """The parser of all commands, whose help lists them in groups."""
+
+    def format_help(self) -> str:
+        """Return the help: a line and an example for each command."""
+        width = max(len(command.name) for command in COMMANDS)
+        lines = [self.format_usage(), DESCRIPTION]
+        for title, commands in GROUPS.items():
+            lines.append(f"\n{title}:")
+            for command in commands:
+                lines.append(f"    {command.name:<{width}}  {command.summary}")
+                lines.append(f"    {'':<{width}}    gpusim {command.name} {command.example}")
+        lines.append("\nSamples: sample:inception_3a and others; traces of your own: gpusim import.")
+        return "\n".join([*lines, "Options of a command: gpusim COMMAND --help. Version: gpusim --version.", ""])
+
+
 def build_parser(*chosen: str | None) -> Parser:
     """The parser of all commands; only those of ``chosen`` know their arguments."""
-    parser = Parser(prog="gpusim", description=DESCRIPTION, allow_abbrev=False)
+    parser = TopParser(prog="gpusim", description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"gpusim {__version__}")
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for command in COMMANDS:
+        summary = f"{command.summary[0].upper()}{command.summary[1:]}."
+        example = f"Example: gpusim {command.name} {command.example}"
         sub = commands.add_parser(
-            command.name, help=command.summary, description=_sentence(command.summary), allow_abbrev=False
+            command.name, help=command.summary, description=summary, epilog=example, allow_abbrev=False
         )
         if command.name in chosen:
             module = import_module(command.module)
@@ -153,7 +186,3 @@ def _forgive_encoding() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
-
-
-def _sentence(summary: str) -> str:
-    return summary[0].upper() + summary[1:] + "."

@@ -81,7 +81,7 @@ def bars_of(comparison: Comparison) -> list[policy_bars.PolicyBar]:
 
 
 def test_a_bar_a_policy_with_its_error_where_that_was_measured(comparison: Comparison) -> None:
-    never = HowWrong(None, "never validated: here")
+    never = HowWrong(None, "not validated: here")
     made = with_errors(comparison, KNOWN, never, KNOWN)
     axes = Figure().subplots()
     policy_bars.makespans(bars_of(made), axes)
@@ -94,13 +94,13 @@ def test_a_bar_a_policy_with_its_error_where_that_was_measured(comparison: Compa
     wanted = [pytest.approx([0.9 * time, 1.1 * time]) for time in (times[0], times[2])]
     assert ends == wanted
     said = [text.get_text() for text in axes.texts]
-    assert said[0].endswith("x serial, ±10.0 %") and said[1].endswith("x serial, never validated: here")
+    assert said[0].endswith("x serial, ±10.0 %") and said[1].endswith("x serial, not validated: here")
     assert axes.get_xlabel() == "makespan, us"
     assert {text.get_text() for text in axes.get_yticklabels()} == {"serial", "leftover", "inter-sm, sms 64+20+28+20"}
 
 
 def test_the_legend_says_once_what_a_bar_means(comparison: Comparison) -> None:
-    never = HowWrong(None, "never validated: here")
+    never = HowWrong(None, "not validated: here")
     figure = with_errors(comparison, KNOWN, never, never).plot()
     legend = figure.axes[0].get_legend()
     assert legend is not None
@@ -147,11 +147,11 @@ def test_a_measured_point_is_open_so_that_one_below_it_shows() -> None:
 
 
 def test_a_curve_without_a_measured_error_says_why() -> None:
-    why = replace(SPLIT, measured_us={}, how_wrong=HowWrong(None, "never validated: here"))
+    why = replace(SPLIT, measured_us={}, how_wrong=HowWrong(None, "not validated: here"))
     figure = charts.split(why)
     legend = figure.axes[0].get_legend()
     assert legend is not None
-    assert legend.get_title().get_text() == "error: never validated: here"
+    assert legend.get_title().get_text() == "error: not validated: here"
     assert not any(label.startswith("±") for label in labels(figure.axes[0]))
 
 

@@ -99,6 +99,12 @@ def test_help_lists_every_command(capsys: Capture) -> None:
     assert end.value.code == 0
     text = capsys.readouterr().out
     assert all(f"\n    {command.name}" in text for command in cli.COMMANDS)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)
+def test_every_example_is_understood(command: cli.Command) -> None:
+    assert cli.build_parser(command.name).parse_args([command.name, *command.example.split()]).command == command.name
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)
@@ -115,7 +121,7 @@ def test_every_command_has_help(command: cli.Command, capsys: Capture) -> None:
 def test_replay_json(capsys: Capture) -> None:
     content = run_json(capsys, "replay", TABLE_1, "--policy", "leftover", "--policy", "serial", "--json")
     assert isinstance(content, dict)
-    assert list(content) == ["version", "trace", "gpu", "recorded_on", "seed", "results"]
+    assert list(content) == ["version", "trace", "gpu", "recorded_on", "seed", "bound_us", "results"]
     assert (content["version"], content["trace"], content["gpu"]) == (1, "spaa20_table1", "k40c")
     assert (content["recorded_on"], content["seed"]) == ("k40c", 0)
     keys = ["policy", "makespan_us", "speedup_vs_serial", "gain_us", "stp", "antt", "fairness"]
@@ -156,14 +162,36 @@ def test_replay_table(capsys: Capture) -> None:
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     assert captured.err == ""  # no progress where nobody watches
-    assert lines[0] == "spaa20_table1 on k40c (NVIDIA Tesla K40c): 2 streams, 2 operations, 2 kernels"
-    assert lines[2].split() == ["policy", "makespan", "us", "speedup", "how", "wrong"]
-    assert lines[4].startswith("leftover") and lines[5].startswith("serial")
-    assert lines[5].split()[2] == "1.000x"
-    assert lines[5].endswith("never validated: nothing measured on k40c")
-    assert "Start and end of each stream, us, and its slowdown" in lines
-    assert "What waiting and sharing cost each kernel under leftover, us" in lines
-    assert not any(line != line.rstrip() for line in lines)
+    assert lines[:2] == ["spaa20_table1 on k40c (NVIDIA Tesla K40c)", "2 streams, 2 operations, 2 kernels"]
+    assert lines[3].split() == ["policy", "makespan", "µs", "speedup", "behind", "model", "error"]
+    assert lines[5].split()[:4:3] == ["leftover", "best"] and lines[6].split()[::2] == [
+        "serial",
+        "1.000x",
+        "%",
+        "validated",
+    ]
+    assert lines[8].startswith("Plain streams (leftover) save 53.5 µs of 7,922.4: ")
+    assert "note: not validated: nothing measured on k40c" in lines
+    assert not any(line.startswith(("Start and end", "What waiting", "Makespan saved")) for line in lines)
+    assert lines[-1].startswith("--details ") or lines[-2].startswith("--details ")
+    assert not any(line != line.rstrip() or len(line) > 80 for line in lines)
+
+
+def test_replay_prints_the_tables_that_are_asked_for(capsys: Capture) -> None:
+    asked = ["replay", TABLE_1, "--policy", "serial", "--policy", "leftover", "--details"]
+    titles = {
+        "saved": "Makespan saved over serial, and where, µs",
+        "streams": "Start and end of each stream, µs, and its slowdown",
+        "kernels": "What waiting and sharing cost kernels under leftover, µs",
+    }
+    for name, title in titles.items():
+        assert cli.main([*asked, name]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [other for other in titles.values() if other in lines] == [title]
+    assert cli.main([*asked, "all"]) == 0
+    assert set(titles.values()) <= set(capsys.readouterr().out.splitlines())
+    assert cli.main([*asked, "gains,streams"]) == 0
+    assert {titles["saved"], titles["streams"]} <= set(capsys.readouterr().out.splitlines())
 
 
 def test_replay_of_one_stream_says_that_nothing_is_shared(tmp_path: Path, capsys: Capture) -> None:
@@ -172,11 +200,12 @@ def test_replay_of_one_stream_says_that_nothing_is_shared(tmp_path: Path, capsys
     capsys.readouterr()
     assert cli.main(["replay", one]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "note: one stream: there is nothing to share the GPU with"
-    assert not [line for line in lines if "waiting" in line or line.startswith("Start and end")]
+    assert "One stream: there is nothing to share the GPU with." in lines
+    assert not [line for line in lines if "waiting" in line or line.startswith(("Start and end", "note: one stream"))]
     title = lines.index("Kernels by time under serial")
-    assert [line.split()[1] for line in lines[title + 3 :]] == ["1", "1", "1", "2"]  # launches of one name together
-    assert [line.split()[0] for line in lines[title + 5 :]] == ["nhwcToNchwKernel", "nchwToNhwcKernel"]
+    rows = lines[title + 3 : -2]
+    assert [line.split()[1] for line in rows] == ["1", "1", "1", "2"]  # launches of one name together
+    assert [line.split()[0] for line in rows[2:]] == ["nhwcToNchwKernel", "nchwToNhwcKernel"]
 
 
 def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,15 +216,15 @@ def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytes
     assert list(gain) == ["gaps", "tails", "waiting", "sharing", "rate"]
     assert sum(gain.values()) == pytest.approx(serial["makespan_us"] - leftover["makespan_us"])  # type: ignore[operator]
     assert set(lost.values()) == {0.0}
-    assert cli.main(asked) == 0
+    assert cli.main([*asked, "--details=saved"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    title = lines.index("Makespan saved over serial, and where, us")
+    title = lines.index("Makespan saved over serial, and where, µs")
     assert lines[title + 1].split() == ["policy", "saved", *gain]
     assert lines[title + 3].split() == ["leftover", *(number(us) for us in (sum(gain.values()), *gain.values()))]
     assert lines[title + 4] == ""  # nothing about serial
     monkeypatch.setattr(session, "MOST_PLACED", 0)
     assert [row["gain_us"] for row in as_rows(run_json(capsys, *asked, "--json"))] == [None, None]
-    assert cli.main(asked) == 0
+    assert cli.main([*asked, "--details=saved"]) == 0
     assert "Makespan saved" not in capsys.readouterr().out
 
 
@@ -221,7 +250,7 @@ def test_tables_fit_the_terminal(width: int, capsys: Capture, monkeypatch: pytes
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("NO_COLOR", "1")
-    assert cli.main(["replay", TABLE_1]) == 0
+    assert cli.main(["replay", TABLE_1, "--details", "all"]) == 0
     lines = unstyled(capsys.readouterr().out).splitlines()
     assert max(len(line) for line in lines[1:]) <= width
     titles = [line for line in lines if line.startswith("stream ")]
@@ -273,14 +302,14 @@ def test_a_narrow_table_narrows_titles_then_texts_and_never_numbers() -> None:
     assert tables._widths(columns, rows, 31) == [12, 7, 12]
     assert tables._widths(columns, rows, 10) == [8, 7, 8]
     assert tables._broken("inter-sm:sms=20+70+28+14", 10) == "inter-sm:\nsms=20+70+\n28+14"
-    assert tables._broken("never validated: h100-pcie", 18) == "never validated:\nh100-pcie"
+    assert tables._broken("not validated: h100-pcie", 18) == "not validated:\nh100-pcie"
 
 
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     band = HowWrong({"experiment": "streams", "mape_percent": 2.34}, "", "on k40c")
     monkeypatch.setattr(session, "error_band", lambda *_: band)
     assert cli.main(["replay", TABLE_1, "--policy", "serial"]) == 0
-    assert "±2.3 % (streams on k40c)" in capsys.readouterr().out
+    assert "±2.3 % (two calls in streams, k40c)" in capsys.readouterr().out
     (row,) = as_rows(run_json(capsys, "replay", TABLE_1, "--policy", "serial", "--json"))
     assert row["error_band"] == {"experiment": "streams", "mape_percent": 2.34} and row["error_band_reason"] is None
 
@@ -288,14 +317,15 @@ def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.Mo
 def test_replay_says_why_nobody_knows(capsys: Capture) -> None:
     (row,) = as_rows(run_json(capsys, "replay", TABLE_1, "--policy", "serial", "--json"))
     assert row["error_band"] is None
-    assert row["error_band_reason"] == "never validated: nothing measured on k40c"
+    assert row["error_band_reason"] == "not validated: nothing measured on k40c"
 
 
 def test_what_was_not_counted_is_unknown(tmp_path: Path, capsys: Capture) -> None:
     """The paper's table has no counters: nothing says what binds a kernel, nor that DRAM is idle."""
-    assert cli.main(["replay", TABLE_1, "--policy", "leftover", "--out", str(tmp_path / "out")]) == 0
+    argv = ["replay", TABLE_1, "--policy", "leftover", "--details=kernels", "--out", str(tmp_path / "out")]
+    assert cli.main(argv) == 0
     table = capsys.readouterr().out.rpartition("bound by")[2]
-    assert [line.split()[-1] for line in table.splitlines()[2:]] == ["unknown", "unknown"]
+    assert [line.split()[-1] for line in table.splitlines()[2:4]] == ["unknown", "unknown"]
     metrics = json.loads((tmp_path / "out" / "results.json").read_text())["results"][0]["metrics"]
     assert metrics["utilisation[dram]"] is None and metrics["utilisation[issue_slots]"] is None
     assert metrics["utilisation[registers]"] > 0.0
@@ -310,7 +340,7 @@ def test_trace_of_another_gpu_was_never_validated(capsys: Capture) -> None:
     assert cli.main(["replay", TABLE_1, "--gpu", "k80", "--policy", "serial"]) == 0
     text = capsys.readouterr().out
     assert "note: recorded on k40c, replayed on k80" in text
-    assert "never validated" in text
+    assert "not validated" in text
 
 
 def test_replay_shows_latencies_of_streams_with_arrivals(tmp_path: Path, capsys: Capture) -> None:
@@ -318,7 +348,7 @@ def test_replay_shows_latencies_of_streams_with_arrivals(tmp_path: Path, capsys:
     path = saved(tmp_path, looped, Stream(name="once", operations=(kernel("b"),)))
     assert cli.main(["replay", path, "--policy", "serial"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    at = lines.index("Latency of requests, us: p50 / p95 / p99")
+    at = lines.index("Latency of requests, µs: p50 / p95 / p99")
     assert lines[at + 3].split()[0] == "loop"
     assert lines[at + 4] == ""
 
@@ -334,11 +364,10 @@ def test_replay_without_kernels(tmp_path: Path, capsys: Capture) -> None:
 def test_many_streams_kernels_and_policies_are_cut_and_said_so(tmp_path: Path, capsys: Capture) -> None:
     path = saved(tmp_path, *(Stream(name=f"s{i}", operations=(kernel(f"op{i}", 8, 5.0),)) for i in range(20)))
     policies = [f"--policy=leftover:first=s{i}" for i in range(8)]
-    assert cli.main(["replay", path, *policies]) == 0
+    assert cli.main(["replay", path, "--details=all", *policies]) == 0
     text = capsys.readouterr().out
     assert "… and 2 more policies: all of them, for every policy, with --out DIR" in text
     assert "… and 4 more streams: all of them, for every policy, with --out DIR" in text
-    assert "… and 8 more kernels: all of them, for every policy, with --out DIR" in text
 
 
 def test_policy_of_the_users_own(tmp_path: Path, capsys: Capture) -> None:
@@ -394,7 +423,7 @@ def test_recorded_on_another_version_of_a_gpu_is_never_validated() -> None:
     h200 = load_gpu("h200")
     other = dataclasses.replace(h200, boost_clock_mhz=1000.0)
     result = replay(trace, h200, "serial", recorded_on=other)
-    assert error_band(result, trace, h200, other).text == "never validated: recorded on h200"
+    assert error_band(result, trace, h200, other).text == "not validated: recorded on h200"
     assert error_band(result, trace, h200, h200) == error_band(result, trace, h200)
 
 
@@ -541,7 +570,7 @@ def test_one_gpu_in_full(capsys: Capture) -> None:
 def test_bench_prints_each_row_as_it_comes(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[int] = []
 
-    def measure(names: list[str]) -> Iterator[bench.Measurement]:
+    def measure(names: list[str], step: object) -> Iterator[bench.Measurement]:
         assert names == ["grid", "trace", "chain"]  # the quick ones first
         for name in names:
             yield bench.Measurement(name, "x1", 1, 2, 3000, 0.1, 0.01, 50.0)
@@ -552,13 +581,11 @@ def test_bench_prints_each_row_as_it_comes(capsys: Capture, monkeypatch: pytest.
     assert said == [3, 1, 1]
 
 
-@pytest.mark.release
-def test_bench_outside_the_source_tree(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
-    assert [bench.time_grid(2).kernels, bench.time_pairs(2).kernels, bench.time_sms(66).kernels] == [1, 2, 8]
-    assert cli.main(["bench", "--only", "trace"]) == 2
-    missing = f"{tmp_path}/traces: has no traces; expected the source tree of gpusim"
-    assert capsys.readouterr() == ("", f"gpusim bench: {bench.STAND_INS}\n{missing}\n")
+def test_bench_says_on_a_terminal_what_it_measures() -> None:
+    steps: list[str] = []
+    first = next(bench.measure(["grid"], steps.append))
+    assert (first.group, first.case, first.kernels) == ("grid", "x1", 1)
+    assert steps == ["measuring grid, case 1 of 4", ""]
 
 
 def test_policies(capsys: Capture) -> None:
@@ -569,7 +596,8 @@ def test_policies(capsys: Capture) -> None:
     assert leftover["parameters"][0]["name"] == "first"
     assert cli.main(["policies"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if not line.startswith(" ")] == [policy["name"] for policy in content]
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == {policy["name"] for policy in content}
+    assert "Others" not in lines and max(map(len, lines)) <= 80
 
 
 def test_one_policy_in_full(capsys: Capture) -> None:
@@ -581,7 +609,7 @@ def test_one_policy_in_full(capsys: Capture) -> None:
     assert lines[-1] == "    example: gpusim replay TRACE --policy warped-slicer:objective=maxmin"
     assert cli.main(["policies", "reef"]) == 0
     text = capsys.readouterr().out
-    assert "parameters: none" in text and "never validated: no experiment shared a GPU as it does" in text
+    assert "parameters: none" in text and "not validated: no experiment shared a GPU as it does" in text
     assert cli.main(["policies", "reef:any=1"]) == 0, "as it is given to replay"
     assert capsys.readouterr().out == text
     assert cli.main(["policies", "time-slicing"]) == 0

@@ -97,7 +97,7 @@ def test_a_kind_of_operation_is_one_class(tmp_path: Path) -> None:
     assert rows == [
         "s0 images reading 0.0 20.0",
         "s1 labels reading 0.0 40.0",
-        "40.0 ['images', 'labels'] never validated: operations of kind reading",
+        "40.0 ['images', 'labels'] not validated: operations of kind reading",
     ]
     assert picture.stat().st_size > 0
 

@@ -96,13 +96,13 @@ def said(trace: Trace, policy: str, gpu: GPU | None = None) -> str:
         (4, "even", "green"),
         (2, "quota:blocks=a:1+b:1", "quota"),
         (1, "inter-sm:sms=40", "sm_curve"),
-        (2, "mps", "never validated: several queues without quotas"),
-        (2, "mps:percent=70", "never validated: SM sets that overlap"),
-        (2, "mig", "never validated: memory slices"),
-        (2, "smk", "never validated: shares of throughput"),
+        (2, "mps", "not validated: several queues without quotas"),
+        (2, "mps:percent=70", "not validated: SM sets that overlap"),
+        (2, "mig", "not validated: memory slices"),
+        (2, "smk", "not validated: shares of throughput"),
         (2, "time-slicing", "measured, and not predicted: gpusim policies has what"),
         (1, "time-slicing", "modules_serial"),
-        (1, "quota:blocks=a:1", "never validated: quotas of one kernel alone"),
+        (1, "quota:blocks=a:1", "not validated: quotas of one kernel alone"),
     ],
 )
 def test_the_experiment_is_what_the_replay_did(
@@ -115,8 +115,8 @@ def test_more_at_once_than_was_measured(measured: dict[str, object]) -> None:
     room = {"grid": (132, 1, 1), "registers_per_thread": 32, "static_shared_memory_bytes": 0}
     small = fp32().model_copy(update={**room, "dynamic_shared_memory_bytes": 0})
     assert said(twins(4, small), "leftover") == "modules_streams"
-    assert said(twins(7, small), "leftover") == "never validated: 7 streams at once"
-    assert said(twins(3, small), "quota:blocks=a:1+b:1+c:1") == "never validated: 3 streams mixed on an SM"
+    assert said(twins(7, small), "leftover") == "not validated: 7 streams at once"
+    assert said(twins(3, small), "quota:blocks=a:1+b:1+c:1") == "not validated: 3 streams mixed on an SM"
 
 
 def test_even_of_four_streams_that_split_the_sms_is_a_split() -> None:
@@ -157,23 +157,23 @@ def test_who_met_by_hand(spans: tuple[tuple[str, int, float, float], ...], at_on
 
 def test_kernels_without_counters_were_never_measured(measured: dict[str, object]) -> None:
     bare = fp32().model_copy(update={"mix": None})
-    assert said(twins(2, bare), "leftover") == "never validated: kernels without counters"
+    assert said(twins(2, bare), "leftover") == "not validated: kernels without counters"
     assert fp32().mix is not None
     for field in ("issue_cycles", "dram_read_bytes", "stalls", "achieved_warps_per_sm"):
         part = fp32().model_copy(update={"mix": fp32().mix.model_copy(update={field: None})})
-        assert said(twins(2, fp32(), part), "serial") == "never validated: kernels without counters"
+        assert said(twins(2, fp32(), part), "serial") == "not validated: kernels without counters"
 
 
 def test_recorded_or_replayed_elsewhere(measured: dict[str, object]) -> None:
-    assert said(twins(2, device="a100-40"), "serial") == "never validated: recorded on a100-40"
-    assert said(twins(2), "serial", load_gpu("h100-sxm")) == "never validated: nothing measured on h100-sxm"
+    assert said(twins(2, device="a100-40"), "serial") == "not validated: recorded on a100-40"
+    assert said(twins(2), "serial", load_gpu("h100-sxm")) == "not validated: nothing measured on h100-sxm"
     changed = replace(h200(), sm_count=100)
-    assert said(twins(2, device="h200"), "serial", changed) == "never validated: not h200 as it ships"
+    assert said(twins(2, device="h200"), "serial", changed) == "not validated: not h200 as it ships"
 
 
 def test_copies_and_host_work_were_never_measured(measured: dict[str, object]) -> None:
     trace = tiny.trace(tiny.stream("a", tiny.convolution("op", (fp32(),)), tiny.copy("c", 5.0)), device="h200")
-    assert said(trace, "serial") == "never validated: operations of kind copy"
+    assert said(trace, "serial") == "not validated: operations of kind copy"
 
 
 def test_kinds_of_kernels(measured: dict[str, object]) -> None:
@@ -186,23 +186,23 @@ def test_kinds_of_kernels(measured: dict[str, object]) -> None:
     quota = "quota:blocks=a:1+b:1"
     assert said(twins(2, tf32), "leftover") == "streams"
     assert said(twins(2, tf32), "inter-sm") == "green"
-    assert said(twins(2, tf32), quota) == "never validated: TF32 mixed on an SM"
-    assert said(twins(2, fft), quota) == "never validated: FFT mixed on an SM"
-    assert said(twins(2, fft, tf32), quota) == "never validated: FFT and TF32 mixed on an SM"
-    assert said(twins(2, fft), "inter-sm") == "never validated: FFT on a part of the SMs"
+    assert said(twins(2, tf32), quota) == "not validated: TF32 mixed on an SM"
+    assert said(twins(2, fft), quota) == "not validated: FFT mixed on an SM"
+    assert said(twins(2, fft, tf32), quota) == "not validated: FFT and TF32 mixed on an SM"
+    assert said(twins(2, fft), "inter-sm") == "not validated: FFT on a part of the SMs"
 
 
 def test_calls_outside_what_was_measured(measured: dict[str, object]) -> None:
     for us, expected in ((49.0, "calls this short"), (50.0, "streams"), (200.0, "streams"), (201.0, "calls this long")):
         trace = twins(2, fp32().model_copy(update={"duration_us": us}))
-        assert said(trace, "leftover").removeprefix("never validated: ") == expected
+        assert said(trace, "leftover").removeprefix("not validated: ") == expected
 
 
 def test_another_model_was_not_validated(measured: dict[str, object]) -> None:
     measured["model"] = "another"
     module.VALIDATED.write_text(json.dumps({"h200": {"h200": measured}}))
     assert said(twins(2), "leftover") == STALE
-    assert said(twins(2), "mig") == "never validated: memory slices"
+    assert said(twins(2), "mig") == "not validated: memory slices"
 
 
 # ---- two GPUs
@@ -214,13 +214,13 @@ def test_an_error_belongs_to_a_pair_of_gpus(measured: dict[str, object]) -> None
     moved = {**measured, "model": model_identity(h100, h200())}
     module.VALIDATED.write_text(json.dumps({"h100-sxm": {"h200": moved}}))
     assert said(twins(2), "leftover", h100) == "streams"
-    assert said(twins(2), "leftover") == "never validated: nothing measured on h200"
-    assert said(twins(2, device="h100-sxm"), "leftover", h100) == "never validated: recorded on h100-sxm"
-    assert said(twins(2, device="a100-40"), "leftover", h100) == "never validated: recorded on a100-40"
-    assert said(twins(2), "leftover", load_gpu("h100-pcie")) == "never validated: nothing measured on h100-pcie"
+    assert said(twins(2), "leftover") == "not validated: nothing measured on h200"
+    assert said(twins(2, device="h100-sxm"), "leftover", h100) == "not validated: recorded on h100-sxm"
+    assert said(twins(2, device="a100-40"), "leftover", h100) == "not validated: recorded on a100-40"
+    assert said(twins(2), "leftover", load_gpu("h100-pcie")) == "not validated: nothing measured on h100-pcie"
     for changed in (replace(h200(), l2_bytes=h200().l2_bytes // 2), replace(h200(), name="mine")):
         found = error_band(replay(twins(2), h100, "leftover", recorded_on=changed), twins(2), h100, changed)
-        assert found.reason == f"never validated: recorded on {changed.name}"
+        assert found.reason == f"not validated: recorded on {changed.name}"
 
 
 def test_the_model_of_a_pair_is_of_both_gpus(measured: dict[str, object]) -> None:

@@ -209,10 +209,11 @@ def test_tables_show_programs_where_they_say_more_than_streams(
     path = saved(
         tmp_path / "two.json", programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(host("b1", 9.0),))
     )
-    assert cli.main(["replay", path, "--policy", "leftover", "--restart", "--out", str(tmp_path / "out")]) == 0
+    argv = ["replay", path, "--policy", "leftover", "--restart", "--details=programs", "--out", str(tmp_path / "out")]
+    assert cli.main(argv) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "2 programs, 3 streams" in lines[0]
-    assert "Start and end of each program, us, and its slowdown" in lines
+    assert "2 programs, 3 streams" in lines[1]
+    assert "Start and end of each program, µs, and its slowdown" in lines
     rows = (tmp_path / "out" / "leftover" / "programs.csv").read_text().splitlines()
     assert rows[0] == "program,priority,release_us,start_us,end_us,solo_us,slowdown" and len(rows) == 3
     assert [row.split(",")[0] for row in (tmp_path / "out" / "leftover" / "restart.csv").read_text().splitlines()] == [
@@ -257,7 +258,7 @@ def test_priorities_and_arrivals_of_programs(tmp_path: Path, capsys: pytest.Capt
     (row,) = replayed([path, "--policy", "leftover", "--arrivals", "a=poisson:20000"], capsys)
     assert row["programs"]["a"]["end_us"] > 997.0 and row["programs"]["b"]["end_us"] == 9.0
     assert cli.main(["replay", path, "--policy", "leftover", "--arrivals", "a=every:10"]) == 0
-    assert "Latency of requests, us: p50 / p95 / p99" in capsys.readouterr().out
+    assert "Latency of requests, µs: p50 / p95 / p99" in capsys.readouterr().out
     urgent = saved(
         tmp_path / "urgent.json",
         programs(a=(kernel("a1", 4000, 400.0),), b=(kernel("b1", 4000, 400.0), kernel("b2", 4000, 400.0))),

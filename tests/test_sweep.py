@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -21,6 +22,7 @@ from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import original
 from gpusim.hardware.what_if import QUANTITIES, what_if
+from gpusim.results.error_band import VALIDATED
 from gpusim.sweep import compute, picture, run, summary
 from gpusim.sweep.experiment import load_experiment
 from gpusim.sweep.run import Swept, label_names, points, sweep
@@ -307,7 +309,8 @@ def test_identity_names_every_part_of_a_task_but_where_its_code_is() -> None:
 
 
 def test_the_models_sources_are_those_that_a_point_is_computed_with() -> None:
-    assert compute.model_version() == fingerprint.sources("gpusim.sweep.compute", "gpusim.policies")
+    sources = fingerprint.sources("gpusim.sweep.compute", "gpusim.policies")
+    assert compute.model_version() == fingerprint.data([sources, fingerprint.files([VALIDATED])])
 
 
 def test_identity_of_a_users_policy_is_that_of_its_file(tmp_path: Path) -> None:
@@ -493,7 +496,7 @@ def test_workloads_that_take_no_time(tmp_path: Path, capsys: Capture) -> None:
     Trace(version=1, name="nothing", device="h200", streams=streams).save(tmp_path / "nothing.json")
     path = written(tmp_path, 'traces = ["nothing.json"]\npolicies = ["serial", "even"]\n')
     assert cli.main(["sweep", str(path), "--jobs", "1", "--plot", str(tmp_path / "p.png")]) == 0
-    assert capsys.readouterr().out.splitlines()[2].split()[3:5] == ["0.0", "1.000x"]
+    assert capsys.readouterr().out.splitlines()[2].split()[3:5] == ["1.000x", "1.00x"]
 
 
 def test_a_policy_that_exits_or_cannot_even_be_told_costs_its_points(tmp_path: Path) -> None:
@@ -635,6 +638,47 @@ def test_summaries_by_hand(tmp_path: Path, restart: bool) -> None:
         assert len(ranked) == 2 and ranked == sorted(ranked, reverse=True)
 
 
+def row_of(policy: str, trace: str, speedup: float, error: float | None = None) -> summary.SweptRow:
+    labels = {"policy": policy, "trace": trace, "gpu": "h200", "seed": 0}
+    return summary.SweptRow(labels, {"speedup_vs_serial": speedup, compute.ERROR: error}, "")
+
+
+def test_intervals_are_paired_by_workload() -> None:
+    """A policy that is 5 % behind the best on every workload is so for certain, however much workloads differ."""
+    best = [row_of("a", trace, speedup) for trace, speedup in (("x", 1.1), ("y", 1.5), ("z", 2.0))]
+    other = [row_of("b", str(row.labels["trace"]), float(row.figures["speedup_vs_serial"] or 0) / 1.05) for row in best]
+    lead, half = summary.behind(other, best[::-1], False)
+    assert lead == pytest.approx(math.log(1.05)) and half == pytest.approx(0.0, abs=1e-9)
+    interval = summary.speedup_interval(best)
+    assert interval is not None and interval[0] < 1.1 and interval[1] > 2.0
+    assert summary.speedup_interval(best[:2]) is None
+    for freedom, quantile in ((4, 2.776), (10, 2.228), (100, 1.984)):  # of tables
+        assert summary.student_t(freedom) == pytest.approx(quantile, abs=0.01)
+
+
+def test_the_error_of_several_points_is_known_where_that_of_each_is() -> None:
+    assert summary.model_error([row_of("a", "x", 1.0, 2.0), row_of("a", "y", 1.0, 4.0)]) == 3.0
+    assert summary.model_error([row_of("a", "x", 1.0, 2.0), row_of("a", "y", 1.0)]) is None
+
+
+def test_a_sweep_shows_parameters_errors_and_speedups_against_quantities(tmp_path: Path, capsys: Capture) -> None:
+    path = written(
+        tmp_path,
+        f'traces = ["{TABLE_1}"]\npolicies = ["leftover", "warped-slicer:objective=stp"]\n'
+        "[parameters]\nsm_count = ['x2', 'x1']\n",
+    )
+    assert cli.main(["sweep", str(path), "--jobs", "1"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == [
+        *("gpu", "sm_count", "policy", "objective", "points", "speedup", "95", "%", "slowdown", "behind", "best"),
+        *("fastest", "model", "error", "Pareto-optimal"),
+    ]
+    assert {line[1] for line in lines[2:6]} == {"15", "30"} and all("unknown" in line for line in lines[2:6])
+    assert [line[3] for line in lines[2:6] if line[2] == "warped-slicer"] == ["stp"] * 2
+    (title,) = (at for at, line in enumerate(lines) if line[:4] == ["Speedup", "over", "serial", "against"])
+    assert [line[:2] for line in lines[title + 3 :]] == [["k40c", "15"], ["k40c", "30"]]
+
+
 def test_streams_that_restart_are_ranked_by_stp() -> None:
     """Serial is slower run once, and does most work at once of streams that restart."""
     of = [
@@ -649,7 +693,7 @@ def test_each_workload_shows_what_it_is_ranked_by(tmp_path: Path, capsys: Captur
     path = small(tmp_path, "restart = true\nseeds = [0, 1]\n")
     assert cli.main(["sweep", str(path), "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
-    assert "most STP in" in printed and "fastest" not in printed
+    assert "most STP" in printed and "fastest" not in printed
     assert re.search(r"Each workload\n.*policy with most STP +STP", printed)
 
 

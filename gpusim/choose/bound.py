@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from itertools import product
 from math import fsum, sqrt
 
-from gpusim.choose.graph import Graph
+from gpusim.choose.graph import Graph, chains, ordered
 from gpusim.choose.plan import Plan, Work
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
+from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, launch_waits
 
 PARTS = ("critical path", "SMs", "DRAM", "L2")
+MOST_OPERATIONS = 2_000  # of a trace whose bound is worked out: it takes time by their square
 STEPS = 8  # of a weight from 0 to 1
 WEIGHTS = tuple(
     (a / STEPS, b / STEPS, c / STEPS, (STEPS - a - b - c) / STEPS)
@@ -76,13 +78,13 @@ class Bounds:
 
     def __init__(self, work: Work, session: Session) -> None:
         self.session = session
-        self._work = work
+        self.work = work
         self._kernels = session.kernels(work.trace)
         self._known: dict[tuple[str, str], Least] = {}
 
     def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
         """The launches of an operation, for a convolution those of an algorithm; none for copies and host work."""
-        return self._work.algorithms[id][algorithm].kernels if algorithm else self._work.operations[id].launches()
+        return self.work.algorithms[id][algorithm].kernels if algorithm else self.work.operations[id].launches()
 
     def models(self, id: str, algorithm: str = "") -> list[KernelModel]:
         """The models of the kernels of `launches`."""
@@ -96,7 +98,7 @@ class Bounds:
             if launches:
                 self._known[key] = least_of_launches(launches, self.models(id, algorithm))
             else:
-                occupied = self._work.operations[id].occupies(self.session.gpu)
+                occupied = self.work.operations[id].occupies(self.session.gpu)
                 self._known[key] = Least(occupied.duration_us, (0.0, 0.0, 0.0))
         return self._known[key]
 
@@ -124,6 +126,20 @@ class Bounds:
         for part in parts:
             by_cause[part.by] = by_cause.get(part.by, 0.0) + part.us
         return Bound(fsum(part.us for part in parts), max(by_cause, key=lambda cause: by_cause[cause]))
+
+
+def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
+    """A lower bound on the makespan of a trace as it is, under any policy that keeps the order of its streams.
+
+    Returns:
+        None for several GPUs, streams of requests and traces of over `MOST_OPERATIONS` operations.
+    """
+    operations = {op.id: op for op in trace.operations()}
+    if len(operations) > MOST_OPERATIONS or any(stream.gpu or stream.arrivals for stream in trace.streams):
+        return None
+    waits = ordered({id: op.depends_on for id, op in operations.items()})
+    bounds = Bounds(Work(trace, waits.with_order(chains(trace)), operations, {}), session)
+    return bounds.of_any(bounds.work) if operations else None
 
 
 def _bound(graph: Graph, choices: Callable[[str], Sequence[Least]]) -> Bound:

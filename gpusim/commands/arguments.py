@@ -13,6 +13,7 @@ from gpusim.common.errors import InputError, quote
 from gpusim.common.numbers import finite_number, whole_number
 
 T = TypeVar("T")
+DETAILS = ("saved", "streams", "kernels", "programs")  # tables that `gpusim replay` prints where asked for
 REQUESTS = 100  # of a program for which --arrivals gives a rate: enough for the 99th percentile of their latencies
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
 
 def _plain_name(path: str) -> str:
     """A file's name as a stream's may be: no endings, no strange characters."""
-    name = re.sub(r"(\.json)?(\.gz)?$", "", Path(path).name)
+    name = re.sub(r"^sample:|(\.json)?(\.gz)?$", "", Path(path).name)
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "trace"
 
 
@@ -247,6 +248,17 @@ def memory_size(text: str) -> int:
         given = text.strip()
         raise argparse.ArgumentTypeError(f"is {quote(text)} without a unit; expected {given}MiB, or {given}B for bytes")
     return size
+
+
+def details(text: str) -> tuple[str, ...]:
+    """Which tables are printed beside the first; `type` of an argument."""
+    known = {name: (name,) for name in DETAILS} | {"gains": ("saved",), "all": DETAILS}
+    names = text.split(",")
+    wrong = next((name for name in names if name not in known), None)
+    if wrong is not None:
+        expected = f"some of {', '.join(DETAILS)}, separated by commas, or all"
+        raise argparse.ArgumentTypeError(f"has {quote(wrong)}; expected {expected}")
+    return tuple(table for name in names for table in known[name])
 
 
 def json_flag(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -36,20 +35,20 @@ def run(args: argparse.Namespace) -> None:
     """Measures, and prints each row once it is there."""
     from dataclasses import asdict
 
+    from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
-    from gpusim.lab.bench import STAND_INS, measure, shipped
+    from gpusim.lab.bench import measure
 
     names = [name for name in GROUPS if name in (args.only or GROUPS)]
-    if not shipped():
-        print(f"gpusim bench: {STAND_INS}", file=sys.stderr)
-    found = measure(names)
-    if args.json:
-        print_json([asdict(one) for one in found])
-        return
-    _print_row(list(WIDTHS))
-    _print_row(["-" * width for width in WIDTHS.values()])
-    for one in found:
-        _print_row(_cells(one))
+    with named_steps() as step:
+        found = measure(names, step)
+        if args.json:
+            print_json([asdict(one) for one in found])
+            return
+        _print_row(list(WIDTHS))
+        _print_row(["-" * width for width in WIDTHS.values()])
+        for one in found:
+            _print_row(_cells(one))
 
 
 def _cells(one: Measurement) -> list[str]:

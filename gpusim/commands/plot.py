@@ -33,9 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 SOURCE is a trace; for split and residency it may be a folder of measurements, as experiments/h200_validation/data:
 then what was measured stands beside what is predicted.
 
-  gpusim plot gantt traces/inception_3a.json.gz --policy even -o gantt.png
-  gpusim plot policies traces/inception_3a.json.gz --policy serial --policy leftover --policy smk -o policies.svg
-  gpusim plot split traces/inception_3a.json.gz --stream 3x3 --stream 5x5 -o split.pdf"""
+Examples:
+  gpusim plot gantt sample:inception_3a --policy even -o gantt.png
+  gpusim plot policies sample:inception_3a --policy serial --policy leftover --policy smk -o policies.svg
+  gpusim plot split sample:inception_3a --stream 3x3 --stream 5x5 -o split.pdf"""
     parser.add_argument("kind", metavar="KIND", help="one of those below")
     parser.add_argument("source", metavar="SOURCE", help="a trace (.json, .json.gz), or a folder of measurements")
     parser.add_argument(

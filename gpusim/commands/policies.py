@@ -1,4 +1,4 @@
-"""`gpusim policies`: the policies, each in a sentence, with their parameters; one of them in full."""
+"""`gpusim policies`: the policies by family, one line each; or one of them in full."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import re
 import shutil
 import textwrap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import json_flag
@@ -15,6 +16,43 @@ if TYPE_CHECKING:
     from gpusim.policies.interface import Policy
 
 MOST_COLUMNS = 120
+LINE = 80  # characters of a line in the list
+FAMILIES = {
+    "No partitioning": {
+        "serial": "one kernel at a time, stream after stream",
+        "leftover": "plain CUDA streams: blocks placed in order of arrival",
+        "time-slicing": "processes take turns on the whole GPU",
+    },
+    "SM split: each stream has SMs of its own": {
+        "inter-sm": "even, by a rule, or as given",
+        "green-context": "the sizes that CUDA green contexts have",
+        "cd-search": "moves SMs from memory-bound to compute-bound kernels",
+        "right-size": "the fewest SMs within a tolerance of each kernel's time",
+        "latency-target": "the fewest SMs that hold a latency target; others the rest",
+        "tpc-stealing": "idle TPCs are lent to other streams",
+    },
+    "Blocks of several kernels on one SM": {
+        "even": "equal shares of every SM for all kernels",
+        "quota": "at most so many blocks of each stream, as given",
+        "smk": "blocks by dominant-resource fairness, partial preemption",
+        "warped-slicer": "blocks that make the least relative progress largest",
+        "maestro": "hill climbing over SM split and blocks per SM",
+    },
+    "What NVIDIA's software offers": {
+        "mps": "each stream limited to a percentage of the SMs",
+        "mig": "an instance per stream, with its SMs, L2 and DRAM",
+        "tpc-mask": "each stream kept off masked TPCs (libsmctrl)",
+    },
+    "Which kernels may run together": {
+        "interference-aware": "only kernels whose joint demand fits the GPU",
+        "orion": "best-effort kernels beside latency-critical ones if unlike",
+        "reef": "latency-critical kernels evict best-effort blocks",
+    },
+    "Oracles: the best of all divisions": {
+        "oracle-inter-sm": "best static SM split",
+        "oracle-intra-sm": "best static blocks of each stream per SM",
+    },
+}
 SOURCE = re.compile(r" \(([^()]+)\)$")  # at the end of a summary
 SAMPLE = re.compile(r"\bas ([\w+:]*\d\w*)")  # in the description of a parameter: a value has a digit
 
@@ -29,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints every policy, or all of one."""
-    from gpusim.common.tables import print_json, print_line
+    from gpusim.common.tables import print_json
     from gpusim.policies.registry import policies, policy_class, split_name
 
     if args.policy is not None:
@@ -43,10 +81,23 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print_json([_plain(name, policy) for name, policy in policies().items()])
         return
-    for name, policy in policies().items():
-        print_line(name)
-        print(_indented(policy.summary, 4))
-        _print_parameters(policy)
+    _print_families(policies())
+
+
+def _print_families(known: Mapping[str, type[Policy]]) -> None:
+    """Prints one line for each policy, by family; those of installed packages last."""
+    from gpusim.common.tables import print_line, shortened
+
+    shipped = {name for lines in FAMILIES.values() for name in lines}
+    others = {name: SOURCE.sub("", policy.summary) for name, policy in known.items() if name not in shipped}
+    width = max(map(len, known))
+    for title, lines in (FAMILIES | {"Others": others}).items():
+        if lines:
+            print_line(title)
+            for name, line in lines.items():
+                print_line(f"  {name:<{width}}  {shortened(line, LINE - width - 4)}")
+            print()
+    print_line("gpusim policies NAME: parameters, source, validation and an example.")
 
 
 def _plain(name: str, policy: type[Policy]) -> dict[str, Any]:
@@ -103,7 +154,7 @@ def _validation(experiments: dict[str, dict[str, tuple[float, float]]]) -> list[
     from gpusim.results.error_band import SHARING, STALE, span
 
     if not experiments:
-        return ["never validated: no experiment shared a GPU as it does"]
+        return ["not validated: no experiment shared a GPU as it does"]
     lines = []
     for experiment, errors in experiments.items():
         found = [f"\N{PLUS-MINUS SIGN}{span(low, high)} % on {gpu}" for gpu, (low, high) in errors.items()]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import (
+    DETAILS,
     REQUESTS,
     arrivals,
+    details,
     gpu_arguments,
     json_flag,
     of_program,
@@ -37,6 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a timeline of streams and SMs for a viewer such as ui.perfetto.dev: .pftrace for Perfetto's own "
         "format, .json for Chrome's",
+    )
+    parser.add_argument(
+        "--details",
+        type=details,
+        default=(),
+        metavar="LIST",
+        help=f"print more tables, separated by commas: {', '.join(DETAILS)} or all",
     )
     json_flag(parser)
 
@@ -116,7 +126,7 @@ def run(args: argparse.Namespace) -> None:
     else:
         from gpusim.commands.replay_tables import print_comparison
 
-        print_comparison(comparison)
+        print_comparison(comparison, args.details)
 
 
 def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:
@@ -128,6 +138,7 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
         InputError: something in the arguments or in what they name is wrong.
     """
     from gpusim.choose.alternatives import fitting, require_fit
+    from gpusim.choose.bound import bound_of_trace
     from gpusim.session import Keep
 
     step(f"reading {' and '.join(args.traces)}")
@@ -145,4 +156,8 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
             keep += ["residents"] if residents_shown(trace) else []
         policies = args.policy or DEFAULT_POLICIES
         comparison = session.compare(trace, policies, restart=args.restart, keep=keep, step=step)
+        step("bounding the makespan")
+        bound = bound_of_trace(trace, session)
+    if bound is not None:
+        comparison = replace(comparison, bound_us=bound.us, bound_by=bound.by)
     return comparison.noted(note) if note else comparison

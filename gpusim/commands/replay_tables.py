@@ -1,11 +1,12 @@
-"""What `gpusim replay` prints of a comparison."""
+"""What `gpusim replay` prints of a comparison: one table, a verdict and notes; the other tables where asked for."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import fsum
 
+from gpusim.commands.arguments import DETAILS
 from gpusim.common.tables import (
     Column,
     columns_that_fit,
@@ -14,78 +15,108 @@ from gpusim.common.tables import (
     print_line,
     print_table,
     short_name,
-    shortened,
     told_apart,
 )
-from gpusim.results.comparison import Comparison, Entry
+from gpusim.results.comparison import ALONE, Comparison, Entry
 from gpusim.results.gains import PARTS
 from gpusim.results.metrics import BASELINE, LATENCY_PERCENTILES, latencies_us, percentile
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun, ProgramRun, StreamRun
+from gpusim.results.runs import BOUND_TITLES, KernelRun, ProgramRun, StreamRun
+from gpusim.results.verdict import behind, doubts, explained, verdict
 from gpusim.trace.independent import shares_nothing
 
+MOST_CHARACTERS = 80  # of a line, where no terminal says
 MOST_POLICIES = 6  # side by side in the tables of streams
 MOST_STREAMS = 16
-MOST_KERNELS = 12
+MOST_KERNELS = 20  # beyond which those of one name stand together
+
+Table = tuple[list[Column], list[list[str]], str]
 
 
-def print_comparison(comparison: Comparison) -> None:
-    """Prints the tables: policies, programs, streams, latencies of requests, and kernels of the best policy."""
+def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> None:
+    """Print the comparison of the policies, the verdict and the notes.
+
+    Args:
+        comparison: of policies.
+        details: those of `DETAILS` whose tables are printed, too.
+    """
     trace, gpu = comparison.trace, comparison.gpu
     best = comparison.entries[0].result
     programs = f"{counted(len(trace.programs), 'program')}, " if trace.names_programs() else ""
-    print_line(
-        f"{trace.name} on {gpu.name} ({gpu.title}): "
-        f"{programs}{counted(len(trace.streams), 'stream')}, {counted(len(best.operation_runs), 'operation')}, "
-        f"{counted(len(best.kernel_runs), 'kernel')}"
-    )
-    for note in comparison.notes:
-        print_line(f"note: {note}")
+    counts = f"{counted(len(best.operation_runs), 'operation')}, {counted(len(best.kernel_runs), 'kernel')}"
+    _say(f"{trace.name} on {gpu.name} ({gpu.title})")
+    _say(f"{programs}{counted(len(trace.streams), 'stream')}, {counts}")
     print()
-    print_table(*_policy_table(comparison))
-    shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
+    _print(_policy_table(comparison))
+    print()
+    _say(verdict(comparison))
     alone = shares_nothing(trace)
-    if not alone:
-        _print_sharing(comparison, shown)
+    for note in (*comparison.notes, *doubts(comparison)):
+        if note != ALONE:
+            _say(f"note: {note}")
+    shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
     if latencies_us(best):
-        _print_by_policy(*_latency_table(shown))
-    if best.kernel_runs:
+        _print_by_policy(_latency_table(shown))
+    if alone:
+        if best.kernel_runs:
+            print()
+            _print(_time_table(best))
+    else:
+        for name in DETAILS:
+            if name in details:
+                PRINTERS[name](comparison, shown)
+    print()
+    more = "" if alone or details else f"--details {','.join(DETAILS)} or all: where time goes; "
+    _say(f"{more}--out DIR: all of it as tables and pictures")
+
+
+def _print_saved(comparison: Comparison, shown: Sequence[Result]) -> None:
+    entries = [entry for entry in comparison.entries if entry.gain_us and entry.result.policy != BASELINE]
+    if entries:
         print()
-        print_table(*(_time_table(best) if alone else _kernel_table(best)))
-        if not alone:
-            _print_left_out(len(best.kernel_runs) - MOST_KERNELS, "kernels")
+        _print(_gain_table(entries))
 
 
-def _print_sharing(comparison: Comparison, shown: Sequence[Result]) -> None:
-    """Prints where policies save time, and when streams ran."""
-    explained = [entry for entry in comparison.entries if entry.gain_us and entry.result.policy != BASELINE]
-    if explained:
+def _print_streams(comparison: Comparison, shown: Sequence[Result]) -> None:
+    _print_by_policy(_span_table("stream", {r.policy: {run.stream: run for run in r.stream_runs} for r in shown}))
+    _say_left_out(len(comparison.entries) - len(shown), "policies")
+    _say_left_out(len(shown[0].stream_runs) - MOST_STREAMS, "streams")
+
+
+def _print_programs(comparison: Comparison, shown: Sequence[Result]) -> None:
+    if not shown[0].has_programs:
         print()
-        print_table(*_gain_table(explained))
-    if shown[0].has_programs:
-        _print_by_policy(*_program_table(shown))
-        _print_left_out(len(shown[0].program_runs) - MOST_STREAMS, "programs")
-    _print_by_policy(*_stream_table(shown))
-    _print_left_out(len(comparison.entries) - len(shown), "policies")
-    _print_left_out(len(shown[0].stream_runs) - MOST_STREAMS, "streams")
+        _say("Programs: each stream is a program of its own; see --details streams.")
+        return
+    _print_by_policy(_span_table("program", {r.policy: {run.program: run for run in r.program_runs} for r in shown}))
+    _say_left_out(len(shown[0].program_runs) - MOST_STREAMS, "programs")
 
 
-def _print_by_policy(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
-    """Prints a table with one column per policy, in several parts where the terminal is too narrow."""
-    widths = [
-        max(len(text) for text in (column.title, *cells))
-        for column, cells in zip(columns, zip(*rows, strict=True), strict=True)
-    ]
-    first = 1
-    while first < len(columns):
-        last = first + max(1, columns_that_fit([widths[0], *widths[first:]]) - 1)
+def _print_kernels(comparison: Comparison, shown: Sequence[Result]) -> None:
+    result = explained(comparison).result
+    if result.kernel_runs:
         print()
-        print_table([columns[0], *columns[first:last]], [[row[0], *row[first:last]] for row in rows], title)
-        first = last
+        serial_is_best = comparison.entries[0].result.policy == BASELINE != result.policy
+        cost = "would cost" if serial_is_best else "cost"
+        title = f"What waiting and sharing {cost} kernels under {result.policy}, µs"
+        few = len(result.kernel_runs) <= MOST_KERNELS
+        _print((_kernel_table if few else _kernel_names_table)(result.kernel_runs, title))
 
 
-def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]]:
-    titles = ("makespan us", "speedup", *(("STP", "ANTT", "fairness") if comparison.restart else ()))
+PRINTERS: dict[str, Callable[[Comparison, Sequence[Result]], None]] = {
+    "saved": _print_saved,
+    "streams": _print_streams,
+    "kernels": _print_kernels,
+    "programs": _print_programs,
+}
+
+
+# ---- the tables
+
+
+def _policy_table(comparison: Comparison) -> Table:
+    best = comparison.entries[0]
+    titles = ("makespan µs", "speedup", "behind", *(("STP", "ANTT", "fairness") if comparison.restart else ()))
     rows = []
     for entry in comparison.entries:
         found = entry.sharing.values() if comparison.restart else ()
@@ -94,97 +125,138 @@ def _policy_table(comparison: Comparison) -> tuple[list[Column], list[list[str]]
                 entry.result.policy,
                 number(entry.result.makespan_us),
                 entry.speedup,
+                behind(entry, best),
                 *("" if value is None else number(value, 3) for value in found),
-                entry.how_wrong.text,
+                entry.how_wrong.text.partition(": ")[0],
             ]
         )
     numbers = (Column(title, right=True) for title in titles)
-    return [Column("policy", narrow="break"), *numbers, Column("how wrong", narrow="break")], rows
+    return [Column("policy", narrow="break"), *numbers, Column("model error", narrow="break")], rows, ""
 
 
-def _gain_table(entries: Sequence[Entry]) -> tuple[list[Column], list[list[str]], str]:
+def _gain_table(entries: Sequence[Entry]) -> Table:
     rows = []
     for entry in entries:
         parts = entry.gain_us or {}
         rows.append([entry.result.policy, *(number(us) for us in (fsum(parts.values()), *parts.values()))])
     numbers = (Column(title, right=True) for title in ("saved", *PARTS))
-    return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, us"
+    return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, µs"
 
 
-def _stream_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
-    streams = sorted(results[0].stream_runs, key=lambda run: -run.end_us)[:MOST_STREAMS]
-    spans = [{run.stream: _span_text(run) for run in r.stream_runs} for r in results]
-    rows = [[run.stream, *(span[run.stream] for span in spans)] for run in streams]
-    columns = [Column("stream"), *(Column(result.policy, right=True) for result in results)]
-    return columns, rows, "Start and end of each stream, us, and its slowdown"
-
-
-def _program_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
-    programs = sorted(results[0].program_runs, key=lambda run: -run.end_us)[:MOST_STREAMS]
-    spans = [{run.program: _span_text(run) for run in r.program_runs} for r in results]
-    rows = [[run.program, *(span[run.program] for span in spans)] for run in programs]
-    columns = [Column("program"), *(Column(result.policy, right=True) for result in results)]
-    return columns, rows, "Start and end of each program, us, and its slowdown"
+def _span_table(what: str, runs: Mapping[str, Mapping[str, StreamRun | ProgramRun]]) -> Table:
+    """When each stream or program ran; ``runs`` are by policy and name."""
+    best = next(iter(runs.values()))
+    names = sorted(best, key=lambda name: -best[name].end_us)[:MOST_STREAMS]
+    rows = [[name, *(_span_text(of[name]) for of in runs.values())] for name in names]
+    columns = [Column(what), *(Column(policy, right=True) for policy in runs)]
+    return columns, rows, f"Start and end of each {what}, µs, and its slowdown"
 
 
 def _span_text(run: StreamRun | ProgramRun) -> str:
     return f"{number(run.start_us)} – {number(run.end_us)}  {number(run.slowdown, 2)}x"
 
 
-def _latency_table(results: Sequence[Result]) -> tuple[list[Column], list[list[str]], str]:
+def _latency_table(results: Sequence[Result]) -> Table:
     found = [latencies_us(result) for result in results]
     rows = [
         [program, *(" / ".join(number(percentile(f[program], p)) for p in LATENCY_PERCENTILES) for f in found)]
         for program in list(found[0])[:MOST_STREAMS]
     ]
     columns = [Column("program"), *(Column(result.policy, right=True) for result in results)]
-    return columns, rows, "Latency of requests, us: " + " / ".join(f"p{p}" for p in LATENCY_PERCENTILES)
+    return columns, rows, "Latency of requests, µs: " + " / ".join(f"p{p}" for p in LATENCY_PERCENTILES)
 
 
-def _kernel_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
-    costly = sorted(result.kernel_runs, key=lambda run: -(run.waited_us + abs(run.sharing_us)))[:MOST_KERNELS]
+def _kernel_table(runs: Sequence[KernelRun], title: str) -> Table:
     rows = [
         [
             run.operation,
-            shortened(short_name(run.kernel), 32),
-            number(run.start_us),
-            number(run.end_us),
-            number(run.solo_us),
-            number(run.waited_us),
-            number(run.sharing_us),
-            run.bound_by,
+            short_name(run.kernel),
+            *(number(us) for us in (run.start_us, run.end_us, run.solo_us, run.waited_us, run.sharing_us)),
+            BOUND_TITLES[run.bound_by],
         ]
-        for run in sorted(costly, key=lambda run: (run.start_us, run.ready_us))
+        for run in sorted(runs, key=lambda run: (run.start_us, run.ready_us))
     ]
-    numbers = (Column(title, right=True) for title in ("start", "end", "alone", "waited", "sharing"))
+    numbers = (Column(title, right=True) for title in ("start", "end", "isolated", "waited", "sharing"))
     columns = [Column("operation", narrow="break"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
-    return columns, rows, f"What waiting and sharing cost each kernel under {result.policy}, us"
+    return columns, rows, title
 
 
-def _time_table(result: Result) -> tuple[list[Column], list[list[str]], str]:
+def _kernel_names_table(runs: Sequence[KernelRun], title: str) -> Table:
+    """Kernels by name, those first that waiting and sharing cost most."""
+    by_name = _by_name(runs)
+    costs = {name: fsum(run.waited_us + abs(run.sharing_us) for run in of) for name, of in by_name.items()}
+
+    def cells(name: str) -> list[str]:
+        times = ((run.solo_us, run.waited_us, run.sharing_us) for run in by_name[name])
+        return [number(fsum(us)) for us in zip(*times, strict=True)]
+
+    return _named_table(by_name, costs, ("isolated", "waited", "sharing"), cells, title)
+
+
+def _time_table(result: Result) -> Table:
     """The kernels that take most time, those of one name together."""
-    by_name: dict[str, list[KernelRun]] = {}
-    for run in result.kernel_runs:
-        by_name.setdefault(short_name(run.kernel), []).append(run)
+    by_name = _by_name(result.kernel_runs)
     times = {name: fsum(run.end_us - run.start_us for run in runs) for name, runs in by_name.items()}
     whole_us = fsum(times.values())
-    shown = sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]
-    rows = [
-        [
-            text,
-            f"{len(by_name[name]):,}",
-            number(times[name]),
-            f"{100.0 * times[name] / whole_us:.1f} %",
-            Counter(run.bound_by for run in by_name[name]).most_common(1)[0][0],
-        ]
-        for name, text in zip(shown, told_apart(shown, 60), strict=True)
+
+    def cells(name: str) -> list[str]:
+        return [number(times[name]), f"{100.0 * times[name] / whole_us:.1f} %"]
+
+    return _named_table(by_name, times, ("µs", "share"), cells, f"Kernels by time under {result.policy}")
+
+
+def _by_name(runs: Sequence[KernelRun]) -> dict[str, list[KernelRun]]:
+    found: dict[str, list[KernelRun]] = {}
+    for run in runs:
+        found.setdefault(short_name(run.kernel), []).append(run)
+    return found
+
+
+def _named_table(
+    by_name: dict[str, list[KernelRun]],
+    merit: dict[str, float],
+    titles: Sequence[str],
+    cells: Callable[[str], list[str]],
+    title: str,
+) -> Table:
+    """A row for each name of a kernel, most ``merit`` first: its launches, its ``cells``, what binds it most often."""
+    names = sorted(by_name, key=lambda name: (-merit[name], name))[:MOST_KERNELS]
+    rows = []
+    for name, text in zip(names, told_apart(names, 32), strict=True):
+        mostly = Counter(run.bound_by for run in by_name[name]).most_common(1)[0][0]
+        rows.append([text, f"{len(by_name[name]):,}", *cells(name), BOUND_TITLES[mostly]])
+    numbers = (Column(title, right=True) for title in ("launches", *titles))
+    count = f", the first {len(names)} of {len(by_name)} names" if len(by_name) > len(names) else ""
+    return [Column("kernel", narrow="cut"), *numbers, Column("mostly bound by")], rows, title + count
+
+
+# ---- printing
+
+
+def _print(table: Table) -> None:
+    columns, rows, title = table
+    print_table(columns, rows, title, MOST_CHARACTERS)
+
+
+def _print_by_policy(table: Table) -> None:
+    """Prints a table with one column per policy, in several parts where it is too wide."""
+    columns, rows, title = table
+    widths = [
+        max(len(text) for text in (column.title, *cells))
+        for column, cells in zip(columns, zip(*rows, strict=True), strict=True)
     ]
-    numbers = (Column(title, right=True) for title in ("launches", "us", "share"))
-    columns = [Column("kernel", narrow="cut"), *numbers, Column("mostly bound by")]
-    count = f", the first {MOST_KERNELS} of {len(by_name)}" if len(by_name) > MOST_KERNELS else ""
-    return columns, rows, f"Kernels by time under {result.policy}{count}"
+    first = 1
+    while first < len(columns):
+        last = first + max(1, columns_that_fit([widths[0], *widths[first:]], MOST_CHARACTERS) - 1)
+        print()
+        _print(([columns[0], *columns[first:last]], [[row[0], *row[first:last]] for row in rows], title))
+        first = last
 
 
-def _print_left_out(count: int, what: str) -> None:
+def _say(text: str) -> None:
+    print_line(text, MOST_CHARACTERS)
+
+
+def _say_left_out(count: int, what: str) -> None:
     if count > 0:
-        print(f"… and {count} more {what}: all of them, for every policy, with --out DIR")
+        _say(f"… and {count} more {what}: all of them, for every policy, with --out DIR")

@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.epilog = (
         "An experiment runs the code of the policies that it names. That has to be beside the experiment, in its "
-        "folder or below it, or installed, or in a folder given with --code-from; what will run is listed first."
+        "folder or below it, or installed, or in a folder given with --code-from; what will run is listed first. "
+        f"{parser.epilog}"
     )
     parser.add_argument(
         "experiment",
@@ -142,6 +143,11 @@ def _print(swept: Swept) -> None:
     if summaries:
         print_table(*_policy_table(swept, summaries[:MOST_ROWS]))
         _print_left_out(len(summaries) - MOST_ROWS)
+    for quantity in swept.experiment.varied:
+        table = _speedup_table(swept, quantity)
+        if table[1]:
+            print()
+            print_table(*table)
     each = by_workload(rows(swept))
     if not swept.experiment.varied and len(swept.experiment.policies) > 1 and 1 < len(each) <= MOST_ROWS:
         print()
@@ -174,28 +180,78 @@ def _tell_what_came_of_it(swept: Swept) -> None:
 def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[list[Column], list[list[str]]]:
     from gpusim.common.tables import Column, number
 
-    varied = swept.experiment.varied
+    varied, restart = swept.experiment.varied, swept.experiment.restart
+    named = {one.policy: _parameters(one.policy) for one in summaries}
+    keys = list(dict.fromkeys(key for _, parameters in named.values() for key in parameters))
     columns = [Column("gpu"), *(Column(name, right=True) for name in varied), Column("policy", narrow="break")]
-    sharing = ("STP", "fairness") if swept.experiment.restart else ()
-    best = "most STP in" if swept.experiment.restart else "fastest in"
-    titles = ("points", "makespan us", "speedup", "slowdown", *sharing, best)
-    columns += [Column(title, right=True) for title in titles]
+    columns += [Column(key, narrow="break") for key in keys]
+    sharing = ("STP", "fairness") if restart else ()
+    titles = ("points", "speedup", "95 %", "slowdown", *sharing, "behind best", "most STP" if restart else "fastest")
+    columns += [Column(title, right=True) for title in (*titles, "model error")]
+    cells = []
+    for one in summaries:
+        low_high = one.speedup_interval
+        name, parameters = named[one.policy]
+        error = one.model_error_percent
+        cells.append(
+            [
+                one.gpu,
+                *(f"{one.values[name]:,}" for name in varied),
+                name,
+                *(parameters.get(key, "") for key in keys),
+                f"{one.points:,}",
+                number(one.speedup, 3) + "x",
+                "" if low_high is None else f"{number(low_high[0], 3)}–{number(low_high[1], 3)}",
+                number(one.largest_slowdown, 2) + "x",
+                *(number(value, 3) for value in (one.stp, one.fairness) if value is not None),
+                _behind(one.behind),
+                f"{one.best:,}",
+                "unknown" if error is None else f"±{number(error)} %",
+                "yes" if one.undominated else "",
+            ]
+        )
+    return [*columns, Column("Pareto-optimal")], cells
+
+
+def _behind(lead: tuple[float, float | None]) -> str:
+    """How far a policy is behind the best one, with its 95 % interval."""
+    mean, half = lead
+    if not mean and not half:
+        return "best"
+    return f"{100.0 * mean:.1f}" + ("" if half is None else f" ± {100.0 * half:.1f}") + " %"
+
+
+def _parameters(policy: str) -> tuple[str, dict[str, str]]:
+    """A policy's name and its parameters as the experiment gives them."""
+    from gpusim.policies.registry import split_name
+
+    name, text = split_name(policy)
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return name, {key: value for key, _, value in pairs}
+
+
+def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list[str]], str]:
+    """Speedup against a varied quantity of the GPU, the others as the GPU has them: a column for each policy."""
+    from gpusim.common.tables import Column, number
+    from gpusim.hardware.gpu import load_gpu
+    from gpusim.hardware.what_if import value_of
+    from gpusim.sweep.summary import against, grouped, rows
+
+    own = {gpu.name: gpu for gpu in swept.experiment.gpus}
+    others = [name for name in swept.experiment.varied if name != quantity]
+    columns: dict[str, None] = {}
+    found: dict[tuple[str, float], dict[str, float]] = {}
+    for (gpu, policy), of in grouped(rows(swept), ("gpu", "policy")).items():
+        device = own.get(str(gpu)) or load_gpu(str(gpu))
+        columns[str(policy)] = None
+        for value, speedup in against(of, quantity, {name: value_of(device, name) for name in others}).items():
+            found.setdefault((str(gpu), float(value)), {})[str(policy)] = speedup
     cells = [
-        [
-            one.gpu,
-            *(f"{one.values[name]:,}" for name in varied),
-            one.policy,
-            f"{one.points:,}",
-            number(one.makespan_us),
-            number(one.speedup, 3) + "x",
-            number(one.largest_slowdown, 2) + "x",
-            *(number(value, 3) for value in (one.stp, one.fairness) if value is not None),
-            f"{one.best:,}",
-            "yes" if one.undominated else "",
-        ]
-        for one in summaries
+        [gpu, f"{value:,.10g}", *(f"{number(of[policy], 3)}x" if policy in of else "" for policy in columns)]
+        for (gpu, value), of in sorted(found.items(), key=lambda one: one[0])
     ]
-    return [*columns, Column("undominated")], cells
+    titles = [Column("gpu"), *(Column(title, right=True) for title in (quantity, *columns))]
+    return titles, cells, f"Speedup over serial against {quantity}, other quantities as the GPU has them"
 
 
 def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[list[Column], list[list[str]], str]:

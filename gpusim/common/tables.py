@@ -8,8 +8,8 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, zip_longest
 from typing import Any, Literal, NamedTuple
 
 from gpusim.common.errors import one_line
@@ -34,19 +34,31 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def columns_that_fit(widths: Sequence[int]) -> int:
-    """How many of some columns, the first of them always, fit side by side: all where nobody watches."""
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+def columns_that_fit(widths: Sequence[int], most: int) -> int:
+    """How many of some columns, the first of them always, fit side by side; ``most``: as for `print_table`."""
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else most
     taken = list(accumulate(width + len(GAP) for width in widths))
     return max(1, sum(width - len(GAP) <= room for width in taken))
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print a table: one text a column in each row, and a title above unless it is empty."""
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "", most: int | None = None
+) -> None:
+    """Print a table with a title above unless it is empty.
+
+    Args:
+        columns: their titles and how they are narrowed.
+        rows: one text per column.
+        title: of the table.
+        most: characters that a line may take where no terminal says; None: as many as it needs.
+    """
     if sys.stdout.isatty():
         _draw(columns, rows, title)
-    else:
-        print(plain_table(columns, rows, title))
+        return
+    if most is not None:
+        widths = _widths(columns, rows, most - len(GAP) * (len(columns) - 1))
+        rows = [line for row in rows for line in _lines_of(columns, row, widths)]
+    print(plain_table(columns, rows, title))
 
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> str:
@@ -58,10 +70,15 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     return "\n".join([one_line(title), *lines] if title else lines)
 
 
-def print_line(text: str) -> None:
-    """Prints a line of text, whatever names are in it: nothing that a terminal would obey; on one, broken to fit."""
-    line = one_line(text)
-    print(_broken(line, shutil.get_terminal_size().columns) if sys.stdout.isatty() else line)
+def print_line(text: str, most: int | None = None) -> None:
+    """Print a line of text, without anything that a terminal would obey.
+
+    Args:
+        text: whatever names are in it.
+        most: characters after which it is broken where no terminal says; None: never.
+    """
+    line, width = one_line(text), shutil.get_terminal_size().columns if sys.stdout.isatty() else most
+    print(line if width is None else _broken(line, width))
 
 
 def print_json(content: Any) -> None:
@@ -120,6 +137,15 @@ def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
         for column, cell, width in zip(columns, row, widths, strict=True)
     ]
     return GAP.join(cells).rstrip()
+
+
+def _lines_of(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> Iterator[list[str]]:
+    """A row as one or more lines whose cells fit their columns."""
+    cells = [
+        (shortened(text, width) if column.narrow == "cut" else _broken(one_line(text), width)).split("\n")
+        for column, text, width in zip(columns, row, widths, strict=True)
+    ]
+    return (list(line) for line in zip_longest(*cells, fillvalue=""))
 
 
 def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:

@@ -1,8 +1,8 @@
 """Benchmarks of the engine: time and memory of replays as traces, grids, streams, SMs and kernels grow.
 
 Every case runs in a process of its own, so that its peak memory is its own. Times are of the engine alone, on one core,
-with kernels fitted to their recording beforehand; that fit, once a kernel, is a column of its own. The recorded traces
-are those of the source tree; where there is none, generated ones stand in.
+with kernels fitted to their recording beforehand; that fit, once for each kernel, is a column of its own. The recorded
+traces are those of the source tree, or the samples of an installed package.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from pathlib import Path
 from time import perf_counter
 from unittest.mock import patch
 
-from gpusim.common.errors import InputError
+from gpusim.common.progress import Step, no_step
 from gpusim.engine import sm_array
 from gpusim.engine.compiled import plain_core
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.session import Keep, Session
-from gpusim.trace.file import load_trace
+from gpusim.trace.file import load_trace, sample_folder
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, LoopArrivals, Stream
 
-ROOT = Path(__file__).resolve().parents[2]
 GOOGLENET = "googlenet_forward.json.gz"
 PAIR = "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
 POLICY = "leftover"
@@ -41,8 +40,6 @@ CHAIN_KERNELS = (100_000, 1_000_000)
 SMALL_BLOCKS = 600  # most blocks of a small kernel
 MODULE = "inception_3a.json.gz"
 PAIRS = 1000
-GENERATED = {PAIR: (2, 1), MODULE: (4, 3), GOOGLENET: (5, 30)}  # streams, and kernels of each, of what stands in
-STAND_INS = "no recorded traces here, they are in the source tree: generated kernels stand in, group trace is left out"
 QUICK_S = 0.5  # a replay that takes less is timed several times, and the least counts
 REPEATS = 5
 
@@ -87,46 +84,25 @@ def groups() -> dict[str, Callable[[], list[Callable[[], Measurement]]]]:
     }
 
 
-def measure(names: Sequence[str]) -> Iterator[Measurement]:
-    """Runs the cases of some groups, one after the other.
-
-    Raises:
-        InputError: there are none: only the traces that ship were asked for, and the source tree is not there.
-    """
-    cases = [case for name in names for case in groups()[name]()]
-    if not cases:
-        raise InputError(ROOT / "traces", "", "has no traces", "the source tree of gpusim")
-    return _each(cases)
-
-
-def _each(cases: Sequence[Callable[[], Measurement]]) -> Iterator[Measurement]:
-    for case in cases:
+def measure(names: Sequence[str], step: Step = no_step) -> Iterator[Measurement]:
+    """Run the cases of some groups, one after the other; ``step`` is told each before it begins."""
+    cases = [(name, case) for name in names for case in groups()[name]()]
+    for n, (name, case) in enumerate(cases, 1):
+        step(f"measuring {name}, case {n} of {len(cases)}")
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            yield pool.submit(case).result()
+            measured = pool.submit(case).result()
+        step("")
+        yield measured
 
 
 def shipped() -> list[Path]:
-    """The trace files of the source tree; none where it is not there."""
-    return sorted(path for pattern in ("*.json", "*.json.gz") for path in (ROOT / "traces").glob(pattern))
+    """The trace files that ship."""
+    return sorted(path for pattern in ("*.json", "*.json.gz") for path in sample_folder().glob(pattern))
 
 
 def recorded(name: str) -> Trace:
-    """A trace of the source tree, or of those in `GENERATED` what stands in for it."""
-    path = ROOT / "traces" / name
-    return _generated(*GENERATED[name]) if name in GENERATED and not path.is_file() else load_trace(path)
-
-
-def _generated(streams: int, kernels: int) -> Trace:
-    """Streams of kernels of 24 to 4,344 blocks and 5 to 69 us, without counters."""
-
-    def launch(n: int) -> KernelLaunch:
-        grid = (24 * (1 + (60 + 7 * n) % 181), 1, 1)
-        block, registers = (64 * (1 + n % 8), 1, 1), 32 + 8 * (n % 12)
-        return KernelLaunch(
-            name=f"k{n}", grid=grid, block=block, registers_per_thread=registers, duration_us=5.0 + n * 13 % 65
-        )
-
-    return _made([[launch(stream * kernels + i) for i in range(kernels)] for stream in range(streams)])
+    """A trace that ships."""
+    return load_trace(sample_folder() / name)
 
 
 def time_trace(name: str) -> Measurement:

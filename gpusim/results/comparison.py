@@ -85,6 +85,8 @@ class Comparison:
         restart: whether they were replayed restarting, too.
         seed: of the jitter of blocks.
         recorded_on: the GPU of the recording, where the trace does not name it.
+        bound_us: lower bound on the makespan under any policy; None where it is not known.
+        bound_by: what that bound is due to.
     """
 
     trace: Trace
@@ -93,6 +95,8 @@ class Comparison:
     restart: bool = False
     seed: int = 0
     recorded_on: GPU | None = None
+    bound_us: float | None = None
+    bound_by: str = ""
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -160,6 +164,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "gpu": comparison.gpu.name,
         "recorded_on": comparison.trace.device if recorded_on is None else recorded_on.name,
         "seed": comparison.seed,
+        "bound_us": comparison.bound_us,
         "results": [_entry_json(entry) for entry in comparison.entries],
     }
 

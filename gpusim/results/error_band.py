@@ -63,6 +63,14 @@ SHARING = {  # experiment: how its kernels have the GPU
     "green": "on a part of the SMs",
     "quota": "mixed on an SM",
 }
+TITLES = {  # of the experiments, as people read them
+    "modules_serial": "branches one by one",
+    "streams": "two calls in streams",
+    "modules_streams": "branches in streams",
+    "sm_curve": "calls on part of the SMs",
+    "green": "green contexts",
+    "quota": "two kernels per SM",
+}
 REFUTED = "measured, and not predicted: gpusim policies has what"
 UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
     "memory slices": "memory slices",
@@ -90,7 +98,9 @@ class HowWrong(NamedTuple):
         """The same in words."""
         if self.band is None:
             return self.reason
-        return f"±{self.band['mape_percent']:.1f} % ({self.band['experiment']} {self.where})"
+        return (
+            f"±{self.band['mape_percent']:.1f} % ({TITLES[self.band['experiment']]}, {self.where.removeprefix('on ')})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,4 +360,4 @@ def _calls(result: Result, trace: Trace, recorded_on: GPU) -> Calls:
 
 
 def _never(why: str) -> HowWrong:
-    return HowWrong(None, f"never validated: {why}")
+    return HowWrong(None, f"not validated: {why}")

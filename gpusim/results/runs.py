@@ -12,6 +12,18 @@ from operator import itemgetter
 from typing import Any, overload
 
 USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram", "l2")
+BOUND_TITLES = {  # of what binds a kernel, as people read it
+    "issue": "issue slots",
+    "alu": "ALU",
+    "fma": "FMA",
+    "tensor": "tensor cores",
+    "lsu": "LSU",
+    "l1": "L1",
+    "latency": "latency",
+    "l2": "L2",
+    "dram": "DRAM",
+    "unknown": "unknown",
+}
 LIMITS = (  # to which a policy can hold a kernel
     "SMs",  # only some of them
     "blocks",  # fewer on an SM than fit

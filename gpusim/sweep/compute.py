@@ -17,6 +17,7 @@ from gpusim.common import fingerprint
 from gpusim.common.errors import InputError, described, one_line
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import code_of
+from gpusim.results.error_band import VALIDATED, error_band
 from gpusim.results.metrics import SHARING, largest_slowdown, normalised_progress, sharing, utilisation
 from gpusim.results.runs import USES
 from gpusim.session import Keep, Session
@@ -25,15 +26,16 @@ from gpusim.sweep.workload import WorkloadKind, workload
 from gpusim.trace.file import parse_trace
 from gpusim.trace.format import Trace
 
-MAY_BE_UNKNOWN = tuple(f"utilisation_{use}" for use in USES)
+ERROR = "model_error_percent"
+MAY_BE_UNKNOWN = (*(f"utilisation_{use}" for use in USES), ERROR)
 FIGURES = ("makespan_us", "speedup_vs_serial", "largest_slowdown", *SHARING, *MAY_BE_UNKNOWN)
-"""Numbers of a point: as in `gpusim.results.metrics`, and the makespan of serial over that of the policy.
+"""Numbers of a point: as in `gpusim.results.metrics`, the makespan of serial over that of the policy, and `ERROR`.
 
-
-`SHARING` is of the streams restarting, None where the experiment does not ask for that; all others are of one run.
+`SHARING` is of programs that restart, None where the experiment does not ask for that; all others are of one run.
+`ERROR` is the mean absolute error (%) that was measured for co-runs of this kind, None where there is none.
 """
 
-SERIAL: tuple[Keep, ...] = ("serial",)
+KEEP: tuple[Keep, ...] = ("serial", "placements")  # the latter to tell which error applies
 MOST_CHARACTERS = 500  # of an error
 KEPT = 16  # traces on GPUs that a process keeps, kernels worked out
 PARTS = 64  # workloads of each of them that it keeps
@@ -93,8 +95,8 @@ def compute(task: Task) -> Outcome:
 
 
 def model_version() -> str:
-    """A hash of the sources that results come from."""
-    return fingerprint.sources(__name__, "gpusim.policies")
+    """A hash of the sources that results come from, and of the errors that were measured."""
+    return fingerprint.data([fingerprint.sources(__name__, "gpusim.policies"), fingerprint.files([VALIDATED])])
 
 
 def packed(trace: Trace) -> Packed:
@@ -135,10 +137,12 @@ def _unpacked(trace: Packed) -> Trace:
 
 def _outcome(on: _OnGPU, task: Task) -> Outcome:
     trace, session = on.workload(task.kind, task.names), on.session.seeded(task.seed)
-    result = session.replay(trace, task.policy, keep=SERIAL)
+    result = session.replay(trace, task.policy, keep=KEEP)
     shared: Mapping[str, float | None] = dict.fromkeys(SHARING)
     if task.restart:
         shared = sharing(normalised_progress(session.replay(trace, task.policy, restart=True, keep=())))
     gained, used = result.metrics["speedup"], utilisation(result)
-    figures = result.makespan_us, gained, largest_slowdown(result), *shared.values(), *used.values()
+    band = error_band(result, trace, task.gpu, task.device).band
+    error = None if band is None else band["mape_percent"]
+    figures = result.makespan_us, gained, largest_slowdown(result), *shared.values(), *used.values(), error
     return Outcome(figures, result.division)

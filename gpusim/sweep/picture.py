@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from gpusim.hardware.gpu import load_gpu
 from gpusim.hardware.what_if import value_of
-from gpusim.results.metrics import geometric_mean
 from gpusim.results.plots import COLOURS, GRID, in_words, new_figure, save_figure
 from gpusim.sweep.run import Swept
-from gpusim.sweep.summary import SweptRow, grouped, merits, rows, undominated, values
+from gpusim.sweep.summary import SweptRow, against, grouped, merits, rows, undominated, values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,13 +78,10 @@ def _draw_lines(axis: Axes, swept: Swept, several: Sequence[SweptRow], quantity:
     others = [name for name in swept.experiment.varied if name != quantity]
     for (gpu, policy), of in grouped(several, ("gpu", "policy")).items():
         own = gpus[str(gpu)]
-        here = [row for row in of if all(row.labels[name] == value_of(own, name) for name in others)]
-        if not here:
+        found = against(of, quantity, {name: value_of(own, name) for name in others})
+        if not found:
             continue
-        means = {
-            float(value[0]) / value_of(own, quantity): geometric_mean(values(same, "speedup_vs_serial"))
-            for value, same in grouped(here, (quantity,)).items()
-        }
+        means = {float(value) / value_of(own, quantity): speedup for value, speedup in found.items()}
         n, style = policies.index(str(policy)), STYLES[list(gpus).index(str(gpu)) % len(STYLES)]
         label = in_words(str(policy)) + (f" on {gpu}" if len(gpus) > 1 else "")
         axis.plot(sorted(means), [means[factor] for factor in sorted(means)], style, marker=MARKERS[n % len(MARKERS)],

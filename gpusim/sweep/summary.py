@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import exp, fsum, log, sqrt
+from statistics import NormalDist, stdev
 from typing import NamedTuple
 
 from gpusim.results.metrics import geometric_mean
-from gpusim.sweep.compute import FIGURES
+from gpusim.sweep.compute import ERROR, FIGURES
 from gpusim.sweep.run import Swept, label_names
 from gpusim.sweep.table import Label
 
 CLOSE = 1e-9  # speedups that differ by less are the same
+FEWEST = 3  # points that an interval is of
 
 
 class SweptRow(NamedTuple):
@@ -38,6 +40,9 @@ class PolicySummary:
     fairness: float | None  # mean; None where streams do not restart
     best: int  # in how many workloads no other policy had more of the `merit`
     undominated: bool  # whether no other policy here has more of one of the two `merits` without less of the other
+    speedup_interval: tuple[float, float] | None  # 95 % of the mean speedup; None of fewer than `FEWEST` points
+    behind: tuple[float, float | None]  # the best policy's lead in the `merit` and half of its 95 % interval, relative
+    model_error_percent: float | None  # mean over the points; None where it is not known for all
 
 
 def rows(swept: Swept) -> list[SweptRow]:
@@ -63,6 +68,7 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
         policies = grouped(here, ("policy",))
         merit = {policy: merits(of, restart) for policy, of in policies.items()}
         front = undominated(list(merit.values()))
+        top = max(merit, key=lambda policy: merit[policy][0])
         several = [
             PolicySummary(
                 gpu=str(on[0]),
@@ -76,11 +82,74 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
                 fairness=mean(of, "fairness") if restart else None,
                 best=wins.count(policy[0]),
                 undominated=kept,
+                speedup_interval=speedup_interval(of),
+                behind=behind(of, policies[top], restart),
+                model_error_percent=model_error(of),
             )
             for (policy, of), kept in zip(policies.items(), front, strict=True)
         ]
         found += sorted(several, key=lambda one: -(one.speedup if one.stp is None else one.stp))
     return found
+
+
+def speedup_interval(of: Sequence[SweptRow]) -> tuple[float, float] | None:
+    """95 % interval of the geometric mean speedup over serial, each point paired with its own serial."""
+    logs = [log(value) for value in values(of, "speedup_vs_serial") if value > 0.0]
+    half = _half_interval(logs)
+    middle = fsum(logs) / max(1, len(logs))
+    return None if half is None else (exp(middle - half), exp(middle + half))
+
+
+def behind(of: Sequence[SweptRow], best: Sequence[SweptRow], restart: bool) -> tuple[float, float | None]:
+    """The mean lead of the best policy in the `merit`, paired by workload and seed, and half of its 95 % interval.
+
+    Both are relative, as differences of logarithms: 0.05 is a lead of 5 %.
+    """
+    theirs = {_of_policy(row): row.figures[merit(restart)] for row in best}
+    leads = [
+        log(its / mine)
+        for row in of
+        if (mine := row.figures[merit(restart)]) and (its := theirs.get(_of_policy(row))) is not None and its > 0.0
+    ]
+    return fsum(leads) / max(1, len(leads)), _half_interval(leads)
+
+
+def model_error(of: Sequence[SweptRow]) -> float | None:
+    """Mean of the model's errors (%) of some points; None where one of them is not known."""
+    known = [row.figures.get(ERROR) for row in of]
+    errors = [error for error in known if error is not None]
+    return fsum(errors) / len(errors) if errors and len(errors) == len(known) else None
+
+
+def against(several: Sequence[SweptRow], quantity: str, fixed: Mapping[str, Label]) -> dict[Label, float]:
+    """Geometric mean speedup by the value of a quantity, of the points that have the ``fixed`` labels."""
+    here = [row for row in several if all(row.labels[name] == value for name, value in fixed.items())]
+    by_value = grouped(here, (quantity,)).items()
+    return {value: geometric_mean(values(of, "speedup_vs_serial")) for (value,), of in by_value}
+
+
+def _of_policy(row: SweptRow) -> tuple[Label, ...]:
+    """All labels of a point but the policy."""
+    return tuple(label for name, label in row.labels.items() if name != "policy")
+
+
+def _half_interval(sample: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of a mean by Student's t; None of fewer than `FEWEST` values."""
+    if len(sample) < FEWEST:
+        return None
+    return student_t(len(sample) - 1) * stdev(sample) / sqrt(len(sample))
+
+
+def student_t(freedom: int) -> float:
+    """97.5th percentile of Student's t for at least two degrees of freedom, by Cornish and Fisher's expansion."""
+    z, n = NormalDist().inv_cdf(0.975), freedom
+    terms = (
+        z,
+        (z**3 + z) / (4 * n),
+        (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2),
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3),
+    )
+    return fsum(terms)
 
 
 def by_workload(several: Sequence[SweptRow]) -> list[list[SweptRow]]:

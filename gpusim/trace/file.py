@@ -13,7 +13,7 @@ from pydantic import (
     ValidationError,
 )
 
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.files import path_of, read_bytes
 from gpusim.trace.faults import kinds, trace_error
 from gpusim.trace.fields import PartsRead
@@ -21,6 +21,8 @@ from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
 from gpusim.trace.text import MAX_KEYS, Walk, parse_json, refuse_repeated, show, text_of
 
+SAMPLE = "sample:"  # before the name of a trace that ships with the package
+SAMPLES = ("googlenet_forward", "inception_3a", "pair_3a_3x3_precomp_5x5_fft_tiling")
 MOST_COMPARED = 4096  # characters, of how what may have been read before begins
 _OBJECTS = re.compile(r"\[?[ \t\n\r]*\{")  # how one or several begin
 _OPERATIONS = kinds(Stream.model_fields["operations"])  # by their kind
@@ -31,13 +33,33 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     """Read a trace.
 
     Args:
-        path: a `.json` or `.json.gz` file; gzip is also recognised by its first bytes.
+        path: a `.json` or `.json.gz` file; gzip is also recognised by its first bytes. Or the name of one of `SAMPLES`,
+            as ``sample:inception_3a``.
 
     Raises:
         InputError: one line with the file, the place in it, what is wrong and what was expected.
     """
-    source = path_of(path, "trace")
+    source = sample(path[len(SAMPLE) :]) if isinstance(path, str) and path.startswith(SAMPLE) else path
+    source = path_of(source, "trace")
     return parse_trace(read_bytes(source), source)
+
+
+def sample(name: str) -> Path:
+    """The file of one of `SAMPLES`.
+
+    Raises:
+        InputError: there is no such sample.
+    """
+    if name not in SAMPLES:
+        raise InputError(None, f"{SAMPLE}{name}", "is no sample", expected_one_of(SAMPLES, name))
+    return sample_folder() / f"{name}.json.gz"
+
+
+def sample_folder() -> Path:
+    """The folder of the samples: in an installed package its own, else the traces of the source tree."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "samples"
+    return inside if inside.is_dir() else package.parent / "traces"
 
 
 def trace_of(given: Trace | str | os.PathLike[str]) -> Trace:

@@ -13,7 +13,6 @@ import pytest
 from block_processes import slow_sms
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from gpusim import load_trace
 from gpusim.lab import bench
 from gpusim.lab.bench import Measurement
 from gpusim.session import Session
@@ -27,7 +26,7 @@ def one(group: str, case: str) -> Measurement:
 
 @pytest.mark.parametrize("name", [path.name for path in bench.shipped()])
 def test_replay_of_a_shipped_trace(benchmark: BenchmarkFixture, name: str) -> None:
-    trace = load_trace(bench.ROOT / "traces" / name)
+    trace = bench.recorded(name)
     session = Session(trace.device)
     session.isolated_us(trace)
     benchmark(session.replay, trace, "leftover", keep=["placements"])
@@ -60,7 +59,7 @@ def test_a_thousand_pairs() -> None:
 
 
 def test_a_hundred_times_faster_than_one_process_a_block() -> None:
-    trace = load_trace(bench.ROOT / "traces" / bench.MODULE)
+    trace = bench.recorded(bench.MODULE)
     session = Session(trace.device)
     session.isolated_us(trace)
     with slow_sms():

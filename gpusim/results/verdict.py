@@ -1,0 +1,130 @@
+"""What a comparison says in a sentence: which policy is fastest, by more than the model's error or not, and why.
+
+Two makespans are a tie where they differ by less than the model's errors of both, added as independent errors. Where
+the error of one policy is not known, that of the other must do, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+from math import hypot
+
+from gpusim.common.tables import number
+from gpusim.results.comparison import ALONE, Comparison, Entry
+from gpusim.results.metrics import BASELINE
+from gpusim.trace.independent import shares_nothing
+
+SAME = 1e-4  # relative: makespans that are printed alike are a tie whatever the error
+LEAST_SHARE = 0.02  # of the largest part of a gain, below which a part is not named
+PARTS_IN_WORDS = {  # of `gpusim.results.gains.PARTS`
+    "gaps": "launch gaps",
+    "tails": "tails",
+    "waiting": "blocks kept waiting",
+    "sharing": "kernels that share SMs",
+    "rate": "kernels on SMs of their own",
+}
+NAMES = {"leftover": "plain streams (leftover)"}  # of policies, at the start of a sentence
+
+
+def tied(one: Entry, other: Entry) -> bool:
+    """Whether the makespans of two policies differ by less than the model's errors."""
+    mine, its = one.result.makespan_us, other.result.makespan_us
+    return abs(mine - its) <= max(SAME, _error(one, other)) * max(mine, its)
+
+
+def behind(entry: Entry, best: Entry) -> str:
+    """How much longer a policy takes than the best: ``best``, ``tie`` or per cent."""
+    if entry is best:
+        return "best"
+    if tied(entry, best):
+        return "tie"
+    fastest_us = best.result.makespan_us
+    return f"{100.0 * (entry.result.makespan_us - fastest_us) / fastest_us:+.1f} %" if fastest_us > 0.0 else ""
+
+
+def verdict(comparison: Comparison) -> str:
+    """Which policy is best, where its time is saved, whether its lead counts, and what is left to save."""
+    best = comparison.entries[0]
+    if shares_nothing(comparison.trace):
+        return f"{ALONE[0].upper()}{ALONE[1:]}."
+    parts = [_gain(comparison, best), _lead(comparison, best), _bound(comparison)]
+    text = "; ".join(filter(None, parts))
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def doubts(comparison: Comparison) -> list[str]:
+    """Why the model's error is not known, each reason once, with the policies that it is of."""
+    owners: dict[str, list[str]] = {}
+    for entry in comparison.entries:
+        _, _, reason = entry.how_wrong.reason.partition(": ")
+        if reason:
+            owners.setdefault(entry.how_wrong.reason, []).append(entry.result.policy)
+    every = len(comparison.entries)
+    return [reason if len(of) == every else f"{', '.join(of)}: {reason}" for reason, of in owners.items()]
+
+
+def explained(comparison: Comparison) -> Entry:
+    """The entry whose kernels say what sharing gains or costs: the best policy, or the best that shares the GPU."""
+    sharing = (entry for entry in comparison.entries if entry.result.policy != BASELINE)
+    return next(sharing, comparison.entries[0])
+
+
+def _gain(comparison: Comparison, best: Entry) -> str:
+    serial_us = best.result.makespan_us * best.speedup_vs_serial
+    if best.result.policy == BASELINE:
+        shared = explained(comparison)
+        if shared is best:
+            return f"serial takes {number(serial_us)} µs"
+        lost = shared.result.makespan_us - serial_us
+        sign, found = -1.0, f"serial is fastest: {_name(shared)} would cost {number(lost)} µs"
+        if lost <= 0.0:
+            return f"serial and {_name(shared)} take the same time"
+    else:
+        shared, saved = best, serial_us - best.result.makespan_us
+        verb = "save" if best.result.policy in NAMES else "saves"
+        sign, found = 1.0, f"{_name(best)} {verb} {number(saved)} µs of {number(serial_us)}"
+        if saved <= 0.0:
+            return f"{_name(best)} saves nothing over serial"
+    gain = {part: sign * us for part, us in (shared.gain_us or {}).items()}
+    largest = max((abs(us) for us in gain.values()), default=0.0)
+    told = {part: us for part, us in gain.items() if abs(us) >= LEAST_SHARE * largest and number(abs(us)) != "0.0"}
+    if not told:
+        return found
+    named = (f"{number(us)} {PARTS_IN_WORDS[part]}" for part, us in sorted(told.items(), key=lambda one: -one[1]))
+    return f"{found}: {', '.join(named)}"
+
+
+def _lead(comparison: Comparison, best: Entry) -> str:
+    """Whether the lead over the next policy is more than the model's error."""
+    others = [entry for entry in comparison.entries if entry is not best]
+    ties = [entry for entry in others if tied(entry, best)]
+    if ties:
+        names = " and ".join(f"`{entry.result.policy}`" for entry in ties[:2])
+        names = names if len(ties) < 3 else f"`{ties[0].result.policy}` and {len(ties) - 1} others"
+        if not any(_error(entry, best) for entry in ties):
+            return f"{names} {'takes' if len(ties) == 1 else 'take'} the same time"
+        return f"the difference to {names} is less than the model's error: a tie"
+    if not others:
+        return ""
+    doubted = [entry for entry in (best, others[0]) if entry.how_wrong.band is None]
+    if len(doubted) == 2:
+        return f"whether the lead over `{others[0].result.policy}` is real is unknown: neither is validated"
+    unsure = f" (`{doubted[0].result.policy}` is not validated)" if doubted else ""
+    return f"the lead over `{others[0].result.policy}` is more than the model's error{unsure}"
+
+
+def _bound(comparison: Comparison) -> str:
+    best = comparison.entries[0]
+    serial_us, bound_us = best.result.makespan_us * best.speedup_vs_serial, comparison.bound_us
+    if bound_us is None or comparison.restart:
+        return ""
+    return f"no policy can save more than {number(max(0.0, serial_us - bound_us))} µs ({comparison.bound_by})"
+
+
+def _error(one: Entry, other: Entry) -> float:
+    """The model's errors of two predictions as one share of a makespan; 0 where neither is known."""
+    bands = (entry.how_wrong.band for entry in (one, other))
+    return hypot(*(band["mape_percent"] / 100.0 for band in bands if band is not None))
+
+
+def _name(entry: Entry) -> str:
+    return NAMES.get(entry.result.policy, f"`{entry.result.policy}`")
