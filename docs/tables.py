@@ -1,0 +1,113 @@
+"""Tables of pages that are made from the tables of studies: `python docs/refresh.py` writes them between markers.
+
+A page marks such a place with `<!-- begin NAME -->` and `<!-- end NAME -->`, where NAME is one of `TABLES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from experiments.markdown import BLOCK, table
+from experiments.rows import lines
+
+VALIDATION = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
+FITTED = "data"  # the dataset on which the model was fitted
+
+Row = Mapping[str, str]
+
+FAMILIES = {"none": "FP32 kernels", "some": "calls with TF32 kernels (tensor cores)"}
+DATASETS = {
+    "data": "convolutions, batch 64 and 128",
+    "networks": "convolutions of other networks",
+    "small": "convolutions, batch 16",
+    "layers": "pooling, ReLU, LRN, bias beside convolutions",
+    "choices": "modules with random algorithms",
+    "h100": "convolutions, batch 64 and 128",
+}
+SHARING = {  # title of a column: the experiments that it shows
+    "two streams": ("streams",),
+    "branches in streams": ("modules_streams",),
+    "SM split": ("green",),
+    "blocks of two kernels on one SM": ("quota", "quota_a", "quota_b"),
+}
+EXPERIMENTS = {
+    "solo": "isolated, on another GPU",
+    "sm_curve": "part of the SMs",
+    "residency_curve": "blocks per SM, limited",
+    "streams": "two streams",
+    "streams_b_first": "two streams, second first",
+    "green": "SM split",
+    "quota_a": "two kernels on one SM, first",
+    "quota_b": "two kernels on one SM, second",
+    "modules_serial": "module in one stream",
+    "modules_streams": "branches in streams",
+}
+
+
+def gpu_of(row: Row) -> str:
+    """The GPU of a row, and that of the recordings where it is another."""
+    gpu, source = row["gpu"], row["recorded_on"]
+    return gpu if gpu == source else f"{gpu}, recorded on {source}"
+
+
+def errors_by_sharing() -> str:
+    """The mean absolute error by kernel family, GPU and kind of sharing."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in lines(VALIDATION / "arithmetic.csv"):
+        if row["tensor_cores"] in FAMILIES:
+            found.setdefault((FAMILIES[row["tensor_cores"]], gpu_of(row)), []).append(row)
+    for row in _scored():
+        if row["dataset"] not in (FITTED, "h100", "choices"):
+            title = f"of these: {DATASETS.get(row['dataset'], row['dataset'])}"
+            found.setdefault((title, gpu_of(row)), []).append(row)
+    titles = ("kernels", "GPU", *SHARING)
+    body = [(*key, *(_error(rows, names) for names in SHARING.values())) for key, rows in found.items()]
+    return table(titles, [row for row in body if any(row[2:])])
+
+
+def errors_by_dataset() -> str:
+    """Every experiment of every dataset: points, error of the model and of the baseline, 95th percentile, bias."""
+    titles = ("dataset", "GPU", "experiment", "points", "error %", "95th percentile %", "bias %", "baseline %")
+    body = [
+        (
+            f"`{row['dataset']}`",
+            gpu_of(row),
+            EXPERIMENTS.get(row["experiment"], row["experiment"]),
+            row["points"],
+            f"{float(row['mape_percent']):.1f}",
+            f"{float(row['p95_percent']):.1f}",
+            f"{float(row['bias_percent']):+.1f}",
+            f"{float(row['nothing_percent']):.1f}",
+        )
+        for row in _scored()
+    ]
+    return table(titles, body)
+
+
+def _scored() -> list[Row]:
+    """The rows of all datasets that have an error, without those that used scaling points."""
+    rows = lines(VALIDATION / "datasets.csv")
+    return [row for row in rows if row["mape_percent"] and not row["scaling"]]
+
+
+def _error(rows: Sequence[Row], experiments: Sequence[str]) -> str:
+    """The mean error of some experiments, weighted by their points; empty where there is none."""
+    mine = [row for row in rows if row["experiment"] in experiments]
+    points = sum(int(row["points"]) for row in mine)
+    total = sum(int(row["points"]) * float(row["mape_percent"]) for row in mine)
+    return f"{total / points:.1f}" if points else ""
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "errors-by-sharing": errors_by_sharing,
+    "errors-by-dataset": errors_by_dataset,
+}
+
+
+def with_tables(text: str) -> str:
+    """A document with the tables of this module; blocks of other names stay."""
+    return BLOCK.sub(
+        lambda place: f"{place[1]}\n{TABLES[place['name']]()}\n\n{place[3]}" if place["name"] in TABLES else place[0],
+        text,
+    )
