@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpusim import cli
+from experiments.recordings.transformer import traces as transformer
+from gpusim import cli, load_trace
 from gpusim.common.errors import InputError
 from gpusim.lab.scores import Scored, summaries
 from gpusim.lab.whole_models import (
@@ -189,3 +190,12 @@ def test_without_measurements(folder: Path) -> None:
     (folder / "pairs.csv").unlink()
     with pytest.raises(InputError, match=r"pairs.csv: file: is missing"):
         model_conditions(_case(folder))
+
+
+def test_the_script_makes_the_traces_of_the_transformer(tmp_path: Path) -> None:
+    shipped = Path(__file__).parent.parent / "traces"
+    assert transformer.main(["--out", str(tmp_path)]) == 0
+    for name in transformer.MODELS:
+        trace = load_trace(tmp_path / f"{name}.json.gz")
+        assert trace == load_trace(shipped / f"{name}.json.gz") and trace.device == "h100-sxm"
+        assert not any(launch.estimated for launch in trace.launches())

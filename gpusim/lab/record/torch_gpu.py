@@ -10,6 +10,7 @@ import csv
 import ctypes
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class TorchGpu:
         self._library = _library()
         torch.zeros(1, device="cuda")
         self._call("prepare")
-        self._control = self.queue()
+        self._splits: dict[int, tuple[TorchQueue, TorchQueue]] = {}
 
     def queue(self) -> TorchQueue:
         """A stream on all SMs."""
@@ -66,17 +67,20 @@ class TorchGpu:
         return self._queue(pointer.value, self.sm_count, number.value)
 
     def split(self, sms: int) -> tuple[TorchQueue, TorchQueue]:
-        """Streams on disjoint SMs."""
-        pointers, counts = (ctypes.c_void_p * 2)(), (ctypes.c_uint * 2)()
-        self._call("split", ctypes.c_uint(sms), pointers, counts)
-        first, second = (self._queue(pointers[i], counts[i], 0) for i in range(2))
-        return first, second
+        """Streams on disjoint SMs, the same ones for the same number: a GPU has room for some dozens."""
+        if sms not in self._splits:
+            pointers, counts = (ctypes.c_void_p * 2)(), (ctypes.c_uint * 2)()
+            self._call("split", ctypes.c_uint(sms), pointers, counts)
+            first, second = (self._queue(pointers[i], counts[i], 0) for i in range(2))
+            self._splits[sms] = first, second
+        return self._splits[sms]
 
     def kernels(self, call: Call) -> int:
         """How many kernels a call runs, after two calls that may still set things up."""
         torch = self._torch
         kinds = torch.profiler.ProfilerActivity
-        with self._errors():
+        with self._errors(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that what looks for waits is new, and that profilers forget
             for _ in range(2):
                 call()
             torch.cuda.synchronize()
