@@ -77,12 +77,12 @@ def hand_typed(path: Path, *operations: dict[str, object]) -> Path:
 USE = """
 import sys, gpusim
 from gpusim.results.error_band import error_band
-from gpusim.results.plots import gantt, operation_labels, save_figure
+from gpusim.results.plots import gantt, save_figure
 gpu, trace = gpusim.load_gpu("h200"), gpusim.load_trace(sys.argv[1])
 result = gpusim.replay(trace, gpu, policy="leftover")
 for row in result.operations.itertuples():
     print(row.stream, row.operation, row.kind, float(row.start_us), float(row.end_us))
-print(result.makespan_us, [label.text for label in operation_labels(result)], error_band(result, trace, gpu).reason)
+print(result.makespan_us, sorted(result.operations.operation), error_band(result, trace, gpu).reason)
 save_figure(gantt(result), sys.argv[2])
 """
 

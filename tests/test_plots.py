@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from gpusim.common.errors import InputError
 from gpusim.results import plots
@@ -24,7 +25,6 @@ from gpusim.results.plots import (
     gantt,
     in_words,
     occupancy,
-    operation_labels,
     save_figure,
     sm_image,
     sms_over_time,
@@ -37,6 +37,7 @@ from gpusim.results.plots import (
 )
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, Placement, StreamRun, Usage
+from gpusim.results.style import Style, styled
 
 
 def run(stream: str, start_us: float, end_us: float, operation: str = "") -> KernelRun:
@@ -94,16 +95,34 @@ def test_nothing_ran() -> None:
     assert (sm_image(made([], []), 2) == -1).all()
 
 
-def test_an_operation_is_named_in_its_longest_kernel_where_it_fits() -> None:
-    runs = [run("a", 0.0, 1.0, "op"), run("a", 1.0, 9.0, "op"), run("b", 9.0, 9.1, "brief")]
-    labels = operation_labels(made(runs, []))
-    assert [(label.stream, label.text, label.middle_us) for label in labels] == [("a", "op", 5.0)]
-
-
-def test_an_operation_without_kernels_is_named_in_its_bar() -> None:
+def test_copies_are_hatched_and_no_operation_is_named() -> None:
     copied = replace(TWO, operation_runs=(*TWO.operation_runs, OperationRun("a", "up", 0, "copy", 5.0, 9.0)))
-    labels = [(label.text, label.middle_us, label.in_kernel) for label in operation_labels(copied)]
-    assert labels == [("a", 2.5, True), ("b", 6.25, True), ("up", 7.0, False)]
+    axes = Figure().subplots()
+    streams_over_time(copied, axes)
+    hatched = [bars for bars in axes.collections if bars.get_hatch()]
+    assert [path.vertices[:, 0].max() for bars in hatched for path in bars.get_paths()] == [9.0]
+    assert axes.get_legend_handles_labels()[1] == ["running", "ready, waiting", "idle SM", "copy or host work"]
+    assert not axes.texts
+
+
+@pytest.mark.parametrize("draw", [gantt, occupancy, usage])
+@pytest.mark.parametrize("chosen", [Style(), Style(7.0), Style(7.0, "screen", title=False)])
+def test_text_has_the_size_of_the_style_whatever_the_width(draw: Callable[[Result], Figure], chosen: Style) -> None:
+    with styled(chosen):
+        figure = draw(TWO)
+    figure.draw_without_rendering()
+    assert figure.get_figwidth() == chosen.width
+    shown = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text() and text.get_visible()]
+    assert {text.get_fontsize() for text in shown} == {chosen.points}
+    titles = [text for text in shown if text.get_text().startswith("made on g")]
+    assert len(titles) == chosen.title
+
+
+def test_text_stays_text(tmp_path: Path) -> None:
+    save_figure(gantt(TWO), tmp_path / "p.svg")
+    assert "Time (µs)</text>" in (tmp_path / "p.svg").read_text()
+    save_figure(gantt(TWO), tmp_path / "p.pdf")
+    assert b"/Type42" in (tmp_path / "p.pdf").read_bytes() or b"/CIDFontType2" in (tmp_path / "p.pdf").read_bytes()
 
 
 EACH = pytest.mark.parametrize("draw", [gantt, occupancy, usage])
@@ -155,9 +174,9 @@ def test_each_part_draws_on_an_axes_of_the_users() -> None:
     use_over_time(TWO, "dram", use)
     use_of_sms(TWO, "dram", of_sms)
     assert [label.get_text() for label in streams.get_yticklabels()] == ["a", "b"]
-    assert [axes.get_xlabel() for axes in (streams, sms, use, of_sms)] == ["time, us"] * 4
-    assert use.get_ylabel() == "DRAM bandwidth\n% of the device"
-    assert figure.axes[-1].get_ylabel() == "% of an even share"
+    assert [axes.get_xlabel() for axes in (streams, sms, use, of_sms)] == ["Time (µs)"] * 4
+    assert use.get_title(loc="left") == "DRAM bandwidth" or use.get_title() == "DRAM bandwidth"
+    assert figure.axes[-1].get_ylabel() == "% of even"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +184,7 @@ def test_each_part_draws_on_an_axes_of_the_users() -> None:
     [
         ("leftover", "leftover"),
         ("inter-sm:sms=64+68", "inter-sm, sms 64+68"),
-        ("maestro:epoch_us=50,eps=0.1", "maestro, epoch 50 us, eps 0.1"),
+        ("maestro:epoch_us=50,eps=0.1", "maestro, epoch 50 µs, eps 0.1"),
         ("mine.py:Mine", "mine.py:Mine"),
         ("mine.py:Mine:least_sms=2", "mine.py:Mine, least sms 2"),
         ("quota:blocks=a:2+b:3", "quota, blocks a:2+b:3"),
@@ -173,7 +192,7 @@ def test_each_part_draws_on_an_axes_of_the_users() -> None:
 )
 def test_a_title_has_no_options_in_it(policy: str, words: str) -> None:
     assert in_words(policy) == words
-    assert gantt(replace(TWO, policy=policy)).axes[0].get_title(loc="left") == f"made on g under {words}"
+    assert gantt(replace(TWO, policy=policy)).get_suptitle() == f"made on g under {words}"
 
 
 def test_few_streams_can_be_told_apart_in_grey() -> None:
@@ -203,11 +222,8 @@ def test_colours_of_few_streams_are_the_fixed_ones() -> None:
 
 def test_a_use_that_nobody_counted_is_not_drawn_as_none() -> None:
     drawn = usage(replace(TWO, usage=replace(TWO.usage, unknown=frozenset({"dram"}))))
-    panels = {axes.get_ylabel().split("\n")[0]: axes for axes in drawn.axes if "% of the device" in axes.get_ylabel()}
-    said = {name: " ".join(text.get_text() for text in axes.texts) for name, axes in panels.items()}
-    assert said.pop("DRAM bandwidth").startswith("unknown") and set(said.values()) == {""}
-    assert panels["DRAM bandwidth"].get_title(loc="right") == ""
-    assert panels["registers"].get_title(loc="right") == "mean 75 %"
+    said = {axes.get_title(loc="left"): axes.get_title(loc="right") for axes in drawn.axes}
+    assert said.pop("DRAM bandwidth") == "unknown" and set(said.values()) == {"mean 75 %"}
 
 
 def test_warps_are_a_streams_where_it_is_alone_on_an_sm_and_else_nobodys() -> None:
@@ -227,5 +243,5 @@ def test_occupancy_is_stacked_by_stream_over_time_and_by_sm() -> None:
     tops = [patch.get_data().values.tolist() for patch in over_time.patches]
     assert tops == [[12.5, 0.0], [37.5, 100.0], [50.0, 100.0]]
     assert [patch.get_data().values.tolist() for patch in of_sms.patches][-1] == [75.0, 75.0]
-    assert (over_time.get_xlabel(), of_sms.get_xlabel()) == ("time, us", "SM")
-    assert "%" in over_time.get_ylabel() and "%" in of_sms.get_ylabel()
+    assert (over_time.get_xlabel(), of_sms.get_xlabel()) == ("Time (µs)", "SM")
+    assert figure.get_supylabel() == "Warps held (%)"

@@ -718,16 +718,6 @@ def test_the_same_sweep_draws_the_same_picture(tmp_path: Path, more: str) -> Non
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-def test_a_panel_without_points_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = swept(small(tmp_path, "[parameters]\nsm_count = 30\ndram_bandwidth_gb_per_s = 'x2'\n"))
-    texts: list[str] = []
-    monkeypatch.setattr(picture, "save_figure", lambda figure, path: texts.extend(
-        text.get_text() for axis in figure.axes for text in axis.texts
-    ))  # fmt: skip
-    picture.draw(done, tmp_path / "p.png")
-    assert texts == ["no point has the other numbers\nas the GPU has them"] * 2
-
-
 def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> list[Axes]:
     """The axes of the picture of a small sweep."""
     axes: list[Axes] = []
@@ -740,20 +730,23 @@ def test_a_picture_names_quantities_and_policies_in_words(tmp_path: Path, monkey
     axes = drawn(
         tmp_path, monkeypatch, "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"
     )
-    assert [axis.get_title() for axis in axes] == ["SMs", "DRAM bandwidth, GB/s"]
+    assert [axis.get_title(loc="left") for axis in axes] == ["SMs", "DRAM bandwidth"]
     assert set(picture.QUANTITIES) == set(QUANTITIES)
 
 
-def test_policies_at_one_place_are_rings_about_one_another() -> None:
-    labels = {"gpu": "g", "trace": "t", "seed": 0}
-    figures = {"speedup_vs_serial": 1.25, "largest_slowdown": 1.5}
-    same = [summary.SweptRow({**labels, "policy": f"p:a_us={n}"}, figures, "") for n in range(3)]
-    axis = Figure().subplots()
-    picture._draw_merits(axis, same, "g", [str(row.labels["policy"]) for row in same], restart=False)
-    means = [dots for dots in axis.collections if dots.get_label() in ("p, a 0 us", "p, a 1 us", "p, a 2 us")]
-    sizes = [float(dots.get_sizes()[0]) for dots in means]
-    assert sizes == sorted(set(sizes)) and len(sizes) == 3
-    assert [len(dots.get_facecolor()) for dots in means] == [1, 0, 0]
+def test_who_gains_and_who_pays_has_a_row_for_each_policy() -> None:
+    figures = [("a", 1.25, 1.5), ("a", 1.35, 1.5), ("b", 1.0, 2.0)]
+    several = [
+        summary.SweptRow({"policy": policy, "trace": str(n)}, {"speedup_vs_serial": gain, "largest_slowdown": fate}, "")
+        for n, (policy, gain, fate) in enumerate(figures)
+    ]
+    axes = Figure().subplots()
+    picture._draw_merits(axes, several, "speedup_vs_serial", {"a": True, "b": False})
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    means = {
+        line.get_label(): list(line.get_xdata()) for line in axes.lines if str(line.get_label()).startswith("mean")
+    }
+    assert means == {"mean, Pareto-optimal": [pytest.approx(1.3)], "mean, dominated": [1.0]}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -248,6 +248,42 @@ def memory_size(text: str) -> int:
         given = text.strip()
         raise argparse.ArgumentTypeError(f"is {quote(text)} without a unit; expected {given}MiB, or {given}B for bytes")
     return size
+
+
+def picture_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds how a picture is drawn; `drawn_as` reads it."""
+    parser.add_argument(
+        "--width",
+        type=inches,
+        metavar="INCHES",
+        help="of the picture, as 3.35in (a column, the default) or 7in (a page)",
+    )
+    parser.add_argument(
+        "--style",
+        choices=("paper", "screen"),
+        default="paper",
+        help="text of 8 points at that width, the default, or of 10 points on 7in",
+    )
+    parser.add_argument("--no-title", action="store_true", help="leave the title to the caption")
+
+
+def drawn_as(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """Draws pictures as the arguments of `picture_arguments` say while it lasts."""
+    from gpusim.results.style import COLUMN, PAGE, Style, styled
+
+    usual = COLUMN if args.style == "paper" else PAGE
+    return styled(Style(args.width or usual, args.style, not args.no_title))
+
+
+def inches(text: str) -> float:
+    """A width from 2 to 20 inches, as the `type` of an argument."""
+    try:
+        width = finite_number(text.removesuffix("in"))
+    except ValueError:
+        width = 0.0
+    if not 2.0 <= width <= 20.0:
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected 2in to 20in")
+    return width
 
 
 def details(text: str) -> tuple[str, ...]:

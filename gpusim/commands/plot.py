@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpusim.commands.arguments import gpu_from, told_with, trace_from
+from gpusim.commands.arguments import drawn_as, gpu_from, picture_arguments, told_with, trace_from
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.results.metrics import DEFAULT_POLICIES
 
@@ -60,13 +60,14 @@ Examples:
         metavar="NAME",
         help="residency: the operation; of measurements its op, and for split two",
     )
+    picture_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Draws."""
     from gpusim.common.files import require_output
     from gpusim.common.tables import print_line
-    from gpusim.results.plots import picture_format, save_figure
+    from gpusim.results.style import picture_format, save_figure
 
     kind = KINDS.get(args.kind)
     if kind is None:
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(None, f"--{option}", f"is of no use for {args.kind}", "only what changes the picture")
     picture_format(args.out)
     require_output(args.out, [args.source])
-    with told_with([args.source]):
+    with told_with([args.source]), drawn_as(args):
         save_figure(kind.draw(args), args.out)
     print_line(f"{args.out}: {kind.summary}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
             from gpusim.commands.replay_folder import write_comparison
             from gpusim.io.report.content import FILE, content_of, content_text
 
-            write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison))})
+            write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison, command_of(args)))})
     if args.json:
         from gpusim.results.comparison import as_json
 
@@ -127,6 +128,18 @@ def run(args: argparse.Namespace) -> None:
         from gpusim.commands.replay_tables import print_comparison
 
         print_comparison(comparison, args.details)
+
+
+def command_of(args: argparse.Namespace) -> str:
+    """The replay that some arguments say, as one would type it; what it writes is left out."""
+    words = ["gpusim", "replay", *args.traces]
+    for name in ("gpu", "recorded_on", "seed", "alternatives"):
+        value = getattr(args, name)
+        words += [f"--{name.replace('_', '-')}", str(value)] if value not in (None, 0, "selected") else []
+    words += [word for policy in args.policy or () for word in ("--policy", policy)]
+    words += [word for name, value in args.priority or () for word in ("--priority", f"{name}={value}")]
+    words += [word for name, (kind, us) in args.arrivals or () for word in ("--arrivals", f"{name}={kind}:{us:g}")]
+    return shlex.join([*words, *["--restart"] * args.restart])
 
 
 def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from gpusim.commands.arguments import given
-from gpusim.commands.replay import add_replay_arguments, compared
+from gpusim.commands.replay import add_replay_arguments, command_of, compared
 from gpusim.common.errors import InputError
 
 OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "priority", "arrivals", "seed", "no_cache")
@@ -36,6 +36,6 @@ def run(args: argparse.Namespace) -> None:
                 raise InputError(args.traces[0], useless[0], problem, "a trace, or no such option")
             content = content_in(args.traces[0])
         else:
-            content = content_of(compared(args, step, placements=True, residents=True))
+            content = content_of(compared(args, step, placements=True, residents=True), command_of(args))
         step(f"writing {args.out}")
         save_page(content, args.out)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import json_flag, whole
+from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, whole
 from gpusim.common.errors import one_line
 
 if TYPE_CHECKING:
@@ -60,15 +60,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="draw speedup against each number of the GPU that varies, or else who gains and who pays: STP beside "
-        "fairness where streams restart, else speedup beside the largest slowdown; .png, .svg or .pdf",
+        "fairness where programs restart, else speedup beside the largest slowdown; .png, .svg or .pdf",
     )
+    picture_arguments(parser)
     json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Computes what is missing, prints a summary and, when asked, draws."""
     from gpusim.common.files import require_output
-    from gpusim.results.plots import picture_format
+    from gpusim.results.style import picture_format
     from gpusim.sweep.experiment import load_experiment
     from gpusim.sweep.run import sweep
     from gpusim.sweep.workers import cluster, local
@@ -97,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         from gpusim.sweep.picture import draw
 
-        draw(swept, args.plot)
+        with drawn_as(args):
+            draw(swept, args.plot)
     _tell_what_came_of_it(swept)
     return 2 if len(swept.failures) == len(swept.points) else 0
 

@@ -16,7 +16,19 @@ from gpusim.lab.curves import UNDIVIDED, Curve, ResidencyCurve, SplitCurve
 from gpusim.lab.kernel_mix import ARITHMETIC, PIPES, REST, STALLS, KernelMix
 from gpusim.results.bars import wrong_by
 from gpusim.results.error_band import HowWrong
-from gpusim.results.plots import COLOURS, GRID, HATCHES, ink, new_figure, time_unit
+from gpusim.results.style import (
+    COLOURS,
+    COLUMN,
+    GREY,
+    HATCHES,
+    grid,
+    ink,
+    legend_below,
+    new_figure,
+    style,
+    time_unit,
+    titled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,13 +36,13 @@ if TYPE_CHECKING:
 
 AnyCurve = TypeVar("AnyCurve", bound=Curve)
 
+NO_COUNTERS = "no counters"
 PREDICTED, MEASURED = "predicted", "measured"
 MOST_KERNELS = 14
 DARKEST_PERCENT = 130.0  # of the grey of a table: no number is lost in black
 MOST_TICKS = 16
-NAME_CHARACTERS = 48
-LABEL_CHARACTERS = 80
-IN_PROPORTION = "if an SM did work in proportion to its blocks"
+NAME_CHARACTERS = 20  # of a kernel's beside its row, per 3.35 inches
+IN_PROPORTION = "in proportion to blocks"
 UNDIVIDED_STYLES = ("--", ":")
 STALL_COLOURS = ("#004D35", "#8CCBEA", "#E69F00", "#CC79A7", "#B8A800", "#0072B2", "#D8D8D8", "#FFFFFF")
 
@@ -40,7 +52,7 @@ STALL_COLOURS = ("#004D35", "#8CCBEA", "#E69F00", "#CC79A7", "#B8A800", "#0072B2
 
 def split(curve: SplitCurve) -> Figure:
     """Makespan of two streams against the SMs that each has."""
-    return _curve_figure(curve, makespan_over_split, 5.8)
+    return _curve_figure(curve, makespan_over_split, 3.4)
 
 
 def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
@@ -51,14 +63,14 @@ def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
     divisor, unit = time_unit(max(curve.predicted_us.values()))
     _points(axes, _over(curve.predicted_us, divisor), _over(curve.measured_us, divisor), curve.how_wrong)
     for words, us in curve.undivided_us.items():
-        axes.axhline(us / divisor, color=COLOURS[2], linewidth=1.1, linestyle=_style(words),
+        axes.axhline(us / divisor, color=COLOURS[2], linewidth=0.9, linestyle=_style(words),
                      label=f"{words}, {PREDICTED}")  # fmt: skip
     for words, us in curve.measured_undivided_us.items():
-        axes.axhline(us / divisor, color="black", linewidth=2.2, alpha=0.55, linestyle=_style(words),
+        axes.axhline(us / divisor, color="black", linewidth=1.8, alpha=0.55, linestyle=_style(words),
                      label=f"{words}, {MEASURED}")  # fmt: skip
     best = min(curve.predicted_us, key=lambda sms: curve.predicted_us[sms])
-    axes.plot([best], [curve.predicted_us[best] / divisor], "D", markersize=7, color=COLOURS[0],
-              label=f"{PREDICTED} best: {best} and {curve.sm_count - best} SMs")  # fmt: skip
+    axes.plot([best], [curve.predicted_us[best] / divisor], "D", markersize=6, color=COLOURS[0],
+              label=f"{PREDICTED} best: {best} + {curve.sm_count - best} SMs")  # fmt: skip
     axes.set_yscale("log")
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -66,9 +78,9 @@ def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
     axes.yaxis.set_major_formatter(lambda time, _: f"{time:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xlim(0, curve.sm_count)
-    first, second = (one_line(shortened(name, LABEL_CHARACTERS)) for name in curve.streams)
+    first, second = (one_line(shortened(name, style().letters - 12)) for name in curve.streams)
     axes.set_xlabel(f"SMs of {first}")
-    axes.set_ylabel(f"makespan, {unit}, logarithmic")
+    axes.set_ylabel(f"Makespan ({unit}, log)")
 
     def of_the_other(sms: Any) -> Any:
         return curve.sm_count - sms
@@ -79,7 +91,7 @@ def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
 
 def residency(curve: ResidencyCurve) -> Figure:
     """Time of a call against the blocks that an SM may hold."""
-    return _curve_figure(curve, time_over_residency, 5.2)
+    return _curve_figure(curve, time_over_residency, 2.7)
 
 
 def time_over_residency(curve: ResidencyCurve, axes: Axes) -> None:
@@ -90,12 +102,12 @@ def time_over_residency(curve: ResidencyCurve, axes: Axes) -> None:
     predicted = _over(curve.predicted_us, whole_us)
     _points(axes, predicted, measured, curve.how_wrong)
     blocks = sorted(predicted)
-    axes.plot(blocks, [most / n for n in blocks], ":", color="#555555", linewidth=1.2, label=IN_PROPORTION)
+    axes.plot(blocks, [most / n for n in blocks], ":", color=GREY, label=IN_PROPORTION)
     axes.set_xticks(blocks if len(blocks) <= MOST_TICKS else [1, *range(4, most + 1, 4)])
     axes.set_ylim(0.0, 1.25 * max([*predicted.values(), *measured.values()]))
-    axes.set_xlabel("most blocks of a kernel on an SM")
+    axes.set_xlabel("Most blocks of a kernel per SM")
     divisor, unit = time_unit(whole_us)
-    axes.set_ylabel(f"time over that with {most} ({number(whole_us / divisor)} {unit} predicted)")
+    axes.set_ylabel(f"Time relative to {most} blocks\n({number(whole_us / divisor)} {unit} predicted)")
 
 
 def _points(
@@ -104,31 +116,28 @@ def _points(
     """Draws predicted points on a line, in the band of their error, and measured ones as open squares about them."""
     numbers = sorted(predicted)
     values = [predicted[n] for n in numbers]
-    axes.plot(numbers, values, "-", marker="o", markersize=3.5, linewidth=1.4, color=COLOURS[0], label=PREDICTED)
+    axes.plot(numbers, values, "-", marker="o", markersize=2.5, color=COLOURS[0], label=PREDICTED)
     band = how_wrong.band if how_wrong is not None else None
     if how_wrong is not None and band is not None:
         part = band["mape_percent"] / 100.0
-        label = f"{wrong_by(how_wrong)}: mean error of such replays, measured"
+        label = f"{wrong_by(how_wrong)}, model error"
         axes.fill_between(numbers, [v * (1.0 - part) for v in values], [v * (1.0 + part) for v in values],
                           linewidth=0.0, color=COLOURS[3], alpha=0.45, label=label)  # fmt: skip
     if measured:
         at = sorted(measured)
-        axes.plot(at, [measured[n] for n in at], "s", markersize=9, markerfacecolor="none", markeredgecolor="black",
-                  markeredgewidth=1.4, label=MEASURED)  # fmt: skip
-    axes.grid(color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
+        axes.plot(at, [measured[n] for n in at], "s", markersize=5.5, markerfacecolor="none", markeredgecolor="black",
+                  markeredgewidth=0.9, label=MEASURED)  # fmt: skip
+    grid(axes)
 
 
 def _curve_figure(curve: AnyCurve, draw: Callable[[AnyCurve, Axes], None], height: float) -> Figure:
     """A curve with its title and legend, which also says why no error is known where there is none."""
-    with new_figure(9.5, height) as figure:
-        axes = figure.add_subplot()
+    with new_figure(None, height) as figure:
+        axes = figure.subplots()
         draw(curve, axes)
-        axes.set_title(one_line(curve.title), loc="left", fontsize=11, fontweight="bold", pad=8)
+        titled(figure, curve.title)
         why = curve.how_wrong.reason if curve.how_wrong is not None else ""
-        axes.legend(fontsize=8.5, frameon=False, loc="best", title=one_line(f"error: {why}") if why else None,
-                    title_fontsize=8.5)  # fmt: skip
-        figure.tight_layout()
+        legend_below(figure, axes, 2 if style().wide else 1, title=one_line(f"model error: {why}") if why else None)
         return figure
 
 
@@ -151,19 +160,20 @@ def stalls(trace: str, mixes: Sequence[KernelMix]) -> Figure:
         mixes: of `kernel_mixes`.
     """
     shown = mixes[:MOST_KERNELS]
-    with new_figure(13.5, 2.3 + 0.42 * len(shown)) as figure:
-        left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": (1.6, 1.0)})
+    beside = style().wide
+    with new_figure(None, (1.7 + 0.3 * len(shown)) if beside else 2.4 + 0.55 * len(shown)) as figure:
+        if beside:
+            left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.5, 1.0))
+        else:
+            left, right = figure.subplots(2, 1)
         stall_reasons(shown, left)
         pipes_busy(shown, right)
+        if not beside:
+            right.set_yticks(left.get_yticks(), [label.get_text() for label in left.get_yticklabels()])
+            right.tick_params(labelleft=True)
         more = len(mixes) - len(shown)
-        title = f"Kernels of {trace} by time" + (f", the first {len(shown)} of {len(mixes)}" if more else "")
-        left.set_title(one_line(title), loc="left", fontsize=11, fontweight="bold", pad=42)
-        handles, labels = left.get_legend_handles_labels()
-        legend = left.legend(handles, labels, ncols=4, fontsize=8, frameon=False, loc="lower left",
-                             bbox_to_anchor=(0.0, 1.0), title="a warp is or waits for", title_fontsize=8,
-                             alignment="left", borderaxespad=0.1)  # fmt: skip
-        legend.set_in_layout(False)
-        figure.tight_layout()
+        titled(figure, f"Kernels of {trace} by time" + (f", {len(shown)} of {len(mixes)}" if more else ""))
+        legend_below(figure, left, 3 if beside else 1, title="What a warp does or waits for")
         return figure
 
 
@@ -178,18 +188,19 @@ def stall_reasons(mixes: Sequence[KernelMix], axes: Axes) -> None:
                       edgecolor=ink(colour), linewidth=0.4, hatch=HATCHES[n], label=words)  # fmt: skip
     for row, mix in enumerate(mixes):
         if not mix.stalls:
-            axes.text(1.0, row, "no counters: demand estimated", va="center", fontsize=8.5, color="#555555")
+            axes.barh(row, 100.0, height=0.7, facecolor="none", edgecolor=GREY, linestyle=":", label=NO_COUNTERS)
     axes.set_xlim(0.0, 100.0)
     axes.set_ylim(len(mixes) - 0.4, -0.6)
     axes.set_yticks(range(len(mixes)))
-    axes.set_yticklabels([_kernel_label(mix) for mix in mixes], fontsize=8.5)
-    axes.set_xlabel("% of the time of a warp")
+    axes.set_yticklabels([_kernel_label(mix) for mix in mixes])
+    axes.set_xlabel("Time of a warp (%)")
 
 
 def _kernel_label(mix: KernelMix) -> str:
     divisor, unit = time_unit(mix.time_us)
     launches = f", {mix.launches} launches" if mix.launches > 1 else ""
-    return f"{one_line(shortened(mix.name, NAME_CHARACTERS))}\n{number(mix.time_us / divisor)} {unit}{launches}"
+    letters = int(NAME_CHARACTERS * max(1.0, style().width / COLUMN))
+    return f"{one_line(shortened(mix.name, letters))}\n{number(mix.time_us / divisor)} {unit}{launches}"
 
 
 def pipes_busy(mixes: Sequence[KernelMix], axes: Axes) -> None:
@@ -202,10 +213,10 @@ def pipes_busy(mixes: Sequence[KernelMix], axes: Axes) -> None:
     for row, column in np.ndindex(busy.shape):
         value = busy[row, column]
         text = "?" if np.isnan(value) else f"{value:.0f}"
-        axes.text(column, row, text, ha="center", va="center", fontsize=9, color="white" if value > 65.0 else "black")
+        axes.text(column, row, text, ha="center", va="center", color="white" if value > 65.0 else "black")
     axes.set_xticks(range(len(names)))
-    axes.set_xticklabels([name.replace("/", "/\n").replace(" ", "\n") for name in names], fontsize=8.5)
-    axes.set_xlabel("busy, % of the cycles in which an SM is active")
+    axes.set_xticklabels([name.replace("/", "/\n").replace(" ", "\n") for name in names], rotation=90)
+    axes.set_xlabel("Busy (% of active cycles)")
     axes.tick_params(left=False, labelleft=False)
 
 

@@ -8,17 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpusim.common.errors import one_line
-from gpusim.common.tables import number, shortened
+from gpusim.common.tables import shortened
 from gpusim.results.error_band import HowWrong
-from gpusim.results.plots import COLOURS, GRID, in_words, new_figure, time_unit
+from gpusim.results.style import (
+    COLOURS,
+    UNVALIDATED,
+    grid,
+    in_words,
+    legend_below,
+    new_figure,
+    style,
+    time_unit,
+    titled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-POLICY_CHARACTERS = 44
-ERROR_KNOWN, ERROR_UNKNOWN = "with the mean error of such replays, measured on this GPU", "error not known"
+NAME_SHARE = 0.4  # of a picture's width that names of policies may take
+ERROR_KNOWN, ERROR_UNKNOWN = "model error measured", "not validated"
 
 
 class PolicyBar(NamedTuple):
@@ -31,64 +40,43 @@ class PolicyBar(NamedTuple):
 
 
 def policies(title: str, bars: Sequence[PolicyBar]) -> Figure:
-    """The makespans of a trace under several policies, from above, with how far off such predictions were."""
-    with new_figure(12.0, 1.7 + 0.46 * len(bars)) as figure:
-        axes = figure.add_subplot()
+    """The makespans of a trace under several policies, with how far off such predictions were."""
+    with new_figure(None, 1.1 + 0.24 * len(bars)) as figure:
+        axes = figure.subplots()
         makespans(bars, axes)
-        axes.set_title(one_line(title), loc="left", fontsize=11, fontweight="bold", pad=24)
-        legend_above(axes)
-        figure.tight_layout()
+        titled(figure, title)
+        legend_below(figure, axes)
         return figure
 
 
 def makespans(bars: Sequence[PolicyBar], axes: Axes) -> None:
-    """Draws a bar for each policy: its makespan, labelled with the speedup over serial and the error of the model.
+    """Draws a bar for each policy: its makespan, labelled with the speedup over serial.
 
     Where the model's error was measured for such replays, an error bar shows it; other bars are hatched.
     """
     divisor, unit = time_unit(max(bar.makespan_us for bar in bars))
     times = [bar.makespan_us / divisor for bar in bars]
     for row, (bar, time) in enumerate(zip(bars, times, strict=True)):
-        band = bar.how_wrong.band
+        end, band = time, bar.how_wrong.band
         if band is not None:
             axes.barh(row, time, height=0.62, color=COLOURS[3], label=ERROR_KNOWN)
-        else:
-            axes.barh(row, time, height=0.62, facecolor="white", edgecolor=COLOURS[0], hatch="////",
-                      label=ERROR_UNKNOWN)  # fmt: skip
-        end = time
-        if band is not None:
             error = time * band["mape_percent"] / 100.0
-            axes.errorbar(time, row, xerr=error, color="black", capsize=4, linewidth=1.2)
+            axes.errorbar(time, row, xerr=error, color="black", capsize=2, linewidth=0.9)
             end += error
-        axes.annotate(_verdict(bar, bars), (end, row), xytext=(6, 0), textcoords="offset points", va="center",
-                      fontsize=8.5)  # fmt: skip
-    axes.set_xlim(0.0, 1.9 * max(times) or 1.0)
+        else:
+            axes.barh(row, time, height=0.62, facecolor="white", edgecolor=COLOURS[0], hatch=UNVALIDATED,
+                      label=ERROR_UNKNOWN)  # fmt: skip
+        axes.annotate(bar.speedup, (end, row), xytext=(3, 0), textcoords="offset points", va="center")
+    axes.set_xlim(0.0, 1.3 * max(times) or 1.0)
     axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.set_yticks(range(len(bars)))
-    axes.set_yticklabels([shortened(in_words(bar.policy), POLICY_CHARACTERS) for bar in bars], fontsize=9)
-    axes.set_xlabel(f"makespan, {unit}")
-    axes.grid(axis="x", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-
-
-def _verdict(bar: PolicyBar, bars: Sequence[PolicyBar]) -> str:
-    same = [
-        in_words(other.policy)
-        for other in bars
-        if other is not bar and number(other.makespan_us, 3) == number(bar.makespan_us, 3)
-    ]
-    text = f"{bar.speedup} serial, {wrong_by(bar.how_wrong)}"
-    return one_line(text + (f"; same as {', '.join(same)}" if same else ""))
+    letters = int(NAME_SHARE * style().letters)
+    axes.set_yticklabels([shortened(in_words(bar.policy), letters) for bar in bars])
+    axes.set_xlabel(f"Makespan ({unit})")
+    grid(axes, "x")
 
 
 def wrong_by(how_wrong: HowWrong) -> str:
     """The mean error of such predictions in percent, or why none is known."""
     band = how_wrong.band
     return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} %"
-
-
-def legend_above(axes: Axes) -> None:
-    """Each label once."""
-    handles = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    axes.legend(handles.values(), handles.keys(), fontsize=8.5, frameon=False, loc="lower left",
-                bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.1)  # fmt: skip

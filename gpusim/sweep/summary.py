@@ -128,6 +128,11 @@ def against(several: Sequence[SweptRow], quantity: str, fixed: Mapping[str, Labe
     return {value: geometric_mean(values(of, "speedup_vs_serial")) for (value,), of in by_value}
 
 
+def mean_and_interval(sample: Sequence[float]) -> tuple[float, float]:
+    """The mean of some values, and half of its 95 % interval; 0 of fewer than `FEWEST`."""
+    return fsum(sample) / max(1, len(sample)), _half_interval(sample) or 0.0
+
+
 def _of_policy(row: SweptRow) -> tuple[Label, ...]:
     """All labels of a point but the policy."""
     return tuple(label for name, label in row.labels.items() if name != "policy")

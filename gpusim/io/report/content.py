@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from gpusim import __version__
 from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
 from gpusim.common.tables import short_name
@@ -17,9 +18,11 @@ from gpusim.hardware.gpu import GPU
 from gpusim.io.report.reasons import Hold, Residents, hold, why_no_more
 from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
-from gpusim.results.plots import USE_TITLES, in_words
+from gpusim.results.plots import USE_TITLES
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, ProgramRun, StreamRun
+from gpusim.results.style import in_words
+from gpusim.results.verdict import verdict
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 
@@ -144,9 +147,15 @@ class PolicyReport(Strict):
 
 
 class Content(Strict):
-    """All that a page shows; the policies best first, programs where they say more than streams."""
+    """All that a page shows; programs where they say more than streams.
+
+    ``gpusim`` is the version that made it, ``command`` the replay that it is of; ``policies`` are best first.
+    """
 
     version: Literal[1]
+    gpusim: Text = ""
+    command: Text = ""
+    verdict: Text = ""
     trace: Text
     gpu: Text
     sms: Count
@@ -166,8 +175,13 @@ def residents_shown(trace: Trace) -> bool:
     return sum(requests[stream.name] * count for stream, count in launches) <= MOST_HELD
 
 
-def content_of(comparison: Comparison) -> Content:
-    """The content of a page; with the resident blocks of each SM where the results have them."""
+def content_of(comparison: Comparison, command: str = "") -> Content:
+    """The content of a page; with the resident blocks of each SM where the results have them.
+
+    Args:
+        comparison: what is shown.
+        command: the replay that it is of, for the foot of the page.
+    """
     trace, gpu = comparison.trace, comparison.gpu
     launches = {(op.id, i): launch for op in trace.operations() for i, launch in enumerate(op.launches())}
     places = {key: place for place, key in enumerate(launches)}
@@ -186,6 +200,9 @@ def content_of(comparison: Comparison) -> Content:
     counts = f"{len(trace.streams)} streams, {len(best.operation_runs)} operations, {len(best.kernel_runs)} kernels"
     return Content(
         version=1,
+        gpusim=__version__,
+        command=command,
+        verdict=verdict(comparison),
         trace=trace.name,
         gpu=f"{gpu.title} ({gpu.name})",
         sms=gpu.sm_count,

@@ -11,9 +11,12 @@ const REASONS = ["its registers are full", "its shared memory is full", "its thr
   "its block slots are full", "there is room: the policy lets no more in, or the SM is set to less shared memory than it has"];
 const LEFT = 132, TOP = 22, STREAM_ROW = 24, GAP = 14, SM_AREA = 420; // of the timeline, pixels
 const MOST_ROWS = 300; // kernels in the table
+const FEW_LAUNCHES = 20; // up to which the table has a row for each
+const BOUND = { issue: "issue slots", alu: "ALU", fma: "FMA", tensor: "tensor cores", lsu: "LSU", l1: "L1",
+  latency: "latency", l2: "L2", dram: "DRAM", unknown: "unknown" };
 const LEAST_VIEW_US = 0.01;
 const longest = Math.max(...content.policies.map((policy) => policy.makespan_us), 1e-3);
-const UNIT = longest >= 10000 ? { name: "ms", us: 1000, digits: 3 } : { name: "us", us: 1, digits: 1 };
+const UNIT = longest >= 10000 ? { name: "ms", us: 1000, digits: 3 } : { name: "µs", us: 1, digits: 1 };
 
 // ---- building blocks
 
@@ -28,7 +31,7 @@ function element(name, attributes = {}, ...children) {
   made.append(...children.map((child) => (child instanceof Node ? child : String(child))));
   return made;
 }
-element.inSvg = new Set(["rect", "line", "path", "text"]);
+element.inSvg = new Set(["rect", "line", "path", "text", "pattern"]);
 
 function number(value, digits) {
   const text = value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
@@ -55,15 +58,20 @@ function showHeader() {
   byId("title").textContent = `${content.trace} on ${content.gpu}`;
   byId("subtitle").textContent = content.counts;
   byId("notes").replaceChildren(...content.notes.map((note) => element("li", {}, note)));
+  byId("verdict").textContent = content.verdict.replaceAll("`", "");
+  byId("command").textContent = content.command;
+  byId("version").textContent = [content.gpusim && `gpusim ${content.gpusim}`, document.body.dataset.date]
+    .filter(Boolean).join(", ");
 }
 
 function showPolicies() {
   const sharing = ["stp", "antt", "fairness"].filter((name) => content.policies.some((one) => name in one.sharing));
   const whisker = (policy) => policy.makespan_us * (1 + (policy.error_percent ?? 0) / 100);
-  const scale = 240 / Math.max(...content.policies.map(whisker), 1e-3);
+  const room = window.innerWidth < 600 ? 90 : 240;
+  const scale = room / Math.max(...content.policies.map(whisker), 1e-3);
   const rows = content.policies.map((policy) => {
-    const svg = element("svg", { width: 250, height: 16, role: "img", "aria-label": "makespan as a bar" },
-      element("rect", { x: 0, y: 2, width: policy.makespan_us * scale, height: 12, fill: "#0072b2" }));
+    const svg = element("svg", { width: room + 10, height: 16, role: "img", "aria-label": "makespan as a bar" },
+      ...makespanBar(policy.makespan_us * scale, policy.error_percent !== null));
     if (policy.error_percent !== null) {
       const from = (2 * policy.makespan_us - whisker(policy)) * scale, to = whisker(policy) * scale;
       for (const [x1, y1, x2, y2] of [[from, 8, to, 8], [from, 4, from, 12], [to, 4, to, 12]]) {
@@ -75,8 +83,21 @@ function showPolicies() {
       ...sharing.map((name) => cell(name in policy.sharing ? number(policy.sharing[name], 3) : "")),
       element("td", {}, policy.how_wrong));
   });
-  fill(byId("policies"), [["policy"], [`makespan, ${UNIT.name}`, true], [""], ["speedup", true],
-    ...sharing.map((name) => [name === "fairness" ? name : name.toUpperCase(), true]), ["how wrong"]], rows);
+  fill(byId("policies"), [["policy"], [`makespan (${UNIT.name})`, true], [""], ["speedup", true],
+    ...sharing.map((name) => [name === "fairness" ? name : name.toUpperCase(), true]), ["model error"]], rows);
+  byId("bars").replaceChildren(...[["model error measured, shown as a whisker", true], ["not validated", false]].flatMap(
+    ([words, known]) => [element("span", {}, element("svg", { width: 26, height: 16 }, ...makespanBar(22, known)), words)]));
+}
+
+/** A bar, hatched where no error is known of what it shows. */
+function makespanBar(length, known) {
+  const style = { x: 0.5, y: 2.5, width: length, height: 11, stroke: "#0072b2", fill: known ? "#0072b2" : "#fff" };
+  let path = "";
+  for (let x = -8; x < length && !known; x += 6) {
+    const from = Math.max(0, x), to = Math.min(length, x + 11);
+    if (to > from) path += `M${0.5 + from} ${13.5 - (from - x)}L${0.5 + to} ${13.5 - (to - x)}`;
+  }
+  return [element("rect", style), element("path", { d: path, stroke: "#0072b2", fill: "none" })];
 }
 
 function showGains() {
@@ -91,7 +112,7 @@ function showGains() {
   const most = Math.max(...explained.flatMap(values).map(Math.abs), 1e-3);
   const rows = explained.map((policy) => element("tr", {}, element("th", { title: policy.policy }, policy.title),
     ...values(policy).map((value) => element("td", { class: "number" }, time(value), gainBar(value / most)))));
-  fill(byId("parts"), [["policy"], ...["saved", ...parts].map((name) => [`${name}, ${UNIT.name}`, true])], rows);
+  fill(byId("parts"), [["policy"], ...["saved", ...parts].map((name) => [`${name} (${UNIT.name})`, true])], rows);
 }
 
 function gainBar(share) {
@@ -103,13 +124,14 @@ function gainBar(share) {
 }
 
 function showSpans() {
-  const titles = [["stream"], ...content.policies.map((policy) => [`${policy.title}, ${UNIT.name}`, true])];
+  const titles = [["stream"], ...content.policies.map((policy) => [`${policy.title} (${UNIT.name})`, true])];
   const rows = (names, timesOf) => names.map((name, i) => element("tr", {}, element("th", {}, name),
     ...content.policies.map((policy) => {
       const [start, end, slowdown] = timesOf(policy)[i];
       return cell(`${time(start)} – ${time(end)}  ${number(slowdown, 2)}x`);
     })));
   const programs = rows(content.programs.map((name) => `program ${name}`), (policy) => policy.programs);
+  byId("spans-title").textContent = content.programs.length > 0 ? "Programs and streams" : "Streams";
   fill(byId("spans"), titles, [...programs, ...rows(content.streams, (policy) => policy.streams)]);
 }
 
@@ -117,7 +139,7 @@ function showUses() {
   const width = Math.max(130, Math.min(210, Math.floor(820 / content.policies.length) - 10)), height = 54;
   const rows = Object.entries(content.uses).map(([use, title], row, all) => {
     const last = row === all.length - 1;
-    return element("tr", {}, element("th", {}, `${title}, %`), ...content.policies.map((policy) =>
+    return element("tr", {}, element("th", {}, `${title} (%)`), ...content.policies.map((policy) =>
       element("td", {}, useChart(policy, use, title, width, height, last))));
   });
   fill(byId("uses"), [[""], ...content.policies.map((policy) => [policy.title])], rows);
@@ -154,7 +176,7 @@ function useChart(policy, use, title, width, height, withTimes) {
       const text = { x: x(at * UNIT.us), y: height + 13, "text-anchor": "middle" };
       svg.append(element("text", text, Number(at.toPrecision(6))));
     }
-    svg.append(element("text", { x: width, y: height + 26, "text-anchor": "end" }, `time, ${UNIT.name}`));
+    svg.append(element("text", { x: width, y: height + 26, "text-anchor": "end" }, `Time (${UNIT.name})`));
   }
   return svg;
 }
@@ -162,9 +184,9 @@ function useChart(policy, use, title, width, height, withTimes) {
 // ---- the timeline
 
 const view = { policy: content.policies[0], from: 0, to: longest, hidden: new Set(), filter: "", first: 0,
-  last: content.sms - 1 };
-const canvas = byId("picture"), pen = canvas.getContext("2d"), tip = byId("tip");
-let width = 0, drag = null;
+  last: content.sms - 1, group: "", sort: -1, descending: false };
+const canvas = byId("picture"), tip = byId("tip");
+let pen = canvas.getContext("2d"), width = 0, drag = null;
 
 /** For each SM when it changed (us) and which mix it then held. */
 const changes = new Map(content.policies.map((policy) => [policy, (policy.residency?.sms ?? []).map((turns) => {
@@ -216,6 +238,14 @@ function draw() {
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height() * ratio);
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  paint();
+  const count = runs.get(view.policy).filter(wanted).length;
+  byId("shown").textContent = `${time(view.from)} – ${time(view.to)} ${UNIT.name}, `
+    + `${count} of ${view.policy.runs.length} kernels`;
+}
+
+/** The timeline, by whichever pen there is. */
+function paint() {
   pen.fillStyle = "#fff";
   pen.fillRect(0, 0, width, height());
   drawAxis();
@@ -230,9 +260,6 @@ function draw() {
     pen.fillRect(Math.min(drag.from, drag.to), TOP, Math.abs(drag.to - drag.from), height());
   }
   pen.restore();
-  const count = runs.get(view.policy).filter(wanted).length;
-  byId("shown").textContent = `${time(view.from)} – ${time(view.to)} ${UNIT.name}, `
-    + `${count} of ${view.policy.runs.length} kernels`;
 }
 
 function drawAxis() {
@@ -338,6 +365,70 @@ function lastBefore(at, us) {
   return low;
 }
 
+// ---- the timeline as a file
+
+/** Draws into an SVG what the timeline asks of the pen of a canvas. */
+class SvgPen {
+  constructor(wide, tall) {
+    this.svg = this.target = element("svg", { width: wide, height: tall, viewBox: `0 0 ${wide} ${tall}` },
+      element("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse" },
+        element("path", { d: "M-1 7L7 -1", stroke: "#fffc", "stroke-width": 1.5 })));
+    this.globalAlpha = 1;
+    this.lineWidth = 1;
+  }
+
+  add(name, attributes, ...children) { this.target.append(element(name, attributes, ...children)); }
+
+  save() {}
+
+  restore() { this.target = this.svg; }
+
+  beginPath() { this.path = ""; }
+
+  moveTo(x, y) { this.path += `M${x.toFixed(2)} ${y.toFixed(2)}`; }
+
+  lineTo(x, y) { this.path += `L${x.toFixed(2)} ${y.toFixed(2)}`; }
+
+  stroke() { this.add("path", { d: this.path, stroke: this.strokeStyle, fill: "none" }); }
+
+  rect(x, y, wide, tall) { this.box = { x, y, width: wide, height: tall, viewBox: `${x} ${y} ${wide} ${tall}` }; }
+
+  clip() {
+    this.add("svg", this.box);
+    this.target = this.target.lastChild;
+  }
+
+  fillRect(x, y, wide, tall) {
+    const [of, up, length, high] = [x, y, wide, tall].map((value) => value.toFixed(2));
+    const fill = this.fillStyle === hatch ? "url".concat("(#hatch)") : this.fillStyle;
+    this.add("rect", { x: of, y: up, width: length, height: high, fill, "fill-opacity": this.globalAlpha });
+  }
+
+  strokeRect(x, y, wide, tall) {
+    this.add("rect", { x, y, width: wide, height: tall, fill: "none", stroke: this.strokeStyle });
+  }
+
+  fillText(words, x, y) {
+    const anchor = { right: "end", center: "middle" }[this.textAlign] ?? "start";
+    this.add("text", { x: x.toFixed(1), y: y.toFixed(1), "text-anchor": anchor, "dominant-baseline": "middle",
+      "font-size": 11, "font-family": "system-ui, Arial, sans-serif", fill: this.fillStyle }, words);
+  }
+}
+
+function timelineSvg() {
+  const screen = pen;
+  pen = new SvgPen(width, height());
+  paint();
+  const { svg } = pen;
+  pen = screen;
+  svg.setAttribute("xmlns", svg.namespaceURI);
+  return new XMLSerializer().serializeToString(svg);
+}
+
+function save(name, url) {
+  element("a", { href: url, download: `${content.trace}-${view.policy.policy}.${name}`.replace(/[^\w.+=-]+/g, "_") }).click();
+}
+
 // ---- what the pointer is on
 
 function under(x, y) {
@@ -377,8 +468,8 @@ function describe(found) {
   } else {
     rows.push(["blocks", number(run.blocks, 0)]);
   }
-  rows.push(["bound by", run.boundBy], ["from – to", `${time(run.start)} – ${time(run.end)} ${UNIT.name}`],
-    ["alone", `${time(run.alone)} ${UNIT.name}`], ["waited", `${time(run.waited)} ${UNIT.name}`],
+  rows.push(["bound by", BOUND[run.boundBy] ?? run.boundBy], ["from – to", `${time(run.start)} – ${time(run.end)} ${UNIT.name}`],
+    ["isolated", `${time(run.alone)} ${UNIT.name}`], ["waited", `${time(run.waited)} ${UNIT.name}`],
     ["sharing cost", `${time(run.sharing)} ${UNIT.name}`]);
   if (run.estimated) rows.push(["estimated", "the recording has no counters of it"]);
   return [run.short, rows];
@@ -424,23 +515,61 @@ function choose(policy) {
   draw();
 }
 
+/** The columns of the table of kernels, and of each row its cells and what it zooms to. */
+function kernelRows(found) {
+  const times = (names) => names.map((name) => [`${name} (${UNIT.name})`, true]);
+  const bound = (run) => BOUND[run.boundBy] ?? run.boundBy;
+  if (view.group === "launch") {
+    const estimated = found.some((run) => run.estimated) ? "demands" : "";
+    const titles = [["operation"], ["kernel"], ["stream"], ...times(["start", "end", "isolated", "waited", "sharing"]),
+      ["bound by"], [estimated]];
+    return [titles, found.map((run) => ({ first: run, last: run, cells: [run.operation, run.short,
+      content.streams[run.stream], run.start, run.end, run.alone, run.waited, run.sharing, bound(run),
+      run.estimated ? "estimated" : ""] }))];
+  }
+  const groups = new Map();
+  for (const run of found) {
+    const key = view.group === "name" ? run.short : run.operation;
+    groups.set(key, [...(groups.get(key) ?? []), run]);
+  }
+  const sum = (of, key) => of.reduce((all, run) => all + run[key], 0);
+  const most = (of) => [...Map.groupBy(of, bound)].sort((a, b) => b[1].length - a[1].length)[0][0];
+  const titles = [[view.group === "name" ? "kernel" : "operation"], ["launches", true],
+    ...times(["isolated", "waited", "sharing"]), ["mostly bound by"]];
+  return [titles, [...groups].map(([key, of]) => ({ first: of[0], last: of.at(-1), cells: [key, of.length,
+    sum(of, "alone"), sum(of, "waited"), sum(of, "sharing"), most(of)] }))];
+}
+
 function showKernels() {
   byId("kernels-title").textContent = `Kernels under ${view.policy.title}`;
-  const found = runs.get(view.policy).filter(wanted);
-  const rows = found.slice(0, MOST_ROWS).map((run) => {
-    const row = element("tr", { tabindex: 0 }, element("td", {}, run.operation),
-      element("td", { title: run.name }, shortened(run.short, 30)), element("td", {}, content.streams[run.stream]),
-      ...[run.start, run.end, run.alone, run.waited, run.sharing].map((us) => cell(time(us))),
-      element("td", {}, run.boundBy), element("td", {}, run.estimated ? "estimated" : ""));
-    const go = () => look(run.ready - 0.1 * (run.end - run.ready), run.end + 0.1 * (run.end - run.ready));
+  const [titles, all] = kernelRows(runs.get(view.policy).filter(wanted));
+  if (view.sort >= 0) {
+    const sign = view.descending ? -1 : 1;
+    all.sort(({ cells: { [view.sort]: a } }, { cells: { [view.sort]: b } }) =>
+      sign * (typeof a === "number" ? a - b : String(a).localeCompare(String(b))));
+  }
+  const rows = all.slice(0, MOST_ROWS).map(({ first, last, cells }) => {
+    const row = element("tr", { tabindex: 0 }, ...cells.map((value, i) => {
+      if (typeof value !== "number") return element("td", value === first.short ? { title: first.name } : {}, shortened(value, 40));
+      return cell(titles[i][0] === "launches" ? number(value, 0) : time(value));
+    }));
+    const go = () => look(first.ready - 0.1 * (first.end - first.ready), last.end + 0.1 * (last.end - first.start));
     row.addEventListener("click", go);
     row.addEventListener("keydown", (event) => event.key === "Enter" && go());
     return row;
   });
-  const times = ["start", "end", "alone", "waited", "sharing"].map((name) => [`${name}, ${UNIT.name}`, true]);
-  const marked = found.some((run) => run.estimated) ? "demands" : "";
-  fill(byId("kernels"), [["operation"], ["kernel"], ["stream"], ...times, ["bound by"], [marked]], rows);
-  byId("more").textContent = found.length > MOST_ROWS ? `and ${number(found.length - MOST_ROWS, 0)} more` : "";
+  fill(byId("kernels"), titles, rows);
+  byId("kernels").querySelectorAll("th").forEach((head, i) => {
+    const button = element("button", { class: "sort" }, head.textContent);
+    if (i === view.sort) head.setAttribute("aria-sort", view.descending ? "descending" : "ascending");
+    button.addEventListener("click", () => {
+      view.descending = view.sort === i ? !view.descending : head.classList.contains("number");
+      view.sort = i;
+      showKernels();
+    });
+    head.replaceChildren(button);
+  });
+  byId("more").textContent = all.length > MOST_ROWS ? `and ${number(all.length - MOST_ROWS, 0)} more` : "";
 }
 
 function refilter() {
@@ -464,10 +593,22 @@ function makeControls() {
     });
     return element("label", {}, box, swatch, stream);
   }));
-  byId("filter").addEventListener("input", (event) => {
-    view.filter = event.target.value.toLowerCase();
-    refilter();
+  const searches = [byId("filter"), byId("search")];
+  for (const box of searches) {
+    box.addEventListener("input", () => {
+      for (const other of searches) other.value = box.value;
+      view.filter = box.value.toLowerCase();
+      refilter();
+    });
+  }
+  view.group = content.policies[0].runs.length <= FEW_LAUNCHES ? "launch" : "name";
+  byId("group").value = view.group;
+  byId("group").addEventListener("change", (event) => {
+    [view.group, view.sort] = [event.target.value, -1];
+    showKernels();
   });
+  byId("svg").addEventListener("click", () => save("svg", `data:image/svg+xml,${encodeURIComponent(timelineSvg())}`));
+  byId("png").addEventListener("click", () => save("png", canvas.toDataURL("image/png")));
   const bounds = [byId("first"), byId("last")];
   for (const box of bounds) {
     box.max = content.sms - 1;
