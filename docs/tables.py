@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from experiments.markdown import BLOCK, table
 from experiments.rows import lines
@@ -43,6 +44,8 @@ EXPERIMENTS = {
     "modules_serial": "module in one stream",
     "modules_streams": "branches in streams",
 }
+
+COUNTED = ("sm_curve", "residency_curve", "streams", "green", "quota_a", "modules_streams")  # in the table of splits
 
 
 def gpu_of(row: Row) -> str:
@@ -85,6 +88,57 @@ def errors_by_dataset() -> str:
     return table(titles, body)
 
 
+def benchmark_splits() -> str:
+    """The datasets of the benchmark, their split and how many conditions each kind of co-run has."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for row in _scored():
+        found.setdefault((_part(row), gpu_of(row)), {})[row["experiment"]] = row["points"]
+    titles = ("dataset", "split", "GPU", "what", *(EXPERIMENTS[name] for name in COUNTED))
+    body = [
+        (
+            f"`{name}`",
+            "fit" if name == FITTED else "score",
+            gpu,
+            DATASETS.get(name.split("-")[0], ""),
+            *(points.get(experiment, "") for experiment in COUNTED),
+        )
+        for (name, gpu), points in found.items()
+    ]
+    return table(titles, body)
+
+
+def benchmark_scores() -> str:
+    """The error of gpusim and of the baseline on each dataset and experiment, as `gpusim score` prints it."""
+    titles = ("split", "predictor", *EXPERIMENTS.values(), "mean")
+    body = []
+    for split in ("score", "fit"):
+        mine = [row for row in _scored() if (row["dataset"] == FITTED) == (split == "fit")]
+        for predictor, column in (("gpusim", "mape_percent"), ("baseline", "nothing_percent")):
+            errors = {name: [float(row[column]) for row in mine if row["experiment"] == name] for name in EXPERIMENTS}
+            every = [float(row[column]) for row in mine]
+            means = [f"{fmean(found):.1f}" if found else "" for found in errors.values()]
+            body.append((split, predictor, *means, f"{fmean(every):.1f}"))
+    return table(titles, body)
+
+
+def benchmark_choices() -> str:
+    """How much longer the choices by the model take than the best measured ones, by dataset."""
+    rows = [row for row in lines(VALIDATION / "datasets.csv") if row["regret_percent"] and not row["scaling"]]
+    kinds = {"green": "SM split of a pair", "choice": "algorithms and streams of a module"}
+    titles = ("dataset", "GPU", "choice", "points", "regret %")
+    body = [
+        (f"`{_part(row)}`", gpu_of(row), kinds[row["experiment"]], row["points"], f"{float(row['regret_percent']):.1f}")
+        for row in rows
+    ]
+    return table(titles, body)
+
+
+def _part(row: Row) -> str:
+    """Name of a dataset as `gpusim score` has it."""
+    source = "" if row["gpu"] == row["recorded_on"] else f"-from-{row['recorded_on']}"
+    return f"{row['dataset']}{source}"
+
+
 def _scored() -> list[Row]:
     """The rows of all datasets that have an error, without those that used scaling points."""
     rows = lines(VALIDATION / "datasets.csv")
@@ -102,6 +156,9 @@ def _error(rows: Sequence[Row], experiments: Sequence[str]) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "errors-by-sharing": errors_by_sharing,
     "errors-by-dataset": errors_by_dataset,
+    "benchmark-splits": benchmark_splits,
+    "benchmark-scores": benchmark_scores,
+    "benchmark-choices": benchmark_choices,
 }
 
 

@@ -1,4 +1,4 @@
-"""A picture of a sweep: what a change of the GPU makes of the speedups, or else who gains and who pays."""
+"""Pictures of a sweep: speedup against a changed quantity of the GPU, or throughput against fairness."""
 
 from __future__ import annotations
 
