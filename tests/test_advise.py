@@ -16,7 +16,7 @@ from gpusim.choose.advice_page import slowdowns
 from gpusim.choose.advise import Advice, Target, advise, target_of
 from gpusim.choose.settings import settings
 from gpusim.session import Session
-from gpusim.trace.operations import TimesArrivals
+from gpusim.trace.operations import Copy, TimesArrivals
 
 
 def two(
@@ -211,3 +211,20 @@ def test_the_command_prints_what_to_set(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_advise_is_public() -> None:
     assert gpusim.advise is advise
+
+
+def test_in_turn_is_whole_passes_even_where_copies_could_run_beside() -> None:
+    copies = stream("b", Copy(id="in", direction="h2d", bytes=10**6, duration_us=40.0), kernel("kb", 2, 10.0))
+    programs = [Program(name="a", streams=[stream("a", kernel("ka", 2, 10.0))]), Program(name="b", streams=[copies])]
+    advice = advised(Trace(name="two", device="tiny", programs=programs))
+    (turn,) = by_mechanism(advice)["in turn"]
+    assert turn.makespan_us == pytest.approx(60.0)
+    assert turn.stp == pytest.approx(1.0)
+    assert turn.slowdown == pytest.approx({"a": 6.0, "b": 1.2})
+
+
+def test_settings_that_are_given_are_all_that_is_compared() -> None:
+    ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism in ("in turn", "streams")]
+    assert {one.setting.mechanism for one in advised(two(), ways=ways).choices} == {"in turn", "streams"}
+    with pytest.raises(InputError, match="ways: names no setting"):
+        advised(two(), ways=[])

@@ -201,6 +201,7 @@ def advise(
     *,
     recorded_on: AnyGPU | None = None,
     jobs: int | None = None,
+    ways: Sequence[Setting] | None = None,
     step: Step = no_step,
 ) -> Advice:
     """Replay programs under every way to share the GPU, and say which to set.
@@ -213,6 +214,7 @@ def advise(
         targets: what programs are to keep, as ``decode=x1.2`` or ``decode=5ms``.
         recorded_on: as for `gpusim.session.Session`.
         jobs: processes; None: one for each core.
+        ways: settings to compare; None: all that the GPU has (`gpusim.choose.settings.settings`).
         step: told the name of each step before it.
 
     Raises:
@@ -239,7 +241,10 @@ def advise(
         if objective in ("stp", "antt"):
             raise InputError(None, "objective", f"{objective} is of programs that restart", "no arrivals, or makespan")
         chosen = "makespan"
-    choices = list(_replayed(_Shared(trace, session, alone), settings(session.gpu, names), jobs, step))
+    compared = settings(session.gpu, names) if ways is None else ways
+    if not compared:
+        raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
+    choices = list(_replayed(_Shared(trace, session, alone), compared, jobs, step))
     return _advice(trace, session.gpu, chosen, wanted, choices)
 
 
@@ -328,10 +333,16 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     once = session.replay(trace, way.policy, keep=PLACED)
     band = error_band(once, trace, session.gpu, session.recorded_on)
     shares: Mapping[str, float | None] = dict.fromkeys(SHARING)
+    makespan_us = once.makespan_us
     if _has_arrivals(trace):
         passes = {run.program: [run.end_us - run.release_us] for run in once.program_runs} | latencies_us(once)
         slowdown = {name: fsum(of) / len(of) / alone_us[name] for name, of in passes.items()}
         latency = {name: percentile(of, TARGET_PERCENTILE) for name, of in passes.items()}
+    elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
+        makespan_us = fsum(alone_us.values())
+        shares = sharing({name: alone / makespan_us for name, alone in alone_us.items()})
+        slowdown = {name: makespan_us / alone for name, alone in alone_us.items()}
+        latency = dict.fromkeys(alone_us, makespan_us)
     else:
         progress = dict.fromkeys(alone_us, 0.0)
         with suppress(Starved):
@@ -341,7 +352,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
     return Choice(
         setting=way,
-        makespan_us=once.makespan_us,
+        makespan_us=makespan_us,
         stp=shares["stp"],
         antt=shares["antt"],
         fairness=shares["fairness"],
