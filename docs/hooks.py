@@ -63,7 +63,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     if source is None or DOCS not in source.parents:
         return markdown
     if page.file.src_uri == "reference/python.md":
-        markdown += "\n\n" + "\n\n".join(f"::: gpusim.{name}" for name in sorted(gpusim.__all__))
+        markdown += "\n\n" + "\n\n".join(f"::: gpusim.{name}" for name in sorted(gpusim.__all__, key=_functions_first))
     return rewritten(markdown, source.relative_to(ROOT).as_posix(), page.file.src_uri)
 
 
@@ -74,6 +74,10 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
         if page.file.src_uri.endswith(".ipynb")
         else html
     )
+
+
+def _functions_first(name: str) -> tuple[bool, str]:
+    return name[0].isupper(), name
 
 
 # ---- links -----------------------------------------------------------------------------------------------------------

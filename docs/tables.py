@@ -26,10 +26,18 @@ DATASETS = {
     "choices": "modules with random algorithms",
     "h100": "convolutions, batch 64 and 128",
 }
+PARTS = ("networks", "small", "layers")  # datasets whose calls the families above hold, too
+OTHERS = {  # datasets of other kernels
+    "transformer": "BF16 kernels of a transformer",
+    "h200_frameworks": "kernels of PyTorch",
+    "h100_frameworks": "kernels of PyTorch",
+    "h200_models": "whole models",
+    "models": "whole models",
+}
 SHARING = {  # title of a column: the experiments that it shows
-    "two streams": ("streams",),
+    "two streams": ("streams", "programs_streams"),
     "branches in streams": ("modules_streams",),
-    "SM split": ("green",),
+    "SM split": ("green", "programs_green"),
     "blocks of two kernels on one SM": ("quota", "quota_a", "quota_b"),
 }
 EXPERIMENTS = {
@@ -45,6 +53,14 @@ EXPERIMENTS = {
     "modules_streams": "branches in streams",
 }
 
+FURTHER = {  # experiments that the benchmark does not have
+    "matrix_same": "two microbenchmarks on the same SMs",
+    "matrix_disjoint": "two microbenchmarks on disjoint SMs",
+    "programs_serial": "whole models in one stream",
+    "programs_streams": "whole models in two streams",
+    "programs_sm_curve": "whole model on part of the SMs",
+    "programs_green": "whole models, SM split",
+}
 COUNTED = ("sm_curve", "residency_curve", "streams", "green", "quota_a", "modules_streams")  # in the table of splits
 
 
@@ -61,9 +77,11 @@ def errors_by_sharing() -> str:
         if row["tensor_cores"] in FAMILIES:
             found.setdefault((FAMILIES[row["tensor_cores"]], gpu_of(row)), []).append(row)
     for row in _scored():
-        if row["dataset"] not in (FITTED, "h100", "choices"):
-            title = f"of these: {DATASETS.get(row['dataset'], row['dataset'])}"
-            found.setdefault((title, gpu_of(row)), []).append(row)
+        name = row["dataset"]
+        if name in PARTS:
+            found.setdefault((f"of these: {DATASETS[name]}", gpu_of(row)), []).append(row)
+        elif name in OTHERS:
+            found.setdefault((OTHERS[name], gpu_of(row)), []).append(row)
     titles = ("kernels", "GPU", *SHARING)
     body = [(*key, *(_error(rows, names) for names in SHARING.values())) for key, rows in found.items()]
     return table(titles, [row for row in body if any(row[2:])])
@@ -76,22 +94,28 @@ def errors_by_dataset() -> str:
         (
             f"`{row['dataset']}`",
             gpu_of(row),
-            EXPERIMENTS.get(row["experiment"], row["experiment"]),
+            (EXPERIMENTS | FURTHER).get(row["experiment"], row["experiment"]),
             row["points"],
             f"{float(row['mape_percent']):.1f}",
             f"{float(row['p95_percent']):.1f}",
             f"{float(row['bias_percent']):+.1f}",
-            f"{float(row['nothing_percent']):.1f}",
+            f"{float(row['nothing_percent']):.1f}" if row["nothing_percent"] else "",
         )
         for row in _scored()
     ]
     return table(titles, body)
 
 
+def _benchmark() -> list[Row]:
+    """The rows of the datasets that `gpusim score` has."""
+    folders = {FITTED, *(path.parent.name for path in VALIDATION.glob("data/*/convolutions.csv"))}
+    return [row for row in _scored() if row["dataset"] in folders]
+
+
 def benchmark_splits() -> str:
     """The datasets of the benchmark, their split and how many conditions each kind of co-run has."""
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for row in _scored():
+    for row in _benchmark():
         found.setdefault((_part(row), gpu_of(row)), {})[row["experiment"]] = row["points"]
     titles = ("dataset", "split", "GPU", "what", *(EXPERIMENTS[name] for name in COUNTED))
     body = [
@@ -108,17 +132,27 @@ def benchmark_splits() -> str:
 
 
 def benchmark_scores() -> str:
-    """The error of gpusim and of the baseline on each dataset and experiment, as `gpusim score` prints it."""
-    titles = ("split", "predictor", *EXPERIMENTS.values(), "mean")
-    body = []
-    for split in ("score", "fit"):
-        mine = [row for row in _scored() if (row["dataset"] == FITTED) == (split == "fit")]
-        for predictor, column in (("gpusim", "mape_percent"), ("baseline", "nothing_percent")):
-            errors = {name: [float(row[column]) for row in mine if row["experiment"] == name] for name in EXPERIMENTS}
-            every = [float(row[column]) for row in mine]
-            means = [f"{fmean(found):.1f}" if found else "" for found in errors.values()]
-            body.append((split, predictor, *means, f"{fmean(every):.1f}"))
+    """The mean error of gpusim and of the baseline on each experiment and split; means are those of `gpusim score`."""
+    columns = [
+        (split, predictor, column)
+        for split in ("score", "fit")
+        for predictor, column in (("gpusim", "mape_percent"), ("baseline", "nothing_percent"))
+    ]
+    rows = {
+        split: [row for row in _benchmark() if (row["dataset"] == FITTED) == (split == "fit")]
+        for split in ("score", "fit")
+    }
+    titles = ("experiment", *(f"{split}: {predictor}" for split, predictor, _ in columns))
+    body = [
+        (title, *(_mean([row for row in rows[split] if row["experiment"] == name], key) for split, _, key in columns))
+        for name, title in EXPERIMENTS.items()
+    ]
+    body.append(("**mean**", *(_mean(rows[split], key) for split, _, key in columns)))
     return table(titles, body)
+
+
+def _mean(rows: Sequence[Row], column: str) -> str:
+    return f"{fmean(float(row[column]) for row in rows):.1f}" if rows else ""
 
 
 def benchmark_choices() -> str:
@@ -129,6 +163,7 @@ def benchmark_choices() -> str:
     body = [
         (f"`{_part(row)}`", gpu_of(row), kinds[row["experiment"]], row["points"], f"{float(row['regret_percent']):.1f}")
         for row in rows
+        if row["experiment"] in kinds
     ]
     return table(titles, body)
 

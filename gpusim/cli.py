@@ -63,7 +63,7 @@ GROUPS = {
     ),
     "measure": (
         Command("validate", "predict what a real GPU did, and print the error", "experiments/h200_validation/data"),
-        Command("score", "score anyone's predictions on the measured datasets", "PREDICTIONS.csv"),
+        Command("score", "score predictions of co-runs on the measured datasets", "predictions.csv"),
         Command("bench", "time replays on this machine", "--only grid"),
         Command("completion", "print a script that completes commands in a shell", "bash"),
     ),

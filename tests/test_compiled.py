@@ -18,6 +18,7 @@ from conftest import REPOSITORY
 from cores import is_compiled
 
 from gpusim.engine import compiled, core
+from gpusim.trace.file import SAMPLES
 
 PACKAGE = compiled.PACKAGE
 LINE_OF_PLAIN = "gpusim: the core is not compiled; "
@@ -177,6 +178,7 @@ def test_without_a_compiler_the_wheel_has_a_compiled_core_that_gives_the_same_by
     (wheel,) = (tmp_path / "dist").glob("gpusim-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (built,) = (name for name in archive.namelist() if name.startswith("gpusim/engine/core.") and ".so" in name)
+        assert {f"gpusim/samples/{name}.json.gz" for name in SAMPLES} <= {*archive.namelist()}
         archive.extractall(tmp_path / "installed")
     assert core_of(tmp_path / "installed") == Path(built).name
     trace = REPOSITORY / "traces" / "inception_3a.json.gz"

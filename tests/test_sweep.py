@@ -670,7 +670,7 @@ def test_a_sweep_shows_parameters_errors_and_speedups_against_quantities(tmp_pat
     assert cli.main(["sweep", str(path), "--jobs", "1"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == [
-        *("gpu", "sm_count", "policy", "objective", "points", "speedup", "95", "%", "slowdown", "behind", "best"),
+        *("gpu", "sm_count", "policy", "objective", "points", "speedup", "slowdown", "behind", "best"),
         *("fastest", "model", "error", "Pareto-optimal"),
     ]
     assert {line[1] for line in lines[2:6]} == {"15", "30"} and all("unknown" in line for line in lines[2:6])

@@ -212,7 +212,9 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
                 "yes" if one.undominated else "",
             ]
         )
-    return [*columns, Column("Pareto-optimal")], cells
+    columns.append(Column("Pareto-optimal"))
+    told = [at for at in range(len(columns)) if any(row[at] for row in cells)]  # of few points there is no interval
+    return [columns[at] for at in told], [[row[at] for at in told] for row in cells]
 
 
 def _behind(lead: tuple[float, float | None]) -> str:
