@@ -224,13 +224,9 @@ def draw(cases: Sequence[Case], _: Sequence[Count], measured: Sequence[Measured]
         axes = panels[-1]
         for i, (name, kind) in enumerate((("complementary", 1), ("not", 0))):
             gains = sorted((row.gain for row in measured if row.complementary == kind), reverse=True)
-            axes.plot(
-                [n / max(1, len(gains) - 1) for n in range(len(gains))],
-                gains,
-                LINES[i],
-                marker="." if len(gains) == 1 else "",
-                color=COLOURS[3 + i],
-            )
+            shares = [n / max(1, len(gains) - 1) for n in range(len(gains))]
+            dot = "." if len(gains) == 1 else ""
+            axes.plot(shares, gains, LINES[i], marker=dot, color=COLOURS[3 + i])
             label = f"measured pairs, {name} ({len(gains)})"
             panels[0].plot([], [], LINES[i], marker=dot, color=COLOURS[3 + i], label=label)
         axes.axhline(1.0, color=GREY, linewidth=0.8)
