@@ -157,6 +157,7 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
     Returns:
         None for several GPUs, streams of requests and traces of over `MOST_OPERATIONS` operations.
     """
+    trace = session.kernels(trace).worked_out(trace)  # kernels as long as they take after the others
     operations = {op.id: op for op in trace.operations()}
     if len(operations) > MOST_OPERATIONS or any(stream.gpu or stream.arrivals for stream in trace.streams):
         return None

@@ -99,12 +99,12 @@ def trace_from(paths: Sequence[str]) -> Trace:
 def gpu_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say which GPU, of what recording, and whether fits are kept."""
     parser.add_argument(
-        "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the trace's own"
+        "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the GPU of the recording"
     )
     parser.add_argument(
-        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where the trace's own does not ship"
+        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where its name in the trace does not ship"
     )
-    parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
+    parser.add_argument("--no-cache", action="store_true", help="fit every kernel again, and store no fits")
 
 
 @contextmanager
@@ -299,4 +299,4 @@ def details(text: str) -> tuple[str, ...]:
 
 def json_flag(parser: argparse.ArgumentParser) -> None:
     """Adds ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")

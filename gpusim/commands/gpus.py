@@ -18,7 +18,7 @@ _NUMBERS = ("SMs", "boost MHz", "TFLOP/s", "DRAM GB/s", "L2 MiB", "GiB")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "gpu", nargs="?", metavar="NAME|PATH", help="this one in full: every value, and what is assumed"
+        "gpu", nargs="?", metavar="NAME|PATH", help="print this one in full: every value, and which are assumed"
     )
     json_flag(parser)
 
