@@ -100,10 +100,7 @@ def trace_of(workload: str) -> Trace:
     first, *others = (gpusim.load_trace(TRACES / f"{name}.json.gz") for name in workload.split("+"))
     if not others:
         return first
-    streams = tuple(
-        Stream(name=f"program{n}", operations=_in_a_row(one))
-        for n, one in enumerate((first, *others))
-    )
+    streams = tuple(Stream(name=f"program{n}", operations=_in_a_row(one)) for n, one in enumerate((first, *others)))
     return first.model_copy(update={"name": workload, "streams": streams})
 
 
@@ -137,7 +134,9 @@ def starts_us(trial: Trial, session: Session) -> list[float]:
         return [session.makespan_us(planned_trace(work, trial.plan), trial.plan.policy)]
     priority_of = dict(zip(trial.plan.lanes, trial.priorities, strict=True)) if trial.priorities else {}
     return [
-        session.makespan_us(_urgent(planned_trace(work, one), [priority_of.get(lane, 0) for lane in one.lanes]), one.policy)
+        session.makespan_us(
+            _urgent(planned_trace(work, one), [priority_of.get(lane, 0) for lane in one.lanes]), one.policy
+        )
         for one in started(trial.plan, "any")
     ]
 
@@ -166,7 +165,9 @@ def trials(workload: str, session: Session) -> list[Trial]:
     expect = partial(expected_us, session=session)
     if len(plain.lanes) > 1:
         urgent = sorted((try_it("", _words(p), plain) for p in _priorities(work, bounds, plain)), key=expect)
-        found += [replace(one, name=f"priorities:{name}") for one, name in zip(urgent, ("best", "second"), strict=False)]
+        found += [
+            replace(one, name=f"priorities:{name}") for one, name in zip(urgent, ("best", "second"), strict=False)
+        ]
         orders = sorted((try_it("", ORDERED, one) for one in _orders(plain)), key=expect)
         found += [replace(orders[0], name="order:best"), replace(orders[-1], name="order:worst")]
         found.append(replace(orders[0], name="host:best", sharing=HOST))
