@@ -16,6 +16,7 @@ from gpusim.io.timeline import (
     HostSync,
     KernelRun,
     Product,
+    Range,
     StreamKey,
     Timeline,
     Wait,
@@ -30,6 +31,7 @@ from gpusim.io.timeline import (
 _GPU_WORK = {"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"}
 _CALLS = {"cuda_runtime", "cuda_driver", "runtime"}
 _OPS = {"cpu_op", "operator"}
+_RANGES = {"user_annotation", "python_annotation"}
 _UNKNOWN = (-1, 2**32 - 1)  # a stream or an event record that Kineto does not know
 _UNUSABLE = "without a usable grid, size, time, stream or GPU"
 
@@ -73,7 +75,9 @@ class _Reader:
                 if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or entry.get("warpSize") == 64:
                     raise _amd(self.path, name)
                 sms = whole(entry.get("numSms", entry.get("multiProcessorCount")))
-                self.found.products[index] = Product(name, sms, whole(entry.get("totalGlobalMem")))
+                parts = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
+                capability = None if None in parts else f"{parts[0]}.{parts[1]}"
+                self.found.products[index] = Product(name, sms, whole(entry.get("totalGlobalMem")), capability)
 
     def event(self, event: Any) -> None:
         if not isinstance(event, dict) or event.get("ph") != "X":
@@ -91,6 +95,10 @@ class _Reader:
                 self.ops[external] = intern(str(event.get("name", "")))
                 if "Input Dims" in args:
                     self.operators[external] = operator_of(self.ops[external], args)
+        elif category in _RANGES:
+            start, duration = finite(event.get("ts")), finite(event.get("dur"))
+            if start is not None and duration is not None:
+                self.found.ranges.append(Range(one_line(str(event.get("name", ""))), start, start + duration))
         elif category == "cuda_sync":
             self._sync(args)
 
@@ -134,6 +142,8 @@ class _Reader:
         thread = str(event.get("tid", ""))
         if "Launch" in name or "Memcpy" in name or "Memset" in name:
             self.found.threads["", order] = thread
+            if (start := finite(event.get("ts"))) is not None:
+                self.found.launched_us["", order] = start
         elif name in ("cudaDeviceSynchronize", "cuCtxSynchronize"):
             self.found.syncs.append(HostSync(thread, order, None, order))
         else:

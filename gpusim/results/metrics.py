@@ -111,12 +111,16 @@ def utilisation(result: Replayed) -> dict[str, float | None]:
     return {use: None if use in unknown else total * scale for use, total in totals}
 
 
-def latencies_us(result: Replayed) -> dict[str, list[float]]:
+def latencies_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float]]:
     """Time from release to end of every request, ascending, for each program with arrivals.
 
     A program counts as one with arrivals when it has several requests, or one that is released after 0. A request
     of a loop is released when the one before it ends; it has ended when all streams of the program have ended it.
     Programs that restart have no arrivals.
+
+    Args:
+        result: of a replay.
+        warm_up: share of each program's requests, the first, that are left out: they met an empty GPU.
     """
     if result.passes is not None:
         return {}
@@ -128,7 +132,11 @@ def latencies_us(result: Replayed) -> dict[str, list[float]]:
         released[program][request] = min(run.release_us, released[program].get(request, run.release_us))
         ended[program][request] = max(run.end_us, ended[program].get(request, run.end_us))
     return {
-        program: sorted(ended[program][request] - release for request, release in requests.items())
+        program: sorted(
+            ended[program][request] - release
+            for request, release in requests.items()
+            if request >= int(warm_up * len(requests))
+        )
         for program, requests in released.items()
         if len(requests) > 1 or any(requests.values())
     }
