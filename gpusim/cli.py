@@ -54,7 +54,7 @@ GROUPS = {
     ),
     "choose": (
         Command("advise", "how programs should share a GPU, and what to set", "sample:inception_3a other.json.gz"),
-        Command("explain", "what overlapping cost each kernel, by contention", "sample:inception_3a"),
+        Command("explain", "what overlapping cost each kernel, and by which contention", "trace.json.gz"),
         Command("select", "choose algorithms, streams and SMs within a memory limit", "sample:inception_3a"),
         Command("pairs", "find convolutions that complement one another", "sample:inception_3a"),
     ),

@@ -271,6 +271,7 @@ NUMBER = re.compile(r"\d{1,3}(,\d{3})*(\.\d+)?x?")
         ["replay", INCEPTION, "--restart", "--policy=inter-sm:sms=20+70+28+14", "--policy=leftover:first=pool_proj"],
         ["replay", INCEPTION, TABLE_1.replace("spaa20_table1.json", "inception_5a.json.gz"), "--policy=leftover"],
         ["replay", INCEPTION, "--gpu=h100-pcie", "--seed=3", "--policy=even"],
+        ["replay", INCEPTION, "--details=all", "--policy=quota:blocks=1x1:1+3x3:1+5x5:1+pool_proj:1", "--policy=smk"],
         ["trace", "show", INCEPTION],
         ["trace", "show", TABLE_1],
         ["trace", "check", INCEPTION],
@@ -286,6 +287,7 @@ def test_80_columns_are_enough(argv: list[str], capsys: Capture, monkeypatch: py
     monkeypatch.setenv("NO_COLOR", "1")
     assert cli.main(argv) == 0
     plain = capsys.readouterr().out
+    assert argv[0] != "replay" or max(map(len, plain.splitlines())) <= 80
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert cli.main(argv) == 0
     drawn = unstyled(capsys.readouterr().out)

@@ -30,7 +30,7 @@ from experiments.markdown import table
 from experiments.rows import lines
 from experiments.study import Run, Study
 from gpusim import load_gpu, replay
-from gpusim.results.plots import new_figure, save_figure
+from gpusim.results.style import COLOURS, PAGE, Style, legend_below, new_figure, save_figure, styled
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Host
 
@@ -352,26 +352,27 @@ def saved_table(of: Mapping[tuple[int, int, str], Step], names: Sequence[str]) -
 
 def draw(steps: Sequence[Step], _: Sequence[Part], path: Path) -> None:
     """A step on the paper's machine, both ends, and on an H200, predicted and measured."""
-    with new_figure(11.0, 4.4) as figure:
+    with styled(Style(PAGE)), new_figure(None, 2.9) as figure:
         paper, h200 = figure.subplots(1, 2)
         least, rows = split(steps)
         names = [row.variant for row in least]
         most_ms = [row.predicted_most_us / 1e3 for row in least]
-        paper.barh(names, most_ms, color="#B8C4D6", label=f"{MPI_S} s of other CPU work")
-        paper.barh(names, [row.predicted_us / 1e3 for row in least], color="#2F6DB5", label="none")
+        paper.barh(names, most_ms, color=COLOURS[3], hatch="....", label=f"{MPI_S} s of other CPU work")
+        paper.barh(names, [row.predicted_us / 1e3 for row in least], color=COLOURS[0], label="no other CPU work")
         paper.invert_yaxis()
-        paper.set_xlabel("ms of a step")
-        paper.set_title("The paper's machine, 4 ranks", loc="left", fontsize=10)
-        paper.legend(fontsize=8, loc="lower right")
-        for ranks, marker in ((1, "o"), (2, "s"), (4, "^")):
+        paper.set_xlabel("Time per step (ms)")
+        paper.set_title("The paper's machine, 4 ranks")
+        for colour, ranks, marker in zip(COLOURS, (1, 2, 4), "os^", strict=False):
             some = [row for row in rows if row.ranks == ranks]
             h200.plot(
                 [row.measured_us for row in some],
                 [row.predicted_us for row in some],
                 marker=marker,
                 linestyle="",
-                label=f"{ranks} ranks" if ranks > 1 else "1 rank",
+                color=colour,
             )
+            label = f"{ranks} ranks" if ranks > 1 else "1 rank"
+            paper.plot([], [], marker, color=colour, label=label)
         ends = (90.0, 6000.0)
         h200.plot(ends, ends, color="black", linewidth=0.8)
         h200.set_xscale("log")
@@ -379,11 +380,10 @@ def draw(steps: Sequence[Step], _: Sequence[Part], path: Path) -> None:
         for axis in (h200.xaxis, h200.yaxis):
             axis.set_major_formatter(lambda value, _: f"{value:,g}")
             axis.set_minor_formatter(lambda value, _: "")
-        figure.subplots_adjust(left=0.24, right=0.98, bottom=0.13, top=0.92, wspace=0.2)
-        h200.set_xlabel("us of a step, measured")
-        h200.set_ylabel("predicted")
-        h200.set_title("An H200, every variant", loc="left", fontsize=10)
-        h200.legend(fontsize=8)
+        h200.set_xlabel("Measured time per step (µs)")
+        h200.set_ylabel("Predicted (µs)")
+        h200.set_title("An H200, every variant")
+        legend_below(figure, paper, 5)
         save_figure(figure, path)
 
 

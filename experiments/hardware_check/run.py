@@ -33,7 +33,7 @@ from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
 from gpusim.common.files import write_text
 from gpusim.lab.validate import released_together_us
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
 from gpusim.session import Session
 
 SERIAL, STREAMS = "serial-fastest", "streams-fastest"
@@ -371,8 +371,10 @@ def module_table(found: Sequence[Chosen], predicted: float, gained: float, told:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Measured gain over predicted gain."""
-    with new_figure(6.4, 5.2) as figure:
-        _draw(rows, figure.subplots())
+    with new_figure(None, 3.2) as figure:
+        axes = figure.subplots()
+        _draw(rows, axes)
+        legend_below(figure, axes, 3)
         save_figure(figure, path)
 
 
@@ -383,13 +385,12 @@ def _draw(rows: Sequence[Row], axes: Axes) -> None:
     ):
         mine = [row for row in rows if row.module.endswith("_b16") == small]
         x, y = [row.predicted_gain for row in mine], [row.measured_gain for row in mine]
-        axes.scatter(x, y, s=22, color=colour, marker=marker, label=label, alpha=0.75)
+        axes.scatter(x, y, s=8, color=colour, marker=marker, label=label, alpha=0.75, linewidths=0)
     most = max(max(row.predicted_gain, row.measured_gain) for row in rows)
     least = min(min(row.predicted_gain, row.measured_gain) for row in rows)
-    axes.plot([least, most], [least, most], color="#888888", linewidth=1.0, linestyle="--", label="as predicted")
-    axes.set_xlabel("predicted gain over serial, fastest algorithms (x)")
-    axes.set_ylabel("measured gain on an H200 (x)")
-    axes.legend(frameon=False)
+    axes.plot([least, most], [least, most], color=GREY, linewidth=0.8, linestyle="--", label="as predicted")
+    axes.set_xlabel("Predicted speedup over serial")
+    axes.set_ylabel("Measured speedup over serial")
 
 
 def run_plans() -> None:

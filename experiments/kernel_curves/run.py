@@ -38,7 +38,7 @@ from gpusim.lab.dataset import Op, Recordings
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.program import Program
 from gpusim.lab.record.toolchain import run
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
 from gpusim.training.networks.steps import CONVOLUTION, Direction, Work
 
 HERE = Path(__file__).resolve().parent
@@ -249,23 +249,23 @@ def page(rows: Sequence[Curve]) -> dict[str, object]:
 
 def draw(rows: Sequence[Curve], path: Path) -> None:
     """Errors on 8 SMs over the time on all, a point a kernel."""
-    with new_figure(6.4, 4.4) as figure:
-        _draw(rows, figure.subplots())
+    with new_figure(None, 2.7) as figure:
+        axes = figure.subplots()
+        _draw(rows, axes)
+        legend_below(figure, axes, 3)
         save_figure(figure, path)
 
 
 def _draw(rows: Sequence[Curve], axes: Axes) -> None:
-    for colour, dataset in zip(COLOURS, DATASETS, strict=False):
+    for colour, marker, dataset in zip(COLOURS, MARKERS, DATASETS, strict=False):
         mine = [row for row in rows if row.dataset == dataset]
-        axes.scatter(
-            [row.us for row in mine], [row.on_8_percent for row in mine], s=14, color=colour, label=dataset, alpha=0.7
-        )
-    axes.axhline(0.0, color="#888888", linewidth=1.0)
+        us, errors = [row.us for row in mine], [row.on_8_percent for row in mine]
+        axes.scatter(us, errors, s=6, color=colour, marker=marker, label=dataset, alpha=0.7, linewidths=0)
+    axes.axhline(0.0, color=GREY, linewidth=0.8)
     axes.set_xscale("log")
     axes.set_xticks(TICKS_US, [f"{us:,}" for us in TICKS_US])
-    axes.set_xlabel("measured on all 132 SMs (us)")
-    axes.set_ylabel("error of the prediction on 8 SMs (%)")
-    axes.legend(frameon=False)
+    axes.set_xlabel("Measured on all 132 SMs (µs)")
+    axes.set_ylabel("Error on 8 SMs (%)")
 
 
 def rows(run: Run) -> dict[str, Iterable[Curve]]:

@@ -26,7 +26,7 @@ from gpusim.common.files import write_table
 from gpusim.hardware.gpu import GPU
 from gpusim.lab.record.toolchain import build, run
 from gpusim.model.context import in_context
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream
 
@@ -146,16 +146,16 @@ def page(rows: Sequence[Lost]) -> dict[str, object]:
 
 def draw(rows: Sequence[Lost], path: Path) -> None:
     """Shares over MiB of others."""
-    with new_figure(6.4, 4.0) as figure:
+    with new_figure(None, 2.5) as figure:
         axes = figure.subplots()
         for others, colour, marker in (("read", COLOURS[0], "o"), ("written", COLOURS[1], "^")):
             mine = [row for row in rows if row.others == others and row.mib <= 80]
             mib = [row.mib for row in mine]
             axes.plot(mib, [100.0 * row.measured_share for row in mine], marker, color=colour, label=f"others {others}")
-        axes.plot(mib, [100.0 * row.predicted_share for row in mine], color="#888888", label="predicted")
-        axes.set_xlabel("MiB that others touched in between")
-        axes.set_ylabel("lost, % of what a cold L2 costs")
-        axes.legend(frameon=False)
+        axes.plot(mib, [100.0 * row.predicted_share for row in mine], color=GREY, label="predicted")
+        axes.set_xlabel("Memory touched by others in between (MiB)")
+        axes.set_ylabel("Cost (% of a cold L2's)")
+        legend_below(figure, axes, 3)
         save_figure(figure, path)
 
 

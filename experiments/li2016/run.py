@@ -20,7 +20,18 @@ from experiments.rows import lines
 from experiments.study import RECORDED, TRACES, Run, Study
 from gpusim.hardware.gpu import GPU
 from gpusim.lab.dataset import Dataset
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import (
+    COLOURS,
+    MARKERS,
+    PAGE,
+    Style,
+    grid,
+    legend_below,
+    new_figure,
+    save_figure,
+    styled,
+    titled,
+)
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Copy, Kernel, Operation, Stream
 
@@ -480,25 +491,25 @@ def rows(run: Run) -> dict[str, list[Row]]:
 
 def draw(_: Sequence[Row], path: Path) -> None:
     """Time and memory of a training iteration against what is swept."""
-    labels = {"kernel": "filter size", "size": "input size", "filters": "filters", "stride": "stride"}
-    with new_figure(11.0, 5.6) as figure:
+    labels = {"kernel": "Filter size", "size": "Input size", "filters": "Filters", "stride": "Stride"}
+    with styled(Style(PAGE)), new_figure(None, 3.6) as figure:
+        panels = figure.subplots(2, 4, sharex="col")
         for column, (what, label) in enumerate(labels.items()):
             for row, unit in enumerate(("ms", "memory_mib")):
-                axes = figure.add_subplot(2, 4, 1 + column + 4 * row)
-                for colour, family in zip(COLOURS, FAMILIES, strict=False):
+                axes = panels[row][column]
+                for colour, marker, family in zip(COLOURS, MARKERS, FAMILIES, strict=False):
                     some = [(v, getattr(f[family], unit)) for v, f in points(what) if f[family].ms is not None]
-                    axes.plot(*zip(*some, strict=True) if some else ((), ()), marker="o", markersize=3.5, color=colour,
+                    axes.plot(*zip(*some, strict=True) if some else ((), ()), marker=marker, markersize=3, color=colour,
                               label=family)  # fmt: skip
                 axes.set_yscale("log")
                 axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
                 axes.yaxis.set_minor_formatter(lambda value, _: "")
-                axes.grid(color="#D8D8D8", linewidth=0.6)
-                axes.set_xlabel(label)
+                grid(axes)
+                axes.set_xlabel(label if row else "")
                 if column == 0:
-                    axes.set_ylabel("ms" if unit == "ms" else "MiB")
-                    axes.legend(fontsize=8)
-        figure.subplots_adjust(left=0.07, right=0.98, bottom=0.1, top=0.9, wspace=0.3, hspace=0.35)
-        figure.suptitle("A training iteration of a layer, H200, FP32: (64, 128, 64, 11, 1) but for one", fontsize=10)
+                    axes.set_ylabel("Time (ms)" if unit == "ms" else "Memory (MiB)")
+        titled(figure, "A training iteration of a layer on an H200 in FP32: (64, 128, 64, 11, 1) but for one")
+        legend_below(figure, panels[0][0], 4)
         save_figure(figure, path)
 
 

@@ -28,7 +28,7 @@ from gpusim.choose.micro_batches import Divided, Division, Part, front, in_a_row
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
 from gpusim.choose.search import select, work_of
 from gpusim.lab.validate import released_together_us
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution
 
@@ -380,20 +380,20 @@ def _errors(found: Sequence[Planned]) -> str:
 def draw(found: Sequence[Planned], _best: Sequence[Best], _timed: Sequence[Chain], path: Path) -> None:
     """Measured makespans, and predicted ones, against the limit."""
     by = {(one.module, one.limit_mib, one.way): one for one in found}
-    with new_figure(9.0, 3.8) as figure:
-        for n, module in enumerate(MODULES):
-            axes = figure.add_subplot(1, len(MODULES), n + 1)
-            for way, colour in zip(WAYS, COLOURS, strict=False):
+    with new_figure(None, 2.7) as figure:
+        panels = figure.subplots(1, len(MODULES))
+        for module, axes in zip(MODULES, panels, strict=True):
+            for way, colour, marker in zip(WAYS, COLOURS, MARKERS, strict=False):
                 mine = [by[module, limit, way] for limit in LIMITS_MIB]
-                axes.plot([one.measured_us for one in mine], "o-", color=colour, label=WAYS[way])
-                axes.plot([one.predicted_us for one in mine], "x--", color=colour, alpha=0.6)
-            axes.set_xticks(range(len(LIMITS_MIB)), [f"{limit} MiB" for limit in LIMITS_MIB])
+                axes.plot([one.measured_us for one in mine], f"{marker}-", color=colour, label=WAYS[way])
+                axes.plot([one.predicted_us for one in mine], "--", color=colour, alpha=0.6)
+            axes.plot([], [], "--", color=GREY, label="predicted")
+            axes.set_xticks(range(len(LIMITS_MIB)), [str(limit) for limit in LIMITS_MIB])
             axes.set_ylim(bottom=0.0)
-            axes.set_xlabel("limit of workspace")
-            axes.set_ylabel("makespan, us: measured; dashed: predicted")
-            axes.set_title(module, loc="left")
-            axes.legend(frameon=False)
-        figure.tight_layout()
+            axes.set_xlabel("Workspace limit (MiB)")
+            axes.set_title(module)
+        panels[0].set_ylabel("Makespan (µs)")
+        legend_below(figure, panels[0])
         save_figure(figure, path)
 
 

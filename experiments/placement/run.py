@@ -54,8 +54,8 @@ from gpusim.lab import validate
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.record.toolchain import build, run
 from gpusim.policies.hardware import Leftover
-from gpusim.results.plots import COLOURS, new_figure, save_figure
 from gpusim.results.result import Result
+from gpusim.results.style import COLOURS, LINES, legend_below, new_figure, save_figure
 from gpusim.session import Session
 
 LEAST_CAPABILITY = 7.0  # for streams that wait for a flag
@@ -411,22 +411,22 @@ def after_last_blocks(launches: Sequence[Launch]) -> Iterator[float]:
 
 def draw(runs: Sequence[Run], pairs: Sequence[Pair], path: Path) -> None:
     """Share of the pairs within an error."""
-    with new_figure(6.4, 4.0) as figure:
+    with new_figure(None, 2.5) as figure:
         axes = figure.subplots()
-        _step(axes, list(of_pair(runs, pair_size).values()), COLOURS[0], "kernels that only wait, mean of the runs")
-        _step(axes, [abs(one.model_percent) for one in pairs], COLOURS[2], "the recorded cuDNN calls")
+        _step(axes, list(of_pair(runs, pair_size).values()), 0, "kernels that only wait, mean of the runs")
+        _step(axes, [abs(one.model_percent) for one in pairs], 1, "recorded cuDNN calls")
         axes.set_xlim(left=0.0)
         axes.set_ylim(0.0, 102.0)
-        axes.set_xlabel("error of the predicted makespan, % of the measured one")
-        axes.set_ylabel("pairs within it, %")
-        axes.legend(frameon=False, loc="lower right")
-        figure.tight_layout()
+        axes.set_xlabel("Error of the makespan (%)")
+        axes.set_ylabel("Pairs within that error (%)")
+        legend_below(figure, axes, 1)
         save_figure(figure, path)
 
 
-def _step(axes: Axes, errors: Sequence[float], colour: str, label: str) -> None:
+def _step(axes: Axes, errors: Sequence[float], place: int, label: str) -> None:
     shares = [100.0 * (n + 1) / len(errors) for n in range(len(errors))]
-    axes.step([0.0, *sorted(errors)], [0.0, *shares], where="post", color=colour, label=label)
+    style = {"color": COLOURS[2 * place], "linestyle": LINES[place]}
+    axes.step([0.0, *sorted(errors)], [0.0, *shares], where="post", label=label, **style)
 
 
 def make_cases() -> None:

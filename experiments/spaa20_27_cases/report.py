@@ -10,7 +10,7 @@ from experiments.compare import UNMEASURED, Compared, compared
 from experiments.markdown import table
 from gpusim.choose.judge import is_less
 from gpusim.results.error_band import measured_errors
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, LINES, PAGE, Style, legend_below, new_figure, save_figure, styled
 
 PAPER = 27
 MOST = 12  # cases in a table
@@ -202,34 +202,36 @@ def _ms(ms: float) -> str:
 
 def draw(cases: Sequence[Case], _: Sequence[Count], measured: Sequence[Measured], path: Path) -> None:
     """Each case: gain over the same and over the fastest algorithms; and the measured pairs."""
-    with new_figure(12.0, 4.2) as figure:
+    with styled(Style(PAGE)), new_figure(None, 2.9) as figure:
         gpus = list(dict.fromkeys(case.gpu for case in cases))
+        panels = figure.subplots(1, len(gpus) + 1)
         for n, gpu in enumerate(gpus):
             mine = [case for case in cases if case.gpu == gpu]
-            axes = figure.add_subplot(1, len(gpus) + 1, n + 1)
+            axes = panels[n]
             for i, (label, us) in enumerate(
                 (
-                    ("the same algorithms, serial", lambda case: case.serial_us),
-                    ("the fastest, serial", lambda case: case.serial_fastest_us),
-                    ("the fastest, two streams", lambda case: case.streams_fastest_us),
+                    ("over the same algorithms, serial", lambda case: case.serial_us),
+                    ("over the fastest, serial", lambda case: case.serial_fastest_us),
+                    ("over the fastest, two streams", lambda case: case.streams_fastest_us),
                 )
             ):
                 gains = sorted((us(case) / case.together_us for case in mine), reverse=True)
-                axes.plot(range(1, len(gains) + 1), gains, marker=".", color=COLOURS[i], label=label)
-            axes.axhline(1.0, color="#555555", linewidth=0.8)
-            axes.axvline(PAPER, color="#999999", linestyle=":", linewidth=1.0)
-            axes.set_xlabel("cases, best first (dotted: the paper's 27)")
-            axes.set_ylabel("gain over …")
-            axes.set_title(f"{gpu}, replayed", loc="left")
-            axes.legend(fontsize=7, frameon=False)
-        axes = figure.add_subplot(1, len(gpus) + 1, len(gpus) + 1)
+                axes.plot(range(1, len(gains) + 1), gains, LINES[i], color=COLOURS[i], label=label)
+            axes.axhline(1.0, color=GREY, linewidth=0.8)
+            axes.axvline(PAPER, color=GREY, linestyle=":", linewidth=1.0, label=f"{PAPER} cases, as in the paper")
+            axes.set_xlabel("Cases, best first")
+            axes.set_title(f"{gpu}, replayed")
+        axes = panels[-1]
         for i, (name, kind) in enumerate((("complementary", 1), ("not", 0))):
             gains = sorted((row.gain for row in measured if row.complementary == kind), reverse=True)
-            axes.plot([n / max(1, len(gains) - 1) for n in range(len(gains))], gains, marker=".", color=COLOURS[i],
-                      label=f"{name} ({len(gains)})")  # fmt: skip
-        axes.axhline(1.0, color="#555555", linewidth=0.8)
-        axes.set_xlabel("share of the pairs, best first")
-        axes.set_title("h200, measured, the same algorithms", loc="left")
-        axes.legend(fontsize=7, frameon=False)
-        figure.tight_layout()
+            shares = [n / max(1, len(gains) - 1) for n in range(len(gains))]
+            dot = "." if len(gains) == 1 else ""
+            axes.plot(shares, gains, LINES[i], marker=dot, color=COLOURS[3 + i])
+            label = f"measured pairs, {name} ({len(gains)})"
+            panels[0].plot([], [], LINES[i], marker=dot, color=COLOURS[3 + i], label=label)
+        axes.axhline(1.0, color=GREY, linewidth=0.8)
+        axes.set_xlabel("Share of the pairs, best first")
+        axes.set_title("h200, measured")
+        panels[0].set_ylabel("Speedup")
+        legend_below(figure, panels[0], 2)
         save_figure(figure, path)

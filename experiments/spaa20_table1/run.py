@@ -18,7 +18,7 @@ from experiments.study import TRACES, Run, Study
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.model.launchable import launch_footprint, launch_occupancy
 from gpusim.model.occupancy import exceeded
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, LINES, MARKERS, grid, legend_below, new_figure, save_figure
 from gpusim.session import Session
 from gpusim.trace.file import load_trace
 from gpusim.trace.format import Trace
@@ -329,28 +329,25 @@ def rule_ratios() -> dict[str, float]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Speedup over serial against the ratio of the durations, a line a policy."""
-    with new_figure(9.0, 5.2) as figure:
-        axes = figure.add_subplot()
+    with new_figure(None, 3.3) as figure:
+        axes = figure.subplots()
         for i, policy in enumerate(IN_PICTURE):
             speedups = [
                 next(row.speedup for row in rows if (row.durations, row.policy) == (f"ratio {ratio:.4f}", policy))
                 for ratio in RATIOS
             ]
-            wide = 4.5 if i == 0 else 1.6  # the first lies under the second, and shows
-            axes.plot(RATIOS, speedups, marker="o", markersize=3.5, linewidth=wide, color=COLOURS[i], label=policy)
-        for durations, ratio in rule_ratios().items():
-            axes.axvline(ratio, color="#555555", linewidth=1.0, linestyle="--")
-            axes.text(ratio, 0.97, f"{durations} ", rotation=90, va="top", ha="right", fontsize=8.5, color="#555555",
-                      transform=axes.get_xaxis_transform())  # fmt: skip
+            wide = 3.5 if i == 0 else 1.0  # the first lies under the second, and shows
+            axes.plot(RATIOS, speedups, marker=MARKERS[i], markersize=3, linewidth=wide, color=COLOURS[i], label=policy)
+        for line, (durations, ratio) in zip(LINES[1:], rule_ratios().items(), strict=False):
+            axes.axvline(ratio, color=GREY, linewidth=1.0, linestyle=line, label=f"ratio by {durations}")
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_xscale("log", base=2)
-        ticks = RATIOS[1::2]
+        ticks = RATIOS[1::3]
         axes.set_xticks(ticks, [f"{ratio:.3g}" for ratio in ticks])
-        axes.set_xlabel("duration of 5x5 FFT_TILING / duration of 3x3 PRECOMP_GEMM")
-        axes.set_ylabel("speedup over serial")
-        axes.set_title("PRECOMP_GEMM beside FFT_TILING on a K40c, as the model has it", loc="left", fontsize=11)
-        axes.grid(color="#D8D8D8", linewidth=0.6)
-        axes.legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(0.27, 0.99))
+        axes.set_xlabel("Duration of FFT_TILING over PRECOMP_GEMM")
+        axes.set_ylabel("Speedup over serial")
+        grid(axes)
+        legend_below(figure, axes)
         save_figure(figure, path)
 
 

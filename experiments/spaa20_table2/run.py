@@ -15,7 +15,7 @@ from experiments.markdown import bullet, table
 from experiments.rows import lines
 from experiments.spaa20_table2 import claims
 from experiments.study import RECORDED, Run, Study
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, PAGE, Style, legend_below, new_figure, save_figure, styled
 
 PAPER = "K40"
 OURS = {"H200, batch 128": (RECORDED, "googlenet"), "H200, batch 16": (RECORDED / "small", "googlenet16")}
@@ -160,26 +160,29 @@ def draw(rows: Sequence[Row], _: Sequence[claims.Algorithm], path: Path) -> None
     """Time against workspace, a panel a place; the line joins those than which none is faster with less."""
     names = list(dict.fromkeys(_label(row) for row in rows))
     look = dict(zip(names, zip([*COLOURS, "#777777", "#111111"], "os^Dv<>Pp", strict=False), strict=False))
-    with new_figure(12.0, 4.2) as figure:
-        for n, where in enumerate((PAPER, *OURS)):
-            mine, axes = at(rows, where), figure.add_subplot(1, 3, n + 1)
+    with styled(Style(PAGE)), new_figure(None, 2.7) as figure:
+        panels = figure.subplots(1, 3)
+        for where, axes in zip((PAPER, *OURS), panels, strict=True):
+            mine = at(rows, where)
             kept = not_beaten(mine)
             place = [max(row.workspace_mb, NOTHING) for row in kept]
-            axes.step(place, [row.ms for row in kept], where="post", color="#999999", linewidth=1.0)
+            axes.step(place, [row.ms for row in kept], where="post", color=GREY, linewidth=0.8)
             for row in mine:
                 colour, marker = look[_label(row)]
                 x = max(row.workspace_mb, NOTHING)
-                axes.plot(x, row.ms, marker, color=colour, markersize=8, label=_label(row))
+                axes.plot(x, row.ms, marker, color=colour, markersize=5, label=_label(row))
             axes.set_xscale("log")
             axes.set_xlim(NOTHING / 2, 2e4)
-            axes.set_xticks([NOTHING, 0.001, 0.1, 10.0, 1000.0], ["none", "1 KB", "100 KB", "10 MB", "1 GB"])
+            axes.set_xticks([NOTHING, 1.0, 1000.0], ["none", "1 MB", "1 GB"])
             axes.minorticks_off()
             axes.set_ylim(0.0, 1.15 * max(row.ms for row in mine))
-            axes.set_xlabel("workspace")
-            axes.set_ylabel("ms")
-            axes.set_title(where, loc="left")
-            axes.legend(fontsize=6.5, frameon=False, loc="lower left")
-        figure.tight_layout()
+            axes.set_xlabel("Workspace")
+            axes.set_title(where)
+            for row in rows if axes is panels[0] else ():  # one legend for all panels
+                axes.plot([], [], look[_label(row)][1], color=look[_label(row)][0], markersize=5, label=_label(row))
+        panels[0].plot([], [], color=GREY, label="Pareto front")
+        panels[0].set_ylabel("Time (ms)")
+        legend_below(figure, panels[0], 4)
         save_figure(figure, path)
 
 

@@ -29,7 +29,7 @@ from gpusim.lab.record.counters import counted_rows
 from gpusim.lab.record.program import Program
 from gpusim.lab.record.toolchain import NCU, require_ncu, run
 from gpusim.model.contention import FEWEST_TURNS, hidden_cycles
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
 
 HERE = Path(__file__).resolve().parent
 MEASURED, CALLS, CONDITIONS = HERE / "measured.csv.gz", HERE / "calls.txt", HERE / "conditions.txt"
@@ -142,18 +142,25 @@ def page(rows: Sequence[Waits]) -> dict[str, object]:
 
 def draw(rows: Sequence[Waits], path: Path) -> None:
     """Of each kernel what it waits alone over what it waits beside others, for three reasons."""
-    with new_figure(6.4, 4.4) as figure:
+    with new_figure(None, 2.9) as figure:
         axes = figure.subplots()
         for reason, colour, marker in zip(
             ("long_scoreboard", "short_scoreboard", "barrier"), COLOURS, "o^s", strict=False
         ):
             mine = [row for row in rows if row.reason == reason]
             label = reason.replace("_", " ")
-            axes.plot([r.all_cycles for r in mine], [r.one_cycles for r in mine], marker, color=colour, label=label)
-        axes.axline((0.0, 0.0), slope=1.0, color="#888888", linewidth=0.8)
-        axes.set_xlabel("cycles per instruction, all blocks on an SM")
-        axes.set_ylabel("one block on an SM")
-        axes.legend(frameon=False)
+            axes.plot(
+                [r.all_cycles for r in mine],
+                [r.one_cycles for r in mine],
+                marker,
+                color=colour,
+                markersize=3,
+                label=label,
+            )
+        axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8)
+        axes.set_xlabel("Cycles per instruction, all blocks per SM")
+        axes.set_ylabel("The same, one block per SM")
+        legend_below(figure, axes, 2)
         save_figure(figure, path)
 
 

@@ -28,9 +28,9 @@ from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, launch_waits
 
+MOST_OPERATIONS = 2_000  # of a trace whose bound is computed: the time grows with their square
 HELD = ("registers", "shared memory", "warps", "block slots")  # what resident blocks hold of an SM
 PARTS = ("critical path", "SMs", "DRAM", "L2", *HELD)
-MOST_OPERATIONS = 2_000  # of a trace whose bound is worked out: it takes time by their square
 ROUNDS = 150  # of the ascent to the best weights
 STEPS = (8.0, 2.0)  # how far a round moves them, at the first and at the last
 
@@ -157,6 +157,7 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
     Returns:
         None for several GPUs, streams of requests and traces of over `MOST_OPERATIONS` operations.
     """
+    trace = session.kernels(trace).worked_out(trace)  # kernels as long as they take after the others
     operations = {op.id: op for op in trace.operations()}
     if len(operations) > MOST_OPERATIONS or any(stream.gpu or stream.arrivals for stream in trace.streams):
         return None

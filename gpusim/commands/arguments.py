@@ -100,12 +100,12 @@ def trace_from(paths: Sequence[str]) -> Trace:
 def gpu_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say which GPU, of what recording, and whether fits are kept."""
     parser.add_argument(
-        "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the trace's own"
+        "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the GPU of the recording"
     )
     parser.add_argument(
-        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where the trace's own does not ship"
+        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where its name in the trace does not ship"
     )
-    parser.add_argument("--no-cache", action="store_true", help="fit every kernel anew, and keep no fit for later runs")
+    parser.add_argument("--no-cache", action="store_true", help="fit every kernel again, and store no fits")
 
 
 @contextmanager
@@ -170,6 +170,7 @@ def of_program(expected: str, read: Callable[[str], T]) -> Callable[[str], tuple
 class Arriving:
     """When requests of a program arrive: ``every`` so many us, ``poisson`` so many a second, or a file's times, us."""
 
+    text: str  # of the argument
     kind: Literal["every", "poisson", "times"]
     value: float = 0.0
     times_us: tuple[float, ...] = ()
@@ -200,13 +201,13 @@ def arrivals(text: str) -> Arriving:
     """
     kind, colon, value = text.partition(":")
     if colon and kind == "poisson":
-        return Arriving("poisson", positive(value))
+        return Arriving(text, "poisson", positive(value))
     if colon and kind == "every":
         number = re.fullmatch(r"(.*?)(us|ms|s)?", value.strip())
         assert number is not None
-        return Arriving("every", positive(number[1]) * _TIMES_US[number[2] or ""])
+        return Arriving(text, "every", positive(number[1]) * _TIMES_US[number[2] or ""])
     if text.lower().endswith(".csv"):
-        return Arriving("times", times_us=_times(Path(text)))
+        return Arriving(text, "times", times_us=_times(Path(text)))
     raise argparse.ArgumentTypeError("is none of them")
 
 
@@ -365,4 +366,4 @@ def details(text: str) -> tuple[str, ...]:
 
 def json_flag(parser: argparse.ArgumentParser) -> None:
     """Adds ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")

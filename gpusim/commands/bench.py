@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         choices=GROUPS,
         metavar="GROUP",
-        help=f"one of {', '.join(GROUPS)}; may be given several times; default: all, which takes minutes",
+        help=f"one of {', '.join(GROUPS)}; repeatable; default: all, which takes minutes",
     )
     json_flag(parser)
 

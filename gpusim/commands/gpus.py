@@ -20,7 +20,7 @@ _NUMBERS = ("SMs", "boost MHz", "TFLOP/s", "DRAM GB/s", "L2 MiB", "GiB")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "gpu", nargs="?", metavar="NAME|PATH|new", help="this one in full: every value, and what is assumed; or new"
+        "gpu", nargs="?", metavar="NAME|PATH|new", help="print this one in full, with what is assumed; or new"
     )
     parser.add_argument(
         "--from-profile",

@@ -31,18 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 {kinds}
 
 SOURCE is a trace; for split and residency it may be a folder of measurements, as experiments/h200_validation/data:
-then what was measured stands beside what is predicted.
+then the picture shows measurements beside predictions.
 
 Examples:
   gpusim plot gantt sample:inception_3a --policy even -o gantt.png
   gpusim plot policies sample:inception_3a --policy serial --policy leftover --policy smk -o policies.svg
   gpusim plot split sample:inception_3a --stream 3x3 --stream 5x5 -o split.pdf"""
-    parser.add_argument("kind", metavar="KIND", help="one of those below")
+    parser.add_argument("kind", metavar="KIND", help="one of the kinds below")
     parser.add_argument("source", metavar="SOURCE", help="a trace (.json, .json.gz), or a folder of measurements")
     parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="FILE", help="the picture to write: .png, .svg or .pdf"
     )
-    parser.add_argument("--gpu", metavar="NAME|PATH", help="default: the trace's own; of measurements h200")
+    parser.add_argument("--gpu", metavar="NAME|PATH", help="default: the GPU of the recording; of measurements h200")
     parser.add_argument(
         "--policy",
         action="append",
@@ -58,7 +58,7 @@ Examples:
         action="append",
         default=[],
         metavar="NAME",
-        help="residency: the operation; of measurements its op, and for split two",
+        help="for residency the operation; of a folder of measurements its op, and for split two ops",
     )
     picture_arguments(parser)
 

@@ -60,7 +60,7 @@ SAMPLE = re.compile(r"\bas ([\w+:]*\d\w*)")  # in the description of a parameter
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "policy", nargs="?", metavar="NAME", help="this one in full: its source, what validated it, an example"
+        "policy", nargs="?", metavar="NAME", help="print this one in full: parameters, source, validation, example"
     )
     json_flag(parser)
 

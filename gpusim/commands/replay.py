@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     add_replay_arguments(
-        parser, "a trace (.json, .json.gz); each of several is a program named after its file, and all start together"
+        parser, "a trace (.json, .json.gz) or sample:NAME; several start together, each a program named after its file"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write tables, pictures and what a report needs to this new folder"
+        "--out", type=Path, metavar="DIR", help="write tables, pictures and the data of a report to this new folder"
     )
     parser.add_argument(
         "--timeline",
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=details,
         default=(),
         metavar="LIST",
-        help=f"print more tables, separated by commas: {', '.join(DETAILS)} or all",
+        help=f"print more tables: a list separated by commas of {', '.join(DETAILS)}; or all",
     )
     json_flag(parser)
 
@@ -59,32 +59,35 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
         "--policy",
         action="append",
         metavar="NAME[:key=value,…]",
-        help=f"a policy of `gpusim policies`, FILE.py:Class or package.module:Class; may be given several times; "
+        help=f"a policy of `gpusim policies`, FILE.py:Class or package.module:Class; repeatable; "
         f"default: {', '.join(DEFAULT_POLICIES)}",
     )
     parser.add_argument(
         "--restart",
         action="store_true",
-        help="replay once more, every program starting again when it ends until each has ended once, for STP, ANTT "
-        "and fairness; refused where programs wait for one another or have arrivals",
+        help="also replay with every program starting again when it ends, until each has ended once: gives STP, ANTT "
+        "and fairness; programs must not wait for one another or have arrivals",
     )
     parser.add_argument(
         "--priority",
         action="append",
         type=of_program("a whole number from 0 to 1000", whole(0, 1000)),
         metavar="PROGRAM=N",
-        help="priority of all streams of a program, 0 is the lowest; may be given several times",
+        help="priority of all streams of a program, 0 is the lowest; repeatable",
     )
     arrivals_argument(parser)
     parser.add_argument(
-        "--seed", type=whole(0, 2**31 - 1), default=0, help="of the jitter of blocks; 0, the default: as fitted"
+        "--seed",
+        type=whole(0, 2**31 - 1),
+        default=0,
+        help="random seed of block-duration jitter (default 0: fitted)",
     )
     parser.add_argument(
         "--alternatives",
         choices=("selected", "fitting"),
         default="selected",
-        help="the algorithm of each convolution: the selected one, the default, or, where the GPU cannot run that, the "
-        "fastest recorded alternative that it can",
+        help="algorithm of each convolution: the selected one (default); or, where the GPU cannot run it, the fastest "
+        "recorded alternative that the GPU can run",
     )
 
 
@@ -130,7 +133,7 @@ def command_of(args: argparse.Namespace) -> str:
         words += [f"--{name.replace('_', '-')}", str(value)] if value not in (None, 0, "selected") else []
     words += [word for policy in args.policy or () for word in ("--policy", policy)]
     words += [word for name, value in args.priority or () for word in ("--priority", f"{name}={value}")]
-    words += [word for name, (kind, us) in args.arrivals or () for word in ("--arrivals", f"{name}={kind}:{us:g}")]
+    words += [word for name, given in args.arrivals or () for word in ("--arrivals", f"{name}={given.text}")]
     return shlex.join([*words, *["--restart"] * args.restart])
 
 

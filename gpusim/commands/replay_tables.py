@@ -116,17 +116,16 @@ PRINTERS: dict[str, Callable[[Comparison, Sequence[Result]], None]] = {
 
 def _policy_table(comparison: Comparison) -> Table:
     best = comparison.entries[0]
-    titles = ("makespan µs", "speedup", "behind", *(("STP", "ANTT", "fairness") if comparison.restart else ()))
+    titles = ("makespan µs", "speedup", *(("STP", "ANTT", "fairness") if comparison.restart else ("behind",)))
     rows = []
     for entry in comparison.entries:
-        found = entry.sharing.values() if comparison.restart else ()
+        sharing = ["" if value is None else number(value, 3) for value in entry.sharing.values()]
         rows.append(
             [
                 entry.result.policy,
                 number(entry.result.makespan_us),
                 entry.speedup,
-                behind(entry, best),
-                *("" if value is None else number(value, 3) for value in found),
+                *(sharing if comparison.restart else (behind(entry, best),)),
                 entry.how_wrong.text.partition(": ")[0],
             ]
         )

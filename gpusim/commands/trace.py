@@ -196,7 +196,7 @@ def _show_programs(trace: Trace) -> None:
                 str(1 if program.arrivals is None else program.arrivals.requests),
             )
         )
-    titles = ("streams", "kernels", "kernels us", "priority", "requests")
+    titles = ("streams", "kernels", "kernels µs", "priority", "requests")
     print_table([Column("program", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
 
 
@@ -221,7 +221,7 @@ def _show_streams(trace: Trace) -> None:
                 str(sum(launch.estimated for launch in launches)),
             )
         )
-    titles = ("operations", "kernels", "kernels us", "DRAM MB", "copied MB", "waits", "estimated")
+    titles = ("operations", "kernels", "kernels µs", "DRAM MB", "copied MB", "waits", "estimated")
     print_table([Column("stream", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
 
 
@@ -252,7 +252,7 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
     more = len(by_name) - len(rows)
     title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
     limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")
-    columns = [Column("kernel", narrow="cut"), *(Column(title, right=True) for title in ("launches", "us", "share"))]
+    columns = [Column("kernel", narrow="cut"), *(Column(title, right=True) for title in ("launches", "µs", "share"))]
     print_table([*columns, Column(limited, narrow="break"), Column("demand", narrow="break")], rows, title)
 
 

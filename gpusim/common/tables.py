@@ -56,7 +56,11 @@ def print_table(
         _draw(columns, rows, title)
         return
     if most is not None:
-        widths = _widths(columns, rows, most - len(GAP) * (len(columns) - 1))
+        if title:
+            print_line(title, most)
+        title = ""
+        whole = [column._replace(title=column.title.replace(" ", "_")) for column in columns]  # titles stay on a line
+        widths = _widths(whole, rows, most - len(GAP) * (len(columns) - 1))
         rows = [line for row in rows for line in _lines_of(columns, row, widths)]
     print(plain_table(columns, rows, title))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.io import chrome
+from gpusim.io.operators import Operator, operator_of, work_of
 from gpusim.io.timeline import (
     Activity,
     CopyRun,
@@ -55,6 +56,7 @@ class _Reader:
         self.path = path
         self.found = Timeline()
         self.ops: dict[int, str] = {}  # External id: name
+        self.operators: dict[int, Operator] = {}  # that tell the sizes of their inputs, by External id
         self.externals: dict[int, int] = {}  # number of the activity: External id
         self.unusable = 0
         self.syncs_told = False
@@ -91,6 +93,8 @@ class _Reader:
             external = _external(args)
             if external is not None:
                 self.ops[external] = intern(str(event.get("name", "")))
+                if "Input Dims" in args:
+                    self.operators[external] = operator_of(self.ops[external], args)
         elif category in _RANGES:
             start, duration = finite(event.get("ts")), finite(event.get("dur"))
             if start is not None and duration is not None:
@@ -199,6 +203,20 @@ class _Reader:
             op = self.ops.get(external)
             if op is not None:
                 activities[n] = replace(activities[n], label=f"{op}/{external}")
+        self._give_work()
+
+    def _give_work(self) -> None:
+        """The longest kernel of each operator gets what the operator computes and moves [D]."""
+        activities = self.found.activities
+        longest: dict[int, tuple[float, int, KernelRun]] = {}
+        for n, external in self.externals.items():
+            run, us = activities[n].work, activities[n].duration_us
+            known = longest.get(external)
+            if external in self.operators and isinstance(run, KernelRun) and (known is None or us > known[0]):
+                longest[external] = us, n, run
+        for external, (_, n, run) in longest.items():
+            work = work_of(self.operators[external])
+            activities[n] = replace(activities[n], work=replace(run, work=work))
 
     def _find_streams_and_threads(self) -> None:
         """Complete the waits: their streams as work names them, and the thread of a wait is that of its call."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from gpusim.common.numbers import finite_number, whole_number
-from gpusim.trace.kernels import Mix
+from gpusim.trace.kernels import Mix, Work
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 HostMemory = Literal["pinned", "pageable"]
@@ -45,6 +45,7 @@ class KernelRun:
     static_shared_memory_bytes: int
     dynamic_shared_memory_bytes: int
     mix: Mix | None = None
+    work: Work | None = None  # of its operator
 
 
 @dataclass(frozen=True, slots=True)

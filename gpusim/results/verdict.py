@@ -19,8 +19,8 @@ PARTS_IN_WORDS = {  # of `gpusim.results.gains.PARTS`
     "gaps": "launch gaps",
     "tails": "tails",
     "waiting": "blocks kept waiting",
-    "sharing": "kernels that share SMs",
-    "rate": "kernels on SMs of their own",
+    "sharing": "SM sharing",
+    "rate": "kernel rates",
 }
 NAMES = {"leftover": "plain streams (leftover)"}  # of policies, at the start of a sentence
 
@@ -46,7 +46,10 @@ def verdict(comparison: Comparison) -> str:
     best = comparison.entries[0]
     if shares_nothing(comparison.trace):
         return f"{ALONE[0].upper()}{ALONE[1:]}."
-    parts = [_gain(comparison, best), _lead(comparison, best), _bound(comparison)]
+    if comparison.restart:
+        parts = [_stp(best), f"run once, {_gain(best, comparison)}"]
+    else:
+        parts = [_gain(best, comparison), _lead(comparison, best), _bound(comparison)]
     text = "; ".join(filter(None, parts))
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -68,7 +71,7 @@ def explained(comparison: Comparison) -> Entry:
     return next(sharing, comparison.entries[0])
 
 
-def _gain(comparison: Comparison, best: Entry) -> str:
+def _gain(best: Entry, comparison: Comparison) -> str:
     serial_us = best.result.makespan_us * best.speedup_vs_serial
     if best.result.policy == BASELINE:
         shared = explained(comparison)
@@ -93,13 +96,19 @@ def _gain(comparison: Comparison, best: Entry) -> str:
     return f"{found}: {', '.join(named)}"
 
 
+def _stp(best: Entry) -> str:
+    stp = best.sharing["stp"]
+    verb = "have" if best.result.policy in NAMES else "has"
+    return "" if stp is None else f"{_name(best)} {verb} the highest STP, {number(stp, 3)}"
+
+
 def _lead(comparison: Comparison, best: Entry) -> str:
     """Whether the lead over the next policy is more than the model's error."""
     others = [entry for entry in comparison.entries if entry is not best]
     ties = [entry for entry in others if tied(entry, best)]
     if ties:
-        names = " and ".join(f"`{entry.result.policy}`" for entry in ties[:2])
-        names = names if len(ties) < 3 else f"`{ties[0].result.policy}` and {len(ties) - 1} others"
+        names = " and ".join(_quoted(entry) for entry in ties[:2])
+        names = names if len(ties) < 3 else f"{_quoted(ties[0])} and {len(ties) - 1} others"
         if not any(_error(entry, best) for entry in ties):
             return f"{names} {'takes' if len(ties) == 1 else 'take'} the same time"
         return f"the difference to {names} is less than the model's error: a tie"
@@ -107,15 +116,15 @@ def _lead(comparison: Comparison, best: Entry) -> str:
         return ""
     doubted = [entry for entry in (best, others[0]) if entry.how_wrong.band is None]
     if len(doubted) == 2:
-        return f"whether the lead over `{others[0].result.policy}` is real is unknown: neither is validated"
-    unsure = f" (`{doubted[0].result.policy}` is not validated)" if doubted else ""
-    return f"the lead over `{others[0].result.policy}` is more than the model's error{unsure}"
+        return f"whether the lead over {_quoted(others[0])} is real is unknown: neither is validated"
+    unsure = f" ({_quoted(doubted[0])} is not validated)" if doubted else ""
+    return f"the lead over {_quoted(others[0])} is more than the model's error{unsure}"
 
 
 def _bound(comparison: Comparison) -> str:
     best = comparison.entries[0]
     serial_us, bound_us = best.result.makespan_us * best.speedup_vs_serial, comparison.bound_us
-    if bound_us is None or comparison.restart:
+    if bound_us is None:
         return ""
     return f"no policy can save more than {number(max(0.0, serial_us - bound_us))} µs ({comparison.bound_by})"
 
@@ -127,4 +136,10 @@ def _error(one: Entry, other: Entry) -> float:
 
 
 def _name(entry: Entry) -> str:
-    return NAMES.get(entry.result.policy, f"`{entry.result.policy}`")
+    return NAMES.get(entry.result.policy, _quoted(entry))
+
+
+def _quoted(entry: Entry) -> str:
+    """The name of a policy; of a user's own without the folders of its file."""
+    name = entry.result.policy
+    return f"`{name.rpartition('/')[2] if '.py:' in name else name}`"

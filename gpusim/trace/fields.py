@@ -24,6 +24,7 @@ MAX_BLOCKS_PER_US = (
     20_000  # ten a cycle at 2 GHz: a GPU starts less than one a cycle in each of its at most 12 GPCs [D]
 )
 MAX_TRAFFIC_BYTES = 10**15
+MAX_FLOP = 1e18  # of a launch: a thousand seconds of a petaFLOP/s
 MAX_CYCLES = 1e12
 MAX_REQUESTS = 10**6
 LEAST_RATE_PER_S = 1e-3  # of requests: a mean gap of MAX_DURATION_US

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -19,8 +19,10 @@ from gpusim.trace.fields import (
     MAX_BLOCKS_PER_US,
     MAX_CYCLES,
     MAX_DURATION_US,
+    MAX_FLOP,
     MAX_SCALING_POINTS,
     MAX_SCALING_SMS,
+    MAX_TRAFFIC_BYTES,
     ActiveCycles,
     Cycles,
     Passing,
@@ -105,9 +107,13 @@ class Mix(Strict):
         Percent, described("stalls that wait for memory while alone on the GPU (a paper's table)")
     ] = None
 
+    estimated: Annotated[
+        bool | None, described("true: nothing of this was counted, all of it is estimated; absent: it was counted")
+    ] = None
+
     def counts(self, fields: Sequence[str]) -> bool:
-        """Whether all given fields were recorded. Stall reasons count as one field, ``stalls``."""
-        return all(getattr(self, name) is not None for name in fields)
+        """Whether all given fields were counted. Stall reasons count as one field, ``stalls``."""
+        return not self.estimated and all(getattr(self, name) is not None for name in fields)
 
 
 ISSUE_COUNTERS = ("issue_cycles",)  # of a mix: without them its use of issue slots is an estimate, or unknown
@@ -131,6 +137,18 @@ class ScalingPoint(Strict):
     duration_us: Annotated[
         float, measured("us", "duration, alone on these SMs", ge=LEAST_DURATION_US, le=MAX_DURATION_US)
     ]
+
+
+Arithmetic = Literal["8-bit", "16-bit", "32-bit", "64-bit"]
+
+
+class Work(Strict):
+    """What the operator of a launch computes and moves at least, by the sizes of its inputs."""
+
+    flop: Annotated[float, measured("FLOP", "floating-point operations", ge=0, le=MAX_FLOP)]
+    read_bytes: Annotated[float, measured("bytes", "size of its inputs", ge=0, le=MAX_TRAFFIC_BYTES)]
+    write_bytes: Annotated[float, measured("bytes", "size of its outputs", ge=0, le=MAX_TRAFFIC_BYTES)]
+    arithmetic: Annotated[Arithmetic, described("size of the numbers that it computes with")]
 
 
 class KernelLaunch(Recurring):
@@ -177,6 +195,9 @@ class KernelLaunch(Recurring):
         described("true: it exchanges data with other GPUs, whose link sets its duration; absent: it does not"),
     ] = None
     mix: Annotated[Mix | None, described("what a block asks for; absent if the source cannot know")] = None
+    work: Annotated[
+        Work | None, described("of its operator, where the profile tells; without counters its demands follow from it")
+    ] = None
     scaling: Annotated[
         tuple[ScalingPoint, ...] | None,
         described(
