@@ -77,3 +77,11 @@ def makespans_us(path: Path) -> dict[tuple[str, str], list[float]]:
     for row in lines(path):
         turns.setdefault((row["name"], row["plan"]), {})[row["turn"]] = float(row["ms_makespan"]) * 1e3
     return {key: list(found.values()) for key, found in turns.items()}
+
+
+def condensed(table: Iterable[str]) -> Iterable[str]:
+    """Lines of such a table with only the makespan of each turn of a plan, which is that of all its steps."""
+    titles, *rows = csv.reader(table)
+    kept = [titles.index(name) for name in ("name", "plan", "turn", "ms_makespan")]
+    found = dict.fromkeys(tuple(row[at] for at in kept) for row in rows)
+    return csv_text([titles[at] for at in kept], found)

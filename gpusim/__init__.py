@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpusim.choose.advise import advise
+    from gpusim.choose.interference import slowdown
     from gpusim.choose.pairs import pairs
     from gpusim.choose.search import select
     from gpusim.common.errors import InputError
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 
 _NAMES = {  # what each module has of them
     "gpusim.choose.advise": "advise",
+    "gpusim.choose.interference": "slowdown",
     "gpusim.choose.pairs": "pairs",
     "gpusim.choose.search": "select",
     "gpusim.common.errors": "InputError",
@@ -75,7 +77,7 @@ __all__ = [
     "Eviction", "Grant", "Host", "InputError", "Kernel", "KernelLaunch", "KernelView", "LoopArrivals", "Mix",
     "Partition", "PoissonArrivals", "Policy", "Program", "Result", "Session", "Stream", "TimesArrivals", "Trace",
     "View", "advise", "compare", "import_profile", "load_gpu", "load_trace", "occupancy", "pairs", "replay",
-    "save_timeline", "select", "what_if",
+    "save_timeline", "select", "slowdown", "what_if",
 ]  # fmt: skip
 
 

@@ -54,6 +54,7 @@ GROUPS = {
     ),
     "choose": (
         Command("advise", "how programs should share a GPU, and what to set", "sample:inception_3a other.json.gz"),
+        Command("explain", "what overlapping cost each kernel, and by which contention", "trace.json.gz"),
         Command("select", "choose algorithms, streams and SMs within a memory limit", "sample:inception_3a"),
         Command("pairs", "find convolutions that complement one another", "sample:inception_3a"),
     ),
@@ -63,6 +64,7 @@ GROUPS = {
     ),
     "measure": (
         Command("validate", "predict what a real GPU did, and print the error", "experiments/h200_validation/data"),
+        Command("score", "score predictions of co-runs on the measured datasets", "predictions.csv"),
         Command("bench", "time replays on this machine", "--only grid"),
         Command("completion", "print a script that completes commands in a shell", "bash"),
     ),

@@ -12,11 +12,13 @@ from tiny import kernel, stream, tiny
 
 import gpusim
 from gpusim import InputError, Program, Trace, cli, load_gpu
-from gpusim.choose.advice_page import slowdowns
+from gpusim.choose.advice_page import print_advice, slowdowns
 from gpusim.choose.advise import Advice, Target, advise, target_of
+from gpusim.choose.advise import _half_width as half_width
 from gpusim.choose.settings import settings
+from gpusim.commands.arguments import arrivals
 from gpusim.session import Session
-from gpusim.trace.operations import TimesArrivals
+from gpusim.trace.operations import Copy, PoissonArrivals, TimesArrivals
 
 
 def two(
@@ -211,3 +213,92 @@ def test_the_command_prints_what_to_set(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_advise_is_public() -> None:
     assert gpusim.advise is advise
+
+
+def test_in_turn_is_whole_passes_even_where_copies_could_run_beside() -> None:
+    copies = stream("b", Copy(id="in", direction="h2d", bytes=10**6, duration_us=40.0), kernel("kb", 2, 10.0))
+    programs = [Program(name="a", streams=[stream("a", kernel("ka", 2, 10.0))]), Program(name="b", streams=[copies])]
+    advice = advised(Trace(name="two", device="tiny", programs=programs))
+    (turn,) = by_mechanism(advice)["in turn"]
+    assert turn.makespan_us == pytest.approx(60.0)
+    assert turn.stp == pytest.approx(1.0)
+    assert turn.slowdown == pytest.approx({"a": 6.0, "b": 1.2})
+
+
+def test_settings_that_are_given_are_all_that_is_compared() -> None:
+    ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism in ("in turn", "streams")]
+    assert {one.setting.mechanism for one in advised(two(), ways=ways).choices} == {"in turn", "streams"}
+    with pytest.raises(InputError, match="ways: names no setting"):
+        advised(two(), ways=[])
+
+
+# ---- serving
+
+
+def test_the_first_requests_are_left_out_and_percentiles_given() -> None:
+    """Twenty requests, of which the first two meet one another; both belong to the warm-up."""
+    times = [0.0, 0.0, *(100.0 * i for i in range(1, 19))]
+    (streams,) = by_mechanism(advised(two(arrivals=TimesArrivals(times_us=times))))["streams"]
+    assert streams.percentiles_us["a"] == pytest.approx({50: 10.0, 95: 10.0, 99: 10.0})
+    assert streams.slowdown["a"] == pytest.approx(1.0) and streams.antt == pytest.approx(1.0)
+    assert streams.interval_us == {}, "nothing random"
+
+
+def test_random_arrivals_have_a_confidence_interval() -> None:
+    arrivals = PoissonArrivals(rate_per_s=20_000.0, count=50, seed=0)
+    ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism in ("in turn", "streams")]
+    advice = advised(two(4, 4, arrivals=arrivals), ways=ways)
+    assert advice.objective == "antt"
+    for one in advice.choices:
+        assert one.interval_us["a"] > 0.0
+        assert one.latency_us["a"] == one.percentiles_us["a"][95]
+    assert advice == advised(two(4, 4, arrivals=arrivals), ways=ways), "the seeds are the same"
+
+
+def test_half_of_an_interval_is_students() -> None:
+    """Of 1, 2 and 3: deviation 1, 4.303 over the root of 3."""
+    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5)
+
+
+def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    times = [20.0 * i for i in range(20)]
+    print_advice(advised(two(arrivals=TimesArrivals(times_us=times)), targets=["a=12us"]))
+    said = capsys.readouterr().out
+    assert "a: p50 10.0 us, p95 10.0 us, p99 10.0 us" in said and "target a=12us: held, 83% of it" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ("0\n5\n7.5\n", (0.0, 5.0, 7.5)),
+        ("time_ms\n0\n1.5\n", (0.0, 1500.0)),
+        ("id,time_s\na,0\nb,0.25\n", (0.0, 250_000.0)),
+    ],
+)
+def test_arrivals_of_a_file(text: str, times: tuple[float, ...], tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    assert arrivals(str(tmp_path / "t.csv")).times_us == pytest.approx(times)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no times"),
+        ("0\nsoon\n", "line 2: is 'soon'; expected a time, us"),
+        ("5\n3\n", "line 2: is 3, before 5; expected times from 0 that ascend"),
+        ("-1\n", "line 1: is -1, before 0"),
+    ],
+)
+def test_a_file_of_other_things_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(InputError, match=said):
+        arrivals(str(tmp_path / "t.csv"))
+
+
+def test_arrivals_every_so_often() -> None:
+    assert [arrivals(text).value for text in ("every:5ms", "every:300", "every:2us", "poisson:12")] == [
+        5000.0,
+        300.0,
+        2.0,
+        12.0,
+    ]

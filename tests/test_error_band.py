@@ -17,6 +17,7 @@ from gpusim.results.error_band import (
     STALE,
     Calls,
     bands,
+    calls_of,
     error_band,
     experiment_of,
     kind_of,
@@ -27,6 +28,7 @@ from gpusim.results.error_band import (
 )
 from gpusim.results.result import Result
 from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 CALL_US = 100.0
@@ -54,18 +56,18 @@ def twins(count: int, *launches: KernelLaunch, device: str = "h200") -> Trace:
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Every experiment with calls of 50 to 200 us; TF32 everywhere but mixed on an SM. Returned: what is written."""
+    """Every experiment with calls of 50 to 200 us; no tensor cores mixed on an SM. Returned: what is written."""
     path = tmp_path / "validated.json"
     experiments = ("modules_serial", "streams", "modules_streams", "green", "quota", "sm_curve")
     errors = {name: float(i) for i, name in enumerate(experiments, 1)}
-    band = {"from_us": 50, "to_us": 200, "tf32": False, "points": 10}
+    band = {"from_us": 50, "to_us": 200, "bound": None, "points": 10}
     content = {
         "model": model_identity(h200()),
         "bands": [{"experiment": name, "mape_percent": error, **band} for name, error in errors.items()],
         "kinds": {
-            "in streams": ["FFT", "FP32", "TF32"],
-            "on a part of the SMs": ["FP32", "TF32"],
-            "mixed on an SM": ["FP32"],
+            "in streams": ["dram", "issue", "latency", "tensor"],
+            "on a part of the SMs": ["issue", "tensor"],
+            "mixed on an SM": ["issue"],
         },
     }
     path.write_text(json.dumps({"h200": {"h200": content}}))
@@ -176,20 +178,77 @@ def test_copies_and_host_work_were_never_measured(measured: dict[str, object]) -
     assert said(trace, "serial") == "not validated: operations of kind copy"
 
 
-def test_kinds_of_kernels(measured: dict[str, object]) -> None:
-    """Of kernels mixed on an SM only FP32 was measured; FFT not on a part of the SMs (here)."""
-    fft = fp32().model_copy(update={"name": "void fft2d_r2c_32x32<float>(float2 *)"})
-    assert fp32().mix is not None and fp32().mix.active_cycles_avg is not None
-    cycles = 0.5 * fp32().mix.active_cycles_avg * h200().sm_count / fp32().blocks
-    tf32 = fp32().model_copy(update={"mix": fp32().mix.model_copy(update={"tensor_cycles": cycles})})
-    assert [kind_of(one, 132) for one in (fp32(), fft, tf32)] == ["FP32", "FFT", "TF32"]
-    quota = "quota:blocks=a:1+b:1"
-    assert said(twins(2, tf32), "leftover") == "streams"
-    assert said(twins(2, tf32), "inter-sm") == "green"
-    assert said(twins(2, tf32), quota) == "not validated: TF32 mixed on an SM"
-    assert said(twins(2, fft), quota) == "not validated: FFT mixed on an SM"
-    assert said(twins(2, fft, tf32), quota) == "not validated: FFT and TF32 mixed on an SM"
-    assert said(twins(2, fft), "inter-sm") == "not validated: FFT on a part of the SMs"
+def busy(**counters: float) -> KernelLaunch:
+    """The GEMM, as if one resource had been busy for such a part of its time, and all others hardly."""
+    launch = fp32()
+    assert launch.mix is not None and launch.mix.active_cycles_avg is not None
+    cycles, us = launch.mix.active_cycles_avg * 132 / launch.blocks, CALL_US / launch.blocks
+    wanted = dict.fromkeys(
+        ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles"), 0.0
+    )
+    wanted |= {"l2_busy_us": 0.0, "dram_read_bytes": 0.0, "dram_write_bytes": 0.0}
+    for name, share in counters.items():
+        whole = (
+            cycles if name.endswith("cycles") else us * (h200().dram_bandwidth_gb_per_s * 1e3 if "dram" in name else 1)
+        )
+        wanted[name] = share * whole
+    return launch.model_copy(update={"mix": launch.mix.model_copy(update=wanted)})
+
+
+@pytest.mark.parametrize(
+    ("counters", "kind"),
+    [
+        ({"issue_cycles": 0.6}, "issue"),
+        ({"fma_cycles": 0.7, "issue_cycles": 0.6}, "issue"),
+        ({"tensor_cycles": 0.8, "issue_cycles": 0.6}, "tensor"),
+        ({"l1_cycles": 0.9, "tensor_cycles": 0.8}, "l1"),
+        ({"l2_busy_us": 0.7}, "l2"),
+        ({"dram_read_bytes": 0.3, "dram_write_bytes": 0.25}, "dram"),
+        ({"tensor_cycles": 0.49, "dram_read_bytes": 0.45}, "latency"),
+    ],
+)
+def test_kinds_of_kernels(counters: dict[str, float], kind: str) -> None:
+    assert kind_of(busy(**counters), h200()) == kind
+    assert kind_of(fp32().model_copy(update={"mix": None}), h200()) == "unknown"
+
+
+def test_kernels_bound_by_what_was_not_measured(measured: dict[str, object]) -> None:
+    """Of kernels mixed on an SM only those bound by issue slots were measured, on a part of the SMs none by DRAM."""
+    tensor, dram, quota = busy(tensor_cycles=0.8), busy(dram_read_bytes=0.9), "quota:blocks=a:1+b:1"
+    assert said(twins(2, tensor), "leftover") == "streams"
+    assert said(twins(2, tensor), "inter-sm") == "green"
+    assert said(twins(2, tensor), quota) == "not validated: kernels bound by tensor mixed on an SM"
+    both = "not validated: kernels bound by dram and tensor mixed on an SM"
+    assert said(twins(2, dram, tensor), quota) == both
+    assert said(twins(2, dram), "inter-sm") == "not validated: kernels bound by dram on a part of the SMs"
+
+
+def programs(count: int, launch: KernelLaunch, kernels: int = 40) -> Trace:
+    """So many streams of many kernels each."""
+    streams = []
+    for name in "abcd"[:count]:
+        ops = [Kernel(id=f"{name}{n}", kind="kernel", kernel=launch) for n in range(kernels)]
+        streams.append(tiny.stream(name, *ops))
+    return tiny.trace(*streams, device="h200")
+
+
+def test_whole_programs_have_errors_of_their_own(measured: dict[str, object]) -> None:
+    launch = busy(tensor_cycles=0.8)
+    assert said(programs(2, launch, kernels=39), "leftover") == "streams"
+    assert said(programs(2, launch), "leftover") == "not validated: whole programs in streams"
+    assert isinstance(measured["bands"], list)
+    names = ("programs_serial", "programs_streams", "programs_sm_curve", "programs_green")
+    measured["bands"] += [{**measured["bands"][0], "experiment": name} for name in names]
+    module.VALIDATED.write_text(json.dumps({"h200": {"h200": measured}}))
+    policies = ("serial", "leftover", "inter-sm")
+    assert [said(programs(2, launch), policy) for policy in policies] == [
+        "programs_serial",
+        "programs_streams",
+        "programs_green",
+    ]
+    assert said(programs(1, launch), "inter-sm:sms=40") == "programs_sm_curve"
+    bare = launch.model_copy(update={"mix": None})
+    assert said(programs(2, bare), "leftover") == "not validated: programs without counters"
 
 
 def test_calls_outside_what_was_measured(measured: dict[str, object]) -> None:
@@ -251,34 +310,41 @@ def test_errors_of_a_policy_name_the_pair(measured: dict[str, object]) -> None:
 
 
 def test_bands_by_hand() -> None:
-    """Ten points of 60 us with errors 1 to 10: mean 5.5; nine of 30 us are too few; TF32 was in ten long ones."""
-    points = [("streams", Calls(60.0, frozenset({"FP32"})), float(i)) for i in range(1, 11)]
-    points += [("streams", Calls(30.0, frozenset({"FP32"})), 1.0)] * 9
-    points += [("streams", Calls(200.5, frozenset({"TF32"})), 2.0)] * 10 + [
-        ("streams", Calls(150.0, frozenset()), 4.0)
-    ] * 10
+    """Ten points of 60 us with errors 1 to 10: mean 5.5; nine of 30 us are too few; ten long ones are tensor's."""
+
+    def work(us: float, *kinds: str) -> Calls:
+        return Calls(us, frozenset(kinds), kinds[0])
+
+    points = [("streams", work(60.0, "issue"), float(i)) for i in range(1, 11)]
+    points += [("streams", work(30.0, "issue"), 1.0)] * 9
+    points += [("streams", work(200.5, "tensor", "issue"), 2.0)] * 10 + [("streams", work(150.0, "l2"), 4.0)] * 9
     found = bands(points)
+    short = {"experiment": "streams", "from_us": 50.0, "to_us": 100.0, "points": 10, "mape_percent": 5.5}
     long = {"experiment": "streams", "from_us": 100.0, "to_us": 201}
     assert found["bands"] == [
-        {"experiment": "streams", "from_us": 50.0, "to_us": 100.0, "tf32": False, "points": 10, "mape_percent": 5.5},
-        {**long, "tf32": False, "points": 20, "mape_percent": 3.0},
-        {**long, "tf32": True, "points": 10, "mape_percent": 2.0},
+        {**short, "bound": None},
+        {**short, "bound": "issue"},
+        {**long, "bound": None, "points": 19, "mape_percent": round((20 + 36) / 19, 2)},
+        {**long, "bound": "tensor", "points": 10, "mape_percent": 2.0},
     ]
-    assert found["kinds"]["in streams"] == ["FP32", "TF32"] and found["kinds"]["mixed on an SM"] == []
+    assert found["kinds"]["in streams"] == ["issue", "tensor"] and found["kinds"]["mixed on an SM"] == []
 
 
-def test_tf32_is_told_apart(measured: dict[str, object]) -> None:
+def test_what_takes_most_of_the_time_tells_the_band(measured: dict[str, object]) -> None:
+    tensor, issue = busy(tensor_cycles=0.8), busy(issue_cycles=0.8)
+    longer = tensor.model_copy(update={"duration_us": 2 * CALL_US})
+    assert calls_of([((longer, issue), 1)], h200()) == Calls(3 * CALL_US, frozenset({"tensor", "issue"}), "tensor")
+    assert calls_of([((tensor,), 1), ((issue,), 3)], h200()) == Calls(CALL_US, frozenset({"tensor", "issue"}), "issue")
     assert isinstance(measured["bands"], list)
-    measured["bands"].append({**measured["bands"][1], "tf32": True, "mape_percent": 9.0})
+    measured["bands"].append({**measured["bands"][1], "bound": "tensor", "mape_percent": 9.0})
     module.VALIDATED.write_text(json.dumps({"h200": {"h200": measured}}))
-    assert fp32().mix is not None
-    tf32 = fp32().model_copy(update={"mix": fp32().mix.model_copy(update={"tensor_cycles": 1e9})})
-    for launch, expected in ((fp32(), 2.0), (tf32, 9.0)):
+    for launch, expected in ((issue, 2.0), (tensor, 9.0)):
         trace = twins(2, launch)
         assert error_band(replay(trace, h200(), "leftover"), trace, h200()).band == {
             "experiment": "streams",
             "mape_percent": expected,
         }
+    assert measured_errors("streams") == {"h200": (2.0, 2.0)}
 
 
 def test_what_changes_the_model() -> None:
@@ -292,7 +358,7 @@ BESIDE_THE_MODEL = {  # imported by its sources, but for data, errors, words and
     *("gpusim.common.errors", "gpusim.common.files", "gpusim.common.fingerprint", "gpusim.common.numbers"),
     *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.tables", "gpusim.hardware.host_costs"),
     *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.trace.independent"),
-    *("gpusim.policies.tools.programs", "gpusim.trace.programs"),
+    *("gpusim.policies.tools.programs", "gpusim.trace.programs", "gpusim.trace.edit", "gpusim.io.importing"),
     *("gpusim.results.comparison", "gpusim.results.error_band", "gpusim.results.gains", "gpusim.results.metrics"),
     *("gpusim.results.result", "gpusim.results.runs", "gpusim.policies.oracles", "gpusim.trace.file"),
     *("gpusim.trace.faults", "gpusim.trace.fields", "gpusim.trace.format"),

@@ -17,7 +17,7 @@ from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab import validate
 from gpusim.lab.validate import Condition
-from gpusim.results.error_band import COMMAND, VALIDATED, model_identity
+from gpusim.results.error_band import COMMAND, VALIDATED, Calls, model_identity
 
 
 def test_documents_hold_the_tables() -> None:
@@ -63,6 +63,32 @@ def test_parts_hold_every_condition_once() -> None:
     wanted = [Condition("sm_curve", f"op{i}|8", ((f"op{i}",),), sms=(8,)) for i in range(7)]
     parts = run.by_op(wanted, 3)
     assert sorted(c.key for part in parts for c in part) == sorted(c.key for c in wanted)
+
+
+def test_errors_by_what_binds() -> None:
+    work = {kind: Calls(10.0, frozenset({kind}), kind) for kind in ("tensor", "dram")}
+    points = [("green", work["tensor"], error) for error in (1.0, -3.0)] + [("streams", work["dram"], 2.0)]
+    found = run.resource_lines(points)
+    assert [(one["experiment"], one["bound_by"], one["points"]) for one in found] == [
+        ("green", "tensor", 2),
+        ("streams", "dram", 1),
+    ]
+    assert (found[0]["mape_percent"], found[0]["bias_percent"]) == (2.0, -1.0)
+    assert found[0]["p95_percent"] == pytest.approx(2.9) and found[1]["p95_percent"] == 2.0
+
+
+def test_datasets_that_are_not_at_hand_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = ("h200", "h200")
+    monkeypatch.setattr(variants, "FRAMEWORKS", {"h200": validate.Case(str(tmp_path / "none"), "h200")})
+    assert variants.cases_of(*pair) == list(variants.QUOTED[pair])
+    monkeypatch.setattr(variants, "FRAMEWORKS", {"h200": validate.Case(str(tmp_path), "h200")})
+    assert variants.cases_of(*pair)[-1].folder == str(tmp_path)
+    assert [Path(case.folder).parent.name for case in variants.models_of("h100-sxm")] == ["h100-sxm"]
+
+
+def test_names_of_datasets() -> None:
+    folders = (variants.DATA, variants.DATA / "small", variants.TRANSFORMER, variants.TRANSFORMER / "models")
+    assert [run.name_of(str(one)) for one in folders] == ["data", "small", "transformer", "transformer models"]
 
 
 @pytest.fixture

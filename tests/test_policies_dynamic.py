@@ -16,7 +16,7 @@ from gpusim import load_gpu, load_trace
 from gpusim.common.errors import InputError
 from gpusim.model.occupancy import Footprint
 from gpusim.policies.cd_search import Walk
-from gpusim.policies.inference import critical_sms, occupancy_together, sms_wanted
+from gpusim.policies.inference import Orion, critical_sms, occupancy_together, sms_wanted
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.policies.maestro import INTRA, SPATIAL, Config, Search, moved_counts, neighbours
 from gpusim.policies.registry import policy_from
@@ -329,3 +329,15 @@ def test_cd_search_turns_sms_off_where_nobody_takes_them() -> None:
         walk.measured([min(1.0, count / 50) for count in walk.counts], drop=0.01, step=8)
     assert walk.counts == [50, 50]
     assert not walk.searching
+
+
+def test_orion_tests_each_best_effort_kernel_by_itself() -> None:
+    """Two kernels of 60 SMs each start beside a critical one that leaves 100: the paper tests one by one."""
+    urgent = kernel(0, blocks=8, priority=1, bound_by="fma")
+    small = [kernel(n, blocks=240, blocks_per_sm=4, bound_by="dram", started=False) for n in (1, 2)]
+    view = view_of(urgent, *small)
+    assert [grant.kernel for grant in Orion(sms=100).partition(view).grants] == [0, 1, 2]
+    assert [grant.kernel for grant in Orion(sms=60).partition(view).grants] == [0]  # fewer than the threshold
+    same = kernel(3, blocks=240, blocks_per_sm=4, bound_by="fma", started=False)
+    other = kernel(4, blocks=8, priority=1, bound_by="dram")
+    assert [grant.kernel for grant in Orion().partition(view_of(urgent, other, same)).grants] == [0, 4]

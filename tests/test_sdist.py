@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.release
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ("gpusim", "gpus", "traces", "experiments", "docs", "tests", ".ci")
+SOURCE = ("gpusim", "gpus", "traces", "experiments", "docs", "tests", ".ci", ".github")
 LEFT_BEHIND = (
     "experiments/mine.csv",
     "experiments/.mine.csv.lock",

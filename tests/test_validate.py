@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import random
 import re
@@ -21,14 +22,18 @@ from gpusim import cli, replay
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.dataset import OUTCOMES, Dataset
+from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios, summaries, write_rows
+from gpusim.lab.scoring import Scoring, missing_counters, worst
 from gpusim.lab.sharing import score_sharing
 from gpusim.lab.validate import Case, _InOrder, _Reserved, conditions, measurements, released_together_us, score
 from gpusim.session import Session
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Stream
 
-ELSEWHERE = {"solo", "sharing"}  # experiments of two GPUs, and of microbenchmarks
+ELSEWHERE = {  # experiments of two GPUs, of microbenchmarks, of whole models
+    "solo", "sharing", "isolated", "matrix_same", "matrix_disjoint",
+}  # fmt: skip
 GENEROUS_PERCENT = {  # the sample's rows are few: a guard against breakage, not the accuracy of the model
     "sm_curve": 8.0,
     "residency_curve": 15.0,
@@ -295,7 +300,8 @@ def test_command_prints_a_table(short: Path, tmp_path: Path, capsys: pytest.Capt
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert err == "" and lines[0].split()[:3] == ["experiment", "points", "MAPE"]
-    assert [line.split()[0] for line in lines[2:]] == ["sm_curve", "quota_a", "quota_b"]
+    table = lines[2 : lines.index("")]
+    assert [line.split()[0] for line in table] == ["sm_curve", "quota_a", "quota_b"]
     assert len({len(line) for line in lines[1:2]}) == 1
     written = list(csv.reader(path.open(newline="")))
     assert written[0] == ["experiment", "key", "predicted_ms", "measured_ms"]
@@ -312,6 +318,59 @@ def test_command_prints_json(short: Path, capsys: pytest.CaptureFixture[str]) ->
         "quota_a": 1,
         "quota_b": 1,
     }
+
+
+def test_command_says_what_is_missed_most_and_why(short: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["validate", str(short), "--json", "--worst", "1"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [one["experiment"] for one in said["worst"]] == ["sm_curve", "quota_a", "quota_b"]
+    curve = said["worst"][0]
+    assert (curve["what"], curve["points"]) == (sample.STAIRCASE, 3)
+    assert re.fullmatch(r"\S+: (fma|issue|latency|l1|lsu|alu|l2|dram) binds, 392 blocks", curve["why"])
+    (experiment,) = [one for one in said["experiments"] if one["experiment"] == "sm_curve"]
+    assert curve["mape_percent"] == pytest.approx(experiment["mape_percent"])
+    assert cli.main(["validate", str(short), "--worst", "0"]) == 0
+    assert "misses most" not in capsys.readouterr().out
+
+
+def test_worst_names_the_counters_that_a_kernel_lacks(folder: Path) -> None:
+    gpu = load_gpu("h200")
+    recorded = Dataset(folder, gpu).op(sample.STAIRCASE).kernels[0]
+    assert recorded.mix is not None
+    partly = recorded.model_copy(update={"mix": recorded.mix.model_copy(update={"dram_read_bytes": None})})
+    launches = {"partly": partly, "bare": recorded.model_copy(update={"mix": None})}
+    rows = [Scored("sm_curve", f"{name}|8", 3.0, 2.0, 1.0) for name in launches]
+    named = {("sm_curve", f"{name}|8"): (name,) for name in launches}
+    found = Scoring(rows, {}, gpu, gpu, named, lambda name: (launches[name],))
+    whys = {one.what: one.why for one in worst(found, 2)}
+    assert whys["partly"].endswith("; without dram_read_bytes") and whys["bare"].endswith("; no counters")
+    assert "unknown binds" in whys["bare"]
+
+
+def test_worst_first_and_no_more_than_asked() -> None:
+    gpu = load_gpu("h200")
+    rows = _rows("green", ("near", 1.1, 1.0), ("far", 0.5, 1.0), ("nearest", 1.0, 1.0))
+    missed = worst(Scoring(rows, {}, gpu, gpu), 2)
+    assert [(one.what, round(one.mape_percent), round(one.bias_percent)) for one in missed] == [
+        ("far", 50, -50),
+        ("near", 10, 10),
+    ]
+
+
+def test_counters_of_today_that_a_recording_lacks_are_said(short: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(short, tmp_path / "older"))
+    lacking = "lts__t_sector_hit_rate.pct"
+    with gzip.open(copy / "kernels.csv.gz", "rt") as file:
+        text = file.read()
+    with gzip.open(copy / "kernels.csv.gz", "wt") as file:
+        file.write(text.replace(lacking, "other", 1))
+    before, after = missing_counters(short), missing_counters(copy)
+    assert before != after and after.startswith("the recording lacks ")
+    everything = tmp_path / "everything"
+    everything.mkdir()
+    with gzip.open(everything / "kernels.csv.gz", "wt") as file:
+        file.write(",".join(("op", *COUNTERS)) + "\n")
+    assert missing_counters(everything) == ""
 
 
 def test_rows_that_cannot_be_written(short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

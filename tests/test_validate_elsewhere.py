@@ -219,7 +219,7 @@ def test_command_scores_choices(tmp_path: Path, capsys: pytest.CaptureFixture[st
     rows = sample.read(folder / "modules.csv")
     sample.write(folder / "modules.csv", rows + [{**row, "selection": "again"} for row in rows])
     assert cli.main(["validate", str(folder)]) == 0
-    last = capsys.readouterr().out.splitlines()[-1].split()
+    last = capsys.readouterr().out.partition("\n\n")[0].splitlines()[-1].split()
     assert (last[0], last[1]) == ("choice", "1") and float(last[2]) >= 0.0
     said = _says(capsys, folder)["experiments"][-1]
     assert (said["experiment"], said["points"], said["mape_percent"]) == ("choice", 1, None)

@@ -1,9 +1,11 @@
 """How far off the model is on a real H200: `python experiments/h200_validation/run.py [--all]`.
 
 Without flags: predicts data/ and writes accuracy.csv, misses.csv and the pictures; then does what `--bands` does
-alone: predicts data/ and the datasets in it, those of the H100 from its own recordings and from the H200's, and writes
-gpusim/results/validated.json, which `gpusim replay` quotes, datasets.csv and arithmetic.csv. `--scaling` predicts data/
-with two scaling points and writes scaling.csv.
+alone: predicts data/ and the datasets in it, those of the H100 from its own recordings and from the H200's, BF16
+kernels and whole models (experiments/recordings/transformer, and ../shared where it is there), and writes
+gpusim/results/validated.json, which `gpusim replay` quotes, datasets.csv, arithmetic.csv and resources.csv.
+`--matrix` puts the errors of experiments/resource_matrix, as its tables are, into datasets.csv. `--scaling` predicts
+data/ with two scaling points and writes scaling.csv.
 `--ablation` scores the model with one mechanism after the other switched off (ablation.csv), `--cross-validation`
 fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
 `--all` does everything. Every run then writes the tables into README.md and docs/model.md. What was predicted is kept
@@ -16,31 +18,42 @@ import argparse
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import cache
 from math import fsum
 from pathlib import Path
 
+import numpy as np
+
 from experiments.h200_validation.crossval import cross_validate
 from experiments.h200_validation.pictures import draw_scatter, draw_staircases
-from experiments.h200_validation.tables import documents, misses, write_csv
+from experiments.h200_validation.tables import MATRIX, cell, documents, misses, write_csv
 from experiments.h200_validation.variants import (
     ABLATION,
     DESIGNS,
     HERE,
+    MODELS,
     OWN,
     PROCESSES,
     QUOTED,
     SCALING,
+    TRANSFORMER,
     Task,
     Variant,
+    cases_of,
     data_digest,
+    models_of,
     predictions,
 )
+from experiments.rows import lines as read_csv
 from gpusim.common.files import write_text
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.scores import SUMMARY_FIELDS, Scored, Summary, choice, summaries
+from gpusim.lab.scoring import row_names
 from gpusim.lab.validate import Case, Condition, conditions, measurements
-from gpusim.results.error_band import VALIDATED, Calls, bands, calls_of, model_identity
+from gpusim.lab.whole_models import ModelCase, measured_alone, predictor, score_models
+from gpusim.lab.whole_models import models_of as models_of_row
+from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, bands, calls_of, model_identity
 
 STRIDES = {"sm_curve": 6, "residency_curve": 3, "streams": 5, "streams_b_first": 5, "green": 5}  # of others: 2
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
@@ -52,15 +65,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ablation", action="store_true", help="the model without one mechanism after the other")
     parser.add_argument("--cross-validation", action="store_true", help="constants fitted on one part of the networks")
     parser.add_argument("--bands", action="store_true", help="only what replays quote: gpusim/results/validated.json")
+    parser.add_argument("--matrix", action="store_true", help="the resource matrix's errors: datasets.csv")
     parser.add_argument("--scaling", action="store_true", help="what two scaling points buy: scaling.csv")
     parser.add_argument("--all", action="store_true", help="all of these")
     parser.add_argument("--documents", action="store_true", help="only put the tables at hand into the documents")
     args = parser.parse_args(argv)
-    plain = not (args.ablation or args.cross_validation or args.documents or args.bands or args.scaling)
+    steps = (args.ablation, args.cross_validation, args.documents, args.bands, args.scaling, args.matrix)
+    plain = not any(steps)
     if plain or args.all:
         accuracy()
     if plain or args.all or args.bands:
         write_bands()
+    if plain or args.all or args.bands or args.matrix:
+        add_matrix()
     if args.scaling or args.all:
         scaling()
     if args.ablation or args.all:
@@ -85,34 +102,83 @@ def accuracy() -> None:
 
 
 def write_bands() -> None:
-    """Predict all datasets; write what replays quote, and the table of all of them."""
+    """Predict all datasets and whole models; write what replays quote, and the tables of all of them."""
     content: dict[str, dict[str, object]] = {}
     lines: list[dict[str, object]] = []
-    for (gpu, source), cases in QUOTED.items():
+    resources: list[dict[str, object]] = []
+    every: list[Case] = []
+    for (gpu, source), quoted in QUOTED.items():
+        cases = cases_of(gpu, source)
         points = [point for case in cases for point in scored_work(case)]
+        points += [point for case in models_of(gpu) if gpu == source for point in program_work(case)]
         model = model_identity(load_gpu(gpu), load_gpu(source))
         sizes = [(name, work, abs(error)) for name, work, error in points]
-        content.setdefault(gpu, {})[source] = {"model": model, "data": data_digest(cases), **bands(sizes)}
+        content.setdefault(gpu, {})[source] = {"model": model, "data": data_digest(quoted), **bands(sizes)}
         lines += [{"gpu": gpu, "recorded_on": source} | line for line in arithmetic_lines(points)]
+        resources += [{"gpu": gpu, "recorded_on": source} | line for line in resource_lines(points)]
+        every += cases
     write_text(VALIDATED, json.dumps(content, indent=1) + "\n")
-    write_scores(HERE / "datasets.csv", [case for cases in QUOTED.values() for case in cases])
+    write_scores(HERE / "datasets.csv", every, models=MODELS)
     write_csv(HERE / "arithmetic.csv", list(lines[0]), lines)
+    write_csv(HERE / "resources.csv", list(resources[0]), resources)
+
+
+def add_matrix() -> None:
+    """Put the errors of the resource matrix, as its table has them, into the table of all datasets."""
+    from experiments.resource_matrix.run import STUDY
+
+    points, _ = STUDY.read()
+    known = [line for line in read_csv(HERE / "datasets.csv") if line["dataset"] != MATRIX]
+    for gpu in dict.fromkeys(point.gpu for point in points):
+        rows = [
+            Scored(
+                f"matrix_{one.placement}", f"{one.kernel}|{one.beside}|{one.order}", one.predicted, one.measured, 1.0
+            )
+            for one in points
+            if one.gpu == gpu
+        ]
+        about = {"dataset": MATRIX, "gpu": gpu, "recorded_on": gpu, "scaling": ""}
+        known += [about | {name: cell(value) for name, value in asdict(one).items()} for one in summaries(rows, {})]
+    write_csv(HERE / "datasets.csv", list(known[0]), known)
+
+
+def resource_lines(points: Sequence[tuple[str, Calls, float]]) -> list[dict[str, object]]:
+    """Errors of each experiment by the resource that binds the kernels that take most of the time."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for experiment, work, error in points:
+        found.setdefault((experiment, work.bound), []).append(error)
+    return [
+        {
+            "experiment": experiment,
+            "bound_by": bound,
+            "points": len(errors),
+            "mape_percent": fsum(map(abs, errors)) / len(errors),
+            "bias_percent": fsum(errors) / len(errors),
+            "p95_percent": percentile(errors),
+        }
+        for (experiment, bound), errors in sorted(found.items())
+    ]
+
+
+def percentile(errors: Sequence[float]) -> float:
+    """The 95th percentile of the sizes of some errors."""
+    return float(np.percentile(np.abs(errors), 95))
 
 
 def arithmetic_lines(points: Sequence[tuple[str, Calls, float]]) -> list[dict[str, object]]:
     """Errors of each experiment, apart for work without kernels on tensor cores and with some."""
     found: dict[tuple[str, bool], list[float]] = {}
     for experiment, work, error in points:
-        found.setdefault((experiment, "TF32" in work.kinds), []).append(error)
+        found.setdefault((experiment, "tensor" in work.kinds), []).append(error)
     return [
         {
             "experiment": experiment,
-            "tensor_cores": "some" if tf32 else "none",
+            "tensor_cores": "some" if tensor else "none",
             "points": len(errors),
             "mape_percent": fsum(map(abs, errors)) / len(errors),
             "bias_percent": fsum(errors) / len(errors),
         }
-        for (experiment, tf32), errors in sorted(found.items())
+        for (experiment, tensor), errors in sorted(found.items())
     ]
 
 
@@ -121,16 +187,51 @@ def scaling() -> None:
     write_scores(HERE / "scaling.csv", [OWN, SCALING], {(row.experiment, row.key) for row in everything(SCALING)})
 
 
-def write_scores(path: Path, cases: Sequence[Case], keys: Collection[tuple[str, str]] | None = None) -> None:
-    """A line for each experiment of each case, of all rows or of those with some keys."""
+def write_scores(
+    path: Path,
+    cases: Sequence[Case],
+    keys: Collection[tuple[str, str]] | None = None,
+    models: Sequence[ModelCase] = (),
+) -> None:
+    """A line for each experiment of each case, of all rows or of those with some keys; of whole models all rows."""
     lines = []
     for case in cases:
         rows = [row for row in everything(case) if keys is None or (row.experiment, row.key) in keys]
         made = [*summaries(rows, measurements(case.load())), *filter(None, [choice(rows)])]
-        about = {"dataset": Path(case.folder).name, "gpu": case.gpu, "recorded_on": case.recorded_on or case.gpu}
+        about = {"dataset": name_of(case.folder), "gpu": case.gpu, "recorded_on": case.recorded_on or case.gpu}
         about["scaling"] = " ".join(map(str, case.scaling))
         lines += [about | dict.fromkeys(SUMMARY_FIELDS) | asdict(one) for one in made]
+    for model in models:
+        if Path(model.folder).is_dir():
+            rows = models_scored(model)
+            about = {"dataset": name_of(model.folder), "gpu": model.gpu, "recorded_on": model.gpu, "scaling": ""}
+            lines += [about | asdict(one) for one in summaries(rows, measured_alone(rows))]
     write_csv(path, list(lines[0]), lines)
+
+
+def name_of(folder: str) -> str:
+    """A dataset's name: its folder's, with that of the subject where the folder is named after a GPU or its models."""
+    path = Path(folder)
+    if TRANSFORMER in (path, path.parent):
+        return "transformer models" if path.name == "models" else "transformer"
+    return path.name
+
+
+@cache
+def models_scored(case: ModelCase) -> list[Scored]:
+    """Rows of whole models."""
+    return score_models(case)
+
+
+def program_work(case: ModelCase) -> list[tuple[str, Calls, float]]:
+    """Experiment, work and error in percent of every row of whole models."""
+    known, gpu = predictor(case), load_gpu(case.gpu)
+    found = []
+    for row in models_scored(case):
+        made = [((launch,), 1) for model in models_of_row(row) for launch in known.launches(model)]
+        experiment = OF_PROGRAMS["modules_serial" if row.experiment == "isolated" else row.experiment]
+        found.append((experiment, calls_of(made, gpu), 100.0 * (row.predicted_ms / row.measured_ms - 1.0)))
+    return found
 
 
 def scored_work(case: Case) -> list[tuple[str, Calls, float]]:
@@ -152,7 +253,7 @@ def work_in(dataset: Dataset, condition: Condition) -> Calls:
     calls = condition.calls if len(condition.calls) == len(condition.ops) else (1,) * len(condition.ops)
     recordings = dataset.recordings
     made = [(recordings.op(op).kernels, n) for ops, n in zip(condition.ops, calls, strict=True) for op in ops]
-    return calls_of(made, recordings.gpu.sm_count)
+    return calls_of(made, recordings.gpu)
 
 
 def everything(case: Case) -> list[Scored]:
@@ -162,12 +263,6 @@ def everything(case: Case) -> list[Scored]:
     found = predictions(name, [Task("model", case, tuple(part)) for part in by_op(wanted, PROCESSES) if part])
     rows = {(row.experiment, row.key): row for part in found for row in part}
     return [rows[name] for condition in wanted for name in row_names(condition)]
-
-
-def row_names(condition: Condition) -> list[tuple[str, str]]:
-    """Experiment and key of the rows that a condition gives."""
-    names = ("quota_a", "quota_b") if condition.experiment == "quota" else (condition.experiment,)
-    return [(name, condition.key) for name in names]
 
 
 def by_op(wanted: Sequence[Condition], count: int) -> list[list[Condition]]:

@@ -18,6 +18,7 @@ from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios
 from gpusim.lab.validate import SCALED
 
 DOCUMENTS = (HERE / "README.md", ROOT / "docs" / "model.md")
+MATRIX = "resource_matrix"  # as a dataset
 WORST = 8  # ops or rows listed an experiment
 SHORT = {
     "sm_curve": "sm_curve",
@@ -49,10 +50,11 @@ def write_csv(path: Path, columns: Sequence[str], lines: Sequence[Mapping[str, o
     with atomic_write(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows([_cell(line[column]) for column in columns] for line in lines)
+        writer.writerows([cell(line[column]) for column in columns] for line in lines)
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as the tables have it."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -207,17 +209,35 @@ def fitted_table() -> str:
 
 
 def datasets_table() -> str:
-    """MAPE on every dataset, an experiment a column; of green and choice the regret."""
-    cases: dict[tuple[str, str, str], dict[str, Line]] = {}
+    """Errors on every dataset: a table for each GPU, with the bias, the 95th percentile and the regret of choices."""
+    gpus: dict[tuple[str, str], list[Line]] = {}
     for line in read_csv(HERE / "datasets.csv"):
-        key = (line["dataset"], line["gpu"], line["recorded_on"])
-        cases.setdefault(key, {})[line["experiment"]] = line
+        gpus.setdefault((line["gpu"], line["recorded_on"]), []).append(line)
+    titles = ("dataset", "experiment", "points", "MAPE %", "bias %", "95th %", "rank corr.", "regret %")
+    tables = []
+    for (gpu, source), mine in gpus.items():
+        rows = []
+        for line in mine:
+            choices = (_number(line["rank_correlation"], 2), _number(line["regret_percent"], 2))
+            rows.append((line["dataset"], line["experiment"], line["points"], *_errors(line), *choices))
+        title = f"**{gpu}**" if gpu == source else f"**{gpu}, from recordings of {source}**"
+        tables.append(f"{title}\n\n{markdown(titles, rows, left=2)}")
+    return "\n\n".join(tables)
+
+
+def _errors(line: Line) -> tuple[str, ...]:
+    """Mean error, bias and 95th percentile of a line."""
+    return tuple(_number(line[f"{name}_percent"], digits) for name, digits in (("mape", 2), ("bias", 2), ("p95", 1)))
+
+
+def resources_table() -> str:
+    """Errors of each experiment by the resource that binds the kernels that take most of the time."""
     rows = []
-    for (dataset, gpu, source), of in cases.items():
-        errors = [_number(of[name]["mape_percent"], 2) if name in of else "" for name in ("solo", *SHORT)]
-        regrets = [_number(of[name]["regret_percent"], 2) if name in of else "" for name in ("green", "choice")]
-        rows.append((f"`{dataset}/`", gpu if gpu == source else f"{gpu} from {source}", *errors, *regrets))
-    return markdown(("dataset", "GPU", "solo", *SHORT.values(), "regret", "choice"), rows, left=2)
+    for line in read_csv(HERE / "resources.csv"):
+        gpu, source = line["gpu"], line["recorded_on"]
+        where = gpu if gpu == source else f"{gpu} from {source}"
+        rows.append((where, line["experiment"], line["bound_by"], line["points"], *_errors(line)))
+    return markdown(("GPU", "experiment", "bound by", "points", "MAPE %", "bias %", "95th %"), rows, left=3)
 
 
 def arithmetic_table() -> str:
@@ -233,7 +253,7 @@ def arithmetic_table() -> str:
             for column, digits in (("points", 0), ("mape_percent", 2), ("bias_percent", 2))
         ]
         rows.append((gpu if gpu == source else f"{gpu} from {source}", experiment, *cells))
-    titles = ("GPU", "experiment", "FP32: points", "MAPE %", "bias %", "with TF32: points", "MAPE %", "bias %")
+    titles = ("GPU", "experiment", "without: points", "MAPE %", "bias %", "with: points", "MAPE %", "bias %")
     return markdown(titles, rows, left=2)
 
 
@@ -295,4 +315,5 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "datasets": datasets_table,
     "scaling": scaling_table,
     "arithmetic": arithmetic_table,
+    "resources": resources_table,
 }

@@ -24,6 +24,7 @@ from gpusim.lab import validate
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.scores import Scored
 from gpusim.lab.validate import Case, Condition, Predictor, measurements
+from gpusim.lab.whole_models import ModelCase
 from gpusim.model import contention, context, memory
 from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Partition, View
@@ -37,15 +38,21 @@ CACHE = HERE / ".cache"
 PROCESSES = os.cpu_count() or 1
 GPU_NAME = "h200"
 OTHER_GPU = "h100-sxm"
+TRANSFORMER = ROOT / "experiments" / "recordings" / "transformer" / OTHER_GPU
+SHARED = ROOT.parent / "shared"  # measurements beside the repository, which are no part of it
 OWN = Case(str(DATA), GPU_NAME)
 OTHER = str(DATA / "h100")
 DATASETS = (OWN, *(Case(str(DATA / name), GPU_NAME) for name in ("networks", "small", "layers", "choices")))
 QUOTED = {  # the GPU and that of the recordings: what is scored
     (GPU_NAME, GPU_NAME): DATASETS,
-    (OTHER_GPU, OTHER_GPU): (Case(OTHER, OTHER_GPU),),
+    (OTHER_GPU, OTHER_GPU): (Case(OTHER, OTHER_GPU), Case(str(TRANSFORMER), OTHER_GPU)),
     (OTHER_GPU, GPU_NAME): (Case(OTHER, OTHER_GPU, str(DATA), GPU_NAME),),
 }
 SCALING = Case(str(DATA), GPU_NAME, scaling=(32, 72))
+FRAMEWORKS = {  # kernels of PyTorch, where the data are at hand: by GPU
+    gpu: Case(str(SHARED / f"{name}_frameworks"), gpu) for name, gpu in (("h200", GPU_NAME), ("h100", OTHER_GPU))
+}
+MODELS = (ModelCase(str(TRANSFORMER / "models"), OTHER_GPU), ModelCase(str(SHARED / "h200_models"), GPU_NAME))
 UNLIMITED = 1e6  # GB/s
 FIXED_POINT_ROUNDS = 60
 
@@ -449,6 +456,17 @@ def answer(task: Task) -> list[list[Any]]:
     constants = {**variant.constants, **task.constants}
     dataset = Dataset(task.case.folder, gpu_of(constants)) if constants else task.case.load()
     return [list(astuple(row)) for row in scored(dataset, task.wanted)]
+
+
+def cases_of(gpu: str, source: str) -> list[Case]:
+    """What is predicted for a GPU from recordings of another or itself, with what is at hand beside the repository."""
+    more = FRAMEWORKS[gpu]
+    return [*QUOTED[gpu, source], *([more] if gpu == source and Path(more.folder).is_dir() else [])]
+
+
+def models_of(gpu: str) -> list[ModelCase]:
+    """The whole models of a GPU that are at hand."""
+    return [case for case in MODELS if case.gpu == gpu and Path(case.folder).is_dir()]
 
 
 def data_digest(cases: Sequence[Case]) -> str:

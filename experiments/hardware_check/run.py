@@ -6,10 +6,12 @@ predicts best, and compares its gain over serial with the measured one, and its 
 all. It writes README.md, result.csv and gains.png beside itself (or to DIR).
 
     python experiments/hardware_check/run.py --measure   # measured.csv.gz: needs an NVIDIA GPU, nvcc and cuDNN
+    python experiments/hardware_check/run.py --errors    # the error of chosen plans that `gpusim select` prints
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,13 +25,18 @@ from experiments.hardware_check.plans import HERE, Tried, read
 from experiments.markdown import table
 from experiments.plans import makespans_us, measure
 from experiments.study import TRACES, Run, Study
+from gpusim.choose import chosen as chosen_errors
+from gpusim.choose.bound import Bounds
+from gpusim.choose.judge import Judge
+from gpusim.choose.moves import mean_alone_us
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
+from gpusim.common.files import write_text
 from gpusim.lab.validate import released_together_us
 from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
 from gpusim.session import Session
 
-SERIAL = "serial-fastest"
+SERIAL, STREAMS = "serial-fastest", "streams-fastest"
 MEASURED = HERE / "measured.csv.gz"
 RUNS = 5  # of the program
 GAIN_POINTS = 3.0  # asked for: measured gain within so many points of the predicted one, on the mean
@@ -49,7 +56,7 @@ class Row:
         measured_us: the mean over turns of CUDA's streams.
         first_us, least_us, most_us: measured in the first turn, and in the shortest and the longest.
         predicted_gain, measured_gain: of serial with the fastest algorithms over it, as predicted and as measured.
-        select_gain: the same as `gpusim select` gives it, whose replays know no flag: all streams start at once.
+        select_gain: the same as `gpusim select` gives it: the mean over start orders, without the flag.
     """
 
     module: str
@@ -107,9 +114,15 @@ def predicted_us(tried: Tried) -> float:
 
 
 def select_us(tried: Tried) -> float:
-    """Makespan of a plan as `gpusim select` judges it."""
+    """Makespan of a plan as `gpusim select` judges it: the mean over start orders, without the flag."""
     work, session = _module(tried.module)
-    return session.makespan_us(planned_trace(work, tried.plan), tried.plan.policy)
+    return Judge(work, Bounds(work, session), None, 1, "any").replayed(tried.plan).expected_us
+
+
+def operation_us(module: str) -> float:
+    """Mean time of an operation of a module alone, us."""
+    work, session = _module(module)
+    return mean_alone_us(work, Bounds(work, session))
 
 
 def sharing_of(plan: Plan) -> str:
@@ -161,6 +174,107 @@ def chosen(rows: Iterable[Row]) -> list[Chosen]:
     ]
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What `gpusim select` would choose of the plans that were measured for a module, against plain streams.
+
+    Attributes:
+        module: name of the trace.
+        predicted, measured: gain of the plan that it expects to be best over plain streams, percent.
+        regret: how much longer plain streams took than the best of all plans, percent.
+        chosen_regret: the same of the plan.
+    """
+
+    module: str
+    predicted: float
+    measured: float
+    regret: float
+    chosen_regret: float
+
+
+def choices(rows: Iterable[Row]) -> list[Choice]:
+    """For each module what `gpusim select` would choose of the measured plans."""
+    by_module: dict[str, list[Row]] = {}
+    for row in rows:
+        by_module.setdefault(row.module, []).append(row)
+    return [_choice(found) for found in by_module.values()]
+
+
+def _choice(found: Sequence[Row]) -> Choice:
+    streams = next(row for row in found if row.plan == STREAMS)
+    plan = max(found, key=lambda row: row.select_gain)
+    least = min(row.measured_us for row in found)
+    return Choice(
+        plan.module,
+        100.0 * (plan.select_gain / streams.select_gain - 1.0),
+        100.0 * (plan.measured_gain / streams.measured_gain - 1.0),
+        100.0 * (streams.measured_us / least - 1.0),
+        100.0 * (plan.measured_us / least - 1.0),
+    )
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """What `gpusim select` recommends for a module, its threshold from the other modules of the batch only."""
+
+    choice: Choice
+    threshold: float
+
+    @property
+    def taken(self) -> bool:
+        """Whether the plan is recommended over plain streams."""
+        return self.choice.predicted > self.threshold
+
+    @property
+    def measured(self) -> float:
+        """Measured gain of what is recommended over plain streams, percent."""
+        return self.choice.measured if self.taken else 0.0
+
+    @property
+    def predicted(self) -> float:
+        """Predicted gain of what is recommended over plain streams, percent."""
+        return self.choice.predicted if self.taken else 0.0
+
+    @property
+    def regret(self) -> float:
+        """How much longer what is recommended took than the best plan measured, percent."""
+        return self.choice.chosen_regret if self.taken else self.choice.regret
+
+
+def recommended(rows: Iterable[Row]) -> list[Recommended]:
+    """What is recommended for each module: the error of chosen plans is that of the other modules of its batch."""
+    found = choices(rows)
+    made = []
+    for one in found:
+        others = [o for o in found if o is not one and o.module.endswith("_b16") == one.module.endswith("_b16")]
+        made.append(Recommended(one, max(0.0, *(o.predicted - o.measured for o in others))))
+    return made
+
+
+def choice_table(found: Sequence[Recommended]) -> str:
+    """What `gpusim select` would choose, and recommend, for each module."""
+    titles = [
+        "module",
+        "predicted over plain streams",
+        "measured",
+        "most that others fell short",
+        "recommended",
+        "regret",
+    ]
+    cells = [
+        [
+            one.choice.module,
+            f"{one.choice.predicted:+.1f} %",
+            f"{one.choice.measured:+.1f} %",
+            f"{one.threshold:.1f} points",
+            "the plan" if one.taken else "plain streams (tie)",
+            f"{one.regret:.1f} %",
+        ]
+        for one in found
+    ]
+    return table(titles, cells)
+
+
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
@@ -207,6 +321,27 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "plans": len(rows),
         "error": mean([100.0 * abs(row.predicted_us / row.measured_us - 1.0) for row in rows]),
         "errors": error_table(rows),
+        "choices": choice_table(recommended(rows)),
+        **choice_means(recommended(rows)),
+    }
+
+
+def choice_means(found: Sequence[Recommended]) -> dict[str, object]:
+    """Means over the modules of what is chosen and of what is recommended."""
+    errors = [one.choice.predicted - one.choice.measured for one in found]
+    taken = [one.predicted - one.measured for one in found]
+    return {
+        "chosen_predicted": mean([one.choice.predicted for one in found]),
+        "chosen_measured": mean([one.choice.measured for one in found]),
+        "chosen_bias": mean(errors),
+        "chosen_size": mean([abs(error) for error in errors]),
+        "recommended": sum(one.taken for one in found),
+        "recommended_predicted": mean([one.predicted for one in found]),
+        "recommended_measured": mean([one.measured for one in found]),
+        "recommended_bias": mean(taken),
+        "recommended_size": mean([abs(error) for error in taken]),
+        "recommended_worst": min(one.measured for one in found),
+        "recommended_regret": mean([one.regret for one in found]),
     }
 
 
@@ -268,6 +403,15 @@ def rows(run: Run) -> dict[str, list[Row]]:
     return {"result.csv": all_rows()}
 
 
+def write_errors() -> None:
+    """Write the error of chosen plans for `gpusim select`, from the rows beside the script."""
+    (made,) = STUDY.read()
+    points = [(operation_us(one.module), one.predicted, one.measured) for one in choices(made)]
+    known = json.loads(chosen_errors.MEASURED.read_text(encoding="utf-8"))
+    known["h200"] = chosen_errors.errors_of(points)
+    write_text(chosen_errors.MEASURED, json.dumps(known, indent=2) + "\n")
+
+
 STUDY = Study(
     __file__,
     __doc__,
@@ -275,7 +419,10 @@ STUDY = Study(
     rows,
     page,
     {"gains.png": draw},
-    {"measure": (run_plans, "run the plans on this machine's GPU: measured.csv.gz")},
+    {
+        "measure": (run_plans, "run the plans on this machine's GPU: measured.csv.gz"),
+        "errors": (write_errors, "write the error of chosen plans that `gpusim select` prints"),
+    },
 )
 
 if __name__ == "__main__":

@@ -85,28 +85,28 @@ def row_of(task: Task, found: Selection) -> Row:
     named = dict(found.baselines)
     serial, streams = named["serial, fastest"], named["streams, fastest"]
     seen = [one for one in found.seen if found.limit_bytes is None or one.memory_bytes <= found.limit_bytes]
-    own = own_lanes(found.work.trace, found.work)
-    like = [one for one in seen if (one.plan.lanes, one.plan.algorithms) == (own, streams.plan.algorithms)]
+    own = sorted(own_lanes(found.work.trace, found.work))
+    like = [one for one in seen if _runs(one, own) and one.plan.algorithms == streams.plan.algorithms]
     hardware = _least(seen, lambda one: one.plan.policy == STREAMS or _is(one, SPLITS[:1] if gpu_splits(found) else ()))
     assert hardware is not None
     fast = streams.plan.algorithms
-    errors = [how_wrong(found, one) for one in (serial, streams, hardware, found.best)]
+    errors = [how_wrong(found, one) for one in (serial, streams, hardware, found.found)]
     return Row(
         task.gpu,
         task.batch,
         task.module,
         task.limit,
-        serial.makespan_us,
-        streams.makespan_us,
+        serial.expected_us,
+        streams.expected_us,
         _us(_least(like, lambda one: _is(one, SPLITS))),
         _us(_least(like, lambda one: _is(one, MIXES))),
-        hardware.makespan_us,
-        found.best.makespan_us,
-        _us(_least(seen, lambda one: one.plan.lanes == own)),
+        hardware.expected_us,
+        found.found.expected_us,
+        _us(_least(seen, lambda one: _runs(one, own))),
         found.bound.us,
-        found.best.memory_bytes / MIB,
-        "one stream" if len(found.best.plan.lanes) == 1 else found.best.plan.policy,
-        sum(name != fast[id] for id, name in found.best.plan.algorithms.items()),
+        found.found.memory_bytes / MIB,
+        "one stream" if len(found.found.plan.lanes) == 1 else found.found.plan.policy,
+        sum(name != fast[id] for id, name in found.found.plan.algorithms.items()),
         *(error for error, _ in errors),
         errors[-1][1],
     )
@@ -124,16 +124,20 @@ def how_wrong(found: Selection, one: Candidate) -> tuple[float, str]:
     return (band["mape_percent"], "") if band else (0.0, reason)
 
 
+def _runs(one: Candidate, lanes: Sequence[Sequence[str]]) -> bool:
+    return sorted(one.plan.lanes) == lanes
+
+
 def _is(one: Candidate, policies: Sequence[str]) -> bool:
     return len(one.plan.lanes) > 1 and one.plan.policy.partition(":")[0] in policies
 
 
 def _least(seen: Iterable[Candidate], wanted: Callable[[Candidate], bool]) -> Candidate | None:
-    return min((one for one in seen if wanted(one)), key=lambda one: one.makespan_us, default=None)
+    return min((one for one in seen if wanted(one)), key=lambda one: one.expected_us, default=None)
 
 
 def _us(one: Candidate | None) -> float:
-    return 0.0 if one is None else one.makespan_us
+    return 0.0 if one is None else one.expected_us
 
 
 def rows(run: Run) -> dict[str, list[Row]]:

@@ -40,14 +40,14 @@ def answer(network: str) -> list[Any]:
     convolutions = [op for op in operations if isinstance(op, Convolution)]
     counts = len(operations), len(convolutions), sum(len(op.alternatives) for op in convolutions)
     rows = []
-    for way, one in (*found.baselines, (report.PLAN, found.best)):
+    for way, one in (*found.baselines, (report.PLAN, found.found)):
         planned = plan_trace(found, one)
         band, why, _ = error_band(found.session.replay(planned, one.plan.policy), planned, gpu)
         rows.append(
             Row(
                 network,
                 way,
-                one.makespan_us,
+                one.expected_us,
                 one.memory_bytes / MIB,
                 one.plan.policy.partition(":")[0],
                 len(one.plan.lanes),

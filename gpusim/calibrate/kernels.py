@@ -9,6 +9,7 @@ from gpusim.calibrate.scaling import fitted
 from gpusim.calibrate.transfer import transferred
 from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context
+from gpusim.model.estimate import filled
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -51,11 +52,12 @@ class Kernels:
             return known[1]
         model = self._same.get(launch)
         if model is None:
-            model = self._anchored.get(launch)
+            used = filled(launch, self._device)
+            model = self._anchored.get(used)
             if model is None:
-                model = self._anchored[launch] = self._fitted(launch, self._device, place)
+                model = self._anchored[used] = self._fitted(used, self._device, place)
             if self._gpu is not self._device:
-                model = self._moved(model, launch, place)
+                model = self._moved(model, used, place)
             if self.seed != 0:
                 model = replace(model, seed=(model.seed + SEED_STEP * self.seed) % SEED_RANGE)
             self._same[launch] = model

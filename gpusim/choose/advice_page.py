@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpusim.choose.advise import TIE, Advice, Choice
+from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
 from gpusim.common.errors import one_line
 from gpusim.common.tables import Column, number, print_line, print_table
 from gpusim.results.plots import COLOURS, GRID, new_figure
@@ -53,6 +53,10 @@ def _json(advice: Advice, one: Choice) -> dict[str, Any]:
         "fairness": one.fairness,
         "slowdown": dict(one.slowdown),
         "latency_us": dict(one.latency_us),
+        "latency_percentiles_us": {
+            name: {f"p{percent}": us for percent, us in of.items()} for name, of in one.percentiles_us.items()
+        },
+        "latency_interval_us": dict(one.interval_us),
         "model_error": None if one.how_wrong.band is None else one.how_wrong.band["mape_percent"],
         "model_error_reason": one.refuted or one.how_wrong.reason or None,
         "meets_slo": advice.meets(one),
@@ -68,12 +72,12 @@ def print_advice(advice: Advice) -> None:
     print_line(f"{' and '.join(programs)} on {advice.gpu.name}: {_sentence(best)}")
     for line in best.setting.paste:
         print_line(f"    {line}")
-    for line in _reasons(advice):
+    for line in [*_served(advice), *_reasons(advice)]:
         print_line(line)
     print()
     columns = [Column("share by"), Column("setting"), Column("makespan us", right=True), Column("STP", right=True)]
     columns += [Column(f"{name} slowed", right=True) for name in programs] + [Column("model error", right=True)]
-    columns += [Column("keeps targets")] * bool(advice.targets) + [Column("")]
+    columns += [Column("targets")] * bool(advice.targets) + [Column("")]
     print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {advice.objective}")
     hidden = len(advice.choices) - len(_shown(advice))
     if hidden > 0:
@@ -118,6 +122,23 @@ def _reasons(advice: Advice) -> list[str]:
     return lines
 
 
+def _served(advice: Advice) -> list[str]:
+    """Latencies of requests under the best setting, and each target: held or missed."""
+    best, lines = advice.best, []
+    for name, of in best.percentiles_us.items():
+        interval = best.interval_us.get(name, 0.0)
+        spread = f" (p95 ± {number(interval)}, 95 % confidence over {SEEDS} seeds)" if interval else ""
+        lines.append(f"{name}: " + ", ".join(f"p{percent} {number(us)} us" for percent, us in of.items()) + spread)
+    for target in advice.targets:
+        over = target.over(best)
+        doubt = ""
+        if target.latency_us is not None and (half := best.interval_us.get(target.program, 0.0)):
+            near = abs(best.latency_us[target.program] - target.latency_us) < half
+            doubt = ", within the confidence interval: replay more requests" if near else ""
+        lines.append(f"target {target}: {'held' if over <= 1.0 else 'missed'}, {over:.0%} of it{doubt}")
+    return lines
+
+
 def _most_wanted(bound_us: Mapping[str, Mapping[str, float]]) -> str:
     """What binds most of the time of every program, if that is one thing."""
     first = {next(iter(times), "") for times in bound_us.values()}
@@ -148,7 +169,7 @@ def _cells(advice: Advice, one: Choice) -> list[str]:
     cells = [one.setting.mechanism, one.setting.setting, number(one.makespan_us)]
     cells += ["-" if one.stp is None else f"{one.stp:.2f}"]
     cells += [f"x{value:.2f}" for value in one.slowdown.values()] + [error]
-    cells += ["yes" if advice.meets(one) else "no"] * bool(advice.targets)
+    cells += ["held" if advice.meets(one) else "missed"] * bool(advice.targets)
     return [*cells, ", ".join(said)]
 
 

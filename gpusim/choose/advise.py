@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import fsum, inf, nan
+from math import fsum, inf, nan, sqrt
 from typing import TYPE_CHECKING, Literal
 
 from gpusim.choose.settings import Setting, settings
@@ -24,7 +24,7 @@ from gpusim.common.progress import Step, no_step
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
-from gpusim.results.metrics import SHARING, latencies_us, normalised_progress, percentile, sharing
+from gpusim.results.metrics import LATENCY_PERCENTILES, SHARING, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
 from gpusim.session import AnyGPU, AnyTrace, Keep, Session, Starved, opened
 from gpusim.trace.edit import merge, with_settings_of
@@ -39,6 +39,10 @@ Objective = Literal["makespan", "stp", "antt"]
 OBJECTIVES: tuple[Objective, ...] = ("makespan", "stp", "antt")
 TIE = 0.02  # of two settings of the same programs, relative: what the model cannot tell apart [D]
 TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
+WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
+SEEDS = 3  # of random arrivals that a setting is replayed with
+SEED_STEP = 1000  # between two of them: more than there are programs
+T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
 PLACED: tuple[Keep, ...] = ("placements",)
 TIMES_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
@@ -93,10 +97,14 @@ class Choice:
     Attributes:
         setting: what is set.
         makespan_us: programs run once, or all their requests.
-        stp, antt, fairness: of programs that restart; None where one of them starves, and of programs with arrivals.
+        stp, antt, fairness: of programs that restart; None where one of them starves. Of programs with arrivals only
+            antt: the mean of their slowdowns.
         slowdown: of each program, over itself alone on the whole GPU: of restarting programs the inverse of their
             progress, of programs with arrivals the mean latency of a request over the makespan alone.
         latency_us: of each program: a pass; of one with arrivals the 95th percentile of its requests.
+        percentiles_us: of each program with arrivals, percentiles of its requests' latencies by percent.
+        interval_us: of each program with random arrivals, half of the 95 % confidence interval of ``latency_us``, from
+            the spread over the seeds of the arrivals.
         bound_us: of each program, the time of its kernels by what bound them, and what they waited for room.
         how_wrong: how far off the model was on measured co-runs of the kind, or why nobody knows.
         refuted: why the model of this mechanism is known to be wrong; empty: it is not.
@@ -112,6 +120,8 @@ class Choice:
     bound_us: Mapping[str, Mapping[str, float]]
     how_wrong: HowWrong
     refuted: str = ""
+    percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    interval_us: Mapping[str, float] = field(default_factory=dict)
 
     def cost(self, objective: Objective) -> float:
         """What is to be small; infinite where it is not known."""
@@ -201,6 +211,7 @@ def advise(
     *,
     recorded_on: AnyGPU | None = None,
     jobs: int | None = None,
+    ways: Sequence[Setting] | None = None,
     step: Step = no_step,
 ) -> Advice:
     """Replay programs under every way to share the GPU, and say which to set.
@@ -209,10 +220,11 @@ def advise(
         programs: a trace each, or the path of its file; or one trace that has several programs.
         gpu: as for `gpusim.session.opened`.
         objective: what is best: ``makespan`` (least), ``stp`` (largest) or ``antt`` (least); default makespan, with
-            targets stp: the most work that is done while they are kept.
+            targets stp: the most work that is done while they are kept; with arrivals antt, the least mean slowdown.
         targets: what programs are to keep, as ``decode=x1.2`` or ``decode=5ms``.
         recorded_on: as for `gpusim.session.Session`.
         jobs: processes; None: one for each core.
+        ways: settings to compare; None: all that the GPU has (`gpusim.choose.settings.settings`).
         step: told the name of each step before it.
 
     Raises:
@@ -236,10 +248,13 @@ def advise(
     alone = _alone_us(trace, session)
     if _has_arrivals(trace):
         _require_served(trace, alone)
-        if objective in ("stp", "antt"):
-            raise InputError(None, "objective", f"{objective} is of programs that restart", "no arrivals, or makespan")
-        chosen = "makespan"
-    choices = list(_replayed(_Shared(trace, session, alone), settings(session.gpu, names), jobs, step))
+        if objective == "stp":
+            raise InputError(None, "objective", "stp is of programs that restart", "no arrivals, antt or makespan")
+        chosen = objective or "antt"
+    compared = settings(session.gpu, names) if ways is None else ways
+    if not compared:
+        raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
+    choices = list(_replayed(_Shared(trace, session, alone), compared, jobs, step))
     return _advice(trace, session.gpu, chosen, wanted, choices)
 
 
@@ -328,10 +343,19 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     once = session.replay(trace, way.policy, keep=PLACED)
     band = error_band(once, trace, session.gpu, session.recorded_on)
     shares: Mapping[str, float | None] = dict.fromkeys(SHARING)
+    makespan_us = once.makespan_us
+    served = _Served()
     if _has_arrivals(trace):
-        passes = {run.program: [run.end_us - run.release_us] for run in once.program_runs} | latencies_us(once)
-        slowdown = {name: fsum(of) / len(of) / alone_us[name] for name, of in passes.items()}
-        latency = {name: percentile(of, TARGET_PERCENTILE) for name, of in passes.items()}
+        served = _served(trace, session, way, once)
+        slowdown = {name: mean / alone_us[name] for name, mean in served.mean_us.items()}
+        latency = {name: of[TARGET_PERCENTILE] for name, of in served.percentiles_us.items()}
+        shares = {**shares, "antt": _mean(slowdown.values())}
+        makespan_us = served.makespan_us
+    elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
+        makespan_us = fsum(alone_us.values())
+        shares = sharing({name: alone / makespan_us for name, alone in alone_us.items()})
+        slowdown = {name: makespan_us / alone for name, alone in alone_us.items()}
+        latency = dict.fromkeys(alone_us, makespan_us)
     else:
         progress = dict.fromkeys(alone_us, 0.0)
         with suppress(Starved):
@@ -341,7 +365,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
     return Choice(
         setting=way,
-        makespan_us=once.makespan_us,
+        makespan_us=makespan_us,
         stp=shares["stp"],
         antt=shares["antt"],
         fairness=shares["fairness"],
@@ -350,7 +374,58 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         bound_us=_bound_us(once),
         how_wrong=band,
         refuted=spec_of(way.policy).policy.refuted,
+        percentiles_us=served.percentiles_us,
+        interval_us=served.interval_us,
     )
+
+
+@dataclass(frozen=True)
+class _Served:
+    """Latencies of requests, means over the seeds of their arrivals, by program."""
+
+    makespan_us: float = 0.0
+    mean_us: Mapping[str, float] = field(default_factory=dict)
+    percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    interval_us: Mapping[str, float] = field(default_factory=dict)
+
+
+def _served(trace: Trace, session: Session, way: Setting, once: Result) -> _Served:
+    """What requests take, over the seeds of random arrivals."""
+    runs = [once, *(session.replay(other, way.policy, keep=()) for other in _other_seeds(trace))]
+    found = [
+        {run.program: [run.end_us - run.release_us] for run in one.program_runs} | latencies_us(one, WARM_UP)
+        for one in runs
+    ]
+    names = list(found[0])
+    at_target = {name: [percentile(one[name], TARGET_PERCENTILE) for one in found] for name in names}
+    return _Served(
+        _mean(one.makespan_us for one in runs),
+        {name: _mean(_mean(one[name]) for one in found) for name in names},
+        {name: {p: _mean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES} for name in names},
+        {name: _half_width(values) for name, values in at_target.items()} if len(runs) > 1 else {},
+    )
+
+
+def _other_seeds(trace: Trace) -> Iterator[Trace]:
+    """The trace with other arrivals of the same rates; none where no arrivals are random."""
+    random = {one.name: one.arrivals for one in trace.programs if isinstance(one.arrivals, PoissonArrivals)}
+    for n in range(1, SEEDS if random else 1):
+        others = {
+            name: {"arrivals": of.model_copy(update={"seed": of.seed + n * SEED_STEP})} for name, of in random.items()
+        }
+        yield with_settings_of(trace, others, "arrivals")
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return fsum(found) / len(found)
+
+
+def _half_width(values: Sequence[float]) -> float:
+    """Half of the 95 % confidence interval of a mean."""
+    mean, freedom = _mean(values), len(values) - 1
+    deviation = sqrt(fsum((value - mean) ** 2 for value in values) / freedom)
+    return T_95[freedom] * deviation / sqrt(len(values))
 
 
 def _bound_us(result: Result) -> dict[str, dict[str, float]]:

@@ -7,6 +7,9 @@ Everything here is a lower bound of the model's own replays, whatever runs besid
 * Warps take turns at a scheduler (`gpusim.model.contention.mix_times`), so that what the blocks on an SM hold of the
   resource that binds each, added over all kernels, never exceeds the SM.
 * Nothing moves more than DRAM and L2 sustain.
+* A block takes at least as long as one that has its SM to itself, and holds its registers, shared memory, warps and
+  slot for that time; what all hold never exceeds the SMs.
+* Before the first block no resource is busy: at least the shortest launch latency.
 
 The work of a block is jittered; a bound takes every block for the shortest that there can be.
 """
@@ -14,26 +17,22 @@ The work of a block is jittered; a bound takes every block for the shortest that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
-from math import fsum, sqrt
+from dataclasses import dataclass, field
+from math import exp, fsum, sqrt
 
 from gpusim.choose.graph import Graph, chains, ordered
 from gpusim.choose.plan import Plan, Work
+from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, launch_waits
 
-PARTS = ("critical path", "SMs", "DRAM", "L2")
-MOST_OPERATIONS = 2_000  # of a trace whose bound is worked out: it takes time by their square
-STEPS = 8  # of a weight from 0 to 1
-WEIGHTS = tuple(
-    (a / STEPS, b / STEPS, c / STEPS, (STEPS - a - b - c) / STEPS)
-    for a, b, c in product(range(STEPS + 1), repeat=3)
-    if a + b + c <= STEPS
-)
-CORNERS = tuple(weights for weights in WEIGHTS if max(weights) == 1.0)
+MOST_OPERATIONS = 2_000  # of a trace whose bound is computed: the time grows with their square
+HELD = ("registers", "shared memory", "warps", "block slots")  # what resident blocks hold of an SM
+PARTS = ("critical path", "SMs", "DRAM", "L2", *HELD)
+ROUNDS = 150  # of the ascent to the best weights
+STEPS = (8.0, 2.0)  # how far a round moves them, at the first and at the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,14 @@ class Least:
 
     alone_us: float  # time on an idle GPU
     busy_us: tuple[float, float, float]  # least time for which it keeps all SMs, DRAM and L2 fully busy
+    # least time for which it holds all of each of `HELD` on all SMs
+    held_us: tuple[float, ...] = field(default=(0.0,) * len(HELD), compare=False)
+    idle_us: float = field(default=0.0, compare=False)  # least time before its first block runs
+
+    @property
+    def resources_us(self) -> tuple[float, ...]:
+        """Times that it takes of each resource, in the order of `PARTS` from the second on."""
+        return (*self.busy_us, *self.held_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +59,39 @@ class Bound:
     by: str  # the one of `PARTS` that contributes most to it
 
 
-def least_of_kernel(model: KernelModel) -> Least:
-    """The lower bounds of one launch."""
+def least_of_kernel(model: KernelModel, capacity: Sequence[int] = ()) -> Least:
+    """The lower bounds of one launch.
+
+    Args:
+        model: the launch.
+        capacity: what an SM has of each of `HELD`; empty: what blocks hold is not bounded.
+    """
     shortest = max(0.0, 1.0 - sqrt(3.0) * model.jitter)  # of uniform jitter
     blocks = model.blocks * shortest
     sm_us = blocks * model.demand.warps_per_scheduler * max(model.demand.demands) * model.unit_us / model.sm_count
+    block_us = mix_times([(model.demand, 1)])[0] * model.unit_us
+    shares = [need / most for need, most in zip(model.need, capacity, strict=True)] if capacity else [0.0] * len(HELD)
     return Least(
         model.latency_us + blocks * model.most_share_us,
         (sm_us, blocks * model.dram_share_us, blocks * model.l2_share_us),
+        tuple(blocks * block_us * share / model.sm_count for share in shares),
+        model.latency_us,
     )
 
 
-def least_of_launches(launches: Sequence[KernelLaunch], models: Sequence[KernelModel]) -> Least:
+def least_of_launches(
+    launches: Sequence[KernelLaunch], models: Sequence[KernelModel], capacity: Sequence[int] = ()
+) -> Least:
     """The lower bounds of the kernels of one operation."""
-    each = [least_of_kernel(model) for model in models]
+    each = [least_of_kernel(model, capacity) for model in models]
     ends: list[float] = []
-    for waits, one in zip(launch_waits(launches), each, strict=True):
+    waiting = list(launch_waits(launches))
+    for waits, one in zip(waiting, each, strict=True):
         ends.append(max((ends[at] for at in waits), default=0.0) + one.alone_us)
     sm, dram, l2 = (fsum(one.busy_us[r] for one in each) for r in range(3))
-    return Least(max(ends), (sm, dram, l2))
+    held = tuple(fsum(one.held_us[r] for one in each) for r in range(len(HELD)))
+    idle = min(one.idle_us for waits, one in zip(waiting, each, strict=True) if not waits)
+    return Least(max(ends), (sm, dram, l2), held, idle)
 
 
 class Bounds:
@@ -96,10 +117,12 @@ class Bounds:
         if key not in self._known:
             launches = self.launches(id, algorithm)
             if launches:
-                self._known[key] = least_of_launches(launches, self.models(id, algorithm))
+                self._known[key] = least_of_launches(
+                    launches, self.models(id, algorithm), self.session.gpu.limits.capacity
+                )
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
-                self._known[key] = Least(occupied.duration_us, (0.0, 0.0, 0.0))
+                self._known[key] = Least(occupied.duration_us, (0.0, 0.0, 0.0), idle_us=occupied.duration_us)
         return self._known[key]
 
     def alone_us(self, id: str, algorithm: str = "") -> float:
@@ -146,19 +169,46 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
 def _bound(graph: Graph, choices: Callable[[str], Sequence[Least]]) -> Bound:
     """The lower bound over all choices of one alternative for each operation.
 
-    Each of the four parts is a lower bound, so any weighted mean of them is one, too; and for given weights each
-    operation can be minimised independently. The bound is the best over the weights tried (a Lagrangian relaxation).
+    Each part is a lower bound, so any weighted mean of them is one, too; and for given weights each operation can be
+    minimised independently. The bound is the best over the weights tried (a Lagrangian relaxation).
     """
     options = {id: choices(id) for id in graph.ids}
     chain = _longest_chain(graph, {id: min(one.alone_us for one in found) for id, found in options.items()})
-    parts = [[(one.alone_us if id in chain else 0.0, *one.busy_us) for one in found] for id, found in options.items()]
-    many = any(len(found) > 1 for found in options.values())
-    us, weights = max((_weighted(parts, weights), weights) for weights in (WEIGHTS if many else CORNERS))
-    return Bound(us, PARTS[max(range(len(PARTS)), key=lambda part: weights[part])])
+    idle = min(
+        (min(one.idle_us for one in options[id]) for id, waits in graph.before.items() if not waits), default=0.0
+    )
+    parts = [
+        [(one.alone_us if id in chain else 0.0, *one.resources_us) for one in found] for id, found in options.items()
+    ]
+    corners = [fsum(min(one[part] for one in found) for found in parts) for part in range(len(PARTS))]
+    each = [us + idle * (part > 0) for part, us in enumerate(corners)]
+    us, by = max((us, -part) for part, us in enumerate(each))
+    if all(len(found) == 1 for found in parts):
+        return Bound(us, PARTS[-by])
+    return max(Bound(us, PARTS[-by]), _best_weighted(parts, each, idle), key=lambda one: one.us)
 
 
-def _weighted(parts: Sequence[Sequence[tuple[float, ...]]], weights: Sequence[float]) -> float:
-    return fsum(min(sum(w * part for w, part in zip(weights, one, strict=True)) for one in found) for found in parts)
+def _best_weighted(parts: Sequence[Sequence[tuple[float, ...]]], each: Sequence[float], idle: float) -> Bound:
+    """The largest weighted bound that an ascent finds: a part that is large in what is chosen gains weight."""
+    whole = max(each) or 1.0
+    logs = [STEPS[0] * us / whole for us in each]
+    best = Bound(0.0, PARTS[0])
+    for n in range(ROUNDS):
+        powers = [exp(one - max(logs)) for one in logs]
+        total = fsum(powers)
+        weights = [one / total for one in powers]
+        chosen = [min(found, key=lambda one: _product(weights, one)) for found in parts]
+        sums = [fsum(one[part] for one in chosen) + idle * (part > 0) for part in range(len(weights))]
+        us = _product(weights, sums)
+        if us > best.us:
+            best = Bound(us, PARTS[max(range(len(PARTS)), key=lambda part: weights[part])])
+        step = STEPS[0] + (STEPS[1] - STEPS[0]) * n / ROUNDS
+        logs = [one + step / (n + 1) ** 0.5 * part / whole for one, part in zip(logs, sums, strict=True)]
+    return best
+
+
+def _product(weights: Sequence[float], values: Sequence[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
 def _longest_chain(graph: Graph, us: Mapping[str, float]) -> frozenset[str]:

@@ -1,12 +1,14 @@
-"""Plans are judged by replaying them; every plan is replayed once."""
+"""Plans are judged by replaying them in each start order; every plan is judged once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import fsum
 
 from gpusim.choose.bound import Bounds
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
+from gpusim.choose.starts import Order, has_start_orders, started, unordered
 from gpusim.hardware.gpcs import most_clusters
 
 SAME = 1e-9  # relative: makespans this near are equal
@@ -19,27 +21,48 @@ def is_less(some_us: float, other_us: float) -> bool:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that was replayed."""
+    """A plan that was replayed.
 
-    plan: Plan  # the plan
-    makespan_us: float  # of its replay
-    memory_bytes: int  # the most that its workspaces can hold at once
-    ends_us: tuple[float, ...]  # when each of its streams ended
+    Attributes:
+        plan: the plan, its streams in the start order with the least makespan.
+        makespan_us: makespan in that order, which is the replay of the plan as a trace.
+        memory_bytes: the most that its workspaces can hold at once.
+        ends_us: when each of its streams ended, in that order.
+        starts_us: makespan in each start order that was replayed.
+    """
+
+    plan: Plan
+    makespan_us: float
+    memory_bytes: int
+    ends_us: tuple[float, ...]
+    starts_us: tuple[float, ...]
+
+    @property
+    def expected_us(self) -> float:
+        """Mean makespan over the start orders: what plans are compared by."""
+        return fsum(self.starts_us) / len(self.starts_us)
+
+
+def gain_percent(plain: Candidate, plan: Candidate) -> float:
+    """How much less time a plan is expected to take than another, as a gain in percent."""
+    return 100.0 * (plain.expected_us / plan.expected_us - 1.0) if plan.expected_us > 0.0 else 0.0
 
 
 class Judge:
-    """Replays plans for some work on a GPU, at most ``most`` of them.
+    """Judges plans for some work on a GPU, at most ``most`` of them.
 
-    `limit_bytes` is the limit of their workspaces; None: no limit.
+    `limit_bytes` is the limit of their workspaces; None: no limit. `order`: whether the host decides in which order
+    streams start; else a plan is judged by the mean over orders.
     """
 
-    def __init__(self, work: Work, bounds: Bounds, limit_bytes: int | None, most: int) -> None:
+    def __init__(self, work: Work, bounds: Bounds, limit_bytes: int | None, most: int, order: Order = "host") -> None:
         self.work = work
         self.bounds = bounds
         self.session = bounds.session
         self.gpu = bounds.session.gpu
         self.limit_bytes = limit_bytes
         self.most = self.left = most
+        self.order: Order = order
         self._seen: dict[tuple[object, ...], Candidate] = {}
 
     @property
@@ -67,13 +90,23 @@ class Judge:
             if model.cluster_blocks > 1
         )
 
+    def _key(self, plan: Plan) -> tuple[object, ...]:
+        """A key that is equal for plans that are judged alike."""
+        return unordered(plan).key if has_start_orders(plan, self.order) else plan.key
+
     def replayed(self, plan: Plan) -> Candidate:
-        """The plan, replayed."""
-        known = self._seen.get(plan.key)
+        """The plan, replayed in each start order."""
+        key = self._key(plan)
+        known = self._seen.get(key)
         if known is None:
             self.left -= 1
-            ends = tuple(self.session.stream_ends_us(planned_trace(self.work, plan), plan.policy).values())
-            known = self._seen[plan.key] = Candidate(plan, max(ends), memory_bytes(self.work, plan), ends)
+            runs = []
+            for one in started(plan, self.order):
+                ends = self.session.stream_ends_us(planned_trace(self.work, one), one.policy)
+                runs.append((max(ends.values()), one, tuple(ends.values())))
+            us, best, ends_us = min(runs, key=lambda run: run[0])
+            starts_us = tuple(run[0] for run in runs)
+            known = self._seen[key] = Candidate(best, us, memory_bytes(self.work, plan), ends_us, starts_us)
         return known
 
     def better(self, plan: Plan, than: Candidate) -> Candidate | None:
@@ -81,18 +114,18 @@ class Judge:
 
         A plan whose lower bound is no better is not replayed.
         """
-        if not self.allows(plan) or not is_less(self.bounds.of_plan(self.work, plan), than.makespan_us):
+        if not self.allows(plan) or not is_less(self.bounds.of_plan(self.work, plan), than.expected_us):
             return None
-        if plan.key not in self._seen and self.left <= 0:
+        if self._key(plan) not in self._seen and self.left <= 0:
             return None
         found = self.replayed(plan)
-        return found if is_less(found.makespan_us, than.makespan_us) else None
+        return found if is_less(found.expected_us, than.expected_us) else None
 
 
 def frontier(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The Pareto frontier of memory and makespan, by ascending memory."""
+    """The Pareto frontier of memory and expected makespan, by ascending memory."""
     found: list[Candidate] = []
-    for one in sorted(candidates, key=lambda c: (c.memory_bytes, c.makespan_us)):
-        if not found or is_less(one.makespan_us, found[-1].makespan_us):
+    for one in sorted(candidates, key=lambda c: (c.memory_bytes, c.expected_us)):
+        if not found or is_less(one.expected_us, found[-1].expected_us):
             found.append(one)
     return found

@@ -168,6 +168,12 @@ def fastest(work: Work, bounds: Bounds) -> dict[str, str]:
     return {id: min(found, key=lambda name: bounds.alone_us(id, name)) for id, found in work.algorithms.items()}
 
 
+def mean_alone_us(work: Work, bounds: Bounds) -> float:
+    """Mean time of an operation alone by its fastest algorithm, us."""
+    fast = fastest(work, bounds)
+    return fsum(bounds.alone_us(id, fast.get(id, "")) for id in work.operations) / len(work.operations)
+
+
 def algorithms_near(work: Work, plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Plans that differ in the algorithm of one operation, each with that operation."""
     for id, found in work.algorithms.items():

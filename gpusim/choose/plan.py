@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from gpusim.choose.graph import Graph
@@ -35,8 +36,8 @@ class Plan:
 
     @property
     def streams(self) -> tuple[object, ...]:
-        """A key that is equal for plans with the same streams and dependencies."""
-        return self.lanes, self.waits
+        """A key that is equal for plans with the same streams, in any order, and the same dependencies."""
+        return tuple(sorted(self.lanes)), self.waits
 
     def sm_sets(self) -> tuple[tuple[int, int] | None, ...]:
         """First and last SM of each stream; None where it may use all."""
@@ -177,13 +178,34 @@ def tensor_bytes(work: Work) -> int | None:
 # ---- for programs
 
 
+def launch_order(work: Work, plan: Plan) -> list[str]:
+    """Operations in the order in which a host launches them.
+
+    The first operation of each stream in the order of the streams, then the second, as far as what they wait for has
+    been launched: with it the streams start in their order.
+    """
+    graph = work.planned(plan)
+    place = {id: (at, n) for n, lane in enumerate(plan.lanes) for at, id in enumerate(lane)}
+    missing = {id: len(waits) for id, waits in graph.before.items()}
+    ready = [(place[id], id) for id, count in missing.items() if not count]
+    heapify(ready)
+    found: list[str] = []
+    while ready:
+        found.append(heappop(ready)[1])
+        for id in graph.after[found[-1]]:
+            missing[id] -= 1
+            if not missing[id]:
+                heappush(ready, (place[id], id))
+    return found
+
+
 def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
-    """The plan for a framework: one entry for each operation, in an order in which a host can launch them."""
+    """The plan for a framework: one entry for each operation, in the order of launch (`launch_order`)."""
     graph = work.planned(plan).reduced()
     place = {id: (n, at) for n, lane in enumerate(plan.lanes) for at, id in enumerate(lane)}
     sets = plan.sm_sets()
     steps = []
-    for id in graph.ids:
+    for id in launch_order(work, plan):
         stream, at = place[id]
         algorithm = work.algorithms[id][plan.algorithms[id]] if id in plan.algorithms else None
         division = work.divisions.get(id, {}).get(plan.algorithms.get(id, ""))

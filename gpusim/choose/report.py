@@ -83,7 +83,9 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "trace": selection.work.trace.name,
         "gpu": selection.gpu.name,
         "objective": selection.objective,
+        "order": selection.order,
         "makespan_us": best.makespan_us,
+        **_starts_json(best),
         "speedup_vs_serial": result.metrics["speedup"],
         "memory_bytes": known_memory_bytes(selection, best),
         "memory_limit_bytes": selection.limit_bytes,
@@ -95,6 +97,10 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "replays": selection.replays,
         "error_band": band.band,
         "error_band_reason": band.reason or None,
+        "verdict": _verdict(selection),
+        "gain_over_plain_percent": None if selection.plain is None else selection.gain,
+        "chosen_error": None if selection.error is None else asdict(selection.error),
+        "found": {**_candidate_json(selection, selection.found), "plan": plan_json(selection, selection.found)},
         "plan": plan_json(selection, best),
         "together": [asdict(pair) for pair in together(selection, result)],
         "baselines": [{"name": name, **_candidate_json(selection, one)} for name, one in selection.baselines],
@@ -119,7 +125,25 @@ def plan_json(selection: Selection, candidate: Candidate) -> dict[str, Any]:
 
 def _candidate_json(selection: Selection, one: Candidate) -> dict[str, Any]:
     memory = known_memory_bytes(selection, one)
-    return {"makespan_us": one.makespan_us, "memory_bytes": memory, "policy": one.plan.policy}
+    times = {"makespan_us": one.makespan_us, **_starts_json(one)}
+    return {**times, "memory_bytes": memory, "policy": one.plan.policy}
+
+
+def _starts_json(one: Candidate) -> dict[str, Any]:
+    """Makespans over the start orders: mean, least and most; us."""
+    return {
+        "expected_us": one.expected_us,
+        "least_us": min(one.starts_us),
+        "most_us": max(one.starts_us),
+        "start_orders": len(one.starts_us),
+    }
+
+
+def _verdict(selection: Selection) -> str:
+    """``gain`` over plain streams; ``tie`` with them; ``unmeasured`` where no chosen plans were measured on the GPU."""
+    if selection.tie:
+        return "tie"
+    return "gain" if selection.error is not None else "unmeasured"
 
 
 def known_memory_bytes(selection: Selection, candidate: Candidate) -> int | None:
@@ -161,26 +185,58 @@ def _choices(selection: Selection) -> str:
 
 
 def _summary(selection: Selection, result: Result) -> list[str]:
-    best = selection.best
-    wrong = error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on).text
+    best, found = selection.best, selection.found
     limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)
     beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_size(tensors)}"
     held = f"{_memory(selection, best)} of workspaces that may be live at once"
     if unknown := unknown_workspaces(selection.work, best.plan):
         held = f"unknown: the trace lacks the workspace of {counted(len(unknown), 'algorithm')} of the plan"
-    searched = "all plans looked at" if selection.complete else f"best of {selection.replays} replays"
+    searched = "all plans looked at" if selection.complete else f"best of {selection.replays} plans replayed"
     fastest = dict(selection.baselines).get("serial, fastest")
     gain = f"{result.metrics['speedup']:.3f}x over serial by the same algorithms"
     if fastest is not None:
         gain += f", {speedup(fastest.makespan_us, best.makespan_us):.3f}x over serial by the fastest"
     return [
-        f"makespan {number(best.makespan_us)} us, {gain}; how wrong: {wrong}",
-        f"bound {number(selection.bound.us)} us, by {selection.bound.by}: no plan is faster; this one is at most "
-        f"{100 * selection.gap:.1f} % above the best ({searched})",
+        f"makespan {number(best.makespan_us)} us launched in this order, {gain}",
+        *_starts_lines(best),
+        *_chosen_lines(selection, result),
+        f"bound {number(selection.bound.us)} us, by {selection.bound.by}: no plan is faster; the best plan found is at "
+        f"most {100 * selection.gap:.1f} % above the best ({number(found.expected_us)} us; {searched})",
         f"memory {held} ({limit}){beside}",
         f"sharing: {_sharing(best)}",
     ]
+
+
+def _starts_lines(best: Candidate) -> list[str]:
+    """The makespan over the start orders, where there are several."""
+    if len(best.starts_us) == 1:
+        return []
+    return [
+        f"expected {number(best.expected_us)} us: mean over {len(best.starts_us)} orders in which its streams may "
+        f"start, {number(min(best.starts_us))} to {number(max(best.starts_us))} us"
+    ]
+
+
+def _chosen_lines(selection: Selection, result: Result) -> list[str]:
+    """What the plan found gains over what a program has without one, and the error of such choices."""
+    plain, error, where = selection.plain, selection.error, selection.gpu.name
+    if plain is None:
+        return [f"model error: {_co_run_error(selection, result)}"]
+    over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
+    gain = f"the best plan found gains {selection.gain:+.1f} % over {over} ({number(plain.expected_us)} us)"
+    if error is None:
+        return [f"{gain}; no chosen plan was measured on {where}; model error of co-runs nobody chose: "
+                f"{_co_run_error(selection, result)}"]  # fmt: skip
+    sure = f"{error.plans} chosen plans measured on {where} gained {error.bias:.1f} points less than predicted on the "
+    sure += f"mean, {error.most:.1f} at most"
+    if selection.tie:
+        return [f"tie: {gain}, no more than the error of such choices ({sure}); recommended is {over}"]
+    return [f"gain: {gain}; {sure}"]
+
+
+def _co_run_error(selection: Selection, result: Result) -> str:
+    return error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on).text
 
 
 def _sharing(candidate: Candidate) -> str:
@@ -230,29 +286,34 @@ def _names(resources: Sequence[str]) -> str:
 
 
 def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
-    best = selection.best.makespan_us
-    times = ("makespan us", "over this plan", "memory")
+    best = selection.best.expected_us
+    times = ("expected us", "least", "most", "over this plan", "memory")
+    named = [("this plan", selection.best), *selection.baselines]
+    if selection.found is not selection.best:
+        named.insert(1, ("best plan found", selection.found))
     rows = [
         [
             name,
-            number(one.makespan_us),
-            f"{speedup(one.makespan_us, best):.3f}x",
+            number(one.expected_us),
+            number(min(one.starts_us)),
+            number(max(one.starts_us)),
+            f"{speedup(one.expected_us, best):.3f}x",
             _memory(selection, one),
             _sharing(one),
         ]
-        for name, one in (("this plan", selection.best), *selection.baselines)
+        for name, one in named
     ]
     columns = [Column("plan"), *(Column(title, right=True) for title in times), Column("sharing")]
     return columns, rows, "Beside the baselines, under the same limit of memory"
 
 
 def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
-    best = selection.best.makespan_us
+    best = selection.best.expected_us
     rows = [
-        [_memory(selection, one), number(one.makespan_us), f"{speedup(one.makespan_us, best):.3f}x", _sharing(one)]
+        [_memory(selection, one), number(one.expected_us), f"{speedup(one.expected_us, best):.3f}x", _sharing(one)]
         for one in selection.frontier
     ]
-    columns = [Column(title, right=True) for title in ("memory", "makespan us", "over this plan")]
+    columns = [Column(title, right=True) for title in ("memory", "expected us", "over this plan")]
     return [*columns, Column("sharing")], rows, "Memory against time: no plan that was replayed beats these in both"
 
 
@@ -289,14 +350,14 @@ def frontier_figure(selection: Selection) -> Figure:
     with new_figure(7.0, 4.2) as figure:
         axes = figure.add_subplot()
         (sizes, times), (other_sizes, other_times) = (
-            ([one.memory_bytes / MIB for one in plans], [one.makespan_us for one in plans]) for plans in (front, others)
+            ([one.memory_bytes / MIB for one in plans], [one.expected_us for one in plans]) for plans in (front, others)
         )
         label = "best plan within a memory"
         axes.step(sizes, times, where="post", color=COLOURS[0], marker="o", label=label)
         axes.plot(other_sizes, other_times, "x", color=COLOURS[2], label="baselines")
         axes.axhline(selection.bound.us, color=COLOURS[4], linestyle="--", label="no plan is faster")
         axes.set_xlabel("workspace, MiB")
-        axes.set_ylabel("makespan, us")
+        axes.set_ylabel("expected makespan, us")
         axes.set_ylim(bottom=0.0)
         axes.set_title(f"{selection.work.trace.name} on {selection.gpu.name}", loc="left")
         axes.grid(color=GRID)

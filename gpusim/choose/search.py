@@ -13,8 +13,11 @@ given, each is solved once. A block is searched
   first, as if there was nothing else, then SM splits, then mixes, each from the best so far: with more ways to share
   no plan is worse.
 
-The whole is replayed at the end beside the named baselines, and the best of all that was replayed wins: no plan is
-worse than a baseline. No clock decides anything, so that the same inputs give the same plan.
+The whole is replayed at the end beside the named baselines, and the best of all that was replayed is found: no plan is
+worse than a baseline. It is recommended only if it gains more over what a program has without any plan, one stream or
+the streams of the trace, than chosen plans were found to be wrong (`gpusim.choose.chosen`). A plan is judged by the
+mean of its makespan over the orders in which its streams may start (`gpusim.choose.starts`). No clock decides anything,
+so that the same inputs give the same plan.
 """
 
 from __future__ import annotations
@@ -27,9 +30,10 @@ from typing import Literal, get_args
 
 from gpusim.choose.alternatives import fits as runs_on
 from gpusim.choose.bound import Bound, Bounds
+from gpusim.choose.chosen import ChosenError, chosen_error, smallest_gain
 from gpusim.choose.descent import algorithm_moves, descend, to_better
 from gpusim.choose.graph import chains, graph_of
-from gpusim.choose.judge import Candidate, Judge, frontier, is_less
+from gpusim.choose.judge import Candidate, Judge, frontier, gain_percent, is_less
 from gpusim.choose.micro_batches import Divided, divided_convolutions
 from gpusim.choose.moves import (
     MIXES,
@@ -39,6 +43,7 @@ from gpusim.choose.moves import (
     fastest,
     first_splits,
     lane_weights,
+    mean_alone_us,
     shared,
     splits,
     splits_near,
@@ -47,6 +52,7 @@ from gpusim.choose.moves import (
     within,
 )
 from gpusim.choose.plan import Plan, Work, planned_trace
+from gpusim.choose.starts import ORDERS, Order, has_start_orders, unordered
 from gpusim.choose.streams import (
     Lanes,
     Stage,
@@ -79,6 +85,7 @@ STARTS = 3  # plans from which a descent begins
 LOWER_LIMITS = 12  # of memory, below that of the best plan, for which good plans are sought, for the frontier
 JOINED = 12  # plans of a network that are made of those of its blocks, for as many limits of memory
 NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
+PLAIN = ("streams, fastest", "serial, fastest")  # what a program has without a plan
 UNDIVIDED = "whole batches"  # the baseline of what has micro-batches
 Objective = Literal["makespan", "memory"]
 Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
@@ -93,11 +100,15 @@ class Selection:
         session: where plans were replayed.
         bounds: lower bounds of its plans.
         objective: what was wanted.
-        best: the plan.
+        order: who decides in which order streams start.
+        best: the plan that is recommended: the one found, or the better of `PLAIN` where that is a tie with it.
+        found: the plan with the least expected makespan.
+        plain: the better of `PLAIN`; None where neither keeps the limit.
+        error: of chosen plans on this GPU; None: none were measured.
         bound: what no plan beats: any algorithms, streams, order, partition and memory.
         baselines: named plans, replayed under the same limit, best first.
         frontier: plans that no other beats in both memory and makespan, by ascending memory.
-        complete: whether all plans were looked at, so that none of those that can be told is better.
+        complete: whether all plans were looked at, or bounded, so that none of those that can be told is better.
         replays: that it took, those of blocks counted like others.
         seen: all plans of the whole that were replayed, best first.
         limit_bytes: of the workspaces; None: none.
@@ -108,7 +119,11 @@ class Selection:
     session: Session
     bounds: Bounds
     objective: Objective
+    order: Order
     best: Candidate
+    found: Candidate
+    plain: Candidate | None
+    error: ChosenError | None
     bound: Bound
     baselines: tuple[tuple[str, Candidate], ...]
     frontier: tuple[Candidate, ...]
@@ -125,8 +140,18 @@ class Selection:
 
     @property
     def gap(self) -> float:
-        """How far the plan is from the bound at most: 0.1 is a tenth longer."""
-        return self.best.makespan_us / self.bound.us - 1.0 if self.bound.us > 0.0 else 0.0
+        """How far the plan found is from the bound at most: 0.1 is a tenth longer."""
+        return self.found.expected_us / self.bound.us - 1.0 if self.bound.us > 0.0 else 0.0
+
+    @property
+    def gain(self) -> float:
+        """Predicted gain of the plan found over the better of `PLAIN`, percent; 0 where there is none."""
+        return 0.0 if self.plain is None else gain_percent(self.plain, self.found)
+
+    @property
+    def tie(self) -> bool:
+        """Whether that gain is no more than the error of chosen plans."""
+        return self.plain is not None and self.gain <= smallest_gain(self.error)
 
 
 def select(
@@ -137,6 +162,7 @@ def select(
     objective: Objective = "makespan",
     sharing: str = "all",
     streams: str | Lanes = "search",
+    order: Order = "any",
     recorded_on: AnyGPU | None = None,
     step: Step = no_step,
 ) -> Selection:
@@ -150,6 +176,8 @@ def select(
         sharing: ``streams``: plain streams; ``hardware``: or SM splits as the hardware can be told; ``all``: or mixes
             on an SM and SMs that move, which only a simulator can.
         streams: ``search``, one of `WAYS` (the streams are as that makes them, the rest is searched), or lanes to keep.
+        order: ``any``: the streams start in an order that the program cannot control, as behind one event; a plan is
+            judged by the mean over orders. ``host``: the host launches them in the order of the plan.
         recorded_on: the GPU of the recording, where the trace's own does not ship.
         step: told the name of each step before it.
 
@@ -162,7 +190,8 @@ def select(
     trace, session = opened(trace, gpu, recorded_on)
     if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
-    for name, value, known in (("objective", objective, get_args(Objective)), ("sharing", sharing, SHARING)):
+    given = (("objective", objective, get_args(Objective)), ("sharing", sharing, SHARING), ("order", order, ORDERS))
+    for name, value, known in given:
         if value not in known:
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
     divided = divided_convolutions(trace, session)
@@ -175,6 +204,7 @@ def select(
         objective=objective,
         sharing=sharing,
         streams=streams,
+        order=order,
     )
     if not divided:
         return search(work, step=step)
@@ -194,6 +224,7 @@ def _select(
     objective: Objective,
     sharing: str,
     streams: str | Lanes,
+    order: Order,
     step: Step,
     undivided: Selection | None = None,
 ) -> Selection:
@@ -201,12 +232,12 @@ def _select(
     bounds, gpu = Bounds(work, session), session.gpu
     step("fitting kernels to their recording")
     bound = bounds.of_any(work)
-    whole = Judge(work, bounds, limit, _replays(work))
+    whole = Judge(work, bounds, limit, _replays(work), order)
     known = [] if undivided is None else [whole.replayed(one.plan) for one in undivided.frontier]
     judges: list[Judge] = []
     given: Plan | None = None
     complete = False
-    few = _few_plans(work, gpu, sharing) if streams == "search" else []
+    few = _few_plans(work, gpu, sharing, order) if streams == "search" else []
     blocks = work.graph.blocks() if streams == "search" and not few else [work.graph.ids]
     if len(blocks) == 1:
         step("searching")
@@ -216,8 +247,8 @@ def _select(
         for n, block in enumerate(blocks, 1):
             step(f"searching block {n} of {len(blocks)}")
             part = work.part(block)
-            judges.append(Judge(part, bounds, limit, _replays(part) // 2))
-            _search(judges[-1], "streams", own_lanes(trace, part), None, _few_plans(part, gpu, "streams"))
+            judges.append(Judge(part, bounds, limit, _replays(part) // 2, order))
+            _search(judges[-1], "streams", own_lanes(trace, part), None, _few_plans(part, gpu, "streams", order))
         step("replaying the whole and the baselines")
         named = _baselines(whole, ways_to_share(sharing), own_lanes(trace, work), None, {})
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
@@ -229,21 +260,29 @@ def _select(
     if not front:
         problem = f"need more workspace than {limit:,} bytes by any algorithms"
         raise InputError(None, "--streams", problem, "other streams, or more memory")
-    best = front[-1]
+    found = best = front[-1]
+    plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
+    error = chosen_error(gpu.name, mean_alone_us(work, bounds))
     if objective == "memory":
-        best = next(one for one in front if one.makespan_us <= best.makespan_us * (1.0 + NEAR_BEST))
+        best = next(one for one in front if one.expected_us <= found.expected_us * (1.0 + NEAR_BEST))
+    elif streams == "search" and plain is not None and gain_percent(plain, found) <= smallest_gain(error):
+        best = plain
     return Selection(
         work,
         session,
         bounds,
         objective,
+        order,
         best,
+        found,
+        plain,
+        error,
         bound,
-        tuple(sorted(named.items(), key=lambda found: found[1].makespan_us)),
+        tuple(sorted(named.items(), key=lambda found: found[1].expected_us)),
         tuple(front),
         complete,
         sum(len(judge.seen) for judge in (whole, *judges)),
-        tuple(sorted(whole.seen, key=lambda found: found.makespan_us)),
+        tuple(sorted(whole.seen, key=lambda found: found.expected_us)),
         limit,
         undivided,
     )
@@ -342,24 +381,29 @@ def _starts(judge: Judge, given: Plan | None, before: int) -> list[Candidate]:
         [one for one in found if given is None or one.plan.streams == given.streams]
         for found in (judge.seen, judge.seen[before:])
     ]
-    seen, new = (sorted(found, key=lambda one: one.makespan_us) for found in able)
+    seen, new = (sorted(found, key=lambda one: one.expected_us) for found in able)
     return seen[:STARTS] if not new or new[0] in seen[:STARTS] else [*seen[: STARTS - 1], new[0]]
 
 
-def _few_plans(work: Work, gpu: GPU, sharing: str) -> list[Plan]:
-    """All plans; none where there are more than `COMPLETE`."""
+def _few_plans(work: Work, gpu: GPU, sharing: str, order: Order) -> list[Plan]:
+    """All plans, those that are judged alike once; none where there are more than `COMPLETE`."""
     ways = all_lanes(work.graph) if len(work.operations) <= FEW else ()
     chosen = (Plan(lanes, algorithms) for lanes in ways for algorithms in all_algorithms(work))
-    plans = list(islice((plan for one in chosen for plan in shared(gpu, one, sharing)), COMPLETE + 1))
-    return plans if len(plans) <= COMPLETE else []
+    every = (plan for one in chosen for plan in shared(gpu, one, sharing))
+    alike: dict[object, Plan] = {}
+    for plan in every:
+        alike.setdefault(unordered(plan).key if has_start_orders(plan, order) else plan.key, plan)
+        if len(alike) > COMPLETE:
+            return []
+    return list(alike.values())
 
 
 def _complete(judge: Judge, plans: Sequence[Plan]) -> bool:
     """Replay every plan that can be the best, within the limit of replays. Returns whether the limit sufficed."""
-    best = min(judge.seen, key=lambda one: one.makespan_us)
+    best = min(judge.seen, key=lambda one: one.expected_us)
     bounded = sorted(((judge.bounds.of_plan(judge.work, plan), n) for n, plan in enumerate(plans)))
     for bound, n in bounded:
-        if not is_less(bound, best.makespan_us):
+        if not is_less(bound, best.expected_us):
             return True
         if judge.left <= 0:
             return False
@@ -420,17 +464,17 @@ def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
     first = (with_split(judge.gpu, plan, units) for units in every) if few else first_splits(judge.gpu, plan, weights)
     tried = [judge.replayed(one) for one in first if judge.launches(one)]
     if tried and not few:
-        best = min(tried, key=lambda one: one.makespan_us)
+        best = min(tried, key=lambda one: one.expected_us)
         stop = judge.left - min(SPLIT_REPLAYS, judge.left // 2)
         tried.append(to_better(judge, best, lambda plan: splits_near(judge.gpu, plan), stop))
     if tried:
-        found["best SM split, fastest"] = min(tried, key=lambda one: one.makespan_us)
+        found["best SM split, fastest"] = min(tried, key=lambda one: one.expected_us)
 
 
 def _fill_frontier(judge: Judge, given: Plan | None) -> None:
     """Better plans of less memory: the best one and one stream, changed to keep smaller and smaller limits."""
     work, bounds, limit = judge.work, judge.bounds, judge.limit_bytes
-    best = min(judge.seen, key=lambda one: (one.makespan_us, one.memory_bytes))
+    best = min(judge.seen, key=lambda one: (one.expected_us, one.memory_bytes))
     least = given or Plan(sequential(work.graph), fastest(work, bounds))
     sizes = sorted({one.workspace_bytes or 0 for found in work.algorithms.values() for one in found.values()})
     smaller = [size for size in sizes if size < best.memory_bytes][::-1]
@@ -443,10 +487,10 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
             if plan is not None and not known:
                 known.append(judge.replayed(plan))
             elif plan is not None:
-                found = judge.better(plan, min(known, key=lambda one: one.makespan_us))
+                found = judge.better(plan, min(known, key=lambda one: one.expected_us))
                 known += [found] if found is not None else []
         if known:
-            to_better(judge, min(known, key=lambda one: one.makespan_us), partial(algorithm_moves, judge), 0)
+            to_better(judge, min(known, key=lambda one: one.expected_us), partial(algorithm_moves, judge), 0)
     judge.limit_bytes = limit
 
 
@@ -516,10 +560,10 @@ def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage
     return stages
 
 
-def in_streams(trace: Trace, session: Session, streams: str | Lanes) -> Candidate:
+def in_streams(trace: Trace, session: Session, streams: str | Lanes, order: Order = "any") -> Candidate:
     """A trace in plain streams made in one of `WAYS`, or given, each convolution by its fastest algorithm."""
     work = work_of(trace, session.gpu)
-    judge = Judge(work, Bounds(work, session), None, 1)
+    judge = Judge(work, Bounds(work, session), None, 1, order)
     return judge.replayed(_given(judge, streams, no_step))
 
 

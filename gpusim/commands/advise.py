@@ -6,11 +6,9 @@ import argparse
 from pathlib import Path
 
 from gpusim.commands.arguments import (
-    REQUESTS,
-    arrivals,
+    arrivals_argument,
     gpu_arguments,
     json_flag,
-    of_program,
     trace_and_session,
     whole,
     with_settings,
@@ -30,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--objective",
         choices=OBJECTIVES,
         help="what is best: the least makespan of programs that run once, the default; of programs that restart the "
-        "largest STP, the default with --slo, or the least ANTT",
+        "largest STP, the default with --slo, or the least ANTT, the default with --arrivals",
     )
     parser.add_argument(
         "--slo",
@@ -40,14 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a target that a program is to keep: a slowdown over itself alone, or the time of a pass; with arrivals "
         "the 95th percentile of its requests; may be given several times",
     )
-    parser.add_argument(
-        "--arrivals",
-        action="append",
-        type=of_program("every:US or poisson:PER_S", arrivals),
-        metavar="PROGRAM=every:US|poisson:PER_S",
-        help=f"{REQUESTS} requests for a program, one every US microseconds, or PER_S a second at random; "
-        "may be given several times",
-    )
+    arrivals_argument(parser)
     parser.add_argument("--jobs", type=whole(1), help="processes; default: one for each core")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw slowdown against slowdown (.png, .svg, .pdf)")
     json_flag(parser)

@@ -6,8 +6,9 @@ import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.numbers import finite_number, whole_number
@@ -165,12 +166,78 @@ def of_program(expected: str, read: Callable[[str], T]) -> Callable[[str], tuple
     return pair
 
 
-def arrivals(text: str) -> tuple[str, float]:
-    """How requests arrive: ``every`` so many microseconds, or ``poisson`` so many a second; `type` of an argument."""
-    kind, _, value = text.partition(":")
-    if kind not in ("every", "poisson"):
-        raise argparse.ArgumentTypeError("is neither")
-    return kind, positive(value)
+@dataclass(frozen=True)
+class Arriving:
+    """When requests of a program arrive: ``every`` so many us, ``poisson`` so many a second, or a file's times, us."""
+
+    text: str  # of the argument
+    kind: Literal["every", "poisson", "times"]
+    value: float = 0.0
+    times_us: tuple[float, ...] = ()
+
+
+ARRIVALS = "every:US or poisson:PER_S, or a FILE.csv of times"
+_TIMES_US = {"": 1.0, "us": 1.0, "ms": 1e3, "s": 1e6}
+_TIME_COLUMNS = {"time_us": 1.0, "us": 1.0, "time_ms": 1e3, "ms": 1e3, "time_s": 1e6, "s": 1e6}
+
+
+def arrivals_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--arrivals``."""
+    parser.add_argument(
+        "--arrivals",
+        action="append",
+        type=of_program(ARRIVALS, arrivals),
+        metavar="PROGRAM=every:TIME|poisson:PER_S|FILE.csv",
+        help=f"{REQUESTS} requests for a program, one every TIME (us, or as 5ms) or PER_S a second at random; or "
+        "at the times of a file: one on each line, us, or in a column time_us, time_ms or time_s; repeatable",
+    )
+
+
+def arrivals(text: str) -> Arriving:
+    """When requests arrive: `type` of an argument.
+
+    Raises:
+        InputError: a file of times that cannot be read.
+    """
+    kind, colon, value = text.partition(":")
+    if colon and kind == "poisson":
+        return Arriving(text, "poisson", positive(value))
+    if colon and kind == "every":
+        number = re.fullmatch(r"(.*?)(us|ms|s)?", value.strip())
+        assert number is not None
+        return Arriving(text, "every", positive(number[1]) * _TIMES_US[number[2] or ""])
+    if text.lower().endswith(".csv"):
+        return Arriving(text, "times", times_us=_times(Path(text)))
+    raise argparse.ArgumentTypeError("is none of them")
+
+
+def _times(path: Path) -> tuple[float, ...]:
+    """The first column of a file, or the one that is named as times are."""
+    import csv
+
+    from gpusim.common.files import read_text
+
+    rows = [row for row in csv.reader(read_text(path).splitlines()) if any(cell.strip() for cell in row)]
+    if not rows:
+        raise InputError(path, "", "holds no times", "one on each line, us")
+    names = [cell.strip().lower() for cell in rows[0]]
+    column = next((n for n, name in enumerate(names) if name in _TIME_COLUMNS), None)
+    scale = 1.0 if column is None else _TIME_COLUMNS[names[column]]
+    found: list[float] = []
+    for n, row in enumerate(rows[column is not None :], 1 + (column is not None)):
+        cell = row[column or 0].strip() if len(row) > (column or 0) else ""
+        try:
+            at = finite_number(cell) * scale
+        except ValueError:
+            expected = (
+                "a time, us" if column is not None else "a time, us, or a first line with time_us, time_ms or time_s"
+            )
+            raise InputError(path, f"line {n}", f"is {quote(cell)}", expected) from None
+        if at < (found[-1] if found else 0.0):
+            before = f"{found[-1] / scale:g}" if found else "0"
+            raise InputError(path, f"line {n}", f"is {cell}, before {before}", "times from 0 that ascend")
+        found.append(at)
+    return tuple(found)
 
 
 def with_settings(trace: Trace, args: argparse.Namespace) -> Trace:
@@ -188,25 +255,25 @@ def with_settings(trace: Trace, args: argparse.Namespace) -> Trace:
         if len(values) < len(given or ()):
             raise InputError(None, f"--{setting}", "names a program twice", "each program once")
         if setting == "arrivals":
-            values = {
-                name: _requests(value[0], value[1], seed) for seed, (name, value) in enumerate(sorted(values.items()))
-            }
+            values = {name: _requests(values[name], seed) for seed, name in enumerate(sorted(values))}
         settings = {name: {setting: value} for name, value in values.items()}
         if settings:
             trace = with_settings_of(trace, settings, f"--{setting}")
     return trace
 
 
-def _requests(kind: str, value: float, seed: int) -> PoissonArrivals | TimesArrivals:
-    """The requests that `arrivals` says; the programs' times differ by their seed."""
+def _requests(given: Arriving, seed: int) -> PoissonArrivals | TimesArrivals:
+    """The requests that an argument says; the programs' times differ by their seed."""
     from gpusim.trace.operations import PoissonArrivals, TimesArrivals
 
     try:
-        if kind == "poisson":
-            return PoissonArrivals(rate_per_s=value, count=REQUESTS, seed=seed)
-        return TimesArrivals(times_us=tuple(value * request for request in range(REQUESTS)))
+        if given.kind == "poisson":
+            return PoissonArrivals(rate_per_s=given.value, count=REQUESTS, seed=seed)
+        times = given.times_us or tuple(given.value * request for request in range(REQUESTS))
+        return TimesArrivals(times_us=times)
     except InputError as error:
-        raise InputError(None, "--arrivals", f"{kind}:{value:g} {error.problem}", error.expected) from None
+        said = f"{given.kind}:{given.value:g} " if given.value else ""
+        raise InputError(None, "--arrivals", f"{said}{error.problem}", error.expected) from None
 
 
 def positive(text: str) -> float:

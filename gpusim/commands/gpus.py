@@ -1,11 +1,13 @@
-"""`gpusim gpus`: the GPUs that ship, and what is known of them; one of them in full."""
+"""`gpusim gpus`: the GPUs that ship, and what is known of them; one of them in full; a file of a new one."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import gpu_from, json_flag
+from gpusim.commands.arguments import given, gpu_from, json_flag, whole
+from gpusim.common.errors import InputError, quote
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
@@ -18,8 +20,16 @@ _NUMBERS = ("SMs", "boost MHz", "TFLOP/s", "DRAM GB/s", "L2 MiB", "GiB")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "gpu", nargs="?", metavar="NAME|PATH", help="print this one in full: every value, and which are assumed"
+        "gpu", nargs="?", metavar="NAME|PATH|new", help="print this one in full, with what is assumed; or new"
     )
+    parser.add_argument(
+        "--from-profile",
+        type=Path,
+        metavar="FILE",
+        help="with new: write the file of the GPU that a profile of nsys or PyTorch was recorded on",
+    )
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE.toml", help="with new: the file; default: by its name")
+    parser.add_argument("--device", type=whole(0), metavar="N", help="with new: which of several GPUs")
     json_flag(parser)
 
 
@@ -28,6 +38,11 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.common.tables import print_json
     from gpusim.hardware.gpu import gpu_names, load_gpu
 
+    if args.gpu == "new":
+        return _new(args)
+    extra = given(args, ("from_profile", "out", "device"))
+    if extra:
+        raise InputError(None, extra[0], "is given without new", "gpusim gpus new --from-profile FILE")
     one = None if args.gpu is None else gpu_from(args.gpu, "NAME")
     gpus = [load_gpu(name) for name in gpu_names()] if one is None else [one]
     if args.json:
@@ -36,6 +51,35 @@ def run(args: argparse.Namespace) -> None:
         _print_whole(one)
     else:
         _print_all(gpus)
+
+
+def _new(args: argparse.Namespace) -> None:
+    """Writes the file of the GPU that a profile describes, and says what it does not know."""
+    from gpusim.common.files import path_of, require_output, write_text
+    from gpusim.common.tables import counted, print_line
+    from gpusim.hardware.gpu import load_gpu
+    from gpusim.io.new_gpu import described, gpu_file, name_of, require_new_name
+
+    if args.from_profile is None:
+        raise InputError(None, "gpus new", "lacks --from-profile", "a profile of nsys or PyTorch")
+    path = path_of(args.from_profile, "profile")
+    found = described(path, args.device)
+    out = args.out or Path(f"{name_of(found)}.toml")
+    if out.suffix != ".toml":
+        raise InputError(None, "-o", f"is {quote(str(out))}", "a file that ends in .toml")
+    require_new_name(out.stem)
+    require_output(out, [path])
+    write_text(out, gpu_file(found, path))
+    gpu = load_gpu(out)
+    print_line(f"{out}: {gpu.title}, {gpu.sm_count} SMs, compute capability {gpu.compute_capability}")
+    doubtful = [name for name in gpu.unverified if "." not in name]
+    if doubtful:
+        print_line(
+            f"  {counted(len(doubtful), 'value')} not in the profile, taken from the nearest GPU: {', '.join(doubtful)}"
+        )
+    print_line(
+        f"  use it with --gpu {out}; `gpusim record microbench` on the GPU itself measures the model's constants"
+    )
 
 
 def _values(gpu: GPU) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import argparse
 from typing import get_args
 
 from gpusim.commands.arguments import gpu_from, whole
+from gpusim.common.errors import InputError
 from gpusim.io import FORMATS, Order
 
 ORDERS = get_args(Order)
@@ -32,6 +33,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="order between streams: the recorded waits; inferred from the times where the profile has none "
         "(default); or none",
     )
+    parser.add_argument("--step", type=whole(0), metavar="N", help="only ProfilerStep#N of a PyTorch profile")
+    parser.add_argument(
+        "--range",
+        metavar="NAME",
+        help="only what was launched during an NVTX range or annotation; NAME@2 is the second of that name",
+    )
+    for name, what in (("from", "from then on"), ("to", "until then")):
+        parser.add_argument(
+            f"--{name}",
+            dest=f"{name}_us",
+            type=_time,
+            metavar="TIME",
+            help=f"only what began {what}, counted from the first GPU activity, as 12ms",
+        )
     parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
 
 
@@ -41,12 +56,14 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.common.progress import estimated, named_steps
     from gpusim.common.tables import counted, print_line
     from gpusim.io.importing import import_profile
+    from gpusim.io.part import Part
 
     require_output(args.out, (file for file in (args.file, args.counters) if file is not None))
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     with named_steps() as step:
         with estimated(step, f"importing {args.file}"):
-            imported = import_profile(args.file, args.format, gpu, args.counters, args.device, args.order)
+            part = Part(args.step, args.range, args.from_us, args.to_us)
+            imported = import_profile(args.file, args.format, gpu, args.counters, args.device, args.order, part)
         trace = imported.trace
         step(f"writing {args.out}")
         trace.save(args.out)
@@ -58,3 +75,13 @@ def run(args: argparse.Namespace) -> None:
     print_line(f"{args.out}: {held}, recorded on {device}")
     for remark in imported.remarks:
         print_line(f"  {remark}")
+
+
+def _time(text: str) -> float:
+    """A time of a profile: `type` of an argument."""
+    from gpusim.io.part import time_us
+
+    try:
+        return time_us(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(f"{error.problem}; expected {error.expected}") from None

@@ -9,7 +9,8 @@ from pathlib import Path
 from gpusim.commands.arguments import whole
 from gpusim.common.errors import InputError, quote
 
-EPILOG = """gpusim record NETWORK|SHAPES --batch N --out DIR   a network or a list of shapes with cuDNN
+EPILOG = """gpusim record OPS.py --out DIR                     PyTorch callables and whole models that a file names
+gpusim record NETWORK|SHAPES --batch N --out DIR   a network or a list of shapes with cuDNN
 gpusim record microbench --out DIR                 the constants of the model
 gpusim record microbench --matrix --out DIR        kernels that load one resource each, isolated and in pairs
 gpusim record host --out DIR                       what the host pays for allocations, copies and launches
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         metavar="WHAT",
-        help="a network by name, li2016, a .toml or .csv of shapes, microbench or host",
+        help="a .py file, a network by name, li2016, a .toml or .csv of shapes, microbench or host",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="for what is recorded; what is there is kept")
     calls = parser.add_argument_group("a network or shapes")
@@ -36,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="all",
         help="of which algorithms to record the kernels (default: all); all are timed",
     )
-    calls.add_argument("--outcomes", action="store_true", help="also measure what `gpusim validate` scores")
+    calls.add_argument(
+        "--outcomes", action="store_true", help="also measure what `gpusim validate` scores; of OPS.py, too"
+    )
     bench = parser.add_argument_group("microbench")
     bench.add_argument("--counters", action="store_true", help="profile the kernels with Nsight Compute (ncu), too")
     bench.add_argument("--matrix", action="store_true", help="time the resource matrix instead")
@@ -49,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     if args.program and args.what is not None:
         raise InputError(None, "WHAT", f"{args.what} and a program are given", "one of the two")
     if args.what is None and not args.program:
-        raise InputError(None, "WHAT", "missing", "a network, shapes, microbench, host, or -- and a program")
+        raise InputError(None, "WHAT", "missing", "OPS.py, a network, shapes, microbench, host, or -- and a program")
     if args.out is None and not args.program:
         raise InputError(None, "--out", "missing", "a folder for what is recorded")
     if args.what == "microbench" and not args.matrix:
@@ -65,6 +68,11 @@ def _recorded(args: argparse.Namespace) -> Iterator[str]:
         from gpusim.lab.record.own_program import record_program
 
         return record_program(args.program, args.out or Path("recording"))
+    if args.what.endswith(".py"):
+        from gpusim.lab.record.ops import record_ops
+        from gpusim.lab.record.torch_gpu import open_gpu
+
+        return record_ops(Path(args.what), args.out, args.outcomes, open_gpu)
     if args.what == "host":
         from gpusim.lab.record.host import record_host
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import (
     DETAILS,
-    REQUESTS,
-    arrivals,
+    arrivals_argument,
     details,
     gpu_arguments,
     json_flag,
@@ -76,13 +75,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
         metavar="PROGRAM=N",
         help="priority of all streams of a program, 0 is the lowest; repeatable",
     )
-    parser.add_argument(
-        "--arrivals",
-        action="append",
-        type=of_program("every:US or poisson:PER_S", arrivals),
-        metavar="PROGRAM=every:US|poisson:PER_S",
-        help=f"{REQUESTS} requests for a program: one every US microseconds, or PER_S per second at random; repeatable",
-    )
+    arrivals_argument(parser)
     parser.add_argument(
         "--seed",
         type=whole(0, 2**31 - 1),
@@ -140,7 +133,7 @@ def command_of(args: argparse.Namespace) -> str:
         words += [f"--{name.replace('_', '-')}", str(value)] if value not in (None, 0, "selected") else []
     words += [word for policy in args.policy or () for word in ("--policy", policy)]
     words += [word for name, value in args.priority or () for word in ("--priority", f"{name}={value}")]
-    words += [word for name, (kind, us) in args.arrivals or () for word in ("--arrivals", f"{name}={kind}:{us:g}")]
+    words += [word for name, given in args.arrivals or () for word in ("--arrivals", f"{name}={given.text}")]
     return shlex.join([*words, *["--restart"] * args.restart])
 
 

@@ -43,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="who shares a stream: searched, the default, or one of all; the trace's own; by Nimble's matching; in "
         "Opara's order; in stages, greedily or as IOS",
     )
+    parser.add_argument(
+        "--order",
+        choices=("any", "host"),
+        default="any",
+        help="who decides in which order streams start: nobody, the default (as behind one event): plans are judged by "
+        "the mean over orders; or the host, which launches in the order of the plan",
+    )
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="write the plan as a trace (.json, .json.gz)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw memory against time (.png, .svg, .pdf)")
     json_flag(parser)
@@ -74,6 +81,7 @@ def run(args: argparse.Namespace) -> None:
                 objective=args.objective,
                 sharing=args.sharing,
                 streams=args.streams,
+                order=args.order,
                 step=step,
             )
         if args.out is not None:

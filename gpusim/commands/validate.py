@@ -6,16 +6,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import given, json_flag, whole_numbers
+from gpusim.commands.arguments import given, json_flag, whole, whole_numbers
 from gpusim.common.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpusim.lab.scores import Choice, Summary
+    from gpusim.lab.scoring import Miss
     from gpusim.lab.validate import Case
 
 MOST_SCALING_POINTS = 2
+WORST = 2  # that are listed for each experiment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "dataset",
         type=Path,
         metavar="DATASET",
-        help="a folder as experiments/h200_validation/data, or as experiments/h200_microbench",
+        help="a folder as experiments/h200_validation/data, or as experiments/h200_microbench, or one of whole models "
+        "(NAME.kineto.json.gz, NAME.ncu.csv.gz, pairs.csv)",
     )
     parser.add_argument("--gpu", default="h200", metavar="NAME|PATH", help="the GPU it was measured on; default: h200")
     parser.add_argument(
@@ -43,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let predictions use the recorded times of sm_curve.csv on so many SMs, as 32,72; those rows are not "
         "scored, and a second table shows what they buy",
     )
+    parser.add_argument(
+        "--worst",
+        type=whole(0),
+        default=WORST,
+        metavar="N",
+        help=f"list so many of the worst predicted of each experiment, and what binds them; default: {WORST}",
+    )
     parser.add_argument("--rows", type=Path, metavar="FILE.csv", help="write every prediction beside its measurement")
     json_flag(parser)
 
@@ -52,30 +62,20 @@ def run(args: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from gpusim.common.files import require_output
-    from gpusim.common.tables import print_json
-    from gpusim.hardware.gpu import load_gpu
+    from gpusim.common.tables import print_json, print_line
     from gpusim.lab.scores import SUMMARY_FIELDS, choice, summaries, write_rows
-    from gpusim.lab.sharing import holds_sharing, score_sharing
-    from gpusim.lab.validate import measurements, score, score_without_scaling
+    from gpusim.lab.scoring import scoring, worst
+    from gpusim.lab.validate import score_without_scaling
 
     if args.rows is not None:
         require_output(args.rows)
     case = _case(args)
-    without: list[Summary] = []
-    if holds_sharing(args.dataset):
-        if elsewhere := given(args, ("recordings", "recorded_on", "scaling")):
-            problem = "is not for microbenchmarks, which hold their counters"
-            raise InputError(args.dataset, elsewhere[0], problem, "no such option")
-        rows = score_sharing(args.dataset, load_gpu(args.gpu))
-        found, chosen = summaries(rows, {}), choice(rows)
-    else:
-        measured = measurements(case.load())
-        rows = score(case)
-        found, chosen = summaries(rows, measured), choice(rows)
-        if case.scaling:
-            without = summaries(score_without_scaling(case, rows), measured)
+    scored = scoring(case)
+    found, chosen = summaries(scored.rows, scored.measured), choice(scored.rows)
+    without = summaries(score_without_scaling(case, scored.rows), scored.measured) if case.scaling else []
+    missed = worst(scored, args.worst)
     if args.rows is not None:
-        write_rows(rows, args.rows)
+        write_rows(scored.rows, args.rows)
     if args.json:
         scores = [asdict(one) for one in found] + ([asdict(chosen)] if chosen else [])
         content: dict[str, Any] = {"dataset": str(args.dataset), "gpu": args.gpu}
@@ -83,11 +83,15 @@ def run(args: argparse.Namespace) -> None:
             content |= {"recordings": case.recordings, "recorded_on": case.recorded_on}
         if case.scaling:
             content |= {"scaling": case.scaling, "without_scaling": [asdict(one) for one in without]}
-        print_json(content | {"experiments": [dict.fromkeys(SUMMARY_FIELDS) | one for one in scores]})
+        content |= {"experiments": [dict.fromkeys(SUMMARY_FIELDS) | one for one in scores]}
+        print_json(content | {"worst": [asdict(one) for one in missed], "notes": scored.notes})
         return
     _print_scores(found, chosen)
     if without:
         _print_scaling(case.scaling, found, without)
+    _print_worst(missed)
+    for note in scored.notes:
+        print_line(f"Note: {note}.")
 
 
 def _case(args: argparse.Namespace) -> Case:
@@ -134,6 +138,21 @@ def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequen
         for one in without
     ]
     print_table([Column("experiment"), *(Column(title, right=True) for title in ("points", "without", "with"))], rows)
+
+
+def _print_worst(missed: Sequence[Miss]) -> None:
+    from gpusim.common.tables import Column, number, print_table
+
+    if not missed:
+        return
+    print("\nWhat each experiment misses most, and why: the kernels that take longest there")
+    numbers = [Column(title, right=True) for title in ("points", "MAPE %", "bias %")]
+    columns = [Column("experiment"), Column("what", narrow="break"), *numbers, Column("why", narrow="break")]
+    rows = [
+        [one.experiment, one.what, str(one.points), number(one.mape_percent), f"{one.bias_percent:+.1f}", one.why]
+        for one in missed
+    ]
+    print_table(columns, rows)
 
 
 def _known(value: float | None) -> str:

@@ -44,7 +44,7 @@ def model_sources() -> str:
 def sources(*modules: str) -> str:
     """A hash of modules and of all that they import from their own packages, wherever in them an import stands.
 
-    No module is imported. What is computed is the same on every machine and where the package is installed. An import
+    No module is imported. The result is the same on every machine, and wherever the package is installed. An import
     for type checkers alone does not count: it never runs.
 
     Args:
@@ -90,7 +90,7 @@ def files(paths: Iterable[Path]) -> str:
 
 
 def meaning(source: str) -> bytes:
-    """What a Python source says to its interpreter and to the compiler of the core.
+    """Return the code of a Python source, as its interpreter and the compiler of the core read it.
 
     Two sources with the same syntax tree, docstrings left out, and the same directives (`DIRECTIVE`) mean the same, in
     every version of Python that parses both.

@@ -45,10 +45,10 @@ def records(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str
 
 @contextmanager
 def table_rows(path: str | Path, absent: str | None = None) -> Iterator[csv.DictReader[str]]:
-    """The rows of a CSV file by column, for as long as the block lasts; ``absent`` is what a short row has.
+    """Yield the rows of a CSV file by column. Cells that a short row lacks have the value ``absent``.
 
     Raises:
-        InputError: the file cannot be read (`read_table`), or the block comes to what is no row.
+        InputError: the file cannot be read (`read_table`), or the block comes to a line that is no row.
     """
     reader = csv.DictReader(io.StringIO(read_table(path), newline=""), restval=absent)
     try:

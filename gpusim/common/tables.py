@@ -97,7 +97,7 @@ def json_text(content: Any) -> str:
 
 
 def _printable(text: str) -> str:
-    """JSON, what is not printable in it escaped."""
+    """Return JSON with unprintable characters escaped."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)

@@ -1,1 +1,1 @@
-"""GPUs: their files, what a compute capability means, and what-ifs of them."""
+"""GPUs: their files, the limits of a compute capability, and changed GPUs (what-if)."""

@@ -1,4 +1,4 @@
-"""What one SM can hold and how it is handed out, by compute capability."""
+"""Limits of one SM and its units of allocation, by compute capability."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Strict(BaseModel):
 
 
 class SMLimits(Strict):
-    """What one SM can hold and how it is handed out, by compute capability (`sm_limits`).
+    """Limits of one SM and its units of allocation, by compute capability (`sm_limits`).
 
     The numbers and the allocation units are those of NVIDIA's cuda_occupancy.h (12.9.79 and 13.5.37) and of
     arch_traits.h in CCCL 13.3.5; for compute capability 3.5 and 3.7 some are recalled (`unverified_limits`).
@@ -55,7 +55,7 @@ class SMLimits(Strict):
 
     @property
     def capacity(self) -> tuple[int, int, int, int]:
-        """What resident blocks share of an SM: registers, bytes of shared memory, warps and block slots."""
+        """Return what resident blocks share on an SM: registers, bytes of shared memory, warps and block slots."""
         return self.registers_per_sm, self.shared_memory_per_sm_bytes, self.max_warps_per_sm, self.max_blocks_per_sm
 
     @model_validator(mode="after")
@@ -200,7 +200,7 @@ def sm_limits(compute_capability: str) -> SMLimits:
 
 
 def unverified_limits(compute_capability: str) -> tuple[str, ...]:
-    """Returns which limits of a compute capability are recalled and not read ([M] in the table's source)."""
+    """Return the limits of a compute capability that are recalled and not read ([M] in the table's source)."""
     return _RECALLED_LIMITS.get(compute_capability, ())
 
 

@@ -1,4 +1,4 @@
-"""GPCs: groups of SMs, one of which holds all of a thread block cluster, and how SMs are numbered across them."""
+"""GPCs: groups of SMs. A thread block cluster is inside one GPC. Also the numbering of SMs across GPCs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ GROUP = 8  # SMs in which green contexts take those of a GPC
 
 @cache  # asked for at every kernel that is fitted
 def numbered(sms_per_gpc: tuple[int, ...], sm_count: int) -> tuple[int, ...]:
-    """The GPC of each SM, in the order in which green contexts take SMs.
+    """Return the GPC of each SM, in the order in which green contexts take SMs.
 
-    They take eights, one of each GPC in turn; what a GPC has beyond whole eights comes last (H200 and H100, [V]
+    They take groups of eight SMs, one from each GPC in turn. The remainder of each GPC comes last (H200 and H100, [V]
     experiments/h200_microbench, `topology.csv` and `clusters.csv`). Another number of SMs than the GPCs have in all
     begins over again, or stops before [D].
 
@@ -32,5 +32,5 @@ def numbered(sms_per_gpc: tuple[int, ...], sm_count: int) -> tuple[int, ...]:
 
 
 def most_clusters(gpc_of_sm: Iterable[int], blocks: int) -> int:
-    """How many clusters of so many blocks some SMs hold at once, a block an SM, by the GPC of each ([V] the same)."""
+    """Return how many clusters of a size fit on some SMs, one block per SM, by the GPC of each ([V] the same)."""
     return sum(sms // blocks for sms in Counter(gpc_of_sm).values())

@@ -1,8 +1,8 @@
-"""What a GPU is: the limits of its SMs, its rates and the constants of the model.
+"""GPUs: the limits of their SMs, their rates and the constants of the model.
 
-A GPU file, `gpus/NAME.toml`, says of every value where it is from, and whether that was verified:
+A GPU file, `gpus/NAME.toml`, gives the source of every value, and whether it was verified:
 `sm_count = { value = 132, source = "..." }`, with `verified = false` where the source was not read or others
-disagree. `GPU` is what the simulator reads; `GPUFile` is the strict model of the file (its JSON Schema:
+disagree. The simulator reads a `GPU`. `GPUFile` is the strict model of the file (its JSON Schema:
 `GPUFile.model_json_schema()`).
 """
 
@@ -57,7 +57,7 @@ def _constant(default: Any, unit: str, description: str) -> Any:
 
 
 class ModelConstants(Strict):
-    """The few constants of the contention model, each a property of the GPU and none of a kernel.
+    """Constants of the contention model. Each is a property of the GPU, and none of a kernel.
 
     Defaults are the H200's; a GPU file that does not give a constant takes the default, unverified. The unit
     of each is under `unit` in the JSON Schema.
@@ -129,7 +129,7 @@ class ModelConstants(Strict):
 
 
 class Sourced(Strict):
-    """Where one value of a GPU file is from; the kinds of value follow."""
+    """Source of one value of a GPU file; the kinds of value follow."""
 
     source: Text = Field(description="where the value is from")
     verified: bool = Field(default=True, description="false where the source was not read, or others disagree")
@@ -305,8 +305,8 @@ class GPU:
         memory_bytes: device memory.
         limits: what an SM can hold.
         model: constants of the contention model.
-        host: what the host pays for its services, as far as that was measured.
-        unverified: names of the values that nobody verified, such as "l2_bytes" or "model.launch_gap_us".
+        host: measured times of host services, such as copies and allocations.
+        unverified: names of the values without a verified source, such as "l2_bytes" or "model.launch_gap_us".
     """
 
     name: str
@@ -340,7 +340,7 @@ class GPU:
         return fp32_peak_tflops(self.sm_count, self.fp32_lanes_per_sm, self.boost_clock_mhz)
 
     def host_us(self, service: HostService, size_bytes: int, place: str) -> float:
-        """What a service takes for so many bytes, us.
+        """Return the time of a host service for a number of bytes, us.
 
         Raises:
             InputError: that was not measured on this GPU; ``place`` says what asks for it.
@@ -380,7 +380,7 @@ def load_gpu(name_or_path: str | Path) -> GPU:
 
 
 def load_shipped_gpu(name: str) -> GPU:
-    """Returns a GPU that ships by its name alone: what a trace calls its device never names a file.
+    """Return a GPU that ships, by its name. The device of a trace never names a file.
 
     Raises:
         InputError: no such GPU ships.
@@ -413,7 +413,7 @@ def _parsed(path: Path, text: str) -> GPU:
 
 
 def _build(name: str, file: GPUFile) -> GPU:
-    """Puts together what the file says, what its compute capability says, and the defaults of the model."""
+    """Combine the values of the file, the limits of its compute capability and the defaults of the model."""
     capability = file.compute_capability.value
     limits = _merge("limits", SMLimits, CAPABILITIES[capability], file.limits)
     sustained = file.dram_bandwidth_gb_per_s.value * _H200_SUSTAINED_SHARE
@@ -446,7 +446,7 @@ def _build(name: str, file: GPUFile) -> GPU:
 
 
 def recorded_by(device: str, gpu: GPU) -> GPU:
-    """The GPU that a trace names as its own: ``gpu`` itself where it is that one, else one that ships.
+    """Return the GPU of the recording of a trace: ``gpu`` itself if it is that one, else one that ships.
 
     Raises:
         InputError: it neither ships nor is ``gpu``.
@@ -461,7 +461,7 @@ def recorded_by(device: str, gpu: GPU) -> GPU:
 
 
 def gpu_of(given: GPU | str | os.PathLike[str]) -> GPU:
-    """A GPU that is given as such, by the name of one that ships, or by the path of a file.
+    """Return a GPU that is given as an object, by the name of one that ships, or by the path of a file.
 
     Raises:
         InputError: it is none of these, or the file is wrong.

@@ -1,4 +1,4 @@
-"""What the host pays for a GPU's services: allocations, copies and launches, measured by `gpusim record host`."""
+"""Host costs of a GPU: allocations, copies and launches, measured by `gpusim record host`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What if a GPU had other numbers: more SMs, a larger register file, more shared memory, more DRAM bandwidth.
+"""Changed GPUs (what-if): more SMs, a larger register file, more shared memory, more DRAM bandwidth.
 
-A number that others hang on takes them along, so that the GPU stays one that could be built:
+A change also changes the numbers that depend on it, so that the GPU could be built:
 
 * `dram_bandwidth_gb_per_s`: the bandwidth that kernels sustain keeps its share of the peak.
 * `shared_memory_per_sm_bytes`: an SM can be set to its new size and to the carve-outs below it; a block that could have
@@ -8,9 +8,9 @@ A number that others hang on takes them along, so that the GPU stays one that co
 * `registers_per_sm`: a block may have no more than there are.
 * `max_warps_per_sm`: threads of an SM follow, and a block has no more than these.
 
-Nothing else follows: L2 stays as it is with more SMs or more DRAM bandwidth (but where the trace is of another chip, L2
-is guessed to go with DRAM), and kernels keep the demands that were recorded (`gpusim.calibrate.transfer`). No such GPU
-was ever measured.
+Nothing else follows. L2 stays the same with more SMs or more DRAM bandwidth. (If the trace is of another chip, the rate
+of L2 is assumed to scale with DRAM.) Kernels keep their recorded demand (`gpusim.calibrate.transfer`). No such GPU was
+ever measured.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RATES = ("boost_clock_mhz", "dram_bandwidth_gb_per_s")  # the others are whole 
 
 
 def value_of(gpu: GPU, quantity: str) -> float:
-    """Returns what a GPU has of one of `QUANTITIES`."""
+    """Return the value of one of `QUANTITIES` of a GPU."""
     value: float = getattr(gpu if quantity in OF_GPU else gpu.limits, quantity)
     return value
 
@@ -76,7 +76,7 @@ def what_if(gpu: GPU | str | PathLike[str], changes: Mapping[str, float | str]) 
 
 
 def amount(gpu: GPU, quantity: str, value: float | str) -> float:
-    """Returns the number that a change of one of `QUANTITIES` stands for, whether or not a GPU can have it.
+    """Return the value that a change of one of `QUANTITIES` gives, whether or not it is valid.
 
     Raises:
         InputError: an unknown quantity, or a value that stands for none.
@@ -91,7 +91,7 @@ def amount(gpu: GPU, quantity: str, value: float | str) -> float:
 
 
 def _read(gpu: GPU, quantity: str, text: str) -> float:
-    """What a text such as ``x0.5`` or ``h200`` stands for."""
+    """Return the value of a text such as ``x0.5`` or ``h200``."""
     if text in gpu_names():
         return value_of(load_gpu(text), quantity)
     try:
@@ -106,7 +106,7 @@ def _read(gpu: GPU, quantity: str, text: str) -> float:
 
 
 def _checked(quantity: str, value: float) -> Any:
-    """A number that a GPU file could give."""
+    """Return a value that is valid in a GPU file."""
     kind = GPUFile.model_fields[quantity].annotation
     assert kind is not None
     try:
@@ -136,7 +136,7 @@ def _limits(limits: SMLimits, amounts: Mapping[str, float]) -> SMLimits:
 
 
 def _shared_memory(limits: SMLimits, per_sm: float, amounts: Mapping[str, float]) -> dict[str, Any]:
-    """What hangs on the shared memory of an SM: its carve-outs, and what a block may have."""
+    """Return the values that depend on the shared memory of an SM: carve-outs, and the limit of a block."""
     if per_sm % 1024:
         raise InputError(None, "shared_memory_per_sm_bytes", f"is {per_sm:g}", "a multiple of 1024")
     most = per_sm - limits.shared_memory_reserved_per_block_bytes

@@ -128,6 +128,7 @@ class _Builder:
             work.dynamic_shared_memory_bytes,
             duration_us,
             work.mix,
+            work.work,
         )
         known = self._launches.get(key)
         if known is None:
@@ -141,6 +142,7 @@ class _Builder:
                 communicates=True if communicates(work.name) else None,
                 duration_us=duration_us,
                 mix=work.mix,
+                work=work.work,
             )
             fit = launch_occupancy(known, self.gpu)
             if fit.blocks_per_sm == 0:

@@ -16,6 +16,7 @@ from gpusim.io import FORMATS, Order, kineto, ncu_profile, nsys, nvprof, source
 from gpusim.io.conversion import as_trace
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
+from gpusim.io.part import Part, part_of
 from gpusim.io.products import recording_gpu, stands_in
 from gpusim.io.timeline import Activity, KernelRun, Product, Timeline, with_mixes
 from gpusim.trace.format import Trace
@@ -63,6 +64,7 @@ def import_profile(
     counters: str | Path | None = None,
     device: int | None = None,
     order: Order = "inferred",
+    part: Part | None = None,
 ) -> Imported:
     """Reads a profile into a trace.
 
@@ -73,6 +75,7 @@ def import_profile(
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
         order: between streams: as the profile records it, inferred from the times where it does not, or none.
+        part: a step, a range or a window of time; None: all.
 
     Raises:
         InputError: what the file is, or lacks, in one line.
@@ -84,6 +87,10 @@ def import_profile(
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(filter(None, known))}")
     format = detect(path) if format is None else format
     whole, profiled = _read(path, format)
+    if part:
+        if profiled is not None:
+            raise InputError(path, "", "is a profile of Nsight Compute, which has no times", "a timeline, for a part")
+        whole = part_of(whole, part, path)
     timeline, chosen, remarks = _on_one_device(whole, path, device)
     kinds = set(whole.products.values())  # of a GPU that is not listed, what all that are have in common
     product = whole.products.get(chosen) or (kinds.pop() if len(kinds) == 1 else Product())

@@ -9,12 +9,14 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.io import chrome
+from gpusim.io.operators import Operator, operator_of, work_of
 from gpusim.io.timeline import (
     Activity,
     CopyRun,
     HostSync,
     KernelRun,
     Product,
+    Range,
     StreamKey,
     Timeline,
     Wait,
@@ -29,6 +31,7 @@ from gpusim.io.timeline import (
 _GPU_WORK = {"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"}
 _CALLS = {"cuda_runtime", "cuda_driver", "runtime"}
 _OPS = {"cpu_op", "operator"}
+_RANGES = {"user_annotation", "python_annotation"}
 _UNKNOWN = (-1, 2**32 - 1)  # a stream or an event record that Kineto does not know
 _UNUSABLE = "without a usable grid, size, time, stream or GPU"
 
@@ -53,6 +56,7 @@ class _Reader:
         self.path = path
         self.found = Timeline()
         self.ops: dict[int, str] = {}  # External id: name
+        self.operators: dict[int, Operator] = {}  # that tell the sizes of their inputs, by External id
         self.externals: dict[int, int] = {}  # number of the activity: External id
         self.unusable = 0
         self.syncs_told = False
@@ -71,7 +75,9 @@ class _Reader:
                 if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or entry.get("warpSize") == 64:
                     raise _amd(self.path, name)
                 sms = whole(entry.get("numSms", entry.get("multiProcessorCount")))
-                self.found.products[index] = Product(name, sms, whole(entry.get("totalGlobalMem")))
+                parts = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
+                capability = None if None in parts else f"{parts[0]}.{parts[1]}"
+                self.found.products[index] = Product(name, sms, whole(entry.get("totalGlobalMem")), capability)
 
     def event(self, event: Any) -> None:
         if not isinstance(event, dict) or event.get("ph") != "X":
@@ -87,6 +93,12 @@ class _Reader:
             external = _external(args)
             if external is not None:
                 self.ops[external] = intern(str(event.get("name", "")))
+                if "Input Dims" in args:
+                    self.operators[external] = operator_of(self.ops[external], args)
+        elif category in _RANGES:
+            start, duration = finite(event.get("ts")), finite(event.get("dur"))
+            if start is not None and duration is not None:
+                self.found.ranges.append(Range(one_line(str(event.get("name", ""))), start, start + duration))
         elif category == "cuda_sync":
             self._sync(args)
 
@@ -130,6 +142,8 @@ class _Reader:
         thread = str(event.get("tid", ""))
         if "Launch" in name or "Memcpy" in name or "Memset" in name:
             self.found.threads["", order] = thread
+            if (start := finite(event.get("ts"))) is not None:
+                self.found.launched_us["", order] = start
         elif name in ("cudaDeviceSynchronize", "cuCtxSynchronize"):
             self.found.syncs.append(HostSync(thread, order, None, order))
         else:
@@ -189,6 +203,20 @@ class _Reader:
             op = self.ops.get(external)
             if op is not None:
                 activities[n] = replace(activities[n], label=f"{op}/{external}")
+        self._give_work()
+
+    def _give_work(self) -> None:
+        """The longest kernel of each operator gets what the operator computes and moves [D]."""
+        activities = self.found.activities
+        longest: dict[int, tuple[float, int, KernelRun]] = {}
+        for n, external in self.externals.items():
+            run, us = activities[n].work, activities[n].duration_us
+            known = longest.get(external)
+            if external in self.operators and isinstance(run, KernelRun) and (known is None or us > known[0]):
+                longest[external] = us, n, run
+        for external, (_, n, run) in longest.items():
+            work = work_of(self.operators[external])
+            activities[n] = replace(activities[n], work=replace(run, work=work))
 
     def _find_streams_and_threads(self) -> None:
         """Complete the waits: their streams as work names them, and the thread of a wait is that of its call."""

@@ -21,6 +21,7 @@ from gpusim.io.timeline import (
     HostSync,
     KernelRun,
     Product,
+    Range,
     StreamKey,
     Timeline,
     Wait,
@@ -37,6 +38,7 @@ CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENTS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+NVTX = "NVTX_EVENTS"
 GPUS = "TARGET_INFO_GPU"
 OLD_GPUS = "TARGET_INFO_CUDA_GPU"  # until 2021
 VISIBLE_GPUS = "TARGET_INFO_CUDA_DEVICE"
@@ -73,6 +75,22 @@ def read(path: Path) -> Timeline:
             raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
         except ValueError as error:
             raise InputError(path, "", str(error), _AN_EXPORT) from None
+
+
+def gpu_rows(path: Path) -> list[dict[str, Any]]:
+    """What a profile says of its GPUs (`GPUS`), as it does; none where it has no such table.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with _database(path) as file:
+        try:
+            found = file.execute(f'SELECT * FROM "{GPUS}"')
+            return [dict(zip([column[0] for column in found.description], row, strict=True)) for row in found]
+        except sqlite3.OperationalError:
+            return []
+        except sqlite3.Error as error:
+            raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
 
 
 @contextmanager
@@ -118,6 +136,7 @@ class _Export:
             self.found.remarks.append(f"{what} are left out.")
         self._products()
         self._threads()
+        self._ranges()
         self._syncs()
         if GRAPHS in self.tables and (count := self._count(GRAPHS)):
             self.found.remarks.append(
@@ -220,26 +239,37 @@ class _Export:
 
     def _products(self) -> None:
         for table, columns in (
-            (OLD_GPUS, ("deviceId", "name", "numMultiprocessors", "globalMemorySize")),
-            (GPUS, ("id", "name", "smCount", "totalMemory")),
-            (NVPROF_GPUS, ("id", "name", "numMultiprocessors", "globalMemorySize")),
+            (OLD_GPUS, ("deviceId", "name", "numMultiprocessors", "globalMemorySize", "", "")),
+            (GPUS, ("id", "name", "smCount", "totalMemory", "computeMajor", "computeMinor")),
+            (NVPROF_GPUS, ("id", "name", "numMultiprocessors", "globalMemorySize", "", "")),
         ):
-            for index, name, sms, memory in self._rows(table, columns) if table in self.tables else ():
+            for index, name, sms, memory, major, minor in self._rows(table, columns) if table in self.tables else ():
                 if index is not None:
                     self.found.products[_whole(index)] = Product(
                         None if name is None else str(self.strings.get(name, name)),
                         _whole(sms or 0) or None,
                         None if memory is None else _whole(memory),
+                        None if major is None or minor is None else f"{_whole(major)}.{_whole(minor)}",
                     )
 
     def _threads(self) -> None:
         if CALLS not in self.tables:
             return
         launches = {(a.stream.process, a.order) for a in self.found.activities}
-        for thread, order in self._rows(CALLS, ("globalTid", "correlationId")):
+        for thread, order, start in self._rows(CALLS, ("globalTid", "correlationId", "start")):
             process = _process_of_thread(thread)
             if order is not None and (process, _whole(order)) in launches:
                 self.found.threads[process, _whole(order)] = str(thread)
+                if start is not None:
+                    self.found.launched_us[process, _whole(order)] = _whole(start) / 1000
+
+    def _ranges(self) -> None:
+        """Ranges of NVTX that have an end."""
+        if NVTX in self.tables:
+            for start, end, text, number in self._rows(NVTX, ("start", "end", "text", "textId")):
+                name = text if text is not None else self.strings.get(number)
+                if start is not None and end is not None and name:
+                    self.found.ranges.append(Range(one_line(str(name)), _whole(start) / 1000, _whole(end) / 1000))
 
     def _syncs(self) -> None:
         """Waits of streams for events, where nsys recorded which record each waits for; and waits of the host."""

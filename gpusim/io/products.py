@@ -72,6 +72,16 @@ def _stems(product: Product) -> list[str]:
     return [stem for stem in stems if product.sm_count in (None, load_gpu(stem).sm_count)]
 
 
+def nearest(compute_capability: str | None, sm_count: int | None) -> GPU:
+    """The GPU that ships and is most like another: of its compute capability if there is one, then by its SMs."""
+
+    def unlike(gpu: GPU) -> tuple[bool, bool, int]:
+        major = gpu.compute_capability.split(".")[0] == (compute_capability or "").split(".")[0]
+        return gpu.compute_capability != compute_capability, not major, abs(gpu.sm_count - (sm_count or 0))
+
+    return min((load_gpu(name) for name in gpu_names()), key=unlike)
+
+
 def stands_in(product: Product, gpu: GPU) -> bool:
     """Whether a GPU that ships is taken for a product that its file does not describe."""
     return product.name is not None and gpu.name in gpu_names() and gpu.name not in _stems(product)
@@ -99,5 +109,12 @@ def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
     if stem is None:
         sms = "" if product.sm_count is None else f" with {product.sm_count} SMs"
         problem = f"the profile names {seen}{sms if product.name else ''}, and none was given"
-        raise InputError(None, "--gpu", problem, f"the GPU it was recorded on: {', '.join(gpu_names())}, or its file")
+        expected = f"the GPU it was recorded on: {', '.join(gpu_names())}, or its file"
+        if product.name is not None:
+            like = nearest(product.compute_capability, product.sm_count)
+            expected = (
+                f"a GPU that ships (the nearest is {like.name}, with {like.sm_count} SMs), or a file, which "
+                "`gpusim gpus new --from-profile FILE` makes"
+            )
+        raise InputError(None, "--gpu", problem, expected)
     return load_gpu(stem)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from gpusim.common.numbers import finite_number, whole_number
-from gpusim.trace.kernels import Mix
+from gpusim.trace.kernels import Mix, Work
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 HostMemory = Literal["pinned", "pageable"]
@@ -45,6 +45,7 @@ class KernelRun:
     static_shared_memory_bytes: int
     dynamic_shared_memory_bytes: int
     mix: Mix | None = None
+    work: Work | None = None  # of its operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,22 @@ class HostSync:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """A named part of a program's time, on the host: an NVTX range, an annotation, a step of PyTorch's profiler."""
+
+    name: str
+    start_us: float  # on the clock of the activities
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """What a profile says of a GPU; None where it does not."""
 
     name: str | None = None
     sm_count: int | None = None
     memory_bytes: int | None = None
+    compute_capability: str | None = None
 
 
 @dataclass(slots=True)
@@ -113,6 +124,9 @@ class Timeline:
     syncs: list[HostSync] = field(default_factory=list)  # of host threads
     # the host thread of each launch, by process and order
     threads: dict[tuple[str, int], str] = field(default_factory=dict)
+    # when the host launched, us on the clock of the activities, by process and order
+    launched_us: dict[tuple[str, int], float] = field(default_factory=dict)
+    ranges: list[Range] = field(default_factory=list)  # in any order
     products: dict[int, Product] = field(default_factory=dict)  # the GPUs, by index
     remarks: list[str] = field(default_factory=list)  # what a reader left out or took for granted, a sentence each
     tells_waits: bool = False  # the profile records the waits of streams, so that a wait it does not hold was none

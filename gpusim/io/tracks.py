@@ -1,4 +1,4 @@
-"""What a trace viewer shows of a replay: tracks of slices, and counters, whatever the format of the file.
+"""Content of a trace viewer: tracks of slices, and counters, independent of the format of the file.
 
 A long replay has millions of slices. Tracks are therefore made one after the other, as a writer comes to them.
 """
@@ -14,7 +14,7 @@ Details = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Label:
-    """What a viewer shows of a slice. Slices may share one, so that a writer encodes it once."""
+    """Text of a slice in a viewer. Slices may share one, so that a writer encodes it once."""
 
     name: str  # text within the slice
     details: Details  # values beside it
@@ -31,7 +31,7 @@ class Slice(NamedTuple):
 
 
 class Track(NamedTuple):
-    """Slices in the order of time, none of which begins before the one before it has ended.
+    """Slices in the order of time, without overlap.
 
     They can be iterated over once.
     """

@@ -1,10 +1,9 @@
-"""Replays for a trace viewer: tracks of slices that never overlap, counters, and what waits for what.
+"""Replays for a trace viewer: tracks of slices without overlap, counters, and dependencies.
 
-Each replay is a process. A stream is a track of its kernels, copies and host work, and of the times that its kernels
-waited, named after its program and itself. An SM is a track of the kernels that had blocks there, from the start of the
-first block to the end of the last one. Where several run at once, an SM's kernels or those that a library opened
-streams of its own for, they take a lane each, which is a track. `gpusim.io.perfetto` and `gpusim.io.chrome_events`
-write them.
+Each replay is a process. A stream is a track of its kernels, their waits, copies and host work, named after its program
+and itself. An SM is a track of the kernels that had blocks there, from the start of the first block to the end of the
+last. Kernels that overlap on an SM, or on streams that a library opened, take one lane each, which is a track.
+`gpusim.io.perfetto` and `gpusim.io.chrome_events` write the files.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def save_timeline(path: str | Path, trace: Trace | str | Path, *results: Replaye
 
     Args:
         path: ends in ``.pftrace`` (Perfetto's own format) or ``.json`` (Chrome's, which most viewers read).
-        trace: what was replayed, or the path of its file: it says which operations wait for which.
+        trace: the replayed trace, or the path of its file; it has the dependencies.
         results: of `gpusim.replay`, with placements for the SMs' tracks.
 
     Raises:
@@ -108,7 +107,7 @@ def _streams(result: Replayed, edges: Sequence[tuple[str, str]], first: int) -> 
 
 
 def _by_operation(result: Replayed) -> dict[str, dict[tuple[str, int], list[KernelRun | OperationRun]]]:
-    """What each operation of each stream did: its kernels, or itself where it has none."""
+    """Return the runs of each operation of each stream: its kernels, or itself where it has none."""
     found: dict[str, dict[tuple[str, int], list[KernelRun | OperationRun]]]
     found = {run.stream: {} for run in result.stream_runs}
     for run in result.kernel_runs:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpusim.common.errors import InputError, quote
@@ -124,6 +124,10 @@ class Recordings:
     def _without_kernels(self, name: str) -> InputError:
         path = self.folder / "kernels.csv.gz"
         return InputError(path, name, "has no kernels", "a row for each kernel of a call that is predicted")
+
+    def change_kernels(self, change: Callable[[str, tuple[KernelLaunch, ...]], tuple[KernelLaunch, ...]]) -> None:
+        """Replace the kernels of every op, given its name and those that were recorded."""
+        self._ops = {name: replace(op, kernels=change(name, op.kernels)) for name, op in self._ops.items()}
 
     def supported(self, name: str) -> bool:
         """Whether cuDNN has the call at all: else it has neither times nor kernels."""

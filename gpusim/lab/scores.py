@@ -12,6 +12,7 @@ from gpusim.common.spreadsheet import csv_text
 
 EXPERIMENTS = (
     "solo",
+    "isolated",
     "sm_curve",
     "residency_curve",
     "streams",
@@ -22,6 +23,8 @@ EXPERIMENTS = (
     "modules_serial",
     "modules_streams",
     "sharing",
+    "matrix_same",
+    "matrix_disjoint",
 )
 
 

@@ -52,10 +52,10 @@ class Orion(Policy):
     """Best-effort kernels are launched only where they should not disturb a latency-critical one.
 
     A latency-critical kernel is launched at once, on a stream of higher priority. A best-effort kernel is launched if
-    no latency-critical kernel is ready or running; or if the SMs that it fills and those of the best-effort kernels
-    still running are within a threshold together, and it and the latency-critical kernel are not of the same class.
-    What is launched stays. Best-effort streams take turns. Left out: a training job's update phase, which a trace
-    does not mark.
+    no latency-critical kernel is ready or running; or if it needs fewer SMs by itself than a threshold, and no
+    latency-critical kernel is of its class. Each kernel is tested by itself, as in the paper [M]: what other
+    best-effort kernels still hold does not count. What is launched stays. Best-effort streams take turns. Left out: a
+    training job's update phase, which a trace does not mark.
     """
 
     name = "orion"
@@ -64,7 +64,7 @@ class Orion(Policy):
         "and bound by something else (Strati et al., EuroSys'24)"
     )
     sms: int | None = parameter(
-        None, "SMs that best-effort kernels beside a critical one may fill; default all", least=0
+        None, "SMs of which a best-effort kernel beside a critical one must need fewer; default all", least=0
     )
     duration_us: float | None = parameter(
         None,
@@ -90,7 +90,7 @@ class Orion(Policy):
             self._launched_us = 0.0
         waiting = [kernel for kernel in others if not kernel.started]  # from the stream after the one served last
         for kernel in sorted(waiting, key=lambda k: (k.stream_index <= self._last, k.stream_index, k.id)):
-            if self._may_start(view, kernel, urgent, running):
+            if self._may_start(view, kernel, urgent):
                 running.append(kernel)
                 self._launched_us += kernel.solo_us
                 self._last = kernel.stream_index
@@ -111,19 +111,16 @@ class Orion(Policy):
             *self._uncounted.notes("whether two are bound by the same was not asked of these, only their size"),
         )
 
-    def _may_start(
-        self, view: View, kernel: KernelView, urgent: Sequence[KernelView], running: Sequence[KernelView]
-    ) -> bool:
+    def _may_start(self, view: View, kernel: KernelView, urgent: Sequence[KernelView]) -> bool:
         if self.duration_us is not None and self._launched_us > self.duration_us:
             return False
         if not urgent:
             return True
         most = view.gpu.sm_count if self.sms is None else self.sms
         self._uncounted.ask([kernel, *urgent])
-        classes = {kernel_class(other) for other in urgent}
         mine = kernel_class(kernel)
-        disturbs = mine != UNKNOWN and classes == {mine}
-        return sum(map(sms_wanted, running)) + sms_wanted(kernel) <= most and not disturbs
+        disturbs = mine != UNKNOWN and any(kernel_class(other) == mine for other in urgent)
+        return sms_wanted(kernel) < most and not disturbs
 
 
 # ---- REEF ------------------------------------------------------------------------------------------------------------

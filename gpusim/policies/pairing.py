@@ -36,7 +36,7 @@ class InterferenceAware(Policy):
     name = "interference-aware"
     summary = (
         "a kernel starts beside others only if together they use no more issue slots, data path, L2 and DRAM bandwidth "
-        "than there is (Elvinger et al., SoCC'25)"
+        "than there is (a shadow of Elvinger et al., SoCC'25, who measure interference; the rule is ours)"
     )
     limit: float = parameter(1.0, "largest sum of the kernels' shares of any one resource", above=0)
     _refused: bool = field(default=False, init=False, repr=False)

@@ -49,8 +49,8 @@ class RightSize(Policy):
 
     name = "right-size"
     summary = (
-        "SM split: each stream has the fewest SMs within a tolerance of its kernels' time on all (KRISP, Chow et al., "
-        "HPCA'23; LithOS, Coppock et al., SOSP'25)"
+        "SM split: each stream has the fewest SMs within a tolerance of its kernels' time on all, others' SMs "
+        "never overlapping (a shadow of KRISP, Chow et al., HPCA'23, and LithOS, Coppock et al., SOSP'25)"
     )
     family = "inter-sm"
     tolerance: float = parameter(0.05, "time over that on all SMs, as a share of it", least=0, below=inf)
@@ -133,7 +133,7 @@ class LatencyTarget(Divides):
     name = "latency-target"
     summary = (
         "SM split: latency-critical streams (priority above 0) have the fewest SMs that hold a latency target, the "
-        "others the rest (after Nexus, Shen et al., SOSP'19, and Bullet, Lin et al., 2025)"
+        "others the rest (a shadow of Bullet, Lin et al., 2025; the rule is ours)"
     )
     family = "inter-sm"
     slowdown: float = parameter(1.25, "latency to hold, over that of the pass alone", least=1)

@@ -1,7 +1,9 @@
 """Simultaneous multikernel (SMK): blocks of all kernels on every SM by dominant-resource fairness.
 
-Wang, Yang, Mattson, Gomez, Zhou et al., "Simultaneous multikernel GPU: multi-tasking throughput processors via
-fine-grained sharing", HPCA'16 (results [A], algorithm as recalled [M]). Time of a partial context switch [D].
+Wang, Yang, Melhem, Childers, Zhang, Guo, "Simultaneous multikernel GPU: multi-tasking throughput processors via
+fine-grained sharing", HPCA'16 (results [A], algorithm as recalled [M]). Time of a partial context switch [D]. In the
+paper an epoch of warp quotas also ends early, before all quotas are spent [M]; here a round lasts until all are. So
+`mode=p+w` costs more here than in the paper, and that it loses to `mode=p` says nothing about the paper.
 """
 
 from __future__ import annotations

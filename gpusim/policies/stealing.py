@@ -18,13 +18,14 @@ class TpcStealing(Policy):
     """Every stream owns TPCs; while it has no block waiting, its TPCs are lent to streams that have some.
 
     A TPC comes back as soon as the blocks that run there end: a kernel can be stopped between any two blocks [D].
-    LithOS and Tally cut it into slices of several blocks, whose end the owner waits for; cutting costs nothing here.
+    LithOS cuts it into slices of several blocks, whose end the owner waits for; cutting costs nothing here. Tally cuts
+    kernels, too, but its best-effort work runs where and while no other does: nobody owns TPCs there.
     """
 
     name = "tpc-stealing"
     summary = (
         "SM split by TPC: a stream's TPCs are lent to others while it has no block waiting and come back when theirs "
-        "end, kernels being cut into slices (LithOS, Coppock et al., SOSP'25; Tally, Zhao et al., ASPLOS'25)"
+        "end, kernels stopping between any two blocks (a shadow of LithOS, Coppock et al., SOSP'25)"
     )
     family = "inter-sm"
     sms: str | None = parameter(

@@ -16,8 +16,10 @@ from gpusim.policies.tools.programs import Divides
 class TimeSlicing(Divides):
     """Every stream is a process of its own; one has the whole GPU for a slice of time, then the next.
 
-    A slice ends early when its process has no kernel left. At the end of a slice all blocks are saved to memory, each
-    SM its own one after the other, before the next process starts; they are restored when theirs comes again.
+    A slice ends early when its process has no kernel left; one that arrives waits for the rest of the slice. At the end
+    of a slice all blocks are saved to memory, each SM its own one after the other, before the next process starts; they
+    are restored when theirs comes again. Measured and refuted: the GPU does not yield when the process that has it is
+    idle (experiments/geisler).
     """
 
     name = "time-slicing"

@@ -23,7 +23,7 @@ from gpusim.policies.tools.notes import Uncounted, splits
 
 Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
 
-LEAST_OF_EVEN_SPLIT = 0.8  # of the progress that an even SM split leaves a kernel: below, SMs are split
+LOSS_ALLOWED = 1.2  # over the number of kernels: predicted loss of a kernel beyond which SMs are split [M]
 SATURATED_DRAM = sqrt(0.5)  # share of the bandwidth served at the load at which demand is supply, at exponent 2
 SATURATED_L2 = sqrt(sqrt(sqrt(0.5)))  # the same at exponent 8
 MOST_COMBINATIONS = 5000  # of block counts that the search for the best sum tries; beyond, it goes step by step
@@ -110,13 +110,12 @@ def progress_at(curve: Curve, blocks: int) -> float:
 
 
 def loss_allowed(kernels: int) -> float:
-    """Predicted loss of a kernel up to which slicing is kept, where so many share.
+    """Predicted loss of a kernel up to which slicing is kept, where so many share: the paper's 1.2 / K [M].
 
-    Recalled is 60 % for two kernels, written 1.2 / K [M]. That form allows less the more kernels share, while the SM
-    split costs more: an even one leaves a kernel that scales with its SMs 1 / K of its progress, a loss of 1 - 1 / K.
-    For two kernels 60 % asks for four fifths of what the split leaves (0.4 of 0.5); that is kept for every K [D].
+    60 % for two kernels, 30 % for four. An even SM split leaves a kernel that scales with its SMs 1 / K of its
+    progress, so for many kernels the rule splits SMs where slicing would have cost less.
     """
-    return 1.0 - LEAST_OF_EVEN_SPLIT / kernels
+    return min(1.0, LOSS_ALLOWED / kernels)
 
 
 @dataclass
@@ -151,7 +150,7 @@ class WarpedSlicer(Policy):
     )
     loss: float | None = parameter(
         None,
-        "predicted loss of a kernel beyond which SMs are split instead; default 1 - 0.8 / kernels",
+        "predicted loss of a kernel beyond which SMs are split instead; default 1.2 / kernels, the paper's",
         least=0,
         most=1,
     )

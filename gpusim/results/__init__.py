@@ -1,1 +1,1 @@
-"""What a replay gives: rows, metrics, pictures, and how far off the model was where the GPU was measured."""
+"""Results of replays: rows, metrics, pictures and the model error."""

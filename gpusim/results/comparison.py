@@ -1,4 +1,4 @@
-"""A trace under several policies: what each gave, beside serial and the error of the model, as data."""
+"""A trace under several policies: the results, compared with serial, and the model error, as data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Entry:
     Attributes:
         result: of the replay, programs run once.
         speedup_vs_serial: makespan of serial over its makespan.
-        how_wrong: how far off the model was on measured co-runs of this kind, or why nobody knows.
+        how_wrong: the model error on measured co-runs of this kind, or the reason why it is unknown.
         rests_on_order: whether the speedup rests on an order between streams that was not recorded.
         restarted: of the replay in which programs restart; None where it was not asked for, or one starved.
         notes: what a reader should know of both.
@@ -79,10 +79,10 @@ class Comparison:
     """One trace on one GPU under several policies, best first.
 
     Attributes:
-        trace: what was replayed.
-        gpu: on what.
-        entries: one a policy, the largest STP first where streams restart, else the least makespan.
-        restart: whether they were replayed restarting, too.
+        trace: the replayed trace.
+        gpu: the GPU of the replay.
+        entries: one per policy, sorted by STP where programs restart, else by makespan.
+        restart: whether the trace was also replayed with programs that restart.
         seed: of the jitter of blocks.
         recorded_on: the GPU of the recording, where the trace does not name it.
         bound_us: lower bound on the makespan under any policy; None where it is not known.
@@ -102,9 +102,10 @@ class Comparison:
     def table(self) -> pd.DataFrame:
         """One row for each policy, best first.
 
-        Columns: ``policy``, ``makespan_us``, ``speedup`` over serial, ``model_error`` (mean absolute error in percent
-        where co-runs of this kind were measured, else NaN), ``model_error_reason`` (why it is not known, else empty),
-        and, where programs restart, ``stp``, ``antt`` and ``fairness``.
+        Columns: ``policy``, ``makespan_us``, ``speedup`` over serial, ``model_error`` and ``model_error_reason``. Where
+            programs restart there are also ``stp``, ``antt`` and ``fairness``. ``model_error`` is the mean absolute
+            error in percent on comparable measured co-runs, NaN where none was measured; the reason is then in
+            ``model_error_reason``.
         """
         import pandas as pd
 
@@ -132,7 +133,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know: each note once; one that is not every policy's begins with the policies."""
+        """Remarks on the results, each once. A remark on some policies begins with their names."""
         owners: dict[str, list[str]] = {}
         for entry in self.entries:
             for note in entry.notes:
@@ -150,7 +151,7 @@ class Comparison:
         return f"<p>{escape(self.trace.name)} on {escape(self.gpu.name)}</p>{self.table.to_html()}<ul>{notes}</ul>"
 
     def noted(self, note: str) -> Comparison:
-        """The same with one more note on every result."""
+        """Return a copy with one more note on every result."""
         entries = (replace(entry, notes=(note, *entry.notes)) for entry in self.entries)
         return replace(self, entries=tuple(entries))
 

@@ -3,7 +3,8 @@
 `gpusim/results/validated.json` holds, for each GPU and each GPU whose recordings were used, the mean absolute error of
 the model on measured co-runs, by the kind of experiment and by how long its calls take, and the identity of the model
 that had it. A replay is given such an error only if it did what was measured: shared that GPU in that way, with kernels
-whose counters were recorded on that other (or the same) GPU, of a size and kind that were among those measured.
+whose counters were recorded on that other (or the same) GPU, of a size that was measured and bound by resources that
+were. Whole programs, of many kernels each, have errors of their own.
 `python experiments/h200_validation/run.py --bands` writes the file.
 """
 
@@ -43,6 +44,7 @@ SOURCES = (  # that a prediction and its score come from
     "gpusim.session",
     "gpusim.lab.scores",
     "gpusim.lab.validate",
+    "gpusim.lab.whole_models",
     "gpusim.trace.kernels",
     "gpusim.trace.operations",
 )
@@ -62,6 +64,10 @@ SHARING = {  # experiment: how its kernels have the GPU
     "sm_curve": "on a part of the SMs",
     "green": "on a part of the SMs",
     "quota": "mixed on an SM",
+    "programs_serial": "in streams",
+    "programs_streams": "in streams",
+    "programs_sm_curve": "on a part of the SMs",
+    "programs_green": "on a part of the SMs",
 }
 TITLES = {  # of the experiments, as people read them
     "modules_serial": "branches one by one",
@@ -70,7 +76,27 @@ TITLES = {  # of the experiments, as people read them
     "sm_curve": "calls on part of the SMs",
     "green": "green contexts",
     "quota": "two kernels per SM",
+    "programs_serial": "programs one by one",
+    "programs_streams": "programs in streams",
+    "programs_sm_curve": "program on part of the SMs",
+    "programs_green": "programs, green contexts",
 }
+OF_PROGRAMS = {  # the experiment of whole programs that shared the GPU as one of calls did
+    "modules_serial": "programs_serial",
+    "streams": "programs_streams",
+    "modules_streams": "programs_streams",
+    "sm_curve": "programs_sm_curve",
+    "green": "programs_green",
+}
+FEWEST_KERNELS = 40  # of a stream, from which on it is a whole program: the models that were measured have 48 to 386
+CLASSES = {  # resource that binds a kernel: what was counted of it
+    "issue": ("issue_cycles", "alu_cycles", "fma_cycles"),
+    "l1": ("lsu_cycles", "l1_cycles"),
+    "tensor": ("tensor_cycles",),
+}
+BINDS = 0.5  # share of its time for which a resource is busy that binds a kernel; below it latency does [D]
+UNCOUNTED = "unknown"
+PROGRAMS_HAVE = ("copy",)  # operations without kernels of programs that were measured: copies on the device
 REFUTED = "measured, and not predicted: gpusim policies has what"
 UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
     "memory slices": "memory slices",
@@ -109,33 +135,47 @@ class Calls:
 
     Attributes:
         call_us: mean time of a library call (an operation), its kernels' recorded durations summed.
-        kinds: of its kernels: ``FP32``, ``TF32`` (on tensor cores), ``FFT``.
+        kinds: what binds its kernels, as `kind_of` says.
+        bound: what binds the kernels that take most of the time.
     """
 
     call_us: float
     kinds: frozenset[str]
+    bound: str = ""
 
 
-def calls_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], sm_count: int) -> Calls:
+def calls_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], gpu: GPU) -> Calls:
     """Size and kinds of some calls.
 
     Args:
         calls: the kernels of each, and how often it is made; at least one.
-        sm_count: SMs of the GPU that recorded them.
+        gpu: that recorded them.
     """
-    total_us, count, kinds = 0.0, 0, set()
+    count, took = 0, dict[str, float]()
     for launches, times in calls:
-        total_us += times * fsum(launch.duration_us for launch in launches)
         count += times
-        kinds |= {kind_of(launch, sm_count) for launch in launches}
-    return Calls(total_us / count, frozenset(kinds))
+        for launch in launches:
+            kind = kind_of(launch, gpu)
+            took[kind] = took.get(kind, 0.0) + times * launch.duration_us
+    bound = max(took, key=lambda kind: (took[kind], kind))
+    return Calls(fsum(took.values()) / count, frozenset(took), bound)
 
 
-def kind_of(launch: KernelLaunch, sm_count: int) -> str:
-    """Whether a kernel computes on tensor cores (TF32), transforms (FFT), or neither (FP32)."""
-    if launch.on_tensor_cores(sm_count):
-        return "TF32"
-    return "FFT" if "fft" in launch.name.lower() else "FP32"
+def kind_of(launch: KernelLaunch, gpu: GPU) -> str:
+    """The busiest resource of a kernel on the GPU that recorded it; latency where none is busy for half of its time."""
+    mix = launch.mix
+    if mix is None or not mix.counts(ALL_COUNTERS):
+        return UNCOUNTED
+    cycles = (mix.active_cycles_avg or 0.0) * gpu.sm_count / launch.blocks
+    busy = {
+        name: max(getattr(mix, counter) for counter in counters) / max(cycles, 1e-9)
+        for name, counters in CLASSES.items()
+    }
+    busy["l2"] = (mix.l2_busy_us or 0.0) * launch.blocks / launch.duration_us
+    dram = (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)
+    busy["dram"] = dram * launch.blocks / launch.duration_us / 1e3 / gpu.dram_bandwidth_gb_per_s
+    most = max(busy, key=lambda name: (busy[name], name))
+    return most if busy[most] >= BINDS else "latency"
 
 
 # ---- what was measured -----------------------------------------------------------------------------------------------
@@ -155,8 +195,8 @@ def bands(points: Sequence[tuple[str, Calls, float]]) -> dict[str, Any]:
 
     Returns:
         ``bands``: for each experiment and class of size, from and to which mean time of a call (us) it reaches, how
-        many points it has and their mean error, once of all and once of those with TF32 kernels; ``kinds``: what
-        kernels were measured, by `SHARING`.
+        many points it has and their mean error, once of all and once for each resource that binds (``bound``; of all
+        it is None); ``kinds``: what bound the kernels that were measured, by `SHARING`.
     """
     found, kinds = [], dict[str, set[str]]()
     for experiment, sharing in SHARING.items():
@@ -164,15 +204,15 @@ def bands(points: Sequence[tuple[str, Calls, float]]) -> dict[str, Any]:
         seen = Counter(kind for work, _ in mine for kind in work.kinds)
         kinds.setdefault(sharing, set()).update(kind for kind, count in seen.items() if count >= FEWEST_POINTS)
         sizes = [work.call_us for work, _ in mine]
-        for (least, most), tf32 in product(pairwise((*SIZES_US, inf)), (False, True)):
-            errors = [e for work, e in mine if least <= work.call_us < most and tf32 <= ("TF32" in work.kinds)]
+        for (least, most), bound in product(pairwise((*SIZES_US, inf)), (None, *sorted({w.bound for w, _ in mine}))):
+            errors = [e for work, e in mine if least <= work.call_us < most and bound in (None, work.bound)]
             if len(errors) >= FEWEST_POINTS:
                 found.append(
                     {
                         "experiment": experiment,
                         "from_us": max(least, floor(min(sizes))),
                         "to_us": min(most, ceil(max(sizes))),
-                        "tf32": tf32,
+                        "bound": bound,
                         "points": len(errors),
                         "mape_percent": round(fsum(errors) / len(errors), 2),
                     }
@@ -189,7 +229,8 @@ def measured_errors(experiment: str) -> dict[str, tuple[float, float]]:
     found = {}
     for name, by_recording in _validated().items():
         for source, measured in by_recording.items():
-            errors = [band["mape_percent"] for band in measured["bands"] if band["experiment"] == experiment]
+            mine = [band for band in measured["bands"] if band["experiment"] == experiment and band["bound"] is None]
+            errors = [band["mape_percent"] for band in mine]
             if errors and measured["model"] == model_identity(load_gpu(name), load_gpu(source)):
                 found[name if source == name else f"{name} from {source}"] = (min(errors), max(errors))
     return found
@@ -232,20 +273,30 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
     experiment, never = experiment_of(result)
     if never:
         return _never(never)
+    if are_programs(trace):
+        experiment = OF_PROGRAMS.get(experiment, experiment)
+    mine = [band for band in measured["bands"] if band["experiment"] == experiment]
+    if not mine and experiment in OF_PROGRAMS.values():
+        return _never(f"whole programs {SHARING[experiment]}")
+    if measured["model"] != model_identity(gpu, source):
+        return HowWrong(None, STALE)
     work = _calls(result, trace, source)
     unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
     if unmeasured:
-        return _never(f"{' and '.join(unmeasured)} {SHARING[experiment]}")
-    tf32 = "TF32" in work.kinds
-    mine = [band for band in measured["bands"] if band["experiment"] == experiment and band["tf32"] <= tf32]
+        return _never(f"kernels bound by {' and '.join(unmeasured)} {SHARING[experiment]}")
     fitting = [band for band in mine if band["from_us"] <= work.call_us <= band["to_us"]]
     if not fitting:
-        short = not mine or work.call_us < mine[-1]["to_us"]
-        return _never(f"calls this {'short' if short else 'long'}")
-    if measured["model"] != model_identity(gpu, source):
-        return HowWrong(None, STALE)
+        return _never(f"calls this {'short' if not mine or work.call_us < mine[-1]['to_us'] else 'long'}")
+    band = next((band for band in fitting if band["bound"] == work.bound), fitting[0])
     where = f"on {gpu.name}" if source.name == gpu.name else f"from {source.name} on {gpu.name}"
-    return HowWrong({"experiment": experiment, "mape_percent": fitting[-1]["mape_percent"]}, "", where)
+    return HowWrong({"experiment": experiment, "mape_percent": band["mape_percent"]}, "", where)
+
+
+def are_programs(trace: Trace) -> bool:
+    """Whether every stream is a whole program, of many kernels each of which is an operation."""
+    return all(
+        sum(operation.kind == "kernel" for operation in stream.operations) >= FEWEST_KERNELS for stream in trace.streams
+    )
 
 
 def experiment_of(result: Result) -> tuple[str, str]:
@@ -340,13 +391,16 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
     name = trace.device if recorded_on is None else recorded_on.name
     if name not in by_recording or not (recorded_on is None or _ships(recorded_on)):
         return None, f"recorded on {name}"
-    others = sorted({op.kind for op in trace.operations() if not op.launches()})
+    within = PROGRAMS_HAVE if are_programs(trace) else ()
+    others = sorted({op.kind for op in trace.operations() if not (op.launches() or op.kind in within)})
     if others:
         return None, f"operations of kind {' and '.join(others)}"
     if any(stream.gpu > 0 for stream in trace.streams):
         return None, "several GPUs"
-    if not all(launch.counts(ALL_COUNTERS) for launch in trace.launches()):
+    if not within and not all(launch.counts(ALL_COUNTERS) for launch in trace.launches()):
         return None, "kernels without counters"
+    if within and all(launch.estimated for launch in trace.launches()):
+        return None, "programs without counters"
     return load_gpu(name), ""
 
 
@@ -356,7 +410,8 @@ def _ships(gpu: GPU) -> bool:
 
 def _calls(result: Result, trace: Trace, recorded_on: GPU) -> Calls:
     times = Counter(run.operation for run in result.operation_runs)
-    return calls_of(((op.launches(), times[op.id]) for op in trace.operations()), recorded_on.sm_count)
+    made = [(op.launches(), times[op.id]) for op in trace.operations() if op.launches()]
+    return calls_of(made, recorded_on)
 
 
 def _never(why: str) -> HowWrong:

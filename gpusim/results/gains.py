@@ -60,7 +60,7 @@ Episode = Sequence[Launched]
 
 @dataclass(frozen=True)
 class SMTime:
-    """How the SMs of one replay spent their time; times are means over the SMs, us, and add up to the makespan.
+    """Time of the SMs of one replay by state. Times are means over the SMs, us, and add up to the makespan.
 
     Attributes:
         gaps_us, tails_us, waiting_us, busy_us: as the module says; busy is sharing and rate together.
@@ -84,7 +84,7 @@ class SMTime:
 
 
 def gain_us(serial: SMTime | None, policy: SMTime | None) -> dict[str, float] | None:
-    """What each of `PARTS` contributes to the makespan that a policy saves over serial, us (below 0: lost).
+    """Return the contribution of each of `PARTS` to the makespan that a policy saves over serial, us (below 0: lost).
 
     Args:
         serial: `sm_time` of the trace under serial.
@@ -107,7 +107,7 @@ def gain_us(serial: SMTime | None, policy: SMTime | None) -> dict[str, float] | 
 
 
 def sm_time(result: Replayed) -> SMTime | None:
-    """How the SMs of a replay spent their time; None where placements were not kept."""
+    """Return the time of the SMs by state; None where placements were not kept."""
     if result.kernel_runs and not result.placements:
         return None
     episodes = list(_episodes(result))
@@ -158,7 +158,7 @@ def _episodes(result: Replayed) -> Iterator[Episode]:
 
 
 def by_sm(launches: Iterable[Launched]) -> Mapping[int, list[Stay]]:
-    """What each SM held of some launches, by start."""
+    """Return the spans of some launches on each SM, by start."""
     found = defaultdict[int, list[Stay]](list)
     for launch in launches:
         sms, _, starts, ends = launch.columns
@@ -179,7 +179,7 @@ def held_us(launches: Sequence[Launched]) -> Iterable[float]:
 
 
 def overlapping(spans: Iterable[Stay]) -> set[LaunchKey]:
-    """Launches of which a span on an SM overlaps with one of another launch; spans by start."""
+    """Return the launches whose spans overlap with those of another launch on an SM; spans by start."""
     found: set[LaunchKey] = set()
     present: list[tuple[float, LaunchKey]] = []  # until when
     last = -inf

@@ -1,18 +1,16 @@
 """Speedup, slowdown, STP, ANTT, fairness, utilisation and latency of one replay, from its result alone.
 
-Programs that run once, who ends early leaving the GPU to the others, have a makespan, its speedup over serial, and each
-program and each stream has a slowdown: its time from release to end, waiting included, over its makespan alone on the
-whole GPU.
+Programs that run once have a makespan and its speedup over serial. Each program and stream has a slowdown: its time
+from release to end, waiting included, over its isolated makespan.
 
-Programs that restart until each has ended once share the GPU all the time, as those of which Eyerman and Eeckhout
-(IEEE Micro 2008) define STP and ANTT [V]. With NP the normalised progress of a program, its passes times its makespan
-alone over the time that they took, for K programs:
+Programs that restart share the GPU all the time. Eyerman and Eeckhout (IEEE Micro 2008) define STP and ANTT for these
+[V]. The normalised progress NP of a program is its passes times its isolated makespan over the elapsed time. For K
+programs:
 
     STP = sum of NP (at most K), ANTT = mean of 1 / NP (1 at best), fairness = smallest NP / largest NP (0 to 1)
 
-Taking turns has STP 1. Fairness as smallest over largest progress is from memory [M]. None of the three is given of
-programs that run once: one that had to wait for others that are done by then would count for as much as one that
-shared.
+Time-sharing has STP 1. Fairness as smallest over largest progress is from memory [M]. Programs that run once have none
+of the three, because waiting for a program that has ended would count as sharing.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def metrics(result: Replayed) -> dict[str, float | None]:
 
 
 def normalised_progress(result: Replayed) -> dict[str, float]:
-    """Of each program that restarts: passes times its makespan alone, over the time that they took.
+    """Return for each restarting program its passes times its isolated makespan, over the elapsed time.
 
     Args:
         result: of a replay with ``restart``.
@@ -86,7 +84,7 @@ def sharing(progress: Mapping[str, float]) -> dict[str, float]:
 
 
 def largest_slowdown(result: Replayed) -> float:
-    """Of the program that sharing costs most; 1 where there is none."""
+    """Return the slowdown of the program that is slowed most; 1 without programs."""
     return max((run.slowdown for run in result.program_runs), default=1.0)
 
 
@@ -103,7 +101,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def utilisation(result: Replayed) -> dict[str, float | None]:
-    """How much of each of `USES` was used (0 to 1): mean over all SMs and the whole makespan; None: unknown."""
+    """Return the utilisation of each of `USES` (0 to 1), mean over all SMs and the makespan; None: unknown."""
     shares = result.usage.shares
     if result.makespan_us <= 0.0 or not shares:
         return dict.fromkeys(USES, 0.0)
@@ -113,12 +111,16 @@ def utilisation(result: Replayed) -> dict[str, float | None]:
     return {use: None if use in unknown else total * scale for use, total in totals}
 
 
-def latencies_us(result: Replayed) -> dict[str, list[float]]:
+def latencies_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float]]:
     """Time from release to end of every request, ascending, for each program with arrivals.
 
     A program counts as one with arrivals when it has several requests, or one that is released after 0. A request
     of a loop is released when the one before it ends; it has ended when all streams of the program have ended it.
     Programs that restart have no arrivals.
+
+    Args:
+        result: of a replay.
+        warm_up: share of each program's requests, the first, that are left out: they met an empty GPU.
     """
     if result.passes is not None:
         return {}
@@ -130,7 +132,11 @@ def latencies_us(result: Replayed) -> dict[str, list[float]]:
         released[program][request] = min(run.release_us, released[program].get(request, run.release_us))
         ended[program][request] = max(run.end_us, ended[program].get(request, run.end_us))
     return {
-        program: sorted(ended[program][request] - release for request, release in requests.items())
+        program: sorted(
+            ended[program][request] - release
+            for request, release in requests.items()
+            if request >= int(warm_up * len(requests))
+        )
         for program, requests in released.items()
         if len(requests) > 1 or any(requests.values())
     }

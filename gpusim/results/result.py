@@ -1,4 +1,4 @@
-"""A replay's result: its rows, the same as DataFrames, and its metrics."""
+"""Result of a replay: its rows, the rows as DataFrames, and its metrics."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ class Result(Replayed):
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
-        """One row a kernel launch, columns as `KernelRun`."""
+        """Table with one row per kernel launch; columns as `KernelRun`."""
         return _frame(KernelRun, self.kernel_runs)
 
     @cached_property
     def operations(self) -> pd.DataFrame:
-        """One row an operation, columns as `OperationRun`."""
+        """Table with one row per operation; columns as `OperationRun`."""
         return _frame(OperationRun, self.operation_runs)
 
     @cached_property
     def requests(self) -> pd.DataFrame:
-        """One row a request, columns as `RequestRun` and `latency_us`."""
+        """Table with one row per request; columns as `RequestRun`, and `latency_us`."""
         frame = _frame(RequestRun, self.request_runs)
         frame["latency_us"] = frame["end_us"] - frame["release_us"]
         return frame
 
     @cached_property
     def streams(self) -> pd.DataFrame:
-        """One row a stream, indexed by its name, columns as `StreamRun` and `slowdown`."""
+        """Table with one row per stream, indexed by its name; columns as `StreamRun`, and `slowdown`."""
         frame = _frame(StreamRun, self.stream_runs).set_index("stream")
         frame["slowdown"] = [run.slowdown for run in self.stream_runs]
         return frame
 
     @cached_property
     def programs(self) -> pd.DataFrame:
-        """One row a program, indexed by its name, columns as `ProgramRun` and `slowdown`."""
+        """Table with one row per program, indexed by its name; columns as `ProgramRun`, and `slowdown`."""
         frame = _frame(ProgramRun, self.program_runs).set_index("program")
         frame["slowdown"] = [run.slowdown for run in self.program_runs]
         return frame

@@ -1,4 +1,4 @@
-"""What a replay gives, as plain rows: when kernels, operations, requests and streams ran, where, and what they used."""
+"""Rows of a replay: times, places and use of kernels, operations, requests and streams."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class KernelRun:
         kernel: name.
         index: position among the launches of its operation.
         blocks: thread blocks that ran.
-        ready_us: everything that it waits for had ended.
+        ready_us: time when all its dependencies had ended.
         start_us: its first block was placed.
         dispatched_us: its last block was placed.
         end_us: its last block ended.
-        solo_us: what it takes alone on the whole GPU, launch latency included.
+        solo_us: isolated time on the whole GPU, launch latency included.
         bound_by: resource that bound its progress most of the time: issue, alu, fma, tensor, lsu, l1, latency,
             l2 or dram; unknown where its recording lacks the counters that would tell.
         waited_us: time from ready to start beyond the launch latency.
-        sharing_us: end - ready - waited - solo: what sharing SMs and memory cost it (negative: gained).
+        sharing_us: end - ready - waited - solo: interference on SMs and memory (negative: gained).
     """
 
     stream: str
@@ -180,7 +180,7 @@ Spans = tuple["array[int]", "array[int]", "array[float]", "array[float]"]  # SMs
 class Placements(Sequence[Placement]):
     """Placements launch by launch, kept as columns of numbers: a trace of many kernels has millions of them.
 
-    Launches of which the same became may share their columns, in times from the start of each.
+    Launches with equal outcomes may share their columns, with times from the start of each.
     """
 
     def __init__(self, spans: Iterable[tuple[int, Spans]], from_us: Mapping[int, float] | None = None) -> None:
@@ -200,7 +200,7 @@ class Placements(Sequence[Placement]):
         return ((run, self._in_replay(run, columns)) for run, columns in self._spans)
 
     def moved(self, sms: Sequence[int], rows: Mapping[int, int]) -> Placements:
-        """The same with other numbers: for SM ``i`` that at ``i``, for each row its new one."""
+        """Return the same placements with other numbers of SMs and rows, given for each old number."""
         known: dict[int, array[int]] = {}  # launches share lists of SMs
         for _, columns in self._spans:
             known.setdefault(id(columns[0]), array("i", [sms[sm] for sm in columns[0]]))
@@ -256,7 +256,7 @@ class Placements(Sequence[Placement]):
 
 
 def later(times: array[float], by_us: float) -> array[float]:
-    """Times, each so much later."""
+    """Return the times, each shifted by a given amount."""
     return array("d", [by_us + at for at in times])
 
 
@@ -264,7 +264,7 @@ class Shares(Sequence[tuple[tuple[float, ...], ...]]):
     """Shares of use by SM, bin and use, kept flat; an SM reads as a tuple of bins, a bin as a tuple of uses."""
 
     def __init__(self, sms: int, bins: int, flat: array[float], scale: tuple[float, ...]) -> None:
-        """Takes the numbers bin by bin and SM by SM, of which the first ``bins`` count, and a factor for each use."""
+        """Take the numbers bin by bin and SM by SM, and a factor for each use. The first ``bins`` count."""
         self._sms, self._bins, self._flat, self._scale = sms, bins, flat, scale
         self._read: dict[int, tuple[tuple[float, ...], ...]] = {}
 
@@ -388,14 +388,13 @@ class Replayed:
 
     Attributes:
         makespan_us: when the last operation ended; where programs restart, when each had ended once.
-        notes: what a reader should know of how it came about.
+        notes: remarks on the replay, such as departures from the rule of the policy.
         division: of an oracle, the division that it found, as a policy; else empty.
-        passes: where programs restart, how often each ran by then; None where they run once. A pass under way counts
-            by the share of its work that is done. Its work is that of its kernels, each weighted by its time alone
-            and done as far as its blocks are (those that still run, by what they have done), and the time of its
-            copies and host work.
+        passes: where programs restart, how often each ran by then; None where they run once. An unfinished pass counts
+            by the share of its work that is done. The work of a kernel is its isolated time, done in proportion to its
+            blocks; running blocks count in part. Copies and host work count by their time.
         serial_us: makespan of the same under serial; None where streams restart, or it is not known.
-        limits: those of `LIMITS` that the policy held kernels to; none: they shared as the hardware lets them.
+        limits: names of `LIMITS` that the policy applied; none: the kernels shared as the hardware does.
         residents: of each SM what it held from when, ending with nothing; None where that was not asked for.
         program_runs: one for each program; where none are given every stream is one.
     """
@@ -419,19 +418,19 @@ class Replayed:
     program_runs: tuple[ProgramRun, ...] = ()
 
     def __post_init__(self) -> None:
-        """Have a program for each stream where none are given."""
+        """Make one program per stream if none are given."""
         if not self.program_runs:
             runs = (ProgramRun.of((one,), one.stream, one.priority, one.solo_us) for one in self.stream_runs)
             object.__setattr__(self, "program_runs", tuple(runs))
 
     @property
     def has_programs(self) -> bool:
-        """Whether its programs say more than its streams do: there are several, not each a stream of its name."""
+        """Whether there are several programs, and any of them is more than the stream of its name."""
         return len(self.program_runs) > 1 and any(run.streams != (run.program,) for run in self.program_runs)
 
     @property
     def stream_titles(self) -> dict[str, str]:
-        """By the name of each stream what pictures call it: with its program before it where that says more."""
+        """Titles of streams in pictures, by name; with the program in front where that differs."""
         shown = self.program_runs if self.has_programs else ()
         program_of = {stream: run.program for run in shown for stream in run.streams}
         titles = {}
@@ -442,6 +441,6 @@ class Replayed:
         return titles
 
     def __repr__(self) -> str:
-        """What it is of and the makespan, not the rows."""
+        """Return the trace, policy and makespan, without the rows."""
         name = type(self).__name__
         return f"{name}(trace={self.trace!r}, policy={self.policy!r}, makespan_us={self.makespan_us:.1f})"

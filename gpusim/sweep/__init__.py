@@ -5,8 +5,7 @@
 
     swept = run.sweep(load_experiment("experiments/sensitivity.toml"), "sensitivity.csv", *workers.local(jobs=8))
 
-`workers.local(jobs=8)` is something that starts an executor of `concurrent.futures`, which may be any other, and how
-many points to hand out at a time. Points that the table holds already are not computed again. However it was
-interrupted and run again, and wherever its points were computed, the table that an experiment ends with is the same,
-byte for byte.
+`workers.local(jobs=8)` gives a function that starts an executor of `concurrent.futures`, and the number of points to
+hand out at a time. Any other executor works as well. Points that the table holds are not computed again. The final
+table has the same bytes wherever its points were computed, and however often the sweep was interrupted.
 """

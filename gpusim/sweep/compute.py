@@ -1,8 +1,8 @@
-"""One point of a sweep: what it needs, who it is, and what a replay of it gives.
+"""One point of a sweep: its inputs, its identity and the outcome of its replay.
 
-A point's identity is a hash of everything that can change its result: the trace and which part of it, the GPU and the
-one that it was recorded on, the policy (and the sources of a user's own: of a file that file, not what it imports; of
-a module also what it imports from its own package), the seed, and the sources of the model.
+The identity of a point is a hash of everything that can change its result: the trace and the part of it, the GPU, the
+    GPU of the recording, the policy, the seed, and the sources of the model. Of a user's policy it includes the
+    sources. A file counts without its imports; a module counts with its imports from its own package.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTS = 64  # workloads of each of them that it keeps
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A trace for other processes: the same however its file was written, and whatever it is called."""
+    """A trace for other processes, independent of the layout and name of its file."""
 
     content: bytes = field(repr=False, compare=False)  # the trace as JSON, compressed
     digest: str  # a hash of that JSON
@@ -51,7 +51,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process needs to compute a point; it reads no other file, but that of a user's own policy."""
+    """Input of a process that computes a point. It reads no file but that of a user's policy."""
 
     identity: str  # of the point
     model: str  # `model_version` of the process that sends the point
@@ -68,7 +68,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a point."""
+    """Outcome of a point."""
 
     # one for each of `FIGURES`, None where it is unknown or does not apply; empty where the point failed
     figures: tuple[float | None, ...]
@@ -77,13 +77,13 @@ class Outcome:
 
 
 def failed(error: str | BaseException) -> Outcome:
-    """The outcome of a point that gave none, for a reason or because something was raised."""
+    """Outcome of a point that failed, with a reason or an exception."""
     text = str(error) if isinstance(error, (str, InputError, WorkerDied)) else described(error)
     return Outcome((), "", one_line(text)[:MOST_CHARACTERS])
 
 
 def compute(task: Task) -> Outcome:
-    """Replay a point. Whatever goes wrong with it is its outcome and raises nothing."""
+    """Replay a point. An error becomes its outcome, and is not raised."""
     if task.model != model_version():
         return failed("the worker has other sources of gpusim; expected the same on all machines")
     try:
@@ -95,7 +95,7 @@ def compute(task: Task) -> Outcome:
 
 
 def model_version() -> str:
-    """A hash of the sources that results come from, and of the errors that were measured."""
+    """Hash of the sources that results depend on, and of the measured errors."""
     return fingerprint.data([fingerprint.sources(__name__, "gpusim.policies"), fingerprint.files([VALIDATED])])
 
 
@@ -107,7 +107,7 @@ def packed(trace: Trace) -> Packed:
 
 
 def policy_source(text: str) -> str:
-    """A hash of the code of a policy, none of which runs; empty where that is part of gpusim."""
+    """Hash of the code of a policy, without running it; empty for a policy of gpusim."""
     code = code_of(text)
     if code is None:
         return ""
@@ -115,7 +115,7 @@ def policy_source(text: str) -> str:
 
 
 class _OnGPU:
-    """A trace on a GPU: the workloads made from it, and the session that replays them."""
+    """A trace on a GPU, with its workloads and the session that replays them."""
 
     def __init__(self, trace: Trace, session: Session) -> None:
         self.session = session
@@ -124,7 +124,7 @@ class _OnGPU:
 
 @lru_cache(maxsize=KEPT)
 def _on(trace: Packed, device: GPU, gpu: GPU) -> _OnGPU:
-    """A trace on a GPU; fits to the recording are those of the trace on the GPU that it was recorded on."""
+    """Return a trace on a GPU. The kernels are fitted on the GPU of the recording."""
     if gpu == device:
         return _OnGPU(_unpacked(trace), Session(device, device))
     return _OnGPU(_unpacked(trace), _on(trace, device, device).session.on(gpu))

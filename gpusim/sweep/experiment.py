@@ -1,4 +1,4 @@
-"""What a sweep computes: traces x GPUs x what-ifs x policies x seeds, in a TOML file.
+"""Experiment files in TOML: every combination of traces, GPUs, changes of GPUs, policies and seeds.
 
     traces = ["../traces/inception_*.json.gz"]   # relative to this file
     workload = "operation-pairs"                 # or "trace" (the default), "stream-pairs"
@@ -13,9 +13,9 @@
 
 Several values make every combination; several `[[parameters]]` follow one another.
 
-A sweep runs the code of the policies that its experiment names. It has to be in the experiment's folder or below it,
-links followed, or installed: what the folder that one happens to be in offers is not. Who loads an experiment may allow
-other folders. Loading runs none of it.
+A sweep runs the code of the policies that its experiment names. That code has to be installed, or in the folder of the
+experiment or below it, links followed. The current folder does not count. The caller may allow other folders. Loading
+runs none of the code.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _ExperimentFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A trace to read: what the table calls it, and its file."""
+    """A trace to read: its name in the table, and its file."""
 
     label: str
     path: Path
@@ -92,12 +92,12 @@ class Experiment:
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """Quantities of the GPU that it changes, in the order of `QUANTITIES`."""
+        """Quantities of the GPU that the experiment changes, in the order of `QUANTITIES`."""
         return tuple(name for name in QUANTITIES if any(name in changes for changes in self.parameters))
 
     @property
     def code(self) -> tuple[Code, ...]:
-        """What of others a sweep of it runs, each once."""
+        """Code of others that a sweep of this experiment runs, each once."""
         return _once(policy.code for policy in self.policies if policy.code is not None)
 
 
@@ -154,7 +154,7 @@ def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
-    """Files that a name or pattern stands for, sorted."""
+    """Return the files that match a name or pattern, sorted."""
     path = folder / pattern
     try:
         if is_file(path):
@@ -208,7 +208,7 @@ def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> It
 
 
 def _require_allowed(code: Code, folders: Sequence[Path]) -> None:
-    """Refuses code that is neither below one of some folders nor installed."""
+    """Refuse code that is neither installed nor below an allowed folder."""
     if code.offered or any(code.file.is_relative_to(folder) for folder in folders):
         return
     if not code.module or _of_current_folder(code.module):
@@ -217,7 +217,7 @@ def _require_allowed(code: Code, folders: Sequence[Path]) -> None:
 
 
 def _of_current_folder(module: str) -> bool:
-    """Whether a module is found only because of the folder that one happens to be in."""
+    """Whether a module is found only through the current folder."""
     spec = module_spec(module.partition(".")[0])
     assert spec is not None  # its file was found
     found = spec.submodule_search_locations or [str(spec.origin)]

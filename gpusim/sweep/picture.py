@@ -1,4 +1,4 @@
-"""A picture of a sweep: what a change of the GPU makes of the speedups, or else who gains and who pays."""
+"""Pictures of a sweep: speedup against a changed quantity of the GPU, or throughput against fairness."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ QUANTITIES = {  # of `gpusim.hardware.what_if.QUANTITIES`, in words
 def draw(swept: Swept, path: str | Path) -> None:
     """Draws a sweep, in the format that the file's ending says.
 
-    An experiment that varies GPUs has a panel for each quantity: speedup over serial (geometric mean over workloads
-    and seeds) against that quantity relative to what the GPU has, the others as they are, a line for each policy and
-    GPU. Any other has a row for each policy: STP and fairness where programs restart, else speedup and the largest
-    slowdown; a dot for each point, and the mean with its 95 % interval, filled where the policy is Pareto-optimal.
+    An experiment that changes GPUs has one panel per quantity. It shows speedup over serial (geometric mean over
+    workloads and seeds) against the relative quantity, with one line per policy and GPU. Any other experiment has one
+    row per policy: STP and fairness where programs restart, else speedup and the largest slowdown. Each point is a dot.
+    The mean has its 95 % interval, and is filled where the policy is Pareto-optimal.
 
     Raises:
         InputError: the file cannot be written.

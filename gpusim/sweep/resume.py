@@ -1,4 +1,4 @@
-"""Long work that goes on where it was cut off: tasks whose answers are known are not computed again."""
+"""Resumable work: tasks whose answers are known are not computed again."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def computed(
 ) -> Generator[tuple[str, R | Exception]]:
     """Compute the wanted tasks, by identity, that are not found yet; yield each with its answer, or what was raised.
 
-    An identity is a hash of everything that can change what comes of a task; ``doing`` is what somebody who watches is
-    told. The other arguments are those of `gpusim.sweep.workers.answers`.
+    An identity is a hash of everything that can change the answer to a task. ``doing`` names the work in progress
+    messages. The other arguments are those of `gpusim.sweep.workers.answers`.
     """
     missing = [(identity, task) for identity, task in wanted.items() if identity not in found]
     with closing(answers(missing, partial(_of_pair, compute), executors, width)) as coming:

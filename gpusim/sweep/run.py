@@ -1,4 +1,4 @@
-"""A sweep: the points of an experiment, those that are missing computed, and all of them in a table."""
+"""A sweep: compute the missing points of an experiment, and write all points into a table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """A sweep that is done."""
+    """A finished sweep."""
 
     experiment: Experiment  # that was run
     table: Path  # its file
@@ -125,7 +125,7 @@ def sweep(
 
 
 def _try_policies(experiment: Experiment) -> None:
-    """Makes each policy that was not tried as the experiment was read, which runs its code."""
+    """Construct each policy that the loader did not try. This runs its code."""
     for policy in experiment.policies:
         if policy.code is None:
             continue
@@ -174,7 +174,7 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
 def _impossible(
     experiment: Experiment, source: Source, gpu: GPU | None, changes: Mapping[str, float | str], error: InputError
 ) -> Iterator[Point]:
-    """A point for every replay of a trace on a changed GPU, its own where that is not known, that there cannot be."""
+    """Return the points of a trace that are invalid on this GPU; without a known GPU, on the GPU of the trace."""
     problem = str(InputError(source.label, error.place, error.problem, error.expected))
     values: list[Label] = [
         "" if gpu is None else amount(gpu, name, changes.get(name, "x1")) for name in experiment.varied
@@ -185,7 +185,7 @@ def _impossible(
 
 
 def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
-    """The points of one workload, all like a task but for policy and seed."""
+    """Return the points of one workload, which differ in policy and seed."""
     values = [value_of(like.gpu, quantity) for quantity in experiment.varied]
     for policy, seed in product(experiment.policies, experiment.seeds):
         labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)

@@ -1,4 +1,4 @@
-"""What a sweep shows: each policy over all workloads, and the best policy of each workload."""
+"""Summary of a sweep: each policy over all workloads, and the best policy of each workload."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rows(swept: Swept) -> list[SweptRow]:
 
 
 def policy_summaries(swept: Swept) -> list[PolicySummary]:
-    """Each policy on each GPU, on each the one with most of the `merit` first."""
+    """Return a summary for each policy on each GPU, sorted by `merit` within a GPU."""
     varied, restart = swept.experiment.varied, swept.experiment.restart
     found: list[PolicySummary] = []
     for on, here in grouped(rows(swept), ("gpu", *varied)).items():
@@ -158,35 +158,35 @@ def student_t(freedom: int) -> float:
 
 
 def by_workload(several: Sequence[SweptRow]) -> list[list[SweptRow]]:
-    """The rows of each workload on each GPU with each seed: one a policy."""
+    """Group the rows by workload, GPU and seed. A group has one row per policy."""
     names = list(several[0].labels) if several else []
     return list(grouped(several, [name for name in names if name != "policy"]).values())
 
 
 def merit(restart: bool) -> str:
-    """Name of the figure by which policies are ranked: of streams that restart STP, else the speedup over serial."""
+    """Return the name of the metric that ranks policies: STP where programs restart, else speedup over serial."""
     return "stp" if restart else "speedup_vs_serial"
 
 
 def best_of(of: Sequence[SweptRow], restart: bool) -> list[SweptRow]:
-    """The rows of a workload with most of the `merit`: one, or several that have as much."""
+    """Return the rows of a workload with the largest `merit`: one, or several equal ones."""
     found = values(of, merit(restart))
     least = max(found) * (1.0 - CLOSE)
     return [row for row, value in zip(of, found, strict=True) if value >= least]
 
 
 def values(of: Sequence[SweptRow], name: str) -> list[float]:
-    """A figure that applies to all of some rows."""
+    """Return the values of a metric that all given rows have."""
     return [value for row in of if (value := row.figures[name]) is not None]
 
 
 def mean(of: Sequence[SweptRow], name: str) -> float:
-    """Of such a figure."""
+    """Return the mean of such a metric."""
     return fsum(values(of, name)) / len(of)
 
 
 def merits(of: Sequence[SweptRow], restart: bool) -> tuple[float, float]:
-    """Return what speaks for a policy, the more the better: how much is done, how little the worst off pays for it.
+    """Return two merits of a policy, larger is better: throughput, and fairness to the slowest stream.
 
     Returns:
         Mean STP and mean fairness; of streams that run once, mean speedup (geometric), and the mean of the largest
@@ -206,7 +206,7 @@ def grouped(several: Iterable[SweptRow], names: Sequence[str]) -> dict[tuple[Lab
 
 
 def without_effect(swept: Swept) -> list[str]:
-    """Values of a varied quantity that give the same makespans in every replay, in a sentence for each set of them."""
+    """Return one sentence for each set of values of a quantity that give the same makespans in every replay."""
     found = []
     for (gpu,), here in grouped(rows(swept), ("gpu",)).items():
         for quantity in swept.experiment.varied:
@@ -221,7 +221,7 @@ def without_effect(swept: Swept) -> list[str]:
 
 
 def undominated(merits: Sequence[tuple[float, float]]) -> list[bool]:
-    """Of pairs of merits, which no other exceeds in one without less of the other: the Pareto front."""
+    """Return which pairs of merits are Pareto-optimal."""
 
     def beats(other: tuple[float, float], mine: tuple[float, float]) -> bool:
         gains = [a - b for a, b in zip(other, mine, strict=True)]

@@ -1,7 +1,7 @@
-"""The table of a sweep: a row a point, appended as they come, sorted when all are there.
+"""The table of a sweep: one row per point, appended when it is computed, sorted at the end.
 
-A CSV table is its own journal. A Parquet table, which nobody can append to, has one beside it (`….rows.csv`) until it
-is written. A row that was cut off is dropped when the table is opened again; one with an error is tried again.
+A CSV table is its own journal. A Parquet table cannot be appended to, so it has a journal beside it (`….rows.csv`)
+until it is written. A truncated row is dropped when the table is opened again. A row with an error is tried again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Table:
             raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'")
 
     def held(self) -> list[KnownRow]:
-        """The rows that the file holds from before, none that was cut off.
+        """Complete rows of earlier runs in the file.
 
         Raises:
             InputError: the file is there and is no table of a sweep, or no longer as a sweep wrote it.
@@ -77,10 +77,10 @@ class Table:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other sweeps out of the file, whatever it is called, for as long as this takes, where the system can.
+        """Lock the file against other sweeps within the block, where the system supports it.
 
         Raises:
-            InputError: another is at it.
+            InputError: another sweep holds the lock.
         """
         lock = self._file.with_name(f".{self._file.name}.lock")
         descriptor = _lock(lock, self.path)
@@ -93,7 +93,7 @@ class Table:
 
     @contextmanager
     def appending(self, rows: Iterable[TableRow]) -> Iterator[Callable[[TableRow], None]]:
-        """Begin the table with rows that are known, then append others, each there even if this process dies next.
+        """Start the table with known rows, then append others. Each appended row survives the death of this process.
 
         Raises:
             InputError: the file cannot be written.
@@ -139,7 +139,7 @@ class Table:
 
 @contextmanager
 def _appended(path: Path) -> Iterator[None]:
-    """Say in what is raised meanwhile that what is written so far stays."""
+    """Add to an exception raised in the block that the rows written so far are kept."""
     try:
         yield
     except OSError as error:
@@ -172,7 +172,7 @@ def _lock(lock: Path, path: Path) -> int | None:
 
 
 def _is_there(path: Path, descriptor: int) -> bool:
-    """Whether a path still leads to a file that was opened by it."""
+    """Whether a path still leads to the opened file."""
     try:
         return os.path.samestat(os.lstat(path), os.fstat(descriptor))
     except FileNotFoundError:
@@ -181,7 +181,7 @@ def _is_there(path: Path, descriptor: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KnownRow:
-    """A row of a table from before."""
+    """A row of an earlier run."""
 
     labels: Mapping[str, Cell]  # which point it is of, by the names of the columns
     identity: str  # of the point
@@ -189,7 +189,7 @@ class KnownRow:
 
 
 def _known_row(path: Path, place: str, cells: Mapping[str, Cell]) -> KnownRow:
-    """A row that is as a sweep wrote it."""
+    """Return a row whose checksum is right."""
     if cells[CHECKSUM] != _checksum({name: cell for name, cell in cells.items() if name != CHECKSUM}):
         raise InputError(path, place, "is not as a sweep wrote it (its checksum is of another row)", UNEDITED)
     may_lack = (*SHARING, *MAY_BE_UNKNOWN)
@@ -211,7 +211,7 @@ def _checksum(cells: Mapping[str, Label]) -> str:
 
 
 def read_rows(path: str | Path) -> list[dict[str, str]]:
-    """The whole rows of a CSV table, one that was cut off left out.
+    """Return the complete rows of a CSV table.
 
     Raises:
         InputError: it cannot be read, or is no table of a sweep.

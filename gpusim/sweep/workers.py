@@ -1,7 +1,7 @@
-"""Where tasks are computed: processes of this machine, a cluster, or any other executor.
+"""Executors of tasks: processes of this machine, a cluster, or any other executor.
 
-The caller gets the answers as they come. A worker that dies takes the tasks that were under way with it; they are
-tried again, half as many at a time, and so on, so that only one that kills its worker all alone is given up.
+The caller gets the answers as they arrive. If a worker dies, the tasks under way are tried again, half as many at a
+time, and so on. Only a task that ends its worker by itself is given up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ R = TypeVar("R")
 
 
 class WorkerDied(RuntimeError):
-    """A task that ends every worker that it is given to."""
+    """Raised for a task that ends every worker that gets it."""
 
 
 def answers(
@@ -77,7 +77,7 @@ def answers(
 
 
 def _once_more(task: T, compute: Callable[[T], R], executors: Executors) -> R | Exception:
-    """The answer to a task that was lost alone: its worker may have died of what others left behind, but not twice."""
+    """Return the answer to a task that was lost by itself. A second loss is its own fault."""
     with _started(executors) as executor:
         for _, answer in _until_broken(deque([task]), compute, executor, 1, []):
             return answer
@@ -87,7 +87,7 @@ def _once_more(task: T, compute: Callable[[T], R], executors: Executors) -> R | 
 def _until_broken(
     waiting: deque[T], compute: Callable[[T], R], executor: Executor, width: int, lost: list[T]
 ) -> Iterator[tuple[T, R | Exception]]:
-    """Answers, until all tasks are done or the executor breaks: then those under way are added to ``lost``."""
+    """Yield answers until all tasks are done or the executor breaks. Tasks under way are then added to ``lost``."""
     running: dict[Future[R], T] = {}
     while running or (waiting and not lost):
         while waiting and len(running) < width and not lost:
@@ -116,7 +116,7 @@ def _until_broken(
 
 
 def _require_workers(executors: Executors) -> None:
-    """Tells apart workers that cannot start from tasks that kill them."""
+    """Refuse workers that cannot start at all, which is no fault of a task."""
     with _started(executors) as executor:
         try:
             executor.submit(os.getpid).result()
@@ -126,7 +126,7 @@ def _require_workers(executors: Executors) -> None:
 
 @contextmanager
 def _started(executors: Executors) -> Iterator[Executor]:
-    """An executor that is left at once when something raises, whatever it still computes."""
+    """Start an executor. An exception leaves it at once, whatever it still computes."""
     executor = executors()
     whole = False
     try:
@@ -140,7 +140,7 @@ def _started(executors: Executors) -> Iterator[Executor]:
 
 
 class LocalPool(ProcessPoolExecutor):
-    """Processes that end with the one that started them, however that ends, and as soon as nobody waits for them."""
+    """Processes that end with their parent, however that ends, and when nobody waits for them."""
 
     def __init__(self, jobs: int, tasks_per_process: int | None = None) -> None:
         leash, self._hand = Pipe(duplex=False)
@@ -148,7 +148,7 @@ class LocalPool(ProcessPoolExecutor):
         super().__init__(jobs, spawn, _on_a_leash, (leash,), max_tasks_per_child=tasks_per_process)
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As of any executor; a process that this starts never gets the Ctrl-C meant for its parent."""
+        """Submit a task. The started process never gets a Ctrl-C that is meant for its parent."""
         with _ctrl_c_later():
             return super().submit(function, *args, **kwargs)
 
@@ -161,7 +161,7 @@ class LocalPool(ProcessPoolExecutor):
 
 @contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    """Defers Ctrl-C in this thread, and blocks it for good in processes started meanwhile, where the system can."""
+    """Defer Ctrl-C in this thread, and block it in processes started in the block, where the system supports it."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -188,7 +188,7 @@ def local(jobs: int, tasks_per_process: int | None = None) -> tuple[Executors, i
 
 
 def _on_a_leash(leash: Connection) -> None:
-    """Ends this process when the other end of a pipe is closed; Ctrl-C and standard output are its parent's."""
+    """End this process when its parent closes the pipe. Ctrl-C and standard output belong to the parent."""
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_when_closed, args=(leash,), daemon=True).start()
@@ -205,9 +205,9 @@ def _leave_when_closed(leash: Connection) -> None:
 
 
 class _ClusterExecutor(Executor):
-    """A dask client as an executor, with one clear line where the scheduler is gone.
+    """A dask client as an executor. A lost scheduler gives one clear line.
 
-    dask has one of its own, which takes an answer for an error where the worker that holds it dies just then.
+    The executor of dask reports an error if a worker dies while it holds an answer.
     """
 
     def __init__(self, client: Any, address: str) -> None:
@@ -230,7 +230,7 @@ class _ClusterExecutor(Executor):
         return answer
 
     def _hand_on(self, answer: Future[Any], asked: Any) -> None:
-        """Hands on what dask has, computed again where a worker died with it."""
+        """Hand on the answers of dask. An answer that was lost with its worker is computed again."""
         try:
             result = asked.result()
         except BaseException as error:  # that of a future that was given up is no `Exception`
@@ -264,7 +264,7 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
     """A dask cluster by its scheduler's address: executors, and how many tasks its workers can have at a time.
 
     Raises:
-        InputError: dask.distributed is not installed, nobody answers, or there are no workers.
+        InputError: dask.distributed is not installed, the scheduler does not answer, or there are no workers.
     """
     try:
         from distributed import Client
@@ -287,7 +287,7 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
 
 
 def _hush(package: str) -> None:
-    """Keeps a package's loggers, each of which may have a level of its own, from printing."""
+    """Silence all loggers of a package."""
     for name in [package, *logging.root.manager.loggerDict]:
         if name.partition(".")[0] == package:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,7 +1,7 @@
 """Workloads made from a trace: all of it, pairs of its streams, or pairs of independent operations.
 
-Two streams, or two operations of different streams, run beside each other and without the rest. Any of them may run
-once or restart until the longest ends: see `gpusim.results.metrics` for what is reported of either.
+Two streams, or two operations of different streams, co-run without the rest of the trace. They run once, or restart
+until the longest ends. `gpusim.results.metrics` defines the metrics of both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def workloads(trace: Trace, kind: WorkloadKind) -> list[tuple[str, ...]]:
     Args:
         trace: what was recorded.
         kind: ``trace``: all of it; ``stream-pairs``: every two streams; ``operation-pairs``: every two kernels or
-            convolutions of different streams of which neither waits for the other, however indirectly.
+            convolutions of different streams that do not depend on each other, however indirectly.
 
     Returns:
         The names that `workload` takes: none, two streams or the ids of two operations.
@@ -35,10 +35,10 @@ def workloads(trace: Trace, kind: WorkloadKind) -> list[tuple[str, ...]]:
 
 
 def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
-    """One of the `workloads` of a trace, waiting for nothing outside it.
+    """Return one of the `workloads` of a trace, without dependencies on the rest.
 
-    Of two operations each is alone in its stream and runs once, without that stream's arrivals. Two streams or two
-    operations are programs of their own, unless they wait for one another, whatever program the trace has them in.
+    Each of two operations has its own stream and runs once, without arrivals. Two streams or two operations are
+    separate programs unless they depend on each other, whatever their program in the trace.
     """
     if kind == "trace":
         return trace
@@ -72,7 +72,7 @@ def _operation_pairs(trace: Trace) -> list[tuple[str, ...]]:
 
 
 def _waited_for(trace: Trace) -> dict[str, set[str]]:
-    """For each operation, all that must end before it starts: earlier ones of its stream, and dependencies."""
+    """Return for each operation all operations that must end before it starts."""
     direct = {
         op.id: {*op.depends_on, *(before.id for before in stream.operations[max(0, n - 1) : n])}
         for stream in trace.streams

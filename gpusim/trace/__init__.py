@@ -1,1 +1,1 @@
-"""The trace format: what ran on a GPU, ready to be replayed; how traces are checked, read, selected from and merged."""
+"""The trace format: recorded GPU work that can be replayed; how traces are checked, read, selected from and merged."""

@@ -13,7 +13,7 @@ from gpusim.trace.text import show
 
 
 def faults(streams: Sequence[Stream], programs: Sequence[Program], version: int) -> Iterator[InputError]:
-    """What is wrong with a trace beyond each of its parts by itself; of dependencies only where nothing else is.
+    """Return the faults of a trace as a whole; faults of dependencies only if there are no others.
 
     Args:
         streams: of the trace.
@@ -80,7 +80,7 @@ def _launches(streams: Sequence[Stream]) -> Iterator[InputError]:
 
 
 def _collectives(streams: Sequence[Stream], home: Sequence[int]) -> Iterator[InputError]:
-    """A collective of which a rank is missing, or two are in one stream, or are requests of several programs."""
+    """Return a fault if a collective lacks a rank, or has two in one stream or in several programs with requests."""
     parts: dict[str, list[tuple[int, str, Collective]]] = {}
     for s, stream in enumerate(streams):
         for o, operation in enumerate(stream.operations):

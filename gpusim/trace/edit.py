@@ -29,7 +29,7 @@ def select(
 ) -> Trace:
     """A part of a trace.
 
-    What an operation waited for and that is left out, it waits for what that waited for.
+    If a dependency is left out, the operation waits for the dependencies of that one.
 
     Args:
         trace: the whole.

@@ -1,4 +1,4 @@
-"""What is wrong with a trace or a part of one, in one line: where, what, and what was expected."""
+"""Faults of a trace or a part of one, in one line: the place, the fault, and what was expected."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _place(loc: tuple[int | str, ...], outermost: type[BaseModel]) -> tuple[str,
 
 
 def _explain(error: ErrorDetails, owner: type[BaseModel]) -> tuple[str, str]:
-    """What was wrong and what was expected, in the words of an InputError."""
+    """Return the fault and what was expected, in the words of an InputError."""
     kind, context = error["type"], error.get("ctx", {})
     names = [part for part in error["loc"] if isinstance(part, str)]
     field = owner.model_fields.get(names[-1]) if names else None

@@ -1,4 +1,4 @@
-"""What the fields of a trace are made of: units and descriptions, limits, and the strict models that hold them."""
+"""Fields of a trace: units, descriptions and limits, and the strict models that hold them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ MAX_BLOCKS_PER_US = (
     20_000  # ten a cycle at 2 GHz: a GPU starts less than one a cycle in each of its at most 12 GPCs [D]
 )
 MAX_TRAFFIC_BYTES = 10**15
+MAX_FLOP = 1e18  # of a launch: a thousand seconds of a petaFLOP/s
 MAX_CYCLES = 1e12
 MAX_REQUESTS = 10**6
 LEAST_RATE_PER_S = 1e-3  # of requests: a mean gap of MAX_DURATION_US
@@ -50,12 +51,12 @@ def described(description: str, **limits: Any) -> Any:
 
 
 def fault(problem: str, expected: str, place: str = "") -> InputError:
-    """What a validator raises (pydantic takes a ValueError); `place` counts from the validator's own."""
+    """Return the exception of a validator (pydantic takes a ValueError); `place` counts from the validator's own."""
     return InputError(None, place, problem, expected)
 
 
 def require_printable(text: str, allowed: str = "") -> str:
-    """Return a text that has no control characters except the allowed ones.
+    """Return a text without control characters other than the allowed ones.
 
     Raises:
         InputError: it has others.
@@ -74,7 +75,7 @@ else:
 
 
 class _FromPython(ModelMetaclass):
-    """How trace objects are made in Python: of lists where files have lists, and an `InputError` for what is wrong.
+    """Construction of trace objects in Python: from lists where files have lists, with an `InputError` for wrong input.
 
     Reading a file does not come here.
     """
@@ -88,7 +89,7 @@ class _FromPython(ModelMetaclass):
             raise trace_error(error, cls) from None  # type: ignore[arg-type]  # a metaclass of models
 
     def _from_python(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """What the fields are to be, from what an object in Python is made of; a class may say otherwise."""
+        """Return the values of the fields from the arguments in Python. A class may override this."""
         return given
 
 
@@ -103,7 +104,7 @@ class Strict(BaseModel, metaclass=_FromPython):
 
 
 class Recurring(Strict):
-    """A part of which a long trace has many that are equal: a file's equal parts are read as one object.
+    """A part that recurs in long traces. Equal parts of a file are read as one object.
 
     The context of the validation is a `PartsRead`; without one every part is an object of its own.
     """
@@ -118,14 +119,14 @@ _Part = TypeVar("_Part", bound=Recurring)
 
 
 class PartsRead:
-    """The recurring parts that were read of a file, equal ones as one object."""
+    """Recurring parts that were read from a file, with one object for equal ones."""
 
     def __init__(self) -> None:
         self._first: dict[Recurring, Recurring] = {}
         self._ids: set[int] = set()  # of these: the hash of a part takes long
 
     def first_like(self, part: _Part) -> _Part:
-        """The first that equals a part: itself where there is none before it."""
+        """Return the first part that equals the given one, or the part itself."""
         if id(part) in self._ids:
             return part
         first = self._first.setdefault(part, part)

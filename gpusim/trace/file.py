@@ -1,4 +1,4 @@
-"""Reading a trace from a file; what is wrong with it is told by its place in the file."""
+"""Read a trace from a file. Errors name the place in the file."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def sample_folder() -> Path:
 
 
 def trace_of(given: Trace | str | os.PathLike[str]) -> Trace:
-    """A trace that is given as such or by the path of its file.
+    """Return a trace that is given as an object or as the path of its file.
 
     Raises:
-        InputError: it is neither, or the file is wrong.
+        InputError: the argument is neither, or the file is wrong.
     """
     if isinstance(given, Trace):
         return given
@@ -95,7 +95,7 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
 
 @dataclass(slots=True)
 class _Part:
-    """An object or several in an operation: where the text has it first, and what it was read as."""
+    """One or several objects in an operation: their first place in the text, and what was read from it."""
 
     start: int
     end: int
@@ -103,9 +103,9 @@ class _Part:
 
 
 class _Reading:
-    """Reads the text of a trace; what is in operations and recurs letter by letter is read once.
+    """Reader of the text of a trace. Equal texts inside operations are read once.
 
-    A ValueError or RecursionError says only that something is wrong.
+    A ValueError or RecursionError says only that the text is wrong.
     """
 
     def __init__(self, text: str) -> None:
@@ -143,7 +143,7 @@ class _Reading:
         return operation, end
 
     def _of_operation(self, key: str, at: int) -> tuple[Any, int]:
-        """The value of a key of an operation, a `_Part` where it may recur."""
+        """Return the value of a key of an operation, as a `_Part` where it may recur."""
         text = self._text
         if not _OBJECTS.match(text, at):
             return self._walk.value(at)

@@ -1,11 +1,11 @@
-"""The trace format: what ran on a GPU, ready to be replayed.
+"""The trace format: recorded GPU work that can be replayed.
 
 A trace is a list of streams; a stream is a list of operations in launch order; an operation is a kernel launch, a
 convolution (one library call that launches several kernels), a memory copy, host work or a rank's part in
-communication. Operations of different streams wait for one another through `depends_on`, and ranks in collectives.
-Version 2 says which streams belong to one program; `gpusim.trace.programs` says which do where a trace does not.
-Every number has a unit, is finite, not negative and bounded; unknown fields are refused. What a source cannot know is
-left out: the field is then None here, and the contention model says what it assumes instead.
+communication. Operations of different streams depend on each other through `depends_on`, and ranks meet in collectives.
+Version 2 names the streams of each program; `gpusim.trace.programs` has the rule for traces without programs. Every
+number has a unit, is finite, not negative and bounded, and unknown fields are refused. A value that the source does not
+know is left out. Its field is None here, and the contention model states its assumption.
 
 `gpusim.trace.file` reads one, `Trace.save` writes one, `trace_schema` is the JSON Schema.
 """
@@ -70,7 +70,7 @@ class Trace(Strict):
     ] = ()
 
     def __repr__(self) -> str:
-        """Its name, device and size, not all that is in it."""
+        """Return the name, device and size of the trace."""
         count = sum(len(operation.launches()) for operation in self.operations())
         return f"Trace(name={self.name!r}, device={self.device!r}, streams={len(self.streams)}, kernels={count})"
 
@@ -82,11 +82,11 @@ class Trace(Strict):
             yield from stream.operations
 
     def launches(self) -> Collection[KernelLaunch]:
-        """Every launch of the trace; those that are one object once."""
+        """Return every launch of the trace, each object once."""
         return {id(launch): launch for operation in self.operations() for launch in operation.launches()}.values()
 
     def names_programs(self) -> bool:
-        """Whether its programs say more than its streams do: there are several, not each a stream of its name."""
+        """Whether there are several programs, and any of them is more than the stream of its name."""
         return len(self.programs) > 1 and any(program.streams != (program.name,) for program in self.programs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -124,11 +124,11 @@ class Trace(Strict):
         return self
 
     def _settle(self, streams: tuple[Stream, ...], programs: tuple[Program, ...]) -> None:
-        """Have every stream in one program, with the settings of that."""
+        """Put every stream into one program, and give it the settings of the program."""
         self.__dict__.update(streams=streams, programs=programs_of(streams, programs))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy; streams that are new belong to programs as those of a trace that is read."""
+        """Return a copy. New streams get programs by the rule for files."""
         copied = super().model_copy(update=update, deep=deep)
         if update and "streams" in update:
             copied._settle(copied.streams, copied.programs if copied.version == 2 else ())
@@ -154,7 +154,7 @@ class Trace(Strict):
 
     @model_serializer(mode="wrap")
     def _brief(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The trace as it is written: each setting once, and no programs in version 1."""
+        """Return the content of the file: each setting once, and no programs in version 1."""
         content: dict[str, Any] = written(self)
         programs = content.pop("programs")
         if self.version == 1:

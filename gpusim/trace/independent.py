@@ -1,4 +1,4 @@
-"""Programs that are independent of one another: what waits for what, and whether they can restart."""
+"""Independence of programs: dependencies between them, and whether they can restart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpusim.trace.operations import Collective
 
 
 def shares_nothing(trace: Trace) -> bool:
-    """Whether all kernels are in one line, so that policies have nothing to share the GPU between."""
+    """Whether no two kernels can run at the same time, so that there is nothing to share."""
     streams = [stream for stream in trace.streams if stream.operations]
     return len(streams) < 2 and all(launch.stream == "main" for launch in trace.launches())
 
@@ -44,11 +44,11 @@ def waits_across_programs(trace: Trace) -> dict[str, str]:
 
 
 def require_independent(trace: Trace, programs_us: Mapping[str, float]) -> None:
-    """Refuse a trace whose programs cannot restart as the independent ones that STP is of.
+    """Refuse a trace whose programs cannot restart independently, as STP requires.
 
     Args:
         trace: what was recorded.
-        programs_us: makespan (us) of each program alone on the whole GPU.
+        programs_us: isolated makespan of each program, us.
 
     Raises:
         InputError: a program that waits for another, has arrivals, or takes no time, or so little that it would

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -19,8 +19,10 @@ from gpusim.trace.fields import (
     MAX_BLOCKS_PER_US,
     MAX_CYCLES,
     MAX_DURATION_US,
+    MAX_FLOP,
     MAX_SCALING_POINTS,
     MAX_SCALING_SMS,
+    MAX_TRAFFIC_BYTES,
     ActiveCycles,
     Cycles,
     Passing,
@@ -57,7 +59,7 @@ class WarpStalls(Strict):
 
 
 class Mix(Strict):
-    """What one thread block of a kernel demands of an SM and of the memory behind it; every field may be absent.
+    """Demand of one thread block on an SM and on the memory behind it; every field may be absent.
 
     Demands are totals per block, averaged over the launch. A demand in SM cycles counts the cycles in which
     the SM's issue slots, a pipe or the L1 data path would be fully busy with that block's work alone:
@@ -105,9 +107,13 @@ class Mix(Strict):
         Percent, described("stalls that wait for memory while alone on the GPU (a paper's table)")
     ] = None
 
+    estimated: Annotated[
+        bool | None, described("true: nothing of this was counted, all of it is estimated; absent: it was counted")
+    ] = None
+
     def counts(self, fields: Sequence[str]) -> bool:
-        """Whether each of some fields was recorded; reasons of stalls count as one field, ``stalls``."""
-        return all(getattr(self, name) is not None for name in fields)
+        """Whether all given fields were counted. Stall reasons count as one field, ``stalls``."""
+        return not self.estimated and all(getattr(self, name) is not None for name in fields)
 
 
 ISSUE_COUNTERS = ("issue_cycles",)  # of a mix: without them its use of issue slots is an estimate, or unknown
@@ -125,7 +131,7 @@ _Extent = Annotated[int, Field(ge=1, le=65535)]
 
 
 class ScalingPoint(Strict):
-    """The time of a launch that has some of the SMs to itself, as in a green context."""
+    """Time of a launch that owns some of the SMs, as in a green context."""
 
     sms: Annotated[int, measured("SMs", "fewer than the device has", ge=1, le=MAX_SCALING_SMS)]
     duration_us: Annotated[
@@ -133,8 +139,20 @@ class ScalingPoint(Strict):
     ]
 
 
+Arithmetic = Literal["8-bit", "16-bit", "32-bit", "64-bit"]
+
+
+class Work(Strict):
+    """What the operator of a launch computes and moves at least, by the sizes of its inputs."""
+
+    flop: Annotated[float, measured("FLOP", "floating-point operations", ge=0, le=MAX_FLOP)]
+    read_bytes: Annotated[float, measured("bytes", "size of its inputs", ge=0, le=MAX_TRAFFIC_BYTES)]
+    write_bytes: Annotated[float, measured("bytes", "size of its outputs", ge=0, le=MAX_TRAFFIC_BYTES)]
+    arithmetic: Annotated[Arithmetic, described("size of the numbers that it computes with")]
+
+
 class KernelLaunch(Recurring):
-    """One launch of one kernel, as recorded alone on the trace's device."""
+    """One launch of one kernel, as recorded in isolation on the GPU of the trace."""
 
     name: Annotated[str, described("kernel name as the profiler gives it", min_length=1, max_length=10_000)]
     grid: Annotated[
@@ -177,6 +195,9 @@ class KernelLaunch(Recurring):
         described("true: it exchanges data with other GPUs, whose link sets its duration; absent: it does not"),
     ] = None
     mix: Annotated[Mix | None, described("what a block asks for; absent if the source cannot know")] = None
+    work: Annotated[
+        Work | None, described("of its operator, where the profile tells; without counters its demands follow from it")
+    ] = None
     scaling: Annotated[
         tuple[ScalingPoint, ...] | None,
         described(
@@ -187,7 +208,7 @@ class KernelLaunch(Recurring):
     ] = None
 
     def on_tensor_cores(self, sm_count: int) -> bool:
-        """Whether its counters show work on tensor cores of the GPU that recorded it."""
+        """Whether the counters show work on the tensor cores of the recording GPU."""
         mix = self.mix
         if mix is None or not mix.tensor_cycles or not mix.active_cycles_avg:
             return False
@@ -206,17 +227,17 @@ class KernelLaunch(Recurring):
         return x * y * z
 
     def counts(self, fields: Sequence[str]) -> bool:
-        """Whether each of some fields of its mix was recorded, such as `DRAM_COUNTERS`."""
+        """Whether all given fields of its mix were recorded, such as `DRAM_COUNTERS`."""
         return self.mix is not None and self.mix.counts(fields)
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """Those of `ALL_COUNTERS` that its recording lacks."""
+        """Names of `ALL_COUNTERS` that the recording lacks."""
         return ALL_COUNTERS if self.mix is None else tuple(c for c in ALL_COUNTERS if not self.mix.counts((c,)))
 
     @property
     def estimated(self) -> bool:
-        """Whether nothing was counted of what its blocks demand, so that a replay can only assume it."""
+        """Whether the recording has no counters, so that the demand of its blocks is an estimate."""
         return self.uncounted == ALL_COUNTERS
 
     @property
@@ -264,10 +285,10 @@ class KernelLaunch(Recurring):
 
 
 def launch_waits(kernels: Sequence[KernelLaunch]) -> tuple[tuple[int, ...], ...]:
-    """Return for each kernel of one operation, in launch order, the earlier kernels of it that it waits for, ascending.
+    """Return for each kernel of one operation the earlier kernels that it waits for, both in launch order.
 
-    A recording knows each kernel's stream and the order of launch, not the events between streams, so this is a rule
-    [D]: a kernel on `main` waits for the kernel before it on `main` and for every internal kernel launched before it (a
+    A recording has the stream of each kernel and the launch order, but not the events between streams. The rule is [D]:
+    a kernel on `main` waits for the kernel before it on `main` and for every internal kernel launched before it (a
     join); a kernel on `internalN` waits for the last `main` kernel launched before it (the fork) and for the kernel
     before it on its own stream. Kernels on different internal streams do not wait for one another. The operation ends
     when all its kernels have ended. Waits that follow from others are left out.
@@ -288,6 +309,6 @@ def launch_waits(kernels: Sequence[KernelLaunch]) -> tuple[tuple[int, ...], ...]
 
 
 def taking(launches: Sequence[KernelLaunch], duration_us: float) -> tuple[KernelLaunch, ...]:
-    """Kernels that run one after the other, their durations scaled to take so long together."""
+    """Return kernels that run one after the other, with their durations scaled to a given sum."""
     factor = duration_us / fsum(launch.duration_us for launch in launches)
     return tuple(launch.model_copy(update={"duration_us": launch.duration_us * factor}) for launch in launches)

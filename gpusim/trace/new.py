@@ -19,7 +19,7 @@ COLUMNS = (*REQUIRED, *OPTIONAL)
 
 
 def template(device: str) -> Trace:
-    """A trace of two streams that replays as it is: every field that a kernel must have, to be replaced by one's own.
+    """Return a trace of two streams that replays as it is. It has every required field, for editing.
 
     Args:
         device: name of the GPU of the recording.
@@ -32,7 +32,7 @@ def template(device: str) -> Trace:
 
 
 def from_table(path: str | Path, device: str) -> Trace:
-    """A trace with one kernel for each row of a CSV file, in the order of the rows.
+    """Return a trace with one kernel per row of a CSV file, in the order of the rows.
 
     Args:
         path: a table with the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per

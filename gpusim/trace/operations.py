@@ -1,4 +1,4 @@
-"""What a stream is a list of: kernels, convolutions, copies, host work, communication; and when requests arrive."""
+"""Operations of a stream: kernels, convolutions, copies, host work, communication; and arrivals of requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from gpusim.trace.kernels import KernelLaunch
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """Time that passes, on something that serves one operation at a time or on nothing that others want."""
+    """Time that an operation takes, on a resource that serves one operation at a time or on none."""
 
     duration_us: float  # how long
     resource: str = ""  # name of what of its GPU it occupies alone, such as `copy engine h2d`; empty: nothing
@@ -54,7 +54,7 @@ class Occupied:
 
 
 class Operation(Strict):
-    """What all operations have in common. A new kind is a subclass in this file: nothing else knows the kinds."""
+    """Base class of operations. A new kind is a subclass in this file; no other file knows the kinds."""
 
     id: Annotated[str, described("unique in the trace", pattern=ID_PATTERN, max_length=200)]
     kind: Annotated[str, described("kind of operation")]
@@ -69,19 +69,19 @@ class Operation(Strict):
     ] = None
 
     def launches(self) -> tuple[KernelLaunch, ...]:
-        """The kernels it launches, in launch order; see `launch_waits` for their order. None: it has `occupies`."""
+        """Return the kernels in launch order, or none; `launch_waits` has their dependencies."""
         return ()
 
     def occupies(self, gpu: GPU) -> Occupied:
-        """What it occupies on a GPU, and for how long, where it launches no kernels.
+        """Return the resource and time of an operation without kernels.
 
         Raises:
-            InputError: it gives no duration, and the GPU's file does not tell what its like takes.
+            InputError: it has no duration, and the file of the GPU has none for such an operation.
         """
         raise NotImplementedError(f"operations of kind {self.kind} launch kernels")
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a kind that says neither what it launches nor what it occupies."""
+        """Refuse a kind without both `launches` and `occupies`."""
         super().__init_subclass__(**options)
         if cls.launches is Operation.launches and cls.occupies is Operation.occupies:
             raise TypeError(f"{cls.__name__} has neither launches() nor occupies()")
@@ -183,7 +183,7 @@ class ConvolutionAlgorithm(Recurring):
 
 
 class MicroBatch(Strict):
-    """A convolution on fewer images than its batch: what a library's algorithms take of it, as recorded there."""
+    """A convolution on fewer images than its batch, with the recorded algorithms for that size."""
 
     batch: Annotated[int, measured("images", "images of one call", ge=1, le=10**6)]
     algorithms: Annotated[
@@ -277,7 +277,7 @@ def _require_different(algorithms: Sequence[ConvolutionAlgorithm]) -> None:
 
 
 def _on_host(duration_us: float | None, gpu: GPU, operation: str, service: HostService, bytes_moved: int) -> float:
-    """Return a recorded duration, or what was measured for the like of it on a GPU."""
+    """Return a recorded duration, or the measured duration of such an operation on a GPU."""
     return gpu.host_us(service, bytes_moved, f"operation {operation}") if duration_us is None else duration_us
 
 
@@ -293,8 +293,8 @@ class Copy(Operation):
     def occupies(self, gpu: GPU) -> Occupied:
         """The copy engine of its direction, which takes one copy at a time; with pageable memory time alone.
 
-        From pageable memory the host copies into a pinned buffer first, some six times slower than the engine: that is
-        what such a copy waits for, and other processes' copies do not [D] (experiments/geisler).
+        From pageable memory the host first copies into a pinned buffer, about six times slower than the engine. The
+        copy waits for that, and copies of other processes do not [D] (experiments/geisler).
         """
         services: dict[str, HostService] = {
             "h2d": "h2d_pinned" if self.memory == "pinned" else "h2d_pageable",
@@ -308,7 +308,7 @@ class Copy(Operation):
 
 
 class Host(Operation):
-    """Work of the host that the stream waits for."""
+    """Host work that the stream waits for."""
 
     kind: Annotated[Literal["host"], described("kind of operation")] = "host"
     what: Annotated[
@@ -333,7 +333,7 @@ class Host(Operation):
 
 
 class Collective(Operation):
-    """A rank's part in communication between ranks: all begin it together, when the last of them is ready."""
+    """One rank of a collective. All ranks begin when the last of them is ready."""
 
     kind: Annotated[Literal["collective"], described("kind of operation")] = "collective"
     name: Annotated[str, described("of the communication, the same for all ranks", pattern=ID_PATTERN, max_length=200)]
@@ -351,7 +351,7 @@ class Collective(Operation):
     ]
 
     def occupies(self, gpu: GPU) -> Occupied:
-        """Time alone, from when all ranks are there."""
+        """Time, from when the last rank arrives, and no resource."""
         return Occupied(self.duration_us, meeting=self.name)
 
 

@@ -1,7 +1,7 @@
 """Programs: the streams of a trace that belong together, such as those of one process.
 
-A program is what restarts, what requests arrive for, what has a priority, and what a slowdown is of. A trace that names
-no programs has one for all streams that wait for one another, however indirectly, and one for every other stream.
+Restarts, requests, priorities and slowdowns belong to programs. A trace that names no programs has one for all streams
+that depend on each other, however indirectly, and one for every other stream.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Program(Strict):
 
 
 def programs_of(streams: Sequence[Stream], given: Sequence[Program]) -> tuple[Program, ...]:
-    """Return the programs of a trace: every stream is in exactly one.
+    """Return the programs of a trace. Every stream is in exactly one.
 
     Args:
         streams: all streams of the trace.
@@ -117,7 +117,7 @@ def with_settings(streams: Sequence[Stream], programs: Sequence[Program]) -> tup
 
 
 def program_faults(streams: Sequence[Stream], programs: Sequence[Program]) -> Iterator[InputError]:
-    """What is wrong with the programs that a trace names."""
+    """Return the faults of the programs that a trace names."""
     place_of = {stream.name: s for s, stream in enumerate(streams)}
     owner: dict[str, int] = {}
     names: dict[str, int] = {}
@@ -142,7 +142,7 @@ def program_faults(streams: Sequence[Stream], programs: Sequence[Program]) -> It
 
 
 def _settings_faults(program: Program, p: int, stream: Stream, s: int) -> Iterator[InputError]:
-    """What a stream says otherwise than its program."""
+    """Return the settings in which a stream contradicts its program."""
     if program.priority is not None and stream.priority not in (0, program.priority):
         expected = f"{program.priority}, the priority of programs[{p}], or none here"
         yield fault(f"is {stream.priority}", expected, f"streams[{s}].priority")

@@ -1,4 +1,4 @@
-"""A trace as text: JSON checked before it is parsed, and laid out to be read."""
+"""Traces as text: JSON that is checked before it is parsed, and a layout for people."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def text_of(data: bytes, source: Path | None) -> str:
 
 
 def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
-    """What a JSON text holds; ``hook`` makes each object of its keys and values.
+    """Parse a JSON text. ``hook`` makes each object from its keys and values.
 
     Raises:
         InputError: it is no JSON.
@@ -63,8 +63,8 @@ _SIGN = re.compile(r"[ \t\n\r]*([][{},])[ \t\n\r]*")
 class Walk:
     """A walk through a text of JSON in which the caller says how each value is read; arrays are read as tuples.
 
-    What is no JSON is refused with a ValueError that does not tell what is wrong, and so is an object with a key twice
-    or more than `MAX_KEYS`. JSON allows keys with escapes, and empty objects as `members`: they are refused as well.
+    Invalid JSON gives a ValueError without details. So does an object with a repeated key or more than `MAX_KEYS`, a
+    key with escapes, and an empty object as `members`, although JSON allows the last two.
     """
 
     def __init__(self, text: str) -> None:
@@ -101,7 +101,7 @@ class Walk:
         return tuple(found), at
 
     def _sign(self, expected: str, at: int) -> tuple[str, int]:
-        """One of the signs that are expected, and where what follows it begins."""
+        """Return one of the expected signs, and the place behind it."""
         found = _SIGN.match(self.text, at)
         if found is None or found[1] not in expected:
             raise ValueError
@@ -166,7 +166,7 @@ _line = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def layout(value: Any, indent: str = "", width: int = 110) -> str:
-    """JSON that a person can read: what fits on a line stays on one, the rest is broken and indented."""
+    """Return JSON for people: short values on one line, longer ones broken and indented."""
     if not isinstance(value, dict | list) or not value:
         return _line(value)
     inner = indent + "  "

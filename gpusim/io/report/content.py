@@ -96,7 +96,7 @@ class Resident(NamedTuple):
 
 
 class Residency(Strict):
-    """What each SM held.
+    """Resident blocks of each SM over time.
 
     Attributes:
         mixes: what SMs held at one time or another.
@@ -115,7 +115,7 @@ class PolicyReport(Strict):
         title: the same in words.
         makespan_us, speedup: as in the comparison.
         speedup_mark: behind the speedup, as `gpusim.results.comparison.Entry.mark`.
-        how_wrong: how far off the model is, or why nobody knows; in percent where that is known.
+        how_wrong: the model error, or the reason why it is unknown; in percent where it is known.
         sharing: STP, ANTT and fairness, where streams restart.
         gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial.
         streams: of each stream.
@@ -302,7 +302,7 @@ def content_text(content: Content) -> str:
 
 
 def content_in(folder: str | Path) -> Content:
-    """What the folder of a replay keeps for a page.
+    """Read the content of a page from the folder of a replay.
 
     Raises:
         InputError: it keeps none, or something else.
@@ -319,7 +319,7 @@ def content_in(folder: str | Path) -> Content:
 
 
 def _require_places(content: Content, path: Path) -> None:
-    """Refuses places of streams, kernels, runs and mixes that are none.
+    """Refuse positions of streams, kernels, runs and mixes that do not exist.
 
     Raises:
         InputError: one is not there.

@@ -1,7 +1,7 @@
-"""Why an SM takes no more blocks of a kernel that it holds: what is full, or else the policy or the carve-out.
+"""Reasons why an SM takes no more blocks of a kernel: a full resource, the policy or the carve-out.
 
-How much shared memory an SM is set to depends on the kernel that came first to it while it was idle, which is not
-looked up here: memory is full where the largest carve-out would be.
+The carve-out of an SM depends on the first kernel that came to it while it was idle. That is not looked up here: shared
+memory counts as full where the largest carve-out would be.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Residents = tuple[tuple[int, int], ...]  # row of a kernel and its blocks
 
 
 class Hold(NamedTuple):
-    """What one resident block of a kernel holds, and how many there may be.
+    """Resources of one resident block of a kernel, and the limit of resident blocks.
 
     Attributes:
         footprint: what one block holds.

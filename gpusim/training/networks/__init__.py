@@ -1,1 +1,1 @@
-"""Convolutional networks as graphs of layers: their shapes, parameters, work and what waits for what."""
+"""Convolutional networks as graphs of layers: shapes, parameters, work and dependencies."""

@@ -1,4 +1,4 @@
-"""Layers of a convolutional network: what each makes of its inputs, and what that takes.
+"""Layers of a convolutional network: output shape, parameters and work of each.
 
 All numbers are for one sample. A new kind of layer is one class that answers the three questions of `Layer`.
 """
@@ -30,10 +30,10 @@ class Shape:
 
 
 class Layer:
-    """A layer: a function from tensors to a tensor; its own answers are those in which it differs from `ReLU`."""
+    """A layer: a function from tensors to a tensor. A subclass overrides what differs from `ReLU`."""
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """The shape that it gives: that of its one input.
+        """Return the output shape: by default that of the one input.
 
         Raises:
             InputError: inputs that it cannot take.

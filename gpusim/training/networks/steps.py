@@ -33,7 +33,7 @@ Direction = Literal["fwd", "bwd", "bwd_data", "bwd_filter"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call computes; calls of equal work are the same to a library."""
+    """Work of a call; calls of equal work are the same to a library."""
 
     # CONVOLUTION, or which layer: MAX_POOL, AVERAGE_POOL, RELU, LRN, BATCH_NORM, BATCH_NORM_INFERENCE, BIAS, ADD,
     # CONCAT (a copy into the whole, backward out of it), TO_NHWC, TO_NCHW
@@ -72,7 +72,7 @@ def training_iteration(network: Network, batch: int) -> list[Step]:
 
 
 class _Pass:
-    """Writes the steps down; `made` names those that make a layer's output."""
+    """Collector of steps; `made` names the steps that make the output of a layer."""
 
     def __init__(self, network: Network, batch: int, training: bool) -> None:
         self.network = network

@@ -27,7 +27,7 @@ Messages = tuple[Annotated[tuple[Positive, Positive], Field(strict=False)], ...]
 
 
 class Among(_Strict):
-    """What messages take in a ring of more ranks than two."""
+    """Times of messages in a ring of more than two ranks."""
 
     ranks: Annotated[int, Field(ge=3, le=1024, description="of the ring")]
     measured: Messages = Field(strict=False, min_length=1, description="[bytes, us] of a message, ascending")

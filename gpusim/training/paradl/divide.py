@@ -1,9 +1,8 @@
-"""Which layers a strategy divides between ranks, and into what.
+"""Layers that a strategy divides between ranks, and the kind of division.
 
 Filter and channel parallelism divide convolutions and fully connected layers (filter all but the last, channel all but
 the first and the last); all others run whole on every rank. Spatial parallelism divides layers by rows as long as the
-rows of a layer's input and output are whole multiples of the ranks; from the first that is not on, layers run whole on
-every rank.
+rows of input and output are multiples of the ranks. The first other layer, and all after it, run whole on every rank.
 """
 
 from __future__ import annotations

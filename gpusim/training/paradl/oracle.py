@@ -1,4 +1,4 @@
-"""The oracle: the time of an iteration under each strategy, which strategies are possible, and which is best."""
+"""The oracle: the time of an iteration under each strategy, the possible strategies, and the best one."""
 
 from __future__ import annotations
 

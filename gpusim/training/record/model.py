@@ -55,7 +55,7 @@ class Model:
         return [leaf for leaves in self.parameters.values() for leaf in leaves]
 
     def divided(self, node: Node) -> str:
-        """What a layer is divided into."""
+        """Return the kind of division of a layer."""
         return self.how.get(node.name, WHOLE)
 
     def forward(self, x: Any) -> Any:
@@ -130,7 +130,7 @@ class Model:
         return whole[name]
 
     def _made(self, node: Node, seed: int) -> list[Any]:
-        """A layer's parameters, of which this rank keeps its part."""
+        """Return the part of a layer's parameters that this rank keeps."""
         (given, *_) = self.network.inputs(node)
         match node.layer:
             case Convolution() as layer:

@@ -1,4 +1,4 @@
-"""`python -m gpusim.training.record WHAT --out DIR`: a process a GPU, tables in DIR.
+"""`python -m gpusim.training.record WHAT --out DIR`: one process per GPU, tables in DIR.
 
 collectives: all-reduce, all-gather, reduce-scatter and send/receive by size. blocks: all-reduce by its number of thread
 blocks. layers: forward and backward of every
@@ -175,7 +175,7 @@ def _layers(args: argparse.Namespace, device: Any) -> Iterator[Row]:
 
 
 def _layer_rows(net: Network, how: str, parts: int, batch: int, device: Any) -> Iterator[Row]:
-    """One row a layer under one way of partitioning; identical layers are measured once."""
+    """Return one row per layer under one way of partitioning; identical layers are measured once."""
     halos: Mapping[str, Halo] = by_rows(net, parts) if how == ROWS else {}
     names: dict[str, Iterable[str]] = {FILTER: by_filter(net), CHANNEL: by_channel(net), ROWS: halos}
     names[WHOLE] = [node.name for node in net.nodes]

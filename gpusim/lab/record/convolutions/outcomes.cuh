@@ -7,11 +7,16 @@
 //   pairs       a na b nb                       a,na,b,nb,mode,sms_a,sms_b,ms_a,ms_b,ms_makespan
 //   quota       a smem_a kA b smem_b kB         a,kA,b,kB,ms_release,ms_a,ms_b
 //   modules     module selection op … , op …    module,selection,branch,ops,mode,ms_end,ms_makespan
-//   plans       name plan sms step …            name,plan,turn,step,op,stream,sms,ms_end,ms_makespan
+//   plans       name plan sharing step …        name,plan,turn,step,op,stream,sms,ms_end,ms_makespan
 // A step of a plan is `stream op after`: number of its stream, call, and numbers of the steps (0, 1, …) on other streams
-// that it waits for, as 0,2 or - for none. sms is `all`, or SMs of each stream as 64+68. Streams that one flag releases
-// start in an order that depends on which of CUDA's streams has which work, and stays the same: where no stream has SMs
-// of its own, all take turns, and in turn n stream i of the plan is the (i + n)th.
+// that it waits for, as 0,2 or - for none. How the streams share the GPU is one of
+//   all             plain streams, released by one flag
+//   64+68           SMs of its own for each, released by one flag
+//   priority=0+1    a priority for each, 0 the lowest, released by one flag
+//   ordered         plain streams, each released by a flag of its own, in their order
+//   host            plain streams, launched by the host in the order of the steps, behind no flag
+// Streams that one flag releases start in an order that depends on which of CUDA's streams has which work, and stays the
+// same: where no stream has SMs of its own, all take turns, and in turn n stream i of the plan is the (i + n)th.
 #pragma once
 #include <cuda_profiler_api.h>
 
@@ -158,7 +163,7 @@ class Outcomes {
   public:
     explicit Outcomes(const std::vector<Call>& calls) {
         for (const Call& call : calls) calls_.emplace(call.op, call);
-        CHECK(cudaMalloc(&flag_, sizeof(unsigned)));
+        CHECK(cudaMalloc(&flag_, FLAGS * sizeof(unsigned)));
     }
 
     // Three calls back to back on some of the SMs.
@@ -322,10 +327,13 @@ class Outcomes {
 
     // Calls on several streams in a given order, some after others, each stream on SMs of its own or on all.
     void plans(std::istream& fields) {
-        const auto name = next(fields), plan = next(fields);
-        const auto sizes = numbers(next(fields), '+');
+        const auto name = next(fields), plan = next(fields), sharing = next(fields);
+        const std::string priority = "priority=";
+        const bool by_priority = sharing.rfind(priority, 0) == 0;
+        const auto sizes = numbers(by_priority ? "" : sharing, '+');
+        const auto urgent = numbers(by_priority ? sharing.substr(priority.size()) : "", '+');
         std::vector<Step> steps;
-        size_t count = sizes.size();
+        size_t count = std::max(sizes.size(), urgent.size());
         for (std::string on; fields >> on;) {
             Step step;
             step.stream = atoi(on.c_str());
@@ -336,19 +344,22 @@ class Outcomes {
         }
         std::unique_ptr<Parts>& parts = parts_[sizes];
         if (!sizes.empty() && !parts) parts = std::make_unique<Parts>(sizes);
-        std::vector<cudaStream_t> streams;
-        for (size_t i = 0; i < count; ++i) streams.push_back(parts ? parts->stream(i) : stream(int(i)));
         for (size_t turn = 0; turn < (parts ? 1 : count); ++turn) {
-            const auto ends = planned(steps, streams, 12);
+            std::vector<cudaStream_t> streams;
+            for (size_t i = 0; i < count; ++i) {
+                const int at = int((i + turn) % count);
+                streams.push_back(parts ? parts->stream(i) : urgent.empty() ? stream(at) : stream(at, urgent[i]));
+            }
+            const auto ends = planned(steps, streams, 12, sharing);
             for (size_t i = 0; i < steps.size(); ++i)
                 printf("%s,%s,%zu,%zu,%s,%zu,%u,%.6f,%.6f\n", name.c_str(), plan.c_str(), turn, i,
                        steps[i].work->call.op.c_str(), steps[i].stream,
                        parts ? parts->sms(steps[i].stream) : unsigned(sm_count()), ends[i], ends.back());
-            std::rotate(streams.begin(), streams.begin() + 1, streams.end());
         }
     }
 
   private:
+    static constexpr size_t FLAGS = 32;  // streams of a plan at most
     struct Step {
         size_t stream;
         std::unique_ptr<Work> work;
@@ -397,6 +408,15 @@ class Outcomes {
         while (int(streams_.size()) <= i) streams_.push_back(new_stream());
         return streams_[i];
     }
+    cudaStream_t stream(int i, unsigned urgency) {
+        cudaStream_t& made = urgent_streams_[{i, urgency}];
+        if (!made) {
+            int low, high;
+            CHECK(cudaDeviceGetStreamPriorityRange(&low, &high));
+            CHECK(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, std::max(high, low - int(urgency))));
+        }
+        return made;
+    }
     Library& library(int i) {
         while (int(libraries_.size()) <= i) libraries_.push_back(std::make_unique<Library>());
         return *libraries_[i];
@@ -443,10 +463,13 @@ class Outcomes {
         return medians;
     }
 
-    // Releases all streams by one flag; ms from the release to the end of each step, then to the last of them. What
+    // Releases the streams as `sharing` says; ms from the release to the end of each step, then to the last of them. What
     // marks the end of a step holds its stream up (experiments/h200_microbench, dependencies.csv), so the last is of runs
     // without marks, and what others wait for takes no time stamp.
-    std::vector<double> planned(const std::vector<Step>& steps, const std::vector<cudaStream_t>& streams, int repeats) {
+    std::vector<double> planned(const std::vector<Step>& steps, const std::vector<cudaStream_t>& streams, int repeats,
+                                const std::string& sharing) {
+        const bool ordered = sharing == "ordered", host = sharing == "host";
+        if (streams.size() > FLAGS) fail("conditions", "a plan has too many streams", sharing.c_str(), 0);
         std::vector<std::vector<double>> ends(steps.size() + 1);
         std::vector<Event> starts(streams.size());
         std::vector<bool> awaited(steps.size()), last(steps.size());
@@ -459,20 +482,24 @@ class Outcomes {
         for (const Step& step : steps) library(int(step.stream)).enqueue(*step.work);  // what a first call allocates
         for (int repeat = 0; repeat < 2 * repeats; ++repeat) {
             const bool marked = repeat % 2;
-            CHECK(cudaMemset(flag_, 0, sizeof(unsigned)));
+            CHECK(cudaMemset(flag_, 0, FLAGS * sizeof(unsigned)));
             CHECK(cudaDeviceSynchronize());
-            for (size_t i = 0; i < streams.size(); ++i) {
-                CHECK(cuStreamWaitValue32(streams[i], CUdeviceptr(flag_), 1, CU_STREAM_WAIT_VALUE_GEQ));
+            for (size_t i = 0; i < streams.size() && !host; ++i) {
+                CHECK(cuStreamWaitValue32(streams[i], CUdeviceptr(flag_ + (ordered ? i : 0)), 1, CU_STREAM_WAIT_VALUE_GEQ));
                 CHECK(cudaEventRecord(starts[i], streams[i]));
             }
+            std::vector<bool> begun(streams.size());
             for (size_t i = 0; i < steps.size(); ++i) {
                 const Step& step = steps[i];
+                if (host && !begun[step.stream]) CHECK(cudaEventRecord(starts[step.stream], streams[step.stream]));
+                begun[step.stream] = true;
                 for (const size_t other : step.after) CHECK(cudaStreamWaitEvent(streams[step.stream], *steps[other].signal, 0));
                 library(int(step.stream)).enqueue(*step.work);
                 if (awaited[i]) CHECK(cudaEventRecord(*step.signal, streams[step.stream]));
                 if (marked || last[i]) CHECK(cudaEventRecord(*step.end, streams[step.stream]));
             }
-            CHECK(cuStreamWriteValue32(control_, CUdeviceptr(flag_), 1, 0));
+            for (size_t i = 0; i < (host ? 0 : ordered ? streams.size() : 1); ++i)
+                CHECK(cuStreamWriteValue32(control_, CUdeviceptr(flag_ + i), 1, 0));
             CHECK(cudaDeviceSynchronize());
             require_all_ran();
             if (repeat < 4) continue;
@@ -495,6 +522,7 @@ class Outcomes {
     std::map<std::vector<unsigned>, std::unique_ptr<Parts>> parts_;
     std::map<std::vector<unsigned>, std::vector<Split>> splits_;
     std::vector<cudaStream_t> streams_;
+    std::map<std::pair<int, unsigned>, cudaStream_t> urgent_streams_;
     std::vector<std::unique_ptr<Library>> libraries_;
     cudaStream_t control_ = new_stream();
     unsigned* flag_;

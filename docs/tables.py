@@ -1,0 +1,205 @@
+"""Tables of pages that are made from the tables of studies: `python docs/refresh.py` writes them between markers.
+
+A page marks such a place with `<!-- begin NAME -->` and `<!-- end NAME -->`, where NAME is one of `TABLES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from experiments.markdown import BLOCK, table
+from experiments.rows import lines
+
+VALIDATION = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
+FITTED = "data"  # the dataset on which the model was fitted
+
+Row = Mapping[str, str]
+
+FAMILIES = {"none": "FP32 kernels", "some": "calls with TF32 kernels (tensor cores)"}
+DATASETS = {
+    "data": "convolutions, batch 64 and 128",
+    "networks": "convolutions of other networks",
+    "small": "convolutions, batch 16",
+    "layers": "pooling, ReLU, LRN, bias beside convolutions",
+    "choices": "modules with random algorithms",
+    "h100": "convolutions, batch 64 and 128",
+}
+PARTS = ("networks", "small", "layers")  # datasets whose calls the families above hold, too
+OTHERS = {  # datasets of other kernels
+    "transformer": "BF16 kernels of a transformer",
+    "h200_frameworks": "kernels of PyTorch",
+    "h100_frameworks": "kernels of PyTorch",
+    "h200_models": "whole models",
+    "models": "whole models",
+}
+SHARING = {  # title of a column: the experiments that it shows
+    "two streams": ("streams", "programs_streams"),
+    "branches in streams": ("modules_streams",),
+    "SM split": ("green", "programs_green"),
+    "blocks of two kernels on one SM": ("quota", "quota_a", "quota_b"),
+}
+EXPERIMENTS = {
+    "solo": "isolated, on another GPU",
+    "sm_curve": "part of the SMs",
+    "residency_curve": "blocks per SM, limited",
+    "streams": "two streams",
+    "streams_b_first": "two streams, second first",
+    "green": "SM split",
+    "quota_a": "two kernels on one SM, first",
+    "quota_b": "two kernels on one SM, second",
+    "modules_serial": "module in one stream",
+    "modules_streams": "branches in streams",
+}
+
+FURTHER = {  # experiments that the benchmark does not have
+    "matrix_same": "two microbenchmarks on the same SMs",
+    "matrix_disjoint": "two microbenchmarks on disjoint SMs",
+    "programs_serial": "whole models in one stream",
+    "programs_streams": "whole models in two streams",
+    "programs_sm_curve": "whole model on part of the SMs",
+    "programs_green": "whole models, SM split",
+}
+COUNTED = ("sm_curve", "residency_curve", "streams", "green", "quota_a", "modules_streams")  # in the table of splits
+
+
+def gpu_of(row: Row) -> str:
+    """The GPU of a row, and that of the recordings where it is another."""
+    gpu, source = row["gpu"], row["recorded_on"]
+    return gpu if gpu == source else f"{gpu}, recorded on {source}"
+
+
+def errors_by_sharing() -> str:
+    """The mean absolute error by kernel family, GPU and kind of sharing."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in lines(VALIDATION / "arithmetic.csv"):
+        if row["tensor_cores"] in FAMILIES:
+            found.setdefault((FAMILIES[row["tensor_cores"]], gpu_of(row)), []).append(row)
+    for row in _scored():
+        name = row["dataset"]
+        if name in PARTS:
+            found.setdefault((f"of these: {DATASETS[name]}", gpu_of(row)), []).append(row)
+        elif name in OTHERS:
+            found.setdefault((OTHERS[name], gpu_of(row)), []).append(row)
+    titles = ("kernels", "GPU", *SHARING)
+    body = [(*key, *(_error(rows, names) for names in SHARING.values())) for key, rows in found.items()]
+    return table(titles, [row for row in body if any(row[2:])])
+
+
+def errors_by_dataset() -> str:
+    """Every experiment of every dataset: points, error of the model and of the baseline, 95th percentile, bias."""
+    titles = ("dataset", "GPU", "experiment", "points", "error %", "95th percentile %", "bias %", "baseline %")
+    body = [
+        (
+            f"`{row['dataset']}`",
+            gpu_of(row),
+            (EXPERIMENTS | FURTHER).get(row["experiment"], row["experiment"]),
+            row["points"],
+            f"{float(row['mape_percent']):.1f}",
+            f"{float(row['p95_percent']):.1f}",
+            f"{float(row['bias_percent']):+.1f}",
+            f"{float(row['nothing_percent']):.1f}" if row["nothing_percent"] else "",
+        )
+        for row in _scored()
+    ]
+    return table(titles, body)
+
+
+def _benchmark() -> list[Row]:
+    """The rows of the datasets that `gpusim score` has."""
+    folders = {FITTED, *(path.parent.name for path in VALIDATION.glob("data/*/convolutions.csv"))}
+    return [row for row in _scored() if row["dataset"] in folders]
+
+
+def benchmark_splits() -> str:
+    """The datasets of the benchmark, their split and how many conditions each kind of co-run has."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for row in _benchmark():
+        found.setdefault((_part(row), gpu_of(row)), {})[row["experiment"]] = row["points"]
+    titles = ("dataset", "split", "GPU", "what", *(EXPERIMENTS[name] for name in COUNTED))
+    body = [
+        (
+            f"`{name}`",
+            "fit" if name == FITTED else "score",
+            gpu,
+            DATASETS.get(name.split("-")[0], ""),
+            *(points.get(experiment, "") for experiment in COUNTED),
+        )
+        for (name, gpu), points in found.items()
+    ]
+    return table(titles, body)
+
+
+def benchmark_scores() -> str:
+    """The mean error of gpusim and of the baseline on each experiment and split; means are those of `gpusim score`."""
+    columns = [
+        (split, predictor, column)
+        for split in ("score", "fit")
+        for predictor, column in (("gpusim", "mape_percent"), ("baseline", "nothing_percent"))
+    ]
+    rows = {
+        split: [row for row in _benchmark() if (row["dataset"] == FITTED) == (split == "fit")]
+        for split in ("score", "fit")
+    }
+    titles = ("experiment", *(f"{split}: {predictor}" for split, predictor, _ in columns))
+    body = [
+        (title, *(_mean([row for row in rows[split] if row["experiment"] == name], key) for split, _, key in columns))
+        for name, title in EXPERIMENTS.items()
+    ]
+    body.append(("**mean**", *(_mean(rows[split], key) for split, _, key in columns)))
+    return table(titles, body)
+
+
+def _mean(rows: Sequence[Row], column: str) -> str:
+    return f"{fmean(float(row[column]) for row in rows):.1f}" if rows else ""
+
+
+def benchmark_choices() -> str:
+    """How much longer the choices by the model take than the best measured ones, by dataset."""
+    rows = [row for row in lines(VALIDATION / "datasets.csv") if row["regret_percent"] and not row["scaling"]]
+    kinds = {"green": "SM split of a pair", "choice": "algorithms and streams of a module"}
+    titles = ("dataset", "GPU", "choice", "points", "regret %")
+    body = [
+        (f"`{_part(row)}`", gpu_of(row), kinds[row["experiment"]], row["points"], f"{float(row['regret_percent']):.1f}")
+        for row in rows
+        if row["experiment"] in kinds
+    ]
+    return table(titles, body)
+
+
+def _part(row: Row) -> str:
+    """Name of a dataset as `gpusim score` has it."""
+    source = "" if row["gpu"] == row["recorded_on"] else f"-from-{row['recorded_on']}"
+    return f"{row['dataset']}{source}"
+
+
+def _scored() -> list[Row]:
+    """The rows of all datasets that have an error, without those that used scaling points."""
+    rows = lines(VALIDATION / "datasets.csv")
+    return [row for row in rows if row["mape_percent"] and not row["scaling"]]
+
+
+def _error(rows: Sequence[Row], experiments: Sequence[str]) -> str:
+    """The mean error of some experiments, weighted by their points; empty where there is none."""
+    mine = [row for row in rows if row["experiment"] in experiments]
+    points = sum(int(row["points"]) for row in mine)
+    total = sum(int(row["points"]) * float(row["mape_percent"]) for row in mine)
+    return f"{total / points:.1f}" if points else ""
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "errors-by-sharing": errors_by_sharing,
+    "errors-by-dataset": errors_by_dataset,
+    "benchmark-splits": benchmark_splits,
+    "benchmark-scores": benchmark_scores,
+    "benchmark-choices": benchmark_choices,
+}
+
+
+def with_tables(text: str) -> str:
+    """A document with the tables of this module; blocks of other names stay."""
+    return BLOCK.sub(
+        lambda place: f"{place[1]}\n{TABLES[place['name']]()}\n\n{place[3]}" if place["name"] in TABLES else place[0],
+        text,
+    )

@@ -1,0 +1,338 @@
+"""Is the way to share a GPU that `gpusim advise` recommends the best: whole programs, measured.
+
+`python experiments/advise/run.py [--out DIR] [--jobs N]`
+
+Pairs of programs ran on an H200 and an H100 in every way that measured.csv names. This predicts each of them with
+`gpusim.advise` from the traces of the programs alone (`programs/`), and compares. It writes README.md, result.csv and
+makespans.png beside itself (or to DIR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import fsum
+from pathlib import Path
+from statistics import fmean
+
+from matplotlib.axes import Axes
+
+import gpusim
+from experiments.markdown import table
+from experiments.rows import from_csv
+from experiments.study import Run, Study
+from gpusim.choose.advise import TIE, advise
+from gpusim.choose.settings import Mechanism, Setting, settings
+from gpusim.common.tables import number
+from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.session import Session
+from gpusim.trace.edit import merge
+from gpusim.trace.format import Trace
+
+HERE = Path(__file__).resolve().parent
+MEASURED = HERE / "measured.csv"
+PROGRAMS = HERE / "programs"
+GPUS = {"h200": "h200", "h100": "h100-sxm"}  # of measured.csv: its name in gpus/
+IN_PROCESSES: tuple[Mechanism, ...] = ("MPS", "time slices")  # measured with two processes, host time included
+REGRET_PERCENT, MOST_REGRET_PERCENT, ERROR_PERCENT, BIAS_PERCENT = 1.5, 4.0, 5.0, 2.0  # asked for
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Two programs that shared a GPU in one way, or each alone in its part of it.
+
+    Attributes:
+        gpu: h200 or h100.
+        a, b: names of the programs.
+        passes_a, passes_b: how often each ran, one pass after the other.
+        mechanism: as `gpusim.choose.settings.Setting.mechanism`; isolated: each alone on its SMs; isolated process:
+            each alone, its process beside an idle one.
+        setting: as `Setting.setting`, programs called a and b.
+        a_us, b_us: from the start of both to the end of each.
+        makespan_us: to the end of both.
+    """
+
+    gpu: str
+    a: str
+    passes_a: int
+    b: str
+    passes_b: int
+    mechanism: str
+    setting: str
+    a_us: float
+    b_us: float
+    makespan_us: float
+
+    @property
+    def pair(self) -> Pair:
+        """Which programs ran."""
+        return Pair(self.gpu, self.a, self.passes_a, self.b, self.passes_b)
+
+
+@dataclass(frozen=True, order=True)
+class Pair:
+    """Two programs on a GPU, each some passes long."""
+
+    gpu: str
+    a: str
+    passes_a: int
+    b: str
+    passes_b: int
+
+    @property
+    def name(self) -> str:
+        """In short."""
+        return f"{self.passes_a} {self.a} + {self.passes_b} {self.b}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A pair under one setting, predicted and measured.
+
+    Attributes:
+        gpu: h200 or h100.
+        pair: the programs and their passes.
+        mechanism, setting: how they share the GPU.
+        predicted_us, measured_us: makespan.
+        recommended: yes: `gpusim.advise` recommends this one of those that were measured for this pair.
+    """
+
+    gpu: str
+    pair: str
+    mechanism: str
+    setting: str
+    predicted_us: float
+    measured_us: float
+    recommended: str
+
+    @property
+    def error_percent(self) -> float:
+        """Of the predicted makespan."""
+        return 100.0 * (self.predicted_us / self.measured_us - 1.0)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What following the advice gets.
+
+    Attributes:
+        row: the recommended setting.
+        best: the setting with the least measured makespan.
+        streams: the setting of plain streams.
+        in_turn: one program after the other.
+    """
+
+    row: Row
+    best: Row
+    streams: Row
+    in_turn: Row
+
+    @property
+    def regret_percent(self) -> float:
+        """How much longer the recommended setting took than the best of all."""
+        return 100.0 * (self.row.measured_us / self.best.measured_us - 1.0)
+
+    @property
+    def streams_regret_percent(self) -> float:
+        """The same of plain streams, which need no advice."""
+        return 100.0 * (self.streams.measured_us / self.best.measured_us - 1.0)
+
+
+# ---- predicting
+
+
+def measured() -> dict[Pair, list[Measured]]:
+    """All that was measured, by pair."""
+    found: dict[Pair, list[Measured]] = {}
+    for one in from_csv(Measured, MEASURED):
+        found.setdefault(one.pair, []).append(one)
+    return found
+
+
+def repeated(trace: Trace, passes: int) -> Trace:
+    """A program of one stream, several times one after the other."""
+    (stream,) = trace.streams
+    operations = tuple(
+        operation.model_copy(update={"id": f"{operation.id}.{n}"})
+        for n in range(passes)
+        for operation in stream.operations
+    )
+    return trace.model_copy(update={"streams": (stream.model_copy(update={"operations": operations}),)})
+
+
+def together(pair: Pair) -> Trace:
+    """Both programs, called a and b."""
+    traces = [
+        repeated(gpusim.load_trace(PROGRAMS / f"{pair.gpu}_{name}.json.gz"), passes)
+        for name, passes in ((pair.a, pair.passes_a), (pair.b, pair.passes_b))
+    ]
+    return merge(traces, ["a", "b"], pair.name)
+
+
+@cache
+def _session(gpu: str) -> Session:
+    return Session(GPUS[gpu])
+
+
+def setting_of(one: Measured) -> Setting | None:
+    """What was set; None: each program ran alone."""
+    if one.mechanism.startswith("isolated"):
+        return None
+    if one.mechanism == "SM split" or (one.mechanism == "MPS" and one.setting != "100+100 %"):
+        counts = tuple(map(int, one.setting.split(" ")[0].split("+")))
+        policy = "green-context:by=program,sms=" if one.mechanism == "SM split" else "mps:by=program,percent="
+        return Setting(one.mechanism, one.setting, policy + "+".join(map(str, counts)))  # type: ignore[arg-type]
+    if one.mechanism == "MPS":
+        return Setting("MPS", one.setting, "leftover")
+    known = settings(_session(one.gpu).gpu, ["a", "b"])
+    return next(way for way in known if (way.mechanism, way.setting) == (one.mechanism, one.setting))
+
+
+def answer(pair: Pair) -> list[Row]:
+    """Every setting of a pair that was measured, predicted."""
+    ways = [way for one in measured()[pair] if (way := setting_of(one)) is not None]
+    measured_us = {(one.mechanism, one.setting): one.makespan_us for one in measured()[pair]}
+    trace, session = together(pair), _session(pair.gpu)
+    advice = advise([trace], session, jobs=1, ways=ways)
+    return [
+        Row(
+            pair.gpu,
+            pair.name,
+            one.setting.mechanism,
+            one.setting.setting,
+            one.makespan_us,
+            measured_us[one.setting.mechanism, one.setting.setting],
+            "yes" if one is advice.best else "",
+        )
+        for one in advice.choices
+    ]
+
+
+def rows(run: Run) -> dict[str, list[Row]]:
+    """Every pair under every setting."""
+    pairs = list(measured())
+    files = [MEASURED, *sorted(PROGRAMS.glob("*.json.gz"))]
+    found = run.answers("result", pairs, _answered, files, GPUS.values())
+    return {"result.csv": [Row(*one) for pair in pairs for one in found[pair]]}
+
+
+def _answered(pair: Pair) -> list[list[object]]:
+    return [list(vars(row).values()) for row in answer(pair)]
+
+
+# ---- the page
+
+
+def chosen(rows: Iterable[Row]) -> list[Chosen]:
+    """For each pair what is recommended, and what was best; of settings of one process."""
+    by_pair: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.mechanism not in IN_PROCESSES:
+            by_pair.setdefault((row.gpu, row.pair), []).append(row)
+    return [
+        Chosen(
+            next(row for row in found if row.recommended),
+            min(found, key=lambda row: row.measured_us),
+            next(row for row in found if row.mechanism == "streams"),
+            next(row for row in found if row.mechanism == "in turn"),
+        )
+        for found in by_pair.values()
+    ]
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return fsum(found) / len(found)
+
+
+def error_table(rows: Sequence[Row]) -> str:
+    """Mean error and bias of makespans, by GPU and mechanism."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        groups.setdefault((row.gpu, row.mechanism), []).append(row.error_percent)
+    cells = [
+        (GPUS[gpu], mechanism, str(len(of)), f"{_mean(map(abs, of)):.1f} %", f"{_mean(of):+.1f} %",
+         f"{min(of):+.0f} to {max(of):+.0f} %")
+        for (gpu, mechanism), of in sorted(groups.items())
+    ]  # fmt: skip
+    return table(("GPU", "share by", "makespans", "mean error", "bias", "range"), cells)
+
+
+def choice_table(found: Iterable[Chosen]) -> str:
+    """What is recommended for each pair, and what it takes."""
+    titles = ("GPU", "programs", "recommended", "measured us", "best measured", "measured us", "regret",
+              "regret of plain streams", "measured gain over in turn")  # fmt: skip
+    cells = [
+        (
+            GPUS[one.row.gpu],
+            one.row.pair,
+            f"{one.row.mechanism}, {one.row.setting}",
+            number(one.row.measured_us),
+            f"{one.best.mechanism}, {one.best.setting}",
+            number(one.best.measured_us),
+            f"{one.regret_percent:.1f} %",
+            f"{one.streams_regret_percent:.1f} %",
+            f"{one.in_turn.measured_us / one.row.measured_us:.2f}x",
+        )
+        for one in found
+    ]
+    return table(titles, cells)
+
+
+def page(rows: Sequence[Row]) -> dict[str, object]:
+    """What the page says."""
+    found = chosen(rows)
+    regrets = [one.regret_percent for one in found]
+    streams = [one.streams_regret_percent for one in found]
+    errors = [row.error_percent for row in rows if row.mechanism not in IN_PROCESSES]
+    values: dict[str, object] = {
+        "pairs": len(found),
+        "settings": sum(row.mechanism not in IN_PROCESSES for row in rows),
+        "tie": 100.0 * TIE,
+        "regret": fmean(regrets),
+        "most": max(regrets),
+        "streams_regret": fmean(streams),
+        "streams_most": max(streams),
+        "in_turn": _mean(100.0 * (one.in_turn.measured_us / one.best.measured_us - 1.0) for one in found),
+        "error": _mean(map(abs, errors)),
+        "bias": _mean(errors),
+        "asked_regret": REGRET_PERCENT,
+        "asked_most": MOST_REGRET_PERCENT,
+        "asked_error": ERROR_PERCENT,
+        "asked_bias": BIAS_PERCENT,
+        "choices": choice_table(found),
+        "errors": error_table(rows),
+    }
+    for gpu in GPUS:
+        mine = [one.regret_percent for one in found if one.row.gpu == gpu]
+        values |= {f"{gpu}_pairs": len(mine), f"{gpu}_regret": fmean(mine), f"{gpu}_most": max(mine)}
+    return values
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Predicted makespan over the measured one, by setting."""
+    with new_figure(7.0, 4.6) as figure:
+        _draw(rows, figure.subplots())
+        save_figure(figure, path)
+
+
+def _draw(rows: Sequence[Row], axes: Axes) -> None:
+    mechanisms = list(dict.fromkeys(row.mechanism for row in rows))
+    for gpu, marker, aside in (("h200", "o", -0.12), ("h100", "^", 0.12)):
+        mine = [row for row in rows if row.gpu == gpu]
+        axes.scatter(
+            [mechanisms.index(row.mechanism) + aside for row in mine],
+            [row.error_percent for row in mine],
+            s=18, marker=marker, alpha=0.7, color=COLOURS[gpu == "h100"], label=GPUS[gpu],
+        )  # fmt: skip
+    axes.axhline(0.0, color="#888888", linewidth=1.0)
+    axes.set_xticks(range(len(mechanisms)), mechanisms)
+    axes.set_ylabel("error of the predicted makespan, %")
+    axes.legend(frameon=False)
+
+
+STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, page, {"makespans.png": draw}, parallel=True)
+
+if __name__ == "__main__":
+    raise SystemExit(STUDY.main())

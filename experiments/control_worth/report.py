@@ -1,0 +1,348 @@
+"""The tables, the picture and the numbers of the study; every number is from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from random import Random
+
+from matplotlib.axes import Axes
+
+from experiments.markdown import table
+from gpusim.results.plots import COLOURS, new_figure, save_figure
+
+LEVELS = {  # what of a plan a program must be able to control
+    "priorities": "priorities of streams",
+    "order": "order in which streams start",
+    "masks": "SMs of each stream (green contexts)",
+    "algorithms": "algorithm of each convolution",
+    "all": "streams, algorithms and SMs (`gpusim select`)",
+    "quotas": "quotas on an SM (no GPU offers them)",
+}
+MEASURED_LEVELS = tuple(level for level in LEVELS if level != "quotas")
+NETWORK_BATCH = ("googlenet_b1_forward", "resnet50_b1_forward", "googlenet_b16_forward", "resnet50_b16_forward")
+KINDS = ("modules, batch 128", "modules, batch 16", "pairs of programs", "networks")
+SEED, RESAMPLES = 1, 4000
+TAIL = 0.025
+WORSE = -1.0  # percent, below which a plan counts as worse than plain streams
+
+
+@dataclass(frozen=True)
+class Row:
+    """A plan, predicted and measured.
+
+    Attributes:
+        workload: name of its trace, or of two.
+        level: what of the plan a program must be able to control.
+        plan: name of the plan at that level.
+        sharing: how its streams are released or share the GPU, as the recorder's program is told.
+        predicted_us: expected makespan, the mean over start orders.
+        measured_us: mean over turns of CUDA's streams; 0: not measured.
+        least_us, most_us: the shortest and the longest turn.
+        predicted_gain, measured_gain: over plain streams, percent.
+    """
+
+    workload: str
+    level: str
+    plan: str
+    sharing: str
+    predicted_us: float
+    measured_us: float
+    least_us: float
+    most_us: float
+    predicted_gain: float
+    measured_gain: float
+
+    @property
+    def kind(self) -> str:
+        """One of `KINDS`."""
+        if self.workload in NETWORK_BATCH:
+            return KINDS[3]
+        if "+" in self.workload:
+            return KINDS[2]
+        return KINDS[1] if self.workload.endswith("_b16") else KINDS[0]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the model chooses for a workload at one level; plain streams where it predicts no gain.
+
+    Attributes:
+        workload: its name.
+        kind: one of `KINDS`.
+        predicted, measured: gain over plain streams of what is chosen, percent.
+        best: largest measured gain of any plan of the level, plain streams among them, percent.
+    """
+
+    workload: str
+    kind: str
+    predicted: float
+    measured: float
+    best: float
+
+    @property
+    def regret(self) -> float:
+        """How much longer what is chosen takes than the best plan, percent."""
+        return 100.0 * ((100.0 + self.best) / (100.0 + self.measured) - 1.0)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean; 0 of none."""
+    return fsum(values) / len(values) if values else 0.0
+
+
+def choices(rows: Sequence[Row], level: str) -> list[Choice]:
+    """The choice of the model for each workload that has plans of a level."""
+    by_workload: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.level == level:
+            by_workload.setdefault(row.workload, []).append(row)
+    found = []
+    for workload, mine in by_workload.items():
+        best = max(mine, key=lambda row: row.predicted_gain)
+        taken = best.predicted_gain > 0.0
+        predicted, measured = (best.predicted_gain, best.measured_gain) if taken else (0.0, 0.0)
+        most = max(0.0, *(row.measured_gain for row in mine))
+        found.append(Choice(workload, best.kind, predicted, measured, most))
+    return found
+
+
+# ---- how sure --------------------------------------------------------------------------------------------------------
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The interval of 95 % of a mean, by resampling the values."""
+    random = Random(SEED)
+    means = sorted(mean(random.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return means[int(TAIL * RESAMPLES)], means[-1 - int(TAIL * RESAMPLES)]
+
+
+def sign_flip(values: Sequence[float]) -> float:
+    """How likely a mean so far from 0 is where each value could as well have the other sign (two-sided)."""
+    random, most = Random(SEED), abs(fsum(values)) * (1.0 - 1e-12)
+    as_far = sum(
+        abs(fsum(value if random.random() < 0.5 else -value for value in values)) >= most for _ in range(RESAMPLES)
+    )
+    return (1 + as_far) / (1 + RESAMPLES)
+
+
+def holm(found: Sequence[float]) -> list[float]:
+    """Probabilities corrected for as many comparisons, by Holm's method [M]."""
+    corrected, least = [0.0] * len(found), 0.0
+    for rank, at in enumerate(sorted(range(len(found)), key=lambda at: found[at])):
+        least = max(least, min(1.0, (len(found) - rank) * found[at]))
+        corrected[at] = least
+    return corrected
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def level_table(rows: Sequence[Row]) -> str:
+    """What each level gains, over all workloads that have it."""
+    made = {level: choices(rows, level) for level in MEASURED_LEVELS}
+    sure = holm([sign_flip([one.measured for one in found]) for found in made.values()])
+    cells = []
+    for (level, found), p in zip(made.items(), sure, strict=True):
+        measured = [one.measured for one in found]
+        plans = [row for row in rows if row.level == level]
+        errors = [row.predicted_gain - row.measured_gain for row in plans]
+        low, high = interval(measured)
+        cells.append(
+            [
+                LEVELS[level],
+                str(len(plans)),
+                f"{mean([one.predicted for one in found]):+.1f} %",
+                f"{mean(measured):+.1f} % ({low:+.1f} to {high:+.1f})",
+                f"{min(measured):+.1f} to {max(measured):+.1f} %",
+                f"{p:.3f}" if p < 1.0 else "1",
+                f"{mean([one.best for one in found]):+.1f} %",
+                f"{mean([one.regret for one in found]):.1f} %",
+                f"{mean(errors):+.1f} (of sizes: {mean([abs(error) for error in errors]):.1f})",
+            ]
+        )
+    quotas = choices(rows, "quotas")
+    cells.append([LEVELS["quotas"], "0", f"{mean([one.predicted for one in quotas]):+.1f} %", *["not measured"] * 6])
+    titles = ["level of control", "plans", "predicted", "measured, mean (95 %)", "spread", "p (Holm)"]
+    titles += ["best measured", "regret", "predicted less measured, points"]
+    return table(titles, cells)
+
+
+def kind_table(rows: Sequence[Row], of: Callable[[Choice], float]) -> str:
+    """Mean gain of what is chosen by kind of workload and level."""
+    cells = []
+    for kind in KINDS:
+        line = [kind]
+        for level in MEASURED_LEVELS:
+            found = [of(one) for one in choices(rows, level) if one.kind == kind]
+            line.append(f"{mean(found):+.1f} % ({min(found):+.1f} to {max(found):+.1f})" if found else "–")
+        cells.append(line)
+    return table(["workloads", *MEASURED_LEVELS], cells)
+
+
+def network_gains(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
+    """Predicted and measured gain of plain streams over one stream by network, percent."""
+    found = {}
+    for name in NETWORK_BATCH:
+        serial, plain = _without_control(rows, name)
+        pairs = (serial.predicted_us, plain.predicted_us), (serial.measured_us, plain.measured_us)
+        predicted, measured = (100.0 * (one / other - 1.0) for one, other in pairs)
+        found[name] = predicted, measured
+    return found
+
+
+def _without_control(rows: Sequence[Row], name: str) -> tuple[Row, Row]:
+    """A network in one stream, and in plain streams."""
+    mine = {row.plan: row for row in rows if row.workload == name and row.level == "nothing"}
+    return mine["serial"], mine["streams"]
+
+
+def network_table(rows: Sequence[Row]) -> str:
+    """Plain streams over one stream in networks."""
+    cells = []
+    for name, gains in network_gains(rows).items():
+        both = _without_control(rows, name)
+        us = [f"{us:,.0f}" for row in both for us in (row.predicted_us, row.measured_us)]
+        cells.append([f"`{name}`", *us, *(f"{gain:+.1f} %" for gain in gains)])
+    titles = ["network", "one stream: predicted us", "measured", "streams: predicted us", "measured"]
+    return table([*titles, "streams gain: predicted", "measured"], cells)
+
+
+def selected(rows: Sequence[Row]) -> list[Row]:
+    """The plans that `gpusim select` finds best."""
+    return [row for row in rows if row.level == "all"]
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """A plan of `gpusim select` with the error of its choices for other modules of the batch.
+
+    Attributes:
+        row: the plan.
+        threshold: most that another plan fell short of its prediction, points.
+        best: largest measured gain of any plan of the module, percent.
+    """
+
+    row: Row
+    threshold: float
+    best: float
+
+    @property
+    def taken(self) -> bool:
+        """Whether it is recommended over plain streams."""
+        return self.row.predicted_gain > self.threshold
+
+    @property
+    def gains(self) -> tuple[float, float]:
+        """Predicted and measured gain of what is recommended, percent."""
+        return (self.row.predicted_gain, self.row.measured_gain) if self.taken else (0.0, 0.0)
+
+    @property
+    def regret(self) -> float:
+        """How much longer what is recommended takes than the best plan measured, percent."""
+        return 100.0 * ((100.0 + self.best) / (100.0 + self.gains[1]) - 1.0)
+
+
+def recommended(rows: Sequence[Row]) -> list[Recommended]:
+    """What is recommended for each module."""
+    found = selected(rows)
+    made = []
+    for row in found:
+        others = [one for one in found if one.kind == row.kind and one is not row]
+        short = max(0.0, *(one.predicted_gain - one.measured_gain for one in others))
+        plans = [one for one in rows if one.workload == row.workload and one.level in (*MEASURED_LEVELS, "nothing")]
+        made.append(Recommended(row, short, max(one.measured_gain for one in plans)))
+    return made
+
+
+def select_table(found: Sequence[Recommended]) -> str:
+    """The plans of `gpusim select`."""
+    cells = [
+        [
+            one.row.workload,
+            f"{one.row.predicted_gain:+.1f} %",
+            f"{one.row.measured_gain:+.1f} %",
+            f"{one.threshold:.1f} points",
+            "the plan" if one.taken else "plain streams (tie)",
+            f"{one.best:+.1f} %",
+            f"{one.regret:.1f} %",
+        ]
+        for one in found
+    ]
+    titles = ["module", "plan: predicted", "measured", "most that others fell short", "recommended"]
+    return table([*titles, "best of all measured", "regret"], cells)
+
+
+def page(rows: Sequence[Row]) -> dict[str, object]:
+    """What the page says."""
+    found = recommended(rows)
+    errors = [one.row.predicted_gain - one.row.measured_gain for one in found]
+    taken = [one.gains[0] - one.gains[1] for one in found]
+    return {
+        "workloads": len({row.workload for row in rows}),
+        "plans": sum(row.measured_us > 0.0 for row in rows),
+        "levels": level_table(rows),
+        "kinds": kind_table(rows, lambda one: one.measured),
+        "best": kind_table(rows, lambda one: one.best),
+        "networks": network_table(rows),
+        "select": select_table(found),
+        "select_predicted": mean([one.row.predicted_gain for one in found]),
+        "select_measured": mean([one.row.measured_gain for one in found]),
+        "select_bias": mean(errors),
+        "select_size": mean([abs(error) for error in errors]),
+        "taken": sum(one.taken for one in found),
+        "modules": len(found),
+        "taken_measured": mean([one.gains[1] for one in found]),
+        "taken_bias": mean(taken),
+        "taken_size": mean([abs(error) for error in taken]),
+        "taken_worst": min(one.gains[1] for one in found),
+        "taken_regret": mean([one.regret for one in found]),
+        "worse": sum(one.row.measured_gain < WORSE for one in found),
+        **_order_numbers(rows),
+        **{f"{level}_gain": mean([one.measured for one in choices(rows, level)]) for level in MEASURED_LEVELS},
+        **{f"{level}_plans": sum(row.level == level for row in rows) for level in MEASURED_LEVELS},
+        "quotas_gain": mean([one.predicted for one in choices(rows, "quotas")]),
+    }
+
+
+def _order_numbers(rows: Sequence[Row]) -> dict[str, object]:
+    """What start orders do, measured: by a flag for each stream, and launched by the host."""
+    host = {(row.workload, row.plan): row for row in rows if row.level == "host"}
+    order = {(row.workload, row.plan): row for row in rows if row.level == "order"}
+    both = [name for name, plan in order if plan == "worst"]
+    best_over_worst = [100.0 * (order[n, "worst"].measured_us / order[n, "best"].measured_us - 1.0) for n in both]
+    predicted = [100.0 * (order[n, "worst"].predicted_us / order[n, "best"].predicted_us - 1.0) for n in both]
+    by_host = [n for n, plan in host if plan == "best"]
+    over_traced = [100.0 * (host[n, "as-traced"].measured_us / host[n, "best"].measured_us - 1.0) for n in by_host]
+    low, high = interval(over_traced)
+    return {
+        "order_spread": mean(best_over_worst),
+        "order_spread_predicted": mean(predicted),
+        "host_loss": mean([row.measured_gain for row in host.values()]),
+        "host_plans": len(host),
+        "host_over_traced": f"{mean(over_traced):+.1f} % ({low:+.1f} to {high:+.1f})",
+    }
+
+
+# ---- the picture -----------------------------------------------------------------------------------------------------
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Measured over predicted gain of every plan, by level."""
+    with new_figure(7.0, 5.2) as figure:
+        _draw(rows, figure.subplots())
+        save_figure(figure, path)
+
+
+def _draw(rows: Sequence[Row], axes: Axes) -> None:
+    for n, level in enumerate(MEASURED_LEVELS):
+        mine = [row for row in rows if row.level == level]
+        x, y = [row.predicted_gain for row in mine], [row.measured_gain for row in mine]
+        axes.scatter(x, y, s=20, color=COLOURS[n], alpha=0.75, label=level)
+    ends = [-55.0, 35.0]
+    axes.plot(ends, ends, color="#888888", linewidth=1.0, linestyle="--", label="as predicted")
+    axes.set_xlabel("predicted gain over plain streams, %")
+    axes.set_ylabel("measured gain on an H100, %")
+    axes.legend(frameon=False)

@@ -1,0 +1,123 @@
+"""What control over a GPU is worth, level by level: `python experiments/control_worth/run.py [--out DIR]`.
+
+Plans for modules, pairs of programs and networks, each chosen at one level of control (`plans.py`), were run on an
+H100: `measured_h100-sxm.csv.gz`. This predicts every plan with the model as it is from recordings of an H200, takes for
+each workload and level the plan that it predicts best, and compares its gain over plain streams with the measured one.
+It writes README.md, result.csv and gains.png beside itself (or to DIR).
+
+    python experiments/control_worth/run.py --measure   # run the plans on this machine's GPU (an H100)
+    python experiments/control_worth/run.py --errors    # the error of chosen plans that `gpusim select` prints
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import fsum
+from pathlib import Path
+
+from experiments.control_worth import report
+from experiments.control_worth.plans import (
+    HERE,
+    NOTHING,
+    WORKLOADS,
+    Trial,
+    expected_us,
+    known,
+    read,
+    session_on,
+)
+from experiments.control_worth.report import Row
+from experiments.plans import condensed, makespans_us, medians
+from experiments.study import Run, Study
+from gpusim.choose import chosen
+from gpusim.choose.moves import mean_alone_us
+from gpusim.common.files import write_table, write_text
+from gpusim.lab.record.program import Program
+from gpusim.session import Session
+
+GPU = "h100-sxm"
+PLANS, CALLS, MEASURED = HERE / f"plans_{GPU}.txt", HERE / "calls.txt", HERE / f"measured_{GPU}.csv.gz"
+QUOTAS = ("even", "warped-slicer")  # policies that mix blocks of several streams on an SM
+RUNS = 5  # of the program
+
+
+def all_rows() -> list[Row]:
+    """Every plan, predicted and measured; quotas on an SM, which no GPU offers, predicted only."""
+    session, measured = session_on(GPU), makespans_us(MEASURED)
+    by_workload: dict[str, list[Trial]] = {name: [] for name in WORKLOADS}
+    for trial in read(PLANS, session):
+        by_workload[trial.workload].append(trial)
+    return [row for workload, trials in by_workload.items() for row in _rows(workload, trials, session, measured)]
+
+
+def _rows(
+    workload: str, trials: Sequence[Trial], session: Session, measured: dict[tuple[str, str], list[float]]
+) -> Iterable[Row]:
+    predicted = {trial.name: expected_us(trial, session) for trial in trials}
+    plain = next(trial for trial in trials if trial.name == NOTHING)
+    for trial in trials:
+        times = measured[workload, trial.name]
+        yield _row(trial, predicted[trial.name], times, predicted[NOTHING], measured[workload, NOTHING])
+    for policy in QUOTAS if workload not in report.NETWORK_BATCH and len(plain.plan.lanes) > 1 else ():
+        trial = replace(plain, name=f"quotas:{policy}", plan=replace(plain.plan, policy=policy))
+        yield _row(trial, expected_us(trial, session), [], predicted[NOTHING], measured[workload, NOTHING])
+
+
+def _row(trial: Trial, us: float, times: Sequence[float], plain_us: float, plain: Sequence[float]) -> Row:
+    measured = fsum(times) / len(times) if times else 0.0
+    return Row(
+        trial.workload,
+        trial.level,
+        trial.name.split(":")[1],
+        trial.sharing,
+        us,
+        measured,
+        min(times, default=0.0),
+        max(times, default=0.0),
+        100.0 * (plain_us / us - 1.0),
+        100.0 * (fsum(plain) / len(plain) / measured - 1.0) if times else 0.0,
+    )
+
+
+def run_plans() -> None:
+    """Run the plans on this machine's GPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Program(Path(folder))
+        printed = [list(program.printed("plans", CALLS, PLANS)) for _ in range(RUNS)]
+    write_table(MEASURED, "".join(condensed("".join(medians(printed)).splitlines())))
+
+
+def write_errors() -> None:
+    """Write the error of chosen plans on this GPU for `gpusim select`, from the rows beside the script."""
+    (rows,) = STUDY.read()
+    points = []
+    for row in report.selected(rows):
+        points.append((mean_alone_us(*known(row.workload, session_on(GPU))), row.predicted_gain, row.measured_gain))
+    content = json.loads(chosen.MEASURED.read_text(encoding="utf-8"))
+    content[GPU] = chosen.errors_of(points)
+    write_text(chosen.MEASURED, json.dumps(content, indent=2) + "\n")
+
+
+def rows(run: Run) -> dict[str, list[Row]]:
+    """Every plan."""
+    return {"result.csv": all_rows()}
+
+
+STUDY = Study(
+    __file__,
+    __doc__,
+    {"result.csv": Row},
+    rows,
+    report.page,
+    {"gains.png": report.draw},
+    {
+        "measure": (run_plans, "run the plans on this machine's GPU: measured_h100-sxm.csv.gz"),
+        "errors": (write_errors, "write the error of chosen plans that `gpusim select` prints"),
+    },
+)
+
+if __name__ == "__main__":
+    raise SystemExit(STUDY.main())

@@ -1,0 +1,80 @@
+"""The error of chosen plans: how much less they gained over plain streams on a GPU than was predicted.
+
+The best of many predictions is too good on the mean: it is also chosen for what the model gets wrong (the winner's
+curse). So a chosen plan is not given the error of co-runs that nobody chose, but that of chosen plans that were
+measured: `python experiments/hardware_check/run.py --errors` writes it. A gain that is no larger than the most by which
+one of them fell short of its prediction is a tie.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import fsum, inf, sqrt
+from pathlib import Path
+from typing import Any
+
+MEASURED = Path(__file__).with_name("chosen.json")
+LONG_US = 30.0  # mean time of an operation alone from which it counts as long [D]
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenError:
+    """The error that chosen plans had on one GPU, in points of percent of their gain over plain streams.
+
+    Attributes:
+        plans: how many were measured.
+        bias: predicted gain less measured gain, mean; positive where plans gained less than predicted.
+        size: root mean square of the same differences.
+        most: the largest of them: no plan measured fell shorter of its predicted gain.
+    """
+
+    plans: int
+    bias: float
+    size: float
+    most: float
+
+
+def errors_of(points: Iterable[tuple[float, float, float]]) -> dict[str, dict[str, Any]]:
+    """The error of chosen plans by length of their operations, for `chosen.json`.
+
+    Args:
+        points: of each plan the mean time of an operation alone (us), and its predicted and its measured gain over
+            plain streams (percent).
+    """
+    found: dict[str, list[float]] = {}
+    for us, predicted, measured in points:
+        found.setdefault(_length(us), []).append(predicted - measured)
+    return {
+        length: asdict(
+            ChosenError(
+                len(errors),
+                round(fsum(errors) / len(errors), 2),
+                round(sqrt(fsum(error * error for error in errors) / len(errors)), 2),
+                round(max(errors), 2),
+            )
+        )
+        for length, errors in sorted(found.items())
+    }
+
+
+def chosen_error(gpu: str, operation_us: float) -> ChosenError | None:
+    """The error of chosen plans on a GPU; None where none were measured there.
+
+    Args:
+        gpu: its name.
+        operation_us: mean time of an operation of the work alone, us.
+    """
+    known: Mapping[str, Mapping[str, Mapping[str, Any]]] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    values = known.get(gpu, {}).get(_length(operation_us))
+    return None if values is None else ChosenError(**values)
+
+
+def smallest_gain(error: ChosenError | None) -> float:
+    """The least predicted gain over plain streams (percent) that is more than the error of chosen plans."""
+    return -inf if error is None else max(0.0, error.most)
+
+
+def _length(us: float) -> str:
+    return "short" if us < LONG_US else "long"

@@ -1,0 +1,263 @@
+"""What overlapping cost each kernel, and by which contention; what another arrangement would gain.
+
+The streams of a trace run as plain CUDA streams would run them. A kernel's time there is taken apart: its time
+isolated, its wait until it got room on an SM, and what sharing SMs and memory added, by the resource that bound it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import fsum
+from typing import Any
+
+from gpusim.common.errors import InputError
+from gpusim.common.progress import Step, no_step
+from gpusim.common.tables import short_name
+from gpusim.hardware.gpu import GPU
+from gpusim.policies.limits import green_sizes
+from gpusim.results.result import Result
+from gpusim.results.runs import KernelRun
+from gpusim.session import AnyGPU, AnyTrace, Session, opened
+from gpusim.trace.format import Trace
+from gpusim.trace.independent import shares_nothing
+
+JSON_VERSION = 1
+AS_RECORDED = "leftover"  # plain CUDA streams
+NO_ROOM = "no room"  # waited, or other kernels held the SMs
+NEARBY = 64  # kernels before and after one that may run beside it: as many as streams that launch at once
+OTHERS = ("serial", "inter-sm", "even", "warped-slicer")  # arrangements that are compared
+LEAST_SLOWED = 1.02  # what counts as slowed [D]
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """A kernel as it ran beside others; times in us.
+
+    Attributes:
+        run: when it ran.
+        isolated_us: its time on the whole GPU by itself, launch included.
+        took_us: from when it could start to its end.
+        by_us: what made the difference: ``no room``, or the resource that bound it while it shared SMs and memory.
+        beside: names of kernels that ran while it did, the longest beside it first.
+    """
+
+    run: KernelRun
+    isolated_us: float
+    took_us: float
+    by_us: Mapping[str, float]
+    beside: tuple[str, ...]
+
+    @property
+    def slowdown(self) -> float:
+        """Time it took over its time isolated."""
+        return self.took_us / self.isolated_us if self.isolated_us > 0.0 else 1.0
+
+    @property
+    def cause(self) -> str:
+        """What cost it most; empty where it was not slowed."""
+        if self.slowdown < LEAST_SLOWED or not self.by_us:
+            return ""
+        return max(self.by_us, key=lambda name: self.by_us[name])
+
+
+@dataclass(frozen=True)
+class Group:
+    """Kernels of one name, or of one operator.
+
+    Attributes:
+        name: what they share.
+        launches: how many.
+        isolated_us, took_us: of all together.
+        by_us: as of `Slowed`, of all together, the most first.
+    """
+
+    name: str
+    launches: int
+    isolated_us: float
+    took_us: float
+    by_us: Mapping[str, float]
+
+    @property
+    def slowdown(self) -> float:
+        """Time they took over their time isolated."""
+        return self.took_us / self.isolated_us if self.isolated_us > 0.0 else 1.0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why the kernels of a trace took as long as they did.
+
+    Attributes:
+        trace: what ran.
+        gpu: where.
+        makespan_us: of the streams as plain CUDA streams.
+        kernels: all, in the order in which they started.
+        by_name, by_operator: the same, together, what overlapping cost most first.
+        arrangements: makespan of other policies, us, the shortest first.
+    """
+
+    trace: Trace
+    gpu: GPU
+    makespan_us: float
+    kernels: tuple[Slowed, ...]
+    by_name: tuple[Group, ...]
+    by_operator: tuple[Group, ...]
+    arrangements: Mapping[str, float]
+
+    @property
+    def cost_us(self) -> dict[str, float]:
+        """What each contention cost all kernels together, us, the most first."""
+        return _added(one.by_us for one in self.kernels)
+
+
+def explain(
+    trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, recorded_on: AnyGPU | None = None, step: Step = no_step
+) -> Explanation:
+    """Take apart what overlapping cost each kernel of a trace.
+
+    Args:
+        trace: streams, recorded; or the path of its file.
+        gpu: as for `gpusim.session.opened`.
+        recorded_on: as for `gpusim.session.Session`.
+        step: told the name of each step before it.
+
+    Raises:
+        InputError: a trace of one stream or without kernels, where nothing overlaps.
+    """
+    found, session = opened(trace, gpu, recorded_on)
+    if shares_nothing(found):
+        raise InputError(
+            None, "trace", "has one stream, so that no kernels overlap", "two streams or more with kernels"
+        )
+    step("replaying the streams as plain CUDA streams")
+    result = session.replay(found, AS_RECORDED, keep=())
+    kernels = _slowed(result)
+    others = {}
+    for policy in _others(session.gpu):
+        step(f"replaying under {policy}")
+        with suppress(InputError):  # it cannot divide this GPU between so many streams
+            others[policy] = session.makespan_us(found, policy)
+    return Explanation(
+        found,
+        session.gpu,
+        result.makespan_us,
+        kernels,
+        _grouped(kernels, lambda one: short_name(one.run.kernel)),
+        _grouped(kernels, lambda one: operator_of(one.run.operation)),
+        dict(sorted(others.items(), key=lambda item: item[1])),
+    )
+
+
+def operator_of(operation: str) -> str:
+    """The operator that launched an operation: its id without the numbers that tell its calls apart."""
+    parts = operation.split("/")
+    while len(parts) > 1 and parts[-1].isdigit():
+        parts.pop()
+    return "/".join(parts)
+
+
+def _others(gpu: GPU) -> Sequence[str]:
+    """Arrangements that the GPU can have."""
+    try:
+        green_sizes(gpu)
+    except InputError:
+        return OTHERS
+    return ("serial", "green-context", *OTHERS[2:])
+
+
+def _slowed(result: Result) -> tuple[Slowed, ...]:
+    """Each kernel beside the others, in the order of their starts."""
+    runs = sorted(result.kernel_runs, key=lambda run: (run.start_us, run.ready_us))
+    found = []
+    for at, run in enumerate(runs):
+        by_us = {NO_ROOM: run.waited_us} if run.waited_us > 0.0 else {}
+        if run.sharing_us > 0.0:
+            by_us[run.bound_by] = by_us.get(run.bound_by, 0.0) + run.sharing_us
+        found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _beside(runs, at)))
+    return tuple(found)
+
+
+def _beside(runs: Sequence[KernelRun], at: int) -> tuple[str, ...]:
+    """Kernels that ran at the same time as one, the longest beside it first; runs by start."""
+    own = runs[at]
+    together: dict[str, float] = {}
+    nearby = [*runs[max(0, at - NEARBY) : at], *runs[at + 1 : at + 1 + NEARBY]]
+    for other in nearby:
+        common = min(own.end_us, other.end_us) - max(own.start_us, other.start_us)
+        if common > 0.0:
+            name = short_name(other.kernel)
+            together[name] = together.get(name, 0.0) + common
+    return tuple(sorted(together, key=lambda name: -together[name]))
+
+
+def _grouped(kernels: Iterable[Slowed], name_of: Callable[[Slowed], str]) -> tuple[Group, ...]:
+    groups: dict[str, list[Slowed]] = {}
+    for one in kernels:
+        groups.setdefault(name_of(one), []).append(one)
+    made = [
+        Group(
+            name,
+            len(of),
+            fsum(one.isolated_us for one in of),
+            fsum(one.took_us for one in of),
+            _added(one.by_us for one in of),
+        )
+        for name, of in groups.items()
+    ]
+    return tuple(sorted(made, key=lambda group: group.isolated_us - group.took_us))
+
+
+def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Sums by name, the largest first."""
+    parts: dict[str, list[float]] = {}
+    for one in several:
+        for name, us in one.items():
+            parts.setdefault(name, []).append(us)
+    sums = {name: fsum(of) for name, of in parts.items()}
+    return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
+
+
+def as_json(found: Explanation) -> dict[str, Any]:
+    """The explanation as `gpusim explain --json` prints it."""
+    return {
+        "version": JSON_VERSION,
+        "trace": found.trace.name,
+        "gpu": found.gpu.name,
+        "makespan_us": found.makespan_us,
+        "cost_us": found.cost_us,
+        "arrangements": [
+            {"policy": policy, "makespan_us": us, "gain": found.makespan_us / us if us > 0.0 else 1.0}
+            for policy, us in found.arrangements.items()
+        ],
+        "by_name": [_group_json(group) for group in found.by_name],
+        "by_operator": [_group_json(group) for group in found.by_operator],
+        "kernels": [
+            {
+                "stream": one.run.stream,
+                "operation": one.run.operation,
+                "kernel": one.run.kernel,
+                "start_us": one.run.start_us,
+                "end_us": one.run.end_us,
+                "isolated_us": one.isolated_us,
+                "took_us": one.took_us,
+                "slowdown": one.slowdown,
+                "cause": one.cause or None,
+                "by_us": dict(one.by_us),
+                "beside": list(one.beside),
+            }
+            for one in found.kernels
+        ],
+    }
+
+
+def _group_json(group: Group) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "launches": group.launches,
+        "isolated_us": group.isolated_us,
+        "took_us": group.took_us,
+        "slowdown": group.slowdown,
+        "by_us": dict(group.by_us),
+    }

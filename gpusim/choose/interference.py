@@ -1,0 +1,274 @@
+"""How much two programs slow one another, from fitted kernels and without a replay: for schedulers that ask often.
+
+A program is taken as its longest kernel of each kind (what binds it), each for the share of the program's time that
+its kind takes. Every kernel of one program meets every kernel of the other for the product of their shares. Two kernels
+that meet have the paces and loads that the replay's own formulas give in a steady state. What a replay adds, such as
+the order of kernels, tails and waits, is left out [D].
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import ceil, fsum
+from os import PathLike
+from typing import NamedTuple
+
+from gpusim.choose.settings import Setting
+from gpusim.common.errors import InputError, quote
+from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
+from gpusim.model.contention import mix_times
+from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.model.occupancy import fits
+from gpusim.session import AnyGPU, AnyTrace, Session
+from gpusim.trace.file import trace_of
+from gpusim.trace.format import Trace
+
+MOST_KEPT = 4096  # programs and pairs that are remembered
+WAYS = "streams, in turn, or an SM split such as 64+68"
+_SAME = {"leftover": "streams", "serial": "in turn", "equal priority": "streams", "one after the other": "in turn"}
+
+
+class Slowdown(NamedTuple):
+    """Time of each program beside the other over its time alone on the whole GPU; both keep running."""
+
+    a: float
+    b: float
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A kernel that stands for some of a program's time."""
+
+    model: KernelModel
+    share: float  # of the program's time, 0 to 1
+    frequency: float  # of the program's kernels, 0 to 1
+    mean_us: float  # what a kernel of its kind takes alone
+    launching: float  # share of that in which no block runs
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A program as it meets others."""
+
+    trace: Trace  # kept, as its id is what it is known by
+    parts: tuple[_Part, ...]
+    alone_us: float
+    running: float  # share of that in which kernels run, and not copies or the host
+
+
+def slowdown(
+    a: AnyTrace | Sequence[AnyTrace],
+    b: AnyTrace | Sequence[AnyTrace],
+    setting: str | Setting | Sequence[str | Setting] = "streams",
+    *,
+    gpu: AnyGPU | None = None,
+) -> Slowdown | list[Slowdown]:
+    """Estimate how much two programs that keep running slow one another.
+
+    The first call with a program fits its kernels. A trace object that comes again is known; a path is read anew.
+
+    Args:
+        a: a program: a trace or the path of its file; or a list of them, the first of each pair.
+        b: the other program; or as many as there are of ``a``.
+        setting: how they share the GPU: ``streams``, ``in turn``, an SM split ``64+68`` (SMs of a, then of b), a policy
+            (``leftover``, ``serial``, ``inter-sm:sms=64+68``) or a `Setting` of `gpusim.advise`; or one for each pair.
+        gpu: as for `gpusim.session.opened`; one for all.
+
+    Returns:
+        Two factors, 1 or more; of lists, a list of them.
+
+    Raises:
+        InputError: lists of different lengths, a setting that is none of these, or a split that the GPU cannot have.
+    """
+    if isinstance(a, str | PathLike | Trace) and isinstance(b, str | PathLike | Trace):
+        if isinstance(setting, str | Setting):
+            return _slowdown(a, b, setting, gpu)
+        raise InputError(None, "slowdown", f"{len(setting)} settings for one pair", "one setting")
+    if not (isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b)):
+        raise InputError(None, "slowdown", "a and b are not as many", "a program each, or lists of as many")
+    ways = [setting] * len(a) if isinstance(setting, str | Setting) else list(setting)
+    if len(ways) != len(a):
+        problem = f"{len(ways)} settings for {len(a)} pairs"
+        raise InputError(None, "slowdown", problem, "one setting, or one for each pair")
+    return [_slowdown(one, other, way, gpu) for one, other, way in zip(a, b, ways, strict=True)]
+
+
+def _slowdown(a: AnyTrace, b: AnyTrace, setting: str | Setting, gpu: AnyGPU | None) -> Slowdown:
+    first, second = trace_of(a), trace_of(b)
+    session = _on(first.device) if gpu is None else _session(gpu_of(gpu))
+    one, other = _program(session, first), _program(session, second)
+    sms = _sms(setting, session.gpu)
+    if sms == ():
+        both = one.alone_us + other.alone_us
+        return Slowdown(both / one.alone_us, both / other.alone_us)
+    turned = None if sms is None else sms[::-1]
+    of_a = _over(session.gpu, one.parts, other.parts, sms)
+    of_b = _over(session.gpu, other.parts, one.parts, turned)
+    if sms is None:  # who copies meanwhile slows nobody
+        return Slowdown(*(1.0 + one.running * other.running * (factor - 1.0) for factor in (of_a, of_b)))
+    return Slowdown(1.0 + one.running * (of_a - 1.0), 1.0 + other.running * (of_b - 1.0))
+
+
+def _over(gpu: GPU, own: Sequence[_Part], others: Sequence[_Part], sms: tuple[int, ...] | None) -> float:
+    """The slowdown of the program of some kernels beside another.
+
+    Kernels that are on the SMs together meet by their time. Those that take turns meet one by one: each waits for one
+    of the other program, as a GPU places all blocks of the kernel that came first.
+    """
+    whole = 0.0
+    for part in own:
+        weights, factors = [], []
+        for other in others:
+            beside = _of_kernels(gpu, part.model, other.model, sms)
+            if beside is None:
+                weights.append(other.frequency)
+                factors.append(1.0 + other.mean_us * (1.0 - other.launching) / part.mean_us)
+            else:
+                weights.append(other.share)
+                factors.append(part.launching + (1.0 - part.launching) * beside.a)
+        whole += part.share * fsum(w * f for w, f in zip(weights, factors, strict=True)) / fsum(weights)
+    return max(1.0, whole)
+
+
+def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
+    """SMs of each program; None: both may use all; empty: one after the other."""
+    text = setting.policy if isinstance(setting, Setting) else setting
+    name = _SAME.get(text, text)
+    if name in ("streams", "in turn"):
+        return None if name == "streams" else ()
+    found = re.search(r"(?:^|sms=|SM split )([0-9]+)\+([0-9]+)(?: SMs)?(?:,|$)", text)
+    if found is None:
+        raise InputError(None, "setting", f"is {quote(text)}", WAYS)
+    sms = int(found[1]), int(found[2])
+    if min(sms) < 1 or sum(sms) > gpu.sm_count:
+        raise InputError(None, "setting", f"is {quote(text)}", f"1 or more SMs each, {gpu.sm_count} together")
+    return sms
+
+
+# ---- programs
+
+
+@cache
+def _on(device: str) -> Session:
+    return _session(load_shipped_gpu(device))
+
+
+@cache
+def _session(gpu: GPU) -> Session:
+    return Session(gpu, cache=True)
+
+
+_PROGRAMS: dict[tuple[int, int], _Known] = {}  # by the ids of session and trace, which are kept
+_PAIRS: dict[tuple[object, object, tuple[int, ...] | None], Slowdown | None] = {}
+
+
+def _program(session: Session, trace: Trace) -> _Known:
+    """What is known of a program."""
+    key = id(session), id(trace)
+    known = _PROGRAMS.get(key)
+    if known is None:
+        if len(_PROGRAMS) >= MOST_KEPT:
+            _PROGRAMS.clear()
+        known = _PROGRAMS[key] = _known(session, trace)
+    return known
+
+
+def _known(session: Session, trace: Trace) -> _Known:
+    kernels = session.kernels(trace)
+    models = [kernels.model(launch, op.id) for op in trace.operations() for launch in op.launches()]
+    if not models:
+        raise InputError(None, "program", f"{quote(trace.name)} has no kernels", "a program that runs kernels")
+    kinds: dict[str, list[KernelModel]] = {}
+    for model in models:
+        kinds.setdefault(_kind(model), []).append(model)
+    whole_us = fsum(model.solo_us for model in models)
+    parts = []
+    for of in kinds.values():
+        longest = max(of, key=lambda model: model.solo_us)
+        kind_us = fsum(model.solo_us for model in of)
+        launching = min(1.0, fsum(model.latency_us for model in of) / kind_us)
+        parts.append(_Part(longest, kind_us / whole_us, len(of) / len(models), kind_us / len(of), launching))
+    alone_us = session.replay(trace, "leftover", keep=()).makespan_us
+    return _Known(trace, tuple(parts), alone_us, min(1.0, whole_us / alone_us))
+
+
+def _kind(model: KernelModel) -> str:
+    """What binds a kernel most when it is alone: DRAM, L2 or an SM; and whether it fills the GPU."""
+    load = model.full_load
+    binds = "dram" if load.dram >= max(load.l2, 0.5) else "l2" if load.l2 >= 0.5 else "sm"
+    return f"{binds} {model.blocks >= model.sm_count}"
+
+
+# ---- kernels
+
+
+def _of_kernels(gpu: GPU, p: KernelModel, q: KernelModel, sms: tuple[int, ...] | None) -> Slowdown | None:
+    """Two kernels that meet; None: they take turns."""
+    key = p.identity, q.identity, sms
+    if key not in _PAIRS:
+        if len(_PAIRS) >= 16 * MOST_KEPT:
+            _PAIRS.clear()
+        found = _split(p, q, sms) if sms else _mixed(gpu, p, q)
+        _PAIRS[key] = found
+        _PAIRS[q.identity, p.identity, None if sms is None else sms[::-1]] = found and Slowdown(found.b, found.a)
+    return _PAIRS[key]
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How fast a kernel is in a steady state, and what it loads: 1 is one block as recorded."""
+
+    per_wave: float  # time of a block, L2 and DRAM idle
+    waves: float  # of blocks, at least 1
+    dram: float
+    l2: float
+
+    def time(self, model: KernelModel, dram: float, l2: float) -> float:
+        """What its blocks take at a load by all."""
+        return self.per_wave * self.waves * model.slowdown(dram, l2, 1.0)
+
+
+def _alone(model: KernelModel, sms: int) -> _Pace:
+    """A kernel that has some SMs to itself."""
+    used = min(sms, model.blocks)
+    held = min(model.blocks_per_sm, ceil(model.blocks / used))
+    time = mix_times([(model.demand, held)])[0]
+    resident = min(used * held, model.blocks)
+    return _Pace(time, model.blocks / resident, model.load.dram * resident / time, model.load.l2 * resident / time)
+
+
+def _split(p: KernelModel, q: KernelModel, sms: tuple[int, ...]) -> Slowdown:
+    """Each on SMs of its own: fewer SMs, and both load L2 and DRAM."""
+    paces = [_alone(model, count) for model, count in zip((p, q), sms, strict=True)]
+    return _over_alone((p, q), paces)
+
+
+def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> Slowdown | None:
+    """Both on all SMs, small kernels on SMs of their own first; None where not all that are resident alone fit."""
+    most = [min(model.blocks_per_sm, ceil(model.blocks / gpu.sm_count)) for model in (p, q)]
+    shares = [min(1.0, model.blocks / gpu.sm_count) for model in (p, q)]
+    both = max(0.0, fsum(shares) - 1.0)
+    if both > 0.0 and not fits(gpu, [(p.footprint, most[0]), (q.footprint, most[1])]):
+        return None
+    rates, _, _ = mix_rates([(p, most[0]), (q, most[1])])
+    paces = []
+    for model, rate, share in zip((p, q), rates, shares, strict=True):
+        alone = _alone(model, gpu.sm_count)
+        mixed = both / share
+        time = (1.0 - mixed) * alone.per_wave + mixed / (rate * model.unit_us)
+        scale = alone.per_wave / time
+        paces.append(_Pace(time, alone.waves, alone.dram * scale, alone.l2 * scale))
+    return _over_alone((p, q), paces)
+
+
+def _over_alone(models: tuple[KernelModel, KernelModel], paces: Sequence[_Pace]) -> Slowdown:
+    """Time at the load of both over time alone on the whole GPU."""
+    dram, l2 = fsum(pace.dram for pace in paces), fsum(pace.l2 for pace in paces)
+    factors = []
+    for model, pace in zip(models, paces, strict=True):
+        alone = _alone(model, model.sm_count)
+        factors.append(max(1.0, pace.time(model, dram, l2) / alone.time(model, alone.dram, alone.l2)))
+    return Slowdown(*factors)

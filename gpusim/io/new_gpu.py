@@ -1,0 +1,187 @@
+"""A GPU file made of what a profile says of its GPU: nsys's TARGET_INFO_GPU, or Kineto's deviceProperties."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpusim.common.errors import InputError, one_line, quote
+from gpusim.hardware.compute_capability import CAPABILITIES, require_known
+from gpusim.hardware.gpu import gpu_names
+from gpusim.io import chrome, nsys, source
+from gpusim.io.products import nearest
+from gpusim.io.timeline import finite, whole
+
+NSYS, KINETO = "nsys, TARGET_INFO_GPU", "PyTorch's profiler, deviceProperties"
+A_PROFILE = "a profile of nsys (SQLite) or of PyTorch, which describe the GPU"
+
+_OF_KINETO = {
+    "totalGlobalMem": "memory_bytes", "numSms": "sm_count", "multiProcessorCount": "sm_count",
+    "maxThreadsPerMultiprocessor": "max_threads_per_sm", "maxThreadsPerBlock": "max_threads_per_block",
+    "regsPerMultiprocessor": "registers_per_sm", "regsPerBlock": "registers_per_block",
+    "sharedMemPerMultiprocessor": "shared_memory_per_sm_bytes",
+    "sharedMemPerBlock": "shared_memory_per_block_default_bytes",
+    "sharedMemPerBlockOptin": "shared_memory_per_block_optin_bytes",
+}  # fmt: skip
+_OF_NSYS = {
+    "totalMemory": "memory_bytes", "smCount": "sm_count", "l2CacheSize": "l2_bytes",
+    "maxThreadsPerBlock": "max_threads_per_block", "maxWarpsPerSm": "max_warps_per_sm",
+    "maxBlocksPerSm": "max_blocks_per_sm", "maxRegistersPerSm": "registers_per_sm",
+    "maxRegistersPerBlock": "registers_per_block", "maxShmemPerSm": "shared_memory_per_sm_bytes",
+    "maxShmemPerBlock": "shared_memory_per_block_default_bytes",
+    "maxShmemPerBlockOptin": "shared_memory_per_block_optin_bytes",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a profile says of a GPU.
+
+    Attributes:
+        name: the product's.
+        compute_capability: such as ``8.6``.
+        values: whole numbers, by their key in a GPU file.
+        clock_mhz: of the SMs; None: not told.
+        bandwidth_gb_per_s: of DRAM; None: not told.
+        chip: such as ``GA106``; empty: not told.
+        source: where in a profile that stands.
+    """
+
+    name: str
+    compute_capability: str
+    values: Mapping[str, int]
+    clock_mhz: float | None
+    bandwidth_gb_per_s: float | None
+    chip: str
+    source: str
+
+
+def described(path: Path, device: int | None = None) -> Described:
+    """The GPU that a profile was recorded on.
+
+    Args:
+        path: the profile.
+        device: index of the GPU, where the profile names several; None: the first.
+
+    Raises:
+        InputError: a profile that describes no GPU, or not that one.
+    """
+    is_nsys = source.head(path).startswith(nsys.MAGIC)
+    rows = {number: row for row in _rows(path, is_nsys) if (number := whole(row.get("id"))) is not None}
+    if not rows:
+        raise InputError(path, "", "does not describe its GPU", A_PROFILE)
+    chosen = next(iter(rows)) if device is None else device
+    if chosen not in rows:
+        raise InputError(None, "--device", f"GPU {chosen} is not described", f"one of {', '.join(map(str, rows))}")
+    row = rows[chosen]
+    major, minor = (whole(row.get(f"compute{part}")) for part in ("Major", "Minor"))
+    values = {
+        key: found for name, key in (_OF_NSYS if is_nsys else _OF_KINETO).items() if (found := whole(row.get(name)))
+    }
+    if major is None or minor is None or not values.get("sm_count"):
+        raise InputError(path, "", "does not say the GPU's compute capability and number of SMs", A_PROFILE)
+    clock, bandwidth = (finite(row.get(name)) for name in ("clockRate", "memoryBandwidth"))
+    return Described(
+        one_line(str(row.get("name") or "unnamed GPU")),
+        f"{major}.{minor}",
+        values,
+        clock / 1e6 if is_nsys and clock else None,
+        bandwidth / 1e9 if is_nsys and bandwidth else None,
+        one_line(str(row.get("chipName") or "")) if is_nsys else "",
+        NSYS if is_nsys else KINETO,
+    )
+
+
+def _rows(path: Path, is_nsys: bool) -> list[dict[str, Any]]:
+    """The GPUs that a profile describes, as it does."""
+    if is_nsys:
+        return nsys.gpu_rows(path)
+    if source.head(path).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        raise InputError(path, "", "is no profile that describes a GPU", A_PROFILE)
+    for name, value in chrome.members(path):
+        if name in ("deviceProperties", "computeProperties") and isinstance(value, list):
+            return [one for one in value if isinstance(one, dict)]
+    return []
+
+
+def gpu_file(found: Described, path: Path) -> str:
+    """A GPU file: what the profile says, and of the nearest GPU that ships what it does not, marked as not verified.
+
+    Raises:
+        InputError: a compute capability that is not known.
+    """
+    try:
+        require_known(found.compute_capability)
+    except InputError as error:
+        raise InputError(path, "compute capability", error.problem, error.expected) from None
+    like = nearest(found.compute_capability, found.values["sm_count"])
+    told, sms = found.source, found.values["sm_count"]
+
+    def guessed(what: str) -> str:
+        return f"not in the profile: {what} {like.name}, the nearest GPU that ships"
+
+    per_sm = like.dram_bandwidth_gb_per_s / like.sm_count
+    tpc = like.sms_per_tpc if sms % like.sms_per_tpc == 0 else 1
+    clock, bandwidth = found.clock_mhz, found.bandwidth_gb_per_s
+    lines = [
+        f"# Made by `gpusim gpus new --from-profile {one_line(path.name)}`. Replace what is not verified.",
+        "version = 1",
+        f"title = {json.dumps(found.name)}",
+        "",
+        _entry(
+            "architecture",
+            found.chip or like.architecture,
+            told if found.chip else guessed("that of"),
+            bool(found.chip),
+        ),
+        _entry("compute_capability", found.compute_capability, told),
+        _entry("sm_count", sms, told),
+        _entry("sms_per_tpc", tpc, guessed("as of"), False),
+        _entry(
+            "boost_clock_mhz", clock or like.boost_clock_mhz, told if clock else guessed("that of"), clock is not None
+        ),
+        _entry("fp32_lanes_per_sm", like.fp32_lanes_per_sm, guessed("as of"), False),
+        _entry(
+            "dram_bandwidth_gb_per_s",
+            round(bandwidth or per_sm * sms, 1),
+            told if bandwidth else guessed("as much for each SM as"),
+            bandwidth is not None,
+        ),
+        _of(found, "l2_bytes", like.l2_bytes, guessed("that of")),
+        _of(found, "memory_bytes", like.memory_bytes, guessed("that of")),
+    ]
+    limits = CAPABILITIES[found.compute_capability]
+    other = {key: value for key, value in found.values.items() if key in limits and limits[key] != value}
+    if other:
+        lines += ["", "[limits]", *(_entry(key, value, told) for key, value in other.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _of(found: Described, key: str, otherwise: int, doubt: str) -> str:
+    value = found.values.get(key)
+    return _entry(key, value or otherwise, found.source if value else doubt, bool(value))
+
+
+def _entry(key: str, value: object, told: str, verified: bool = True) -> str:
+    doubt = "" if verified else ", verified = false"
+    return f"{key} = {{ value = {json.dumps(value)}, source = {json.dumps(told)}{doubt} }}"
+
+
+def name_of(found: Described) -> str:
+    """A file name for a GPU, without its ending."""
+    plain = re.sub(r"NVIDIA|GEFORCE|TESLA", "", found.name.upper())
+    return re.sub(r"[^a-z0-9]+", "", plain.lower()) or "gpu"
+
+
+def require_new_name(name: str) -> None:
+    """Refuse the name of a GPU that ships, which would hide the new file.
+
+    Raises:
+        InputError: it is one.
+    """
+    if name in gpu_names():
+        raise InputError(None, "-o", f"is named {quote(name)}, as a GPU that ships", "another name of the file")

@@ -1,0 +1,110 @@
+"""Records whole models as CUDA graphs: profiles, counters, and how long they take side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpusim.common.errors import InputError
+from gpusim.common.files import make_folder, write_table, write_text
+from gpusim.common.progress import tracked
+from gpusim.common.spreadsheet import records
+from gpusim.lab.record.ops_file import Call, Ops, raised
+from gpusim.lab.record.ops_gpu import (
+    PAIR_COLUMNS,
+    Gpu,
+    Queue,
+    guarded,
+    made,
+    median,
+    pair_row,
+    parts_of,
+    together_ms,
+    write_profile,
+)
+from gpusim.lab.record.outcomes import thinned
+
+PASSES = 2  # in a profile, as `gpusim.lab.whole_models` expects
+PROFILE = ".kineto.json.gz"
+OPERATORS = ".operators.json.gz"  # one pass that is no graph, with the sizes of operators' inputs
+LONGER_PASSES = 4  # of the longer model of a pair
+MOST_PASSES = 64  # of the shorter
+PARTS = (32, 48, 64, 80, 96)  # of 132 SMs
+REPEATS = 7
+
+
+def record_models(ops: Ops, gpu: Gpu, folder: Path, outcomes: bool) -> Iterator[str]:
+    """Profile every model; with ``outcomes`` also time every pair of them; yield a line of progress for each step.
+
+    Raises:
+        InputError: a model raises, cannot be captured in a CUDA graph or does not fit into the GPU's memory.
+    """
+    make_folder(folder)
+    queue, calls = gpu.queue(), dict[str, Call]()
+    for name in tracked(ops.models, len(ops.models), "profiling"):
+        calls[name] = made(ops, "MODELS", name)
+        graph = captured(ops, gpu, name, calls[name], queue)
+        launches = write_profile(gpu, graph, queue, PASSES, folder / f"{name}{PROFILE}") // PASSES
+        if launches == 0:
+            expected = "a callable that runs kernels on the GPU"
+            raise InputError(ops.path, f"MODELS[{name!r}]", "runs no kernel", expected)
+        write_profile(gpu, calls[name], queue, 1, folder / f"{name}{OPERATORS}", shapes=True)
+        log = gpu.model_counters(ops, name)
+        if log:
+            write_table(folder / f"{name}.ncu.csv.gz", log)
+        yield f"{folder / name}: {launches} kernels in a pass, {'with' if log else 'without'} counters"
+    if outcomes:
+        pairs = list(ops.model_pairs)
+        rows = list(_pairs(ops, gpu, calls, queue))
+        write_text(folder / "pairs.csv", records(PAIR_COLUMNS, rows))
+        yield f"{folder / 'pairs.csv'}: {len(rows)} rows of {len(pairs)} pairs"
+
+
+def captured(ops: Ops, gpu: Gpu, name: str, call: Call, queue: Queue) -> Call:
+    """A model as a CUDA graph on a stream.
+
+    Raises:
+        InputError: it cannot be captured.
+    """
+    place = f"MODELS[{name!r}]"
+
+    def capture() -> Call:
+        try:
+            return gpu.graph(call, queue)
+        except RuntimeError as error:
+            expected = "a model that CUDA can capture in a graph: it neither waits for the GPU nor reads from it"
+            raise raised(ops.path, place, error, expected) from None
+
+    return guarded(ops.path, place, capture)
+
+
+def _pairs(ops: Ops, gpu: Gpu, calls: dict[str, Call], queue: Queue) -> Iterator[dict[str, object]]:
+    """Rows of pairs.csv: each by itself, in streams, on disjoint SMs, and each on its SMs by itself."""
+    other, whole = gpu.queue(), (gpu.sm_count, gpu.sm_count)
+    splits = [gpu.split(sms) for sms in parts_of(gpu.sm_count, PARTS)]
+    wanted = thinned(ops.model_pairs)
+    for a, b in tracked(wanted, len(wanted), "pairs of models"):
+        first, second = (captured(ops, gpu, name, calls[name], on) for name, on in ((a, queue), (b, other)))
+        each = [_ms(gpu, graph, LONGER_PASSES, on) / LONGER_PASSES for graph, on in ((first, queue), (second, other))]
+        na, nb = passes_of(*each)
+        pair = (a, na, b, nb)
+        alone = [_ms(gpu, graph, n, on) for graph, n, on in ((first, na, queue), (second, nb, other))]
+        yield pair_row(pair, "alone", whole, alone, sum(alone))
+        ends = together_ms(gpu, [([first] * na, queue), ([second] * nb, other)], REPEATS)
+        yield pair_row(pair, "streams", whole, ends, max(ends))
+        for mine, theirs in splits:
+            one, two = (captured(ops, gpu, name, calls[name], on) for name, on in ((a, mine), (b, theirs)))
+            ends = together_ms(gpu, [([one] * na, mine), ([two] * nb, theirs)], REPEATS)
+            yield pair_row(pair, "green", (mine.sms, theirs.sms), ends, max(ends))
+            alone = [_ms(gpu, graph, n, on) for graph, n, on in ((one, na, mine), (two, nb, theirs))]
+            yield pair_row(pair, "alone_green", (mine.sms, theirs.sms), alone, 0.0)
+
+
+def _ms(gpu: Gpu, graph: Call, passes: int, queue: Queue) -> float:
+    return median(gpu.ends_ms([([graph] * passes, queue)])[0] for _ in range(REPEATS))
+
+
+def passes_of(a_ms: float, b_ms: float) -> tuple[int, int]:
+    """Passes of two models with which both last about as long."""
+    many = max(1, min(MOST_PASSES, round(LONGER_PASSES * max(a_ms, b_ms) / min(a_ms, b_ms))))
+    return (many, LONGER_PASSES) if a_ms < b_ms else (LONGER_PASSES, many)

@@ -1,0 +1,286 @@
+"""A GPU through PyTorch, as `gpusim.lab.record.ops_gpu.Gpu` asks for it.
+
+The driver's functions that PyTorch lacks (green contexts, a flag that streams wait for) are in release.cu, which nvcc
+builds here. Run as a program it runs ops or a model once under Nsight Compute: ``torch_gpu.py OPS.py KIND LIST NAME…``.
+"""
+
+from __future__ import annotations
+
+import csv
+import ctypes
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+from gpusim.common.errors import InputError
+from gpusim.lab.record.counters import COUNTERS
+from gpusim.lab.record.ops_file import Call, Ops, read_ops, without_torch
+from gpusim.lab.record.ops_gpu import Gpu, OutOfMemory, Queue, Side, Synchronises, made
+from gpusim.lab.record.recording import Row, kernel_rows
+from gpusim.lab.record.toolchain import FROM_START, compute_capability, counted, run
+
+LEAST_CAPABILITY = 9.0  # green contexts of which every part is a multiple of 8 SMs; older GPUs are untried
+WARM_UPS = 3
+WAITING = ("synchronize", "Stream.synchronize", "Event.synchronize")  # of torch.cuda, which its own check passes over
+
+
+@dataclass(frozen=True)
+class TorchQueue:
+    """A stream, for PyTorch and for the driver."""
+
+    stream: Any
+    pointer: int
+    sms: int
+    number: int = 0
+
+
+class TorchGpu:
+    """The first GPU of this machine.
+
+    Raises:
+        InputError: PyTorch, a GPU or nvcc is missing, or release.cu fails.
+    """
+
+    def __init__(self) -> None:
+        self._torch = torch = _torch()
+        if not torch.cuda.is_available():
+            raise InputError(None, "GPU", "PyTorch finds none", "an NVIDIA GPU, its driver, and PyTorch with CUDA")
+        self.name: str = torch.cuda.get_device_name(0)
+        self.sm_count: int = torch.cuda.get_device_properties(0).multi_processor_count
+        self._library = _library()
+        torch.zeros(1, device="cuda")
+        self._call("prepare")
+        self._splits: dict[int, tuple[TorchQueue, TorchQueue]] = {}
+
+    def queue(self) -> TorchQueue:
+        """A stream on all SMs."""
+        pointer, number = ctypes.c_void_p(), ctypes.c_ulonglong()
+        self._call("open_stream", ctypes.byref(pointer), ctypes.byref(number))
+        return self._queue(pointer.value, self.sm_count, number.value)
+
+    def split(self, sms: int) -> tuple[TorchQueue, TorchQueue]:
+        """Streams on disjoint SMs, the same ones for the same number: a GPU has room for some dozens."""
+        if sms not in self._splits:
+            pointers, counts = (ctypes.c_void_p * 2)(), (ctypes.c_uint * 2)()
+            self._call("split", ctypes.c_uint(sms), pointers, counts)
+            first, second = (self._queue(pointers[i], counts[i], 0) for i in range(2))
+            self._splits[sms] = first, second
+        return self._splits[sms]
+
+    def kernels(self, call: Call) -> int:
+        """How many kernels a call runs, after two calls that may still set things up."""
+        torch = self._torch
+        kinds = torch.profiler.ProfilerActivity
+        with self._errors(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that what looks for waits is new, and that profilers forget
+            for _ in range(2):
+                call()
+            torch.cuda.synchronize()
+            with self._refusing_waits():
+                call()
+            torch.cuda.synchronize()
+            with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as profiler:
+                call()
+                torch.cuda.synchronize()
+        on_gpu = [event.name for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        return sum(not name.startswith(("Memcpy", "Memset")) for name in on_gpu)
+
+    def ends_ms(self, sides: Sequence[Side], cold: bool = False) -> list[float]:
+        """When each stream ended, from the release of all."""
+        torch = self._torch
+        marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in sides]
+        with self._errors():
+            self._run_once(sides)
+            self._call("arm")
+            try:
+                for (calls, queue), (start, end) in zip(sides, marks, strict=True):
+                    on = _own(queue)
+                    self._call("hold", ctypes.c_void_p(on.pointer))
+                    if cold:
+                        self._call("flush", ctypes.c_void_p(on.pointer))
+                    start.record(on.stream)
+                    with torch.cuda.stream(on.stream):
+                        for call in calls:
+                            call()
+                    end.record(on.stream)
+            finally:
+                self._call("release")
+            torch.cuda.synchronize()
+        first = marks[0][0]
+        released = min([0.0, *(first.elapsed_time(start) for start, _ in marks[1:])])
+        return [first.elapsed_time(end) - released for _, end in marks]
+
+    def graph(self, call: Call, queue: Queue) -> Call:
+        """A CUDA graph of a call, which is warm."""
+        torch, on = self._torch, _own(queue).stream
+        with self._errors():
+            with torch.cuda.stream(on):
+                for _ in range(WARM_UPS):
+                    call()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=on):
+                call()
+            torch.cuda.synchronize()
+        replay: Call = graph.replay
+        return replay
+
+    def profile(self, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> None:
+        """Write PyTorch's profile of some passes."""
+        torch = self._torch
+        kinds = torch.profiler.ProfilerActivity
+        with self._errors(), torch.cuda.stream(_own(queue).stream):
+            for _ in range(WARM_UPS):
+                call()
+            torch.cuda.synchronize()
+            with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA], record_shapes=shapes) as profiler:
+                for _ in range(passes):
+                    call()
+                torch.cuda.synchronize()
+        profiler.export_chrome_trace(str(path))
+
+    def counters(self, ops: Ops, names: Sequence[str]) -> list[Row]:
+        """Rows of kernels.csv.gz."""
+        log, streams = _under_ncu(ops, "OPS", names)
+        return kernel_rows(log, streams) if log else []
+
+    def model_counters(self, ops: Ops, name: str) -> str:
+        """Nsight Compute's CSV of one pass."""
+        return _under_ncu(ops, "MODELS", [name])[0]
+
+    def _queue(self, pointer: int | None, sms: int, number: int) -> TorchQueue:
+        return TorchQueue(self._torch.cuda.ExternalStream(pointer), pointer or 0, sms, number)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        said = getattr(self._library, name)(*arguments)
+        if said:
+            raise InputError(None, "CUDA", f"{name} failed ({said.decode()})", "a driver of CUDA 12.4 or later")
+
+    def _run_once(self, sides: Sequence[Side]) -> None:
+        """Each different call, so that none sets anything up behind the flag."""
+        for calls, queue in sides:
+            with self._torch.cuda.stream(_own(queue).stream):
+                for call in dict.fromkeys(calls):
+                    call()
+        self._torch.cuda.synchronize()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Tells running out of memory from other errors."""
+        try:
+            yield
+        except self._torch.OutOfMemoryError as error:
+            raise OutOfMemory from error
+
+    @contextmanager
+    def _refusing_waits(self) -> Iterator[None]:
+        """Raise `Synchronises` where the host waits for the GPU."""
+        cuda = self._torch.cuda
+        mode = cuda.get_sync_debug_mode()
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise Synchronises("synchronize()")
+
+        with ExitStack() as stack:
+            for name in WAITING:
+                stack.enter_context(mock.patch(f"torch.cuda.{name}", refuse))
+            cuda.set_sync_debug_mode("error")
+            try:
+                yield
+            except RuntimeError as error:
+                if "synchronizing CUDA operation" in str(error):
+                    raise Synchronises("a copy to the host, such as item() or cpu()") from None
+                raise
+            finally:
+                cuda.set_sync_debug_mode(mode)
+
+
+def open_gpu() -> Gpu:
+    """The first GPU, through PyTorch."""
+    return TorchGpu()
+
+
+def _torch() -> Any:
+    try:
+        return import_module("torch")
+    except ImportError:
+        raise without_torch() from None
+
+
+def _own(queue: Queue) -> TorchQueue:
+    """A queue of this GPU."""
+    assert isinstance(queue, TorchQueue)
+    return queue
+
+
+def _library() -> Any:
+    """The functions of release.cu."""
+    if shutil.which("nvcc") is None:
+        raise InputError(None, "nvcc", "not found on PATH", "the compiler of the CUDA toolkit, 12.5 or later")
+    chip = compute_capability(LEAST_CAPABILITY).replace(".", "")
+    with TemporaryDirectory() as scratch:
+        built = Path(scratch) / "release.so"
+        options = ["-O2", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", f"-arch=sm_{chip}"]
+        run(["nvcc", *options, "-o", str(built), str(Path(__file__).with_name("release.cu")), "-lcuda"], "nvcc")
+        library = ctypes.CDLL(str(built))
+    for name in ("prepare", "open_stream", "split", "hold", "arm", "release", "flush"):
+        getattr(library, name).restype = ctypes.c_char_p
+    return library
+
+
+# ---- under Nsight Compute
+
+
+def _under_ncu(ops: Ops, kind: str, names: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Nsight Compute's CSV of one run of some ops or a model, and the op of each stream; empty without ncu."""
+    if shutil.which("ncu") is None:
+        return "", {}
+    with TemporaryDirectory() as scratch:
+        listed = Path(scratch) / "streams.csv"
+        program = [sys.executable, "-m", __name__, str(ops.path), kind, str(listed), *names]
+        log = counted(program, Path(scratch) / "ncu.csv", COUNTERS, *FROM_START)
+        with listed.open(newline="", encoding="utf-8") as file:
+            return log, dict(csv.reader(file))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run each named op or model once, each on a stream of its own, with the profiler on; write streams and names."""
+    path, kind, listed, *names = arguments
+    torch, ops, keep = _torch(), read_ops(Path(path)), []
+    runtime = torch.cuda.cudart()
+    torch.zeros(1, device="cuda")
+    with Path(listed).open("w", newline="", encoding="utf-8") as file:
+        for name in names:
+            call, (stream, number) = made(ops, kind, name), _new_stream(torch)
+            keep += [call, stream]
+            with torch.cuda.stream(stream):
+                for _ in range(2):
+                    call()
+                torch.cuda.synchronize()
+                runtime.cudaProfilerStart()
+                call()
+                torch.cuda.synchronize()
+                runtime.cudaProfilerStop()
+            csv.writer(file).writerow([number, name])
+
+
+def _new_stream(torch: Any) -> tuple[Any, int]:
+    """A stream of its own, not of PyTorch's small pool, and its number as profilers print it."""
+    driver, pointer, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_ulonglong()
+    non_blocking = 1
+    failed = driver.cuStreamCreate(ctypes.byref(pointer), non_blocking)
+    if failed or driver.cuStreamGetId(pointer, ctypes.byref(number)):
+        raise InputError(None, "CUDA", "makes no stream", "a driver of CUDA 12 or later")
+    return torch.cuda.ExternalStream(pointer.value), number.value
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

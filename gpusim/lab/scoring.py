@@ -1,0 +1,242 @@
+"""What `gpusim validate` scores: every kind of folder that it knows, in one form, and which kernels it misses most.
+
+A folder of calls (`gpusim.lab.dataset`), of whole models (`gpusim.lab.whole_models`) or of microbenchmarks
+(`gpusim.lab.sharing`) becomes a `Scoring`: rows, and for each row which kernels ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+from pathlib import Path
+
+from gpusim.common.errors import InputError
+from gpusim.common.spreadsheet import table_rows
+from gpusim.common.tables import counted
+from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.lab import whole_models
+from gpusim.lab.record.counters import COUNTERS
+from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios
+from gpusim.lab.sharing import holds_sharing, score_sharing
+from gpusim.lab.validate import Case, Condition, conditions, measurements, score
+from gpusim.session import Session
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel, Stream
+
+NAMED_COUNTERS = 3  # of those that are missing, that a note names
+
+Named = Mapping[tuple[str, str], tuple[str, ...]]  # experiment and key of a row: the ops or models that ran
+Kernels = Callable[[str], Sequence[KernelLaunch]]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """A folder, predicted and measured.
+
+    Attributes:
+        rows: every prediction beside its measurement.
+        measured: measured times that are not predicted, such as those of pairs in turn, by experiment and key.
+        gpu: where it was measured.
+        recorded_on: the GPU of the recordings.
+        named: what ran in each row.
+        kernels: the kernels of one call or pass of what ran.
+        notes: what a reader should know of the recordings.
+    """
+
+    rows: Sequence[Scored]
+    measured: Mapping[tuple[str, str], float]
+    gpu: GPU
+    recorded_on: GPU
+    named: Named = field(default_factory=dict)
+    kernels: Kernels = lambda name: ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """What one experiment misses much, and why.
+
+    Attributes:
+        experiment: which.
+        what: the ops, models or module.
+        points: its rows.
+        mape_percent: their mean absolute error.
+        bias_percent: their mean error with its sign.
+        why: of what takes longest there, what binds it and which counters it lacks.
+    """
+
+    experiment: str
+    what: str
+    points: int
+    mape_percent: float
+    bias_percent: float
+    why: str
+
+
+# ---- every kind of folder --------------------------------------------------------------------------------------------
+
+
+def scoring(case: Case) -> Scoring:
+    """Predict and measure a folder, whatever it holds.
+
+    Raises:
+        InputError: the folder is of no known kind, or something in it is wrong.
+    """
+    folder = Path(case.folder)
+    for holds, of in ((holds_sharing, _of_microbenchmarks), (whole_models.holds_models, _of_models)):
+        if holds(folder):
+            asked = (("recordings", case.recordings), ("recorded_on", case.recorded_on), ("scaling", case.scaling))
+            if options := [f"--{name.replace('_', '-')}" for name, value in asked if value]:
+                what = "microbenchmarks, which hold their counters" if of is _of_microbenchmarks else "whole models"
+                raise InputError(folder, options[0], f"is not for {what}", "no such option")
+            return of(case)
+    return _of_calls(case)
+
+
+def _of_microbenchmarks(case: Case) -> Scoring:
+    gpu = load_gpu(case.gpu)
+    return Scoring(score_sharing(Path(case.folder), gpu), {}, gpu, gpu)
+
+
+def _of_models(case: Case) -> Scoring:
+    models = whole_models.ModelCase(case.folder, case.gpu)
+    rows, gpu = whole_models.score_models(models), load_gpu(case.gpu)
+    known = whole_models.predictor(models)
+    named = {(row.experiment, row.key): whole_models.models_of(row) for row in rows}
+    notes = [
+        note
+        for model in dict.fromkeys(model for models in named.values() for model in models)
+        if (note := _uncounted(model, known.launches(model)))
+    ]
+    return Scoring(rows, whole_models.measured_alone(rows), gpu, gpu, named, known.launches, tuple(notes))
+
+
+def _uncounted(model: str, launches: Sequence[KernelLaunch]) -> str:
+    """What of a model has no counters; empty where all has."""
+    bare = [launch.duration_us for launch in launches if launch.estimated]
+    if not bare:
+        return ""
+    share = 100.0 * fsum(bare) / fsum(launch.duration_us for launch in launches)
+    return f"{model}: {len(bare)} of {len(launches)} kernels have no counters ({share:.0f} % of the time)"
+
+
+def _of_calls(case: Case) -> Scoring:
+    dataset = case.load()
+    rows, recordings = score(case), dataset.recordings
+    names = {name: _ops_of(one) for one in conditions(dataset) for name in row_names(one)}
+    notes = missing_counters(recordings.folder)
+    return Scoring(
+        rows,
+        measurements(dataset),
+        dataset.gpu,
+        recordings.gpu,
+        names,
+        lambda op: recordings.op(op).kernels,
+        (notes,) if notes else (),
+    )
+
+
+def row_names(condition: Condition) -> list[tuple[str, str]]:
+    """Experiment and key of the rows that a condition gives."""
+    names = ("quota_a", "quota_b") if condition.experiment == "quota" else (condition.experiment,)
+    return [(name, condition.key) for name in names]
+
+
+def _ops_of(condition: Condition) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(op for ops in condition.ops for op in ops))
+
+
+def missing_counters(folder: Path) -> str:
+    """Which counters a recording lacks that `gpusim record` writes today; empty where none."""
+    path = folder / "kernels.csv.gz"
+    with table_rows(path if path.is_file() else folder / "kernels.csv") as rows:
+        lacking = [counter for counter in COUNTERS if counter not in (rows.fieldnames or ())]
+    if not lacking:
+        return ""
+    more = f" and {len(lacking) - NAMED_COUNTERS} more" if len(lacking) > NAMED_COUNTERS else ""
+    return (
+        f"the recording lacks {counted(len(lacking), 'counter')} that gpusim record writes today, and is scored "
+        f"without: {', '.join(lacking[:NAMED_COUNTERS])}{more}"
+    )
+
+
+# ---- what is missed most ---------------------------------------------------------------------------------------------
+
+
+def worst(found: Scoring, count: int) -> list[Miss]:
+    """The ops, pairs, models and modules of each experiment with the largest mean absolute error.
+
+    Args:
+        found: a folder, scored.
+        count: how many for each experiment.
+    """
+    known = _Reasons(found)
+    misses = []
+    for experiment in EXPERIMENTS:
+        groups = sorted(grouped(found, experiment).items(), key=lambda group: (-_mean_absolute(group[1]), group[0]))
+        misses += [_miss(experiment, what, errors, known) for (what, _), errors in groups[:count]]
+    return misses
+
+
+def grouped(found: Scoring, experiment: str) -> dict[tuple[str, tuple[str, ...]], list[float]]:
+    """Errors (%) of one experiment by what ran."""
+    mine = [row for row in found.rows if row.experiment == experiment]
+    groups: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+    for row in residency_ratios(mine) if experiment == "residency_curve" else mine:
+        names = found.named.get((experiment, row.key), ())
+        what = " ".join(row.key.split("|")) if not names or experiment.startswith("modules") else " + ".join(names)
+        groups.setdefault((what, names), []).append(100.0 * (row.predicted_ms / row.measured_ms - 1.0))
+    return groups
+
+
+def _mean_absolute(errors: Sequence[float]) -> float:
+    return fsum(map(abs, errors)) / len(errors)
+
+
+def _miss(experiment: str, what: str, errors: Sequence[float], known: _Reasons) -> Miss:
+    return Miss(experiment, what, len(errors), _mean_absolute(errors), fsum(errors) / len(errors), known.of(what))
+
+
+class _Reasons:
+    """What binds the longest kernel of what ran, and what its recording lacks."""
+
+    def __init__(self, found: Scoring) -> None:
+        self._found = found
+        self._session = Session(found.gpu, found.recorded_on)
+        self._named = {what: names for one in EXPERIMENTS for what, names in grouped(found, one)}
+        self._known: dict[str, str] = {}
+
+    def of(self, what: str) -> str:
+        """Why something may be missed: of the longest kernel of its longest two ops or models."""
+        longest = sorted(map(self._longest, self._named[what]), key=lambda one: -one[1].duration_us)
+        return "; ".join(dict.fromkeys(self._of_kernel(*one) for one in longest[:2]))
+
+    def _longest(self, name: str) -> tuple[float, KernelLaunch]:
+        """The kernel of an op or model that takes most of its time over all its launches, and that share."""
+        times: dict[str, list[KernelLaunch]] = {}
+        launches = self._found.kernels(name)
+        for launch in launches:
+            times.setdefault(launch.name, []).append(launch)
+        most = max(times.values(), key=lambda one: fsum(launch.duration_us for launch in one))
+        whole = fsum(launch.duration_us for launch in launches)
+        return fsum(launch.duration_us for launch in most) / whole, max(most, key=lambda one: one.duration_us)
+
+    def _of_kernel(self, share: float, launch: KernelLaunch) -> str:
+        from gpusim.common.tables import short_name, shortened
+
+        part = "" if share > 0.995 else f" ({100.0 * share:.0f} % of the time)"
+        name = shortened(short_name(launch.name), 40)
+        lacks = launch.uncounted
+        missing = "; no counters" if launch.estimated else f"; without {', '.join(lacks)}" if lacks else ""
+        return f"{name}{part}: {self._bound_by(launch)} binds, {counted(launch.blocks, 'block')}{missing}"
+
+    def _bound_by(self, launch: KernelLaunch) -> str:
+        key = launch.model_dump_json()
+        if key not in self._known:
+            kernel = Kernel(id="kernel", kind="kernel", kernel=launch)
+            stream = Stream(name="a", operations=(kernel,))
+            trace = Trace(version=1, name="kernel", device=self._found.recorded_on.name, streams=(stream,))
+            self._known[key] = self._session.replay(trace, "leftover", keep=()).kernel_runs[0].bound_by
+        return self._known[key]

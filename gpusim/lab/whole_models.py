@@ -1,0 +1,279 @@
+"""Whole models side by side, predicted from their profiles as a user would: `gpusim validate FOLDER`.
+
+A folder holds `NAME.kineto.json.gz`, two passes of a model as PyTorch's profiler saw them, `NAME.ncu.csv.gz`, one pass
+with Nsight Compute's counters (it may be missing), and `pairs.csv`: what the GPU took when ``na`` passes of model ``a``
+ran with ``nb`` passes of model ``b``. Modes: ``alone`` (each by itself), ``streams``, ``green`` (disjoint SMs) and
+``alone_green`` (each on its SMs, nothing on the others). Only the profiles and the conditions reach a prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from math import fsum
+from pathlib import Path
+
+from gpusim.common.errors import InputError
+from gpusim.common.progress import tracked
+from gpusim.common.spreadsheet import recorded_rows
+from gpusim.hardware.gpu import load_gpu
+from gpusim.io.importing import import_profile
+from gpusim.lab.dataset import Row, count_in, time_in
+from gpusim.lab.scores import Scored
+from gpusim.session import Session
+from gpusim.trace.edit import merge
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Operation, Stream
+from gpusim.trace.programs import Program
+
+PAIRS = "pairs.csv"
+PROFILE = ".kineto.json"
+COUNTERS = (".ncu.csv.gz", ".ncu.csv", ".ncu-rep")
+PASSES = 2  # of a model in its profile
+MODES = ("alone", "streams", "green", "alone_green")
+COLUMNS = ("a", "na", "b", "nb", "mode", "sms_a", "sms_b", "ms_a", "ms_b", "ms_makespan")
+MOST_PASSES = 10_000
+A_FOLDER = "a folder of whole models, as gpusim record OPS.py writes"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCase:
+    """What is predicted, by names, so that worker processes can load it.
+
+    Attributes:
+        folder: of the profiles and the measurements.
+        gpu: name or path of the GPU.
+    """
+
+    folder: str
+    gpu: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCondition:
+    """One measured condition.
+
+    Attributes:
+        experiment: isolated, sm_curve, streams or green.
+        key: the identifying columns joined by ``|``; of isolated and sm_curve with ``a`` or ``b`` behind them.
+        models: the models that run.
+        passes: of each.
+        sms: SMs of each; empty: the whole GPU.
+        measured_ms: what the GPU took.
+    """
+
+    experiment: str
+    key: str
+    models: tuple[str, ...]
+    passes: tuple[int, ...]
+    sms: tuple[int, ...]
+    measured_ms: float
+
+
+def holds_models(folder: Path) -> bool:
+    """Whether a folder holds profiles of whole models."""
+    return folder.is_dir() and any(folder.glob(f"*{PROFILE}*"))
+
+
+def model_conditions(case: ModelCase) -> list[ModelCondition]:
+    """Everything that was measured, in the order of the file.
+
+    Raises:
+        InputError: a missing file, a column or value that is wrong, or a model without a profile.
+    """
+    path = Path(case.folder) / PAIRS
+    most, seen = load_gpu(case.gpu).sm_count, dict[tuple[str, str], ModelCondition]()
+    for number, row in enumerate(recorded_rows(path, COLUMNS, A_FOLDER), 2):
+        for one in _conditions_of(row, path, f"line {number}", most):
+            if (one.experiment, one.key) in seen:
+                raise InputError(path, f"line {number}", f"measures {one.key} again", "each once")
+            seen[one.experiment, one.key] = one
+    if not seen:
+        raise InputError(path, "file", "has no rows below its header", "at least one row")
+    return list(seen.values())
+
+
+def _conditions_of(row: Row, path: Path, place: str, most: int) -> Iterator[ModelCondition]:
+    """The conditions that a row measured: one, or one for each of its models."""
+    if row["mode"] not in MODES:
+        raise InputError(path, place, f"mode is {row['mode'] or 'empty'}", f"one of {', '.join(MODES)}")
+    models = row["a"], row["b"]
+    for model in models:
+        _profile(path.parent, model)
+    na, nb = (count_in(row, column, 1, path, place) for column in ("na", "nb"))
+    sms = (count_in(row, "sms_a", 1, path, place), count_in(row, "sms_b", 1, path, place))
+    for column, count in (("na", na), ("nb", nb)):
+        if count > MOST_PASSES:
+            raise InputError(path, place, f"{column} is {count}", f"at most {MOST_PASSES} passes")
+    apart = row["mode"] in ("green", "alone_green")
+    if apart and sum(sms) > most:
+        raise InputError(path, place, f"takes {sum(sms)} SMs", f"at most {most}")
+    key = "|".join(row[column] for column in ("a", "na", "b", "nb"))
+    key += f"|{sms[0]}|{sms[1]}" if apart else ""
+    if row["mode"] in ("streams", "green"):
+        ms = time_in(row, "ms_makespan", path, key)
+        yield ModelCondition(row["mode"], key, models, (na, nb), sms if apart else (), ms)
+        return
+    for i, side in enumerate("ab"):
+        ms = time_in(row, f"ms_{side}", path, key)
+        experiment = "sm_curve" if apart else "isolated"
+        own = (sms[i],) if apart else ()
+        yield ModelCondition(experiment, f"{key}|{side}", (models[i],), ((na, nb)[i],), own, ms)
+
+
+def _profile(folder: Path, model: str) -> Path:
+    found = [folder / f"{model}{PROFILE}{ending}" for ending in ("", ".gz")]
+    known = next((path for path in found if model and path.is_file()), None)
+    if known is None:
+        raise InputError(folder / PAIRS, model or "an empty name", "has no profile", f"a file {found[-1].name}")
+    return known
+
+
+class ModelPredictor:
+    """Predicts conditions from imported profiles; each model is imported once, each kernel fitted once."""
+
+    def __init__(self, case: ModelCase) -> None:
+        self._folder = Path(case.folder)
+        self._gpu = load_gpu(case.gpu)
+        self._session = Session(self._gpu, self._gpu)
+        self._profiled: dict[str, Trace] = {}
+
+    def profiled(self, model: str) -> Trace:
+        """A model as imported: all passes of its profile.
+
+        Raises:
+            InputError: the profile or its counters are wrong, or it does not hold equal passes.
+        """
+        if model not in self._profiled:
+            path = _profile(self._folder, model)
+            counters = (self._folder / f"{model}{ending}" for ending in COUNTERS)
+            trace = import_profile(path, "kineto", self._gpu, next(filter(Path.is_file, counters), None)).trace
+            for stream in trace.streams:
+                _require_equal_passes(stream, path)
+            self._profiled[model] = trace
+        return self._profiled[model]
+
+    def launches(self, model: str) -> tuple[KernelLaunch, ...]:
+        """The kernels of one pass."""
+        each = [stream.operations[: len(stream.operations) // PASSES] for stream in self.profiled(model).streams]
+        return tuple(launch for operation in chain(*each) for launch in operation.launches())
+
+    def predict_ms(self, condition: ModelCondition) -> float:
+        """The predicted time of a condition."""
+        traces = [self.passes(model, n) for model, n in zip(condition.models, condition.passes, strict=True)]
+        trace = traces[0] if len(traces) == 1 else merge(traces, ("a", "b"), condition.key[:200])
+        split = "+".join(map(str, condition.sms))
+        policy = f"inter-sm:by=program,sms={split}" if condition.sms else "leftover"
+        return self._session.makespan_us(trace, policy) / 1e3
+
+    def nothing_ms(self, condition: ModelCondition) -> float:
+        """What the do-nothing model says: kernels one after the other, on a part of the SMs in proportion."""
+        us = fsum(
+            n * fsum(launch.duration_us for launch in self.launches(model))
+            for model, n in zip(condition.models, condition.passes, strict=True)
+        )
+        part = self._gpu.sm_count / condition.sms[0] if len(condition.sms) == 1 else 1.0
+        return us * part / 1e3
+
+    def one_pass(self, model: str) -> Trace:
+        """The first pass of a model as a trace of its own."""
+        trace = self.profiled(model)
+        ends = {stream.name: len(stream.operations) // PASSES for stream in trace.streams}
+        streams = [one.model_copy(update={"operations": one.operations[: ends[one.name]]}) for one in trace.streams]
+        return trace.model_copy(update={"name": model, "streams": tuple(streams)})
+
+    def passes(self, model: str, count: int) -> Trace:
+        """So many passes of a model, one after the other: those of its profile in turn."""
+        trace = self.profiled(model)
+        streams = [
+            stream.model_copy(update={"operations": tuple(_repeated(trace, stream, count))}) for stream in trace.streams
+        ]
+        program = Program(name="model", streams=tuple(stream.name for stream in streams))
+        return trace.model_copy(update={"version": 2, "streams": tuple(streams), "programs": (program,)})
+
+
+def _require_equal_passes(stream: Stream, path: Path) -> None:
+    """Refuse a stream whose operations are not the same in each pass."""
+    each, rest = divmod(len(stream.operations), PASSES)
+    launched = [[(one.name, one.grid) for one in operation.launches()] for operation in stream.operations]
+    if rest or any(launched[:each] != launched[each * i : each * (i + 1)] for i in range(PASSES)):
+        raise InputError(path, stream.name, "does not hold two equal passes", "a profile of two passes of one model")
+
+
+def _repeated(trace: Trace, stream: Stream, count: int) -> Iterator[Operation]:
+    """The operations of a stream in so many passes; a pass waits for the end of that before it, on every stream."""
+    each = len(stream.operations) // PASSES
+    home = {op.id: n // max(1, len(s.operations) // PASSES) for s in trace.streams for n, op in enumerate(s.operations)}
+    for number in range(count):
+        ends = [f"{_last(other, number - 1)}.{number - 1}" for other in trace.streams if number and other is not stream]
+        for n, operation in enumerate(stream.operations[(number % PASSES) * each :][:each]):
+            before = [f"{one}.{number}" for one in operation.depends_on if home[one] == number % PASSES]
+            waits = (*before, *(ends if n == 0 else ()))
+            yield operation.model_copy(update={"id": f"{operation.id}.{number}", "depends_on": waits})
+
+
+def _last(stream: Stream, number: int) -> str:
+    """The last operation of a stream in a pass."""
+    each = len(stream.operations) // PASSES
+    return stream.operations[(number % PASSES + 1) * each - 1].id
+
+
+def score_models(case: ModelCase, executor: Executor | None = None) -> list[Scored]:
+    """Predict every condition and put it beside its measurement, in the order of the file.
+
+    Args:
+        case: what.
+        executor: where to predict; None: a process for each core.
+
+    Raises:
+        InputError: as `model_conditions` and `ModelPredictor.profiled`.
+    """
+    wanted = model_conditions(case)
+    for model in dict.fromkeys(chain(*(one.models for one in wanted))):
+        _predictor(case).profiled(model)
+    tasks = [(case, one) for one in wanted]
+    if executor is not None:
+        answers = list(executor.map(_predict_one, tasks))
+    else:
+        with ProcessPoolExecutor() as pool:
+            answers = list(tracked(pool.map(_predict_one, tasks), len(tasks), "predicting"))
+    return [
+        Scored(one.experiment, one.key, predicted, one.measured_ms, nothing)
+        for one, (predicted, nothing) in zip(wanted, answers, strict=True)
+    ]
+
+
+def measured_alone(rows: Sequence[Scored]) -> Mapping[tuple[str, str], float]:
+    """Measured time of each pair one after the other, ms, as `gpusim.lab.scores.summaries` asks for it."""
+    found: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row.experiment == "isolated":
+            name = ("alone", row.key.rpartition("|")[0])
+            found[name] = found.get(name, 0.0) + row.measured_ms
+    return found
+
+
+def models_of(row: Scored) -> tuple[str, ...]:
+    """The models that ran in a row."""
+    a, _, b, _, *rest = row.key.split("|")
+    sides = {"a": (a,), "b": (b,)}
+    return sides.get(rest[-1], (a, b)) if rest else (a, b)
+
+
+@cache
+def _predictor(case: ModelCase) -> ModelPredictor:
+    return ModelPredictor(case)
+
+
+def predictor(case: ModelCase) -> ModelPredictor:
+    """The predictor of a case in this process."""
+    return _predictor(case)
+
+
+def _predict_one(task: tuple[ModelCase, ModelCondition]) -> tuple[float, float]:
+    known = _predictor(task[0])
+    return known.predict_ms(task[1]), known.nothing_ms(task[1])

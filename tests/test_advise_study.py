@@ -1,0 +1,59 @@
+"""Pairs of whole programs, measured: what the study makes of them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from experiments.advise import run as study
+from experiments.rows import from_csv
+
+RECORDED = Path(__file__).resolve().parents[2] / "shared" / "h200_models" / "pairs.csv"
+
+
+def row(mechanism: str, measured_us: float, recommended: str = "", predicted_us: float = 1.0) -> study.Row:
+    return study.Row("h200", "1 a + 1 b", mechanism, "", predicted_us, measured_us, recommended)
+
+
+def test_regret_is_over_the_best_that_was_measured() -> None:
+    (found,) = study.chosen([row("in turn", 20.0), row("streams", 12.0), row("SM split", 11.0, "yes"), row("MPS", 9.0)])
+    assert found.regret_percent == pytest.approx(0.0), "what processes took is another measurement"
+    (found,) = study.chosen([row("in turn", 20.0), row("streams", 12.0, "yes"), row("SM split", 10.0)])
+    assert found.regret_percent == pytest.approx(20.0)
+    assert found.streams_regret_percent == pytest.approx(20.0)
+
+
+def test_every_setting_that_was_measured_has_a_row() -> None:
+    rows = from_csv(study.Row, study.HERE / "result.csv")
+    measured = [one for runs in study.measured().values() for one in runs if study.setting_of(one) is not None]
+    assert len(rows) == len(measured)
+    known = {(one.gpu, one.pair.name, one.mechanism, one.setting): one.makespan_us for one in measured}
+    assert {(r.gpu, r.pair, r.mechanism, r.setting): r.measured_us for r in rows} == pytest.approx(known)
+
+
+def test_a_program_runs_its_passes_one_after_the_other() -> None:
+    pair = next(pair for pair in study.measured() if pair.a == "prefill" and pair.b == "generate")
+    trace = study.together(pair)
+    assert [program.name for program in trace.programs] == ["a", "b"]
+    once = study.gpusim.load_trace(study.PROGRAMS / "h200_prefill.json.gz")
+    assert len(trace.streams[0].operations) == pair.passes_a * len(once.streams[0].operations)
+
+
+@pytest.mark.release
+def test_a_row_is_what_advise_gives_now() -> None:
+    """After a change of the model: run the study's script."""
+    pair = next(pair for pair in study.measured() if pair.a == "prefill" and pair.b == "prefill")
+    known = [one for one in from_csv(study.Row, study.HERE / "result.csv") if one.pair == pair.name]
+    for old, new in zip(known, study.answer(pair), strict=True):
+        assert (new.mechanism, new.setting, new.recommended) == (old.mechanism, old.setting, old.recommended)
+        assert new.predicted_us == pytest.approx(old.predicted_us, rel=1e-4)
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="the recording is not here")
+def test_the_h200_pairs_are_those_of_the_recording() -> None:
+    mine = [one for runs in study.measured().values() for one in runs if one.gpu == "h200"]
+    with RECORDED.open(encoding="utf-8", newline="") as file:
+        theirs = [1e3 * float(line["ms_makespan"]) for line in csv.DictReader(file)]
+    assert sorted(one.makespan_us for one in mine) == pytest.approx(sorted(theirs), abs=0.06)

@@ -1,0 +1,90 @@
+"""What overlapping cost kernels, by hand and beside measured pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny import kernel, stream, tiny
+
+from experiments.advise import run as study
+from gpusim import InputError, Session, Trace, cli
+from gpusim.choose.explain import NO_ROOM, as_json, explain, operator_of
+
+TRACES = Path(__file__).resolve().parent.parent / "traces"
+
+
+def test_a_kernel_that_finds_no_room_waits_for_it() -> None:
+    """Blocks that have an SM each: the second kernel starts when the first ends."""
+    trace = Trace(
+        name="two", device="tiny", streams=[stream("a", kernel("ka", 4, 10.0)), stream("b", kernel("kb", 4, 30.0))]
+    )
+    found = explain(trace, Session(tiny(latency_us=0.0)))
+    first, second = found.kernels
+    assert (first.slowdown, first.cause) == (pytest.approx(1.0), "")
+    assert second.took_us == pytest.approx(40.0)
+    assert second.by_us == pytest.approx({NO_ROOM: 10.0})
+    assert (second.slowdown, second.cause, second.beside) == (pytest.approx(4.0 / 3.0), NO_ROOM, ())
+    assert found.cost_us == pytest.approx({NO_ROOM: 10.0})
+    assert found.makespan_us == pytest.approx(40.0)
+    assert [group.name for group in found.by_name] == ["k4"]
+    assert found.arrangements["serial"] == pytest.approx(40.0)
+
+
+def test_kernels_beside_one_another_are_named() -> None:
+    trace = Trace(
+        name="two", device="tiny", streams=[stream("a", kernel("ka", 2, 10.0)), stream("b", kernel("kb", 1, 30.0))]
+    )
+    found = explain(trace, Session(tiny(latency_us=0.0)))
+    assert [one.beside for one in found.kernels] == [("k1",), ("k2",)]
+    assert all(one.slowdown == pytest.approx(1.0) for one in found.kernels)
+
+
+@pytest.mark.parametrize(
+    ("operation", "operator"),
+    [
+        ("aten::conv2d/544/0", "aten::conv2d"),
+        ("kernel/12", "kernel"),
+        ("3a.5x5", "3a.5x5"),
+        ("a/kernel/3.1", "a/kernel/3.1"),
+    ],
+)
+def test_an_operator_is_the_id_without_numbers(operation: str, operator: str) -> None:
+    assert operator_of(operation) == operator
+
+
+def test_isolated_and_what_it_cost_add_up() -> None:
+    found = explain(TRACES / "inception_3a.json.gz")
+    for one in found.kernels:
+        gained = min(0.0, one.run.sharing_us)
+        assert one.took_us == pytest.approx(one.isolated_us + sum(one.by_us.values()) + gained)
+    assert sum(group.launches for group in found.by_operator) == len(found.kernels)
+    assert sum(group.took_us for group in found.by_name) == pytest.approx(sum(one.took_us for one in found.kernels))
+    assert len(json.dumps(as_json(found))) > 1000
+
+
+def test_isolated_times_of_a_measured_pair() -> None:
+    """Two prefills on an H200: isolated times and the makespan are near what was measured."""
+    pair = next(pair for pair in study.measured() if pair.a == pair.b == "prefill")
+    runs = {one.mechanism: one for one in study.measured()[pair] if one.mechanism in ("in turn", "streams")}
+    found = explain(study.together(pair))
+    isolated = sum(one.isolated_us for one in found.kernels if one.run.stream.startswith("a"))
+    assert isolated == pytest.approx(runs["in turn"].a_us, rel=0.12), "kernels alone; copies and gaps are not kernels"
+    assert found.makespan_us == pytest.approx(runs["streams"].makespan_us, rel=0.12)
+
+
+def test_the_command_prints_groups_and_gains(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(TRACES / "inception_3a.json.gz")
+    assert cli.main(["explain", path, "--no-cache"]) == 0
+    said = capsys.readouterr().out
+    assert "12 kernels in 4 streams" in said and "What overlapping cost, by kernel" in said and "no room" in said
+    assert cli.main(["explain", path, "--no-cache", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"makespan_us", "cost_us", "arrangements", "by_name", "by_operator", "kernels"} <= set(found)
+
+
+def test_one_stream_is_refused() -> None:
+    trace = Trace(name="one", device="tiny", streams=[stream("a", kernel("ka", 4, 10.0))])
+    with pytest.raises(InputError, match="has one stream, so that no kernels overlap"):
+        explain(trace, Session(tiny()))
