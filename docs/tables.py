@@ -106,6 +106,27 @@ def errors_by_dataset() -> str:
     return table(titles, body)
 
 
+def errors_by_resource() -> str:
+    """The error of each kind of sharing by the resource that bounds the kernels."""
+    rows = lines(VALIDATION / "resources.csv")
+    if not rows:
+        return "This table is empty until the next validation."
+    titles = ("GPU", "experiment", "bound by", "points", "error %", "95th percentile %", "bias %")
+    body = [
+        (
+            gpu_of(row),
+            (EXPERIMENTS | FURTHER).get(row["experiment"], row["experiment"]),
+            row["bound_by"],
+            row["points"],
+            f"{float(row['mape_percent']):.1f}",
+            f"{float(row['p95_percent']):.1f}",
+            f"{float(row['bias_percent']):+.1f}",
+        )
+        for row in rows
+    ]
+    return table(titles, body)
+
+
 def _benchmark() -> list[Row]:
     """The rows of the datasets that `gpusim score` has."""
     folders = {FITTED, *(path.parent.name for path in VALIDATION.glob("data/*/convolutions.csv"))}
@@ -191,6 +212,7 @@ def _error(rows: Sequence[Row], experiments: Sequence[str]) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "errors-by-sharing": errors_by_sharing,
     "errors-by-dataset": errors_by_dataset,
+    "errors-by-resource": errors_by_resource,
     "benchmark-splits": benchmark_splits,
     "benchmark-scores": benchmark_scores,
     "benchmark-choices": benchmark_choices,

@@ -165,7 +165,11 @@ def test_gpu_that_the_profile_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n', "is the details page"),
+        (
+            '"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+            '"0","k","GPU Speed Of Light Throughput","DRAM Frequency","Ghz","3.2"\n',
+            "is the details page",
+        ),
         ('"Kernel Name","Invocations","Metric Name","Minimum","Maximum","Average"\n', "expected a CSV of ncu"),
         ('"ID","Function Name","Demangled Name","Duration [msecond]"\n', "lacks Kernel Name"),
         (raw_page([]), "holds no kernels"),

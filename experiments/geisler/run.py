@@ -37,7 +37,14 @@ from gpusim.trace.operations import Host
 HERE = Path(__file__).resolve().parent
 
 # What the paper prints, seconds
-SERIAL_S, MPI_S, MPI_CUDA_S = 116.96, 41.343, 106.929  # section 1.2, case 1
+CASES_S = {1: (116.96, 41.343, 106.929), 2: (26.0598, 10.543, 26.4188), 3: (25.2335, 9.834, 2.89346)}  # section 1.2
+SERIAL_S, MPI_S, MPI_CUDA_S = CASES_S[1]
+GEMMS_S = {  # section 1.1: GEMM1 and GEMM2, whose sizes are not given
+    "beginner_GEMM": (0.5718, 0.0103521),
+    "naive_advanced_GEMM": (1.0723, 0.00900078),
+    "advanced_GEMM": (0.197803, 0.00804114),
+    "CUBLAS": (0.046957, 0.0044651),
+}
 PROFILE_S = {"h2d": 2.166, "d2h": 0.469, "kernel": 4.25, "cpu": 219.85}  # section 2.2, current implementation
 ORIGINAL_S = {"h2d": 2.223, "d2h": 0.448, "kernel": 13.61, "cpu": 269.83}
 GEMM_S = {"allocation": 0.1209, "free": 0.2126, "kernel": 0.2149}  # section 2.1, advanced_GEMM
@@ -203,6 +210,25 @@ def parts() -> list[Part]:
 # ---- what it shows
 
 
+def case_table() -> str:
+    """His three grading cases: times, and how many times as fast as the serial program."""
+    cells = []
+    for case, (serial, mpi, cuda) in CASES_S.items():
+        times = [f"{seconds:.2f} s" for seconds in (serial, mpi, cuda)]
+        cells.append([str(case), *times, f"{serial / mpi:.1f}x", f"{serial / cuda:.1f}x"])
+    return table(["case", "serial", "MPI", "MPI + CUDA", "MPI gains", "MPI + CUDA gains"], cells)
+
+
+def gemm_table() -> str:
+    """His four matrix products at two sizes: times, and how many times as long as his best."""
+    best = GEMMS_S["advanced_GEMM"]
+    cells = []
+    for name, times in GEMMS_S.items():
+        ratios = [f"{one / other:.2f}x" for one, other in zip(times, best, strict=True)]
+        cells.append([f"`{name}`", *(f"{1e3 * seconds:.2f} ms" for seconds in times), *ratios])
+    return table(["kernel", "GEMM1", "GEMM2", "over advanced: GEMM1", "GEMM2"], cells)
+
+
 def page(steps: Sequence[Step], made_of: Sequence[Part]) -> dict[str, object]:
     """What the page says."""
     us = {(one.case, one.part): one.us for one in made_of}
@@ -251,6 +277,10 @@ def page(steps: Sequence[Step], made_of: Sequence[Part]) -> dict[str, object]:
         "steps": RUN_STEPS,
         "mpi": MPI_S,
         "savings": saving_table(paper),
+        "cases": case_table(),
+        "gemms": gemm_table(),
+        "fewer_calls": CASES_S[2][2] / CASES_S[3][2],
+        "case_3": CASES_S[3][0] / CASES_S[3][2],
         "predictions": prediction_table(rows),
         "pinned": error_percent(names[4]),
         "once": error_percent(*names[1:3]),

@@ -349,6 +349,9 @@ def page(
         "named": sum(row["right"] == "yes" for row in other),
         "other": len(other),
         "without": without_table(left_out, cases, named),
+        "iterations": len(cases),
+        "extended": fmean(_percent([row for row in cases if row["ranks"] in map(str, RANKS)])),
+        "equations": float(left_out[-1]["accuracy_percent"]),
         **overlap_values(replayed),
     }
 

@@ -1,7 +1,7 @@
 """SPAA'20, Table 2, beside an H200: `python experiments/spaa20_table2/run.py [--out DIR]`.
 
 Workspace against time of every algorithm of one convolution: the paper's on a Tesla K40, ours as recorded on an H200.
-It writes README.md, result.csv and table2.png beside itself (or to DIR).
+It writes README.md, result.csv, algorithms.csv and table2.png beside itself (or to DIR).
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from experiments.markdown import bullet, table
 from experiments.rows import lines
+from experiments.spaa20_table2 import claims
 from experiments.study import RECORDED, Run, Study
 from gpusim.results.style import COLOURS, GREY, PAGE, Style, legend_below, new_figure, save_figure, styled
 
@@ -91,7 +93,7 @@ def images() -> float:
     return TABLE_2[2].workspace_mb * 1e6 / (4 * FILTER**2 * channels() * IMAGE**2)
 
 
-def page(rows: Sequence[Row]) -> dict[str, object]:
+def page(rows: Sequence[Row], algorithms: Sequence[claims.Algorithm]) -> dict[str, object]:
     """What the page says."""
     large, small = (_table(at(rows, where), ["algorithm"]) for where in OURS)
     return {
@@ -101,6 +103,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "b128": large,
         "b16": small,
         "findings": _findings(rows),
+        **claims.page(algorithms),
     }
 
 
@@ -153,7 +156,7 @@ def _findings(rows: Sequence[Row]) -> str:
     return "\n".join(map(bullet, found))
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
+def draw(rows: Sequence[Row], _: Sequence[claims.Algorithm], path: Path) -> None:
     """Time against workspace, a panel a place; the line joins those than which none is faster with less."""
     names = list(dict.fromkeys(_label(row) for row in rows))
     look = dict(zip(names, zip([*COLOURS, "#777777", "#111111"], "os^Dv<>Pp", strict=False), strict=False))
@@ -187,12 +190,13 @@ def _label(row: Row) -> str:
     return f"{row.algorithm} TF32" if row.printed.endswith("TF32") else row.algorithm
 
 
-def rows(run: Run) -> dict[str, list[Row]]:
-    """The paper's and ours."""
-    return {"result.csv": [*TABLE_2, *recorded()]}
+def rows(run: Run) -> dict[str, list[Any]]:
+    """The paper's and ours, and every recorded algorithm."""
+    return {"result.csv": [*TABLE_2, *recorded()], "algorithms.csv": claims.recorded()}
 
 
-STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, page, {"table2.png": draw})
+TABLES = {"result.csv": Row, "algorithms.csv": claims.Algorithm}
+STUDY = Study(__file__, __doc__, TABLES, rows, page, {"table2.png": draw})
 
 if __name__ == "__main__":
     raise SystemExit(STUDY.main())

@@ -1,1 +1,1 @@
-"""One module a command of the command line; `gpusim.cli` lists them."""
+"""One module per command; `gpusim.cli` lists them."""

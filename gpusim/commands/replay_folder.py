@@ -18,7 +18,7 @@ from gpusim.results.runs import USES, ProgramRun, StreamRun, Usage
 
 
 def write_comparison(comparison: Comparison, folder: str | Path, step: Step, more: Mapping[str, str]) -> None:
-    """Writes results.json, and a folder a policy with its tables (CSV) and pictures (PNG); all of it or nothing.
+    """Write results.json, and one folder per policy with tables (CSV) and pictures (PNG); all of it or nothing.
 
     Args:
         comparison: with placements.

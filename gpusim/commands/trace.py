@@ -11,7 +11,7 @@ from math import fsum
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_from, read_trace, trace_from
+from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("trace", metavar="TRACE")
     show.add_argument("--gpu", metavar="NAME|PATH", help="whose occupancy is shown; default: the trace's own")
+    json_flag(show)
     select = actions.add_parser("select", help="a part of a trace, or other algorithms")
     select.add_argument("trace", metavar="TRACE")
     for option, what in (
@@ -77,7 +78,14 @@ def run(args: argparse.Namespace) -> int:
         require_output(args.out, paths)
     trace = trace_from(paths)
     if args.action == "show":
-        _show(trace, None if args.gpu is None else gpu_from(args.gpu))
+        gpu = _own_gpu(trace) if args.gpu is None else gpu_from(args.gpu)
+        if args.json:
+            from gpusim.commands.trace_json import as_json
+            from gpusim.common.tables import print_json
+
+            print_json(as_json(trace, gpu))
+        else:
+            _show(trace, gpu)
         return 0
     if args.action == "select":
         trace = select(trace, args.stream, args.operation, args.algorithm, args.program)
@@ -159,7 +167,6 @@ def _size(trace: Trace) -> str:
 def _show(trace: Trace, gpu: GPU | None) -> None:
     from gpusim.common.tables import print_line
 
-    gpu = _own_gpu(trace) if gpu is None else gpu
     print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
     for line in trace.notes.splitlines():
         print_line(f"  {line}")

@@ -1,4 +1,4 @@
-"""What a grant of a policy means for a kernel: blocks on each SM, and limits."""
+"""Effect of a policy's grant on a kernel: blocks on each SM, and limits."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from gpusim.results.runs import Contents
 
 
 class Holdings:
-    """Takes what the SMs note.
+    """Take the records of the SMs.
 
     Args:
         sms: the SMs; from now on they note what they hold whenever that changes.

@@ -34,7 +34,7 @@ def release_times(stream: Stream) -> list[float | None]:
 
 @dataclass(slots=True)
 class HostQueue:
-    """What the host has queued of one stream.
+    """Queue of the host for one stream.
 
     Attributes:
         first: for each operation that launches kernels, the place of its first launch in the host's order.

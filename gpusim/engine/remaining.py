@@ -1,4 +1,4 @@
-"""What the streams of a trace still have to do: the operations left of the passes under way, and the work in them."""
+"""Remaining work of the streams of a trace: the operations left of the passes under way, and the work in them."""
 
 from __future__ import annotations
 

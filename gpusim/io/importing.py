@@ -12,7 +12,7 @@ from typing import get_args
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import path_of
 from gpusim.hardware.gpu import GPU, gpu_of
-from gpusim.io import FORMATS, Order, kineto, ncu_profile, nsys, nvprof, source
+from gpusim.io import FORMATS, Order, kineto, ncu_profile, nsys, nsys_table, nvprof, source
 from gpusim.io.conversion import as_trace
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
@@ -81,6 +81,10 @@ def import_profile(
         InputError: what the file is, or lacks, in one line.
     """
     path = path_of(path, "profile")
+    if path.suffix in nsys.REPORTS:
+        with nsys.exported(path) as database:
+            found = import_profile(database, "nsys", gpu, counters, device, order, part)
+        return replace(found, trace=found.trace.model_copy(update={"name": _trace_name(path)[:200]}))
     gpu = None if gpu is None else gpu_of(gpu)
     for name, value, known in (("format", format, (None, *FORMATS)), ("order", order, get_args(Order))):
         if value not in known:
@@ -155,15 +159,18 @@ def _detect_table(path: Path, text: bytes) -> str:
     for line in decoded.splitlines():
         if re.match(r'\s*"?ID"?,', line) or "==PROF==" in line or '"Metric Name"' in line:
             return "ncu"
+        if nsys_table.is_table(line):
+            return "nsys"
         if re.match(r'\s*"?(Start|Type|Time\(%\))"?,', line) or "NVPROF" in line:
             return "nvprof"
         if re.match(r'\s*"?(Start|Time|Total Time) \((%|[num]?s)\)"?,', line):
-            raise InputError(path, "", "is a table of nsys stats", "nsys export --type sqlite FILE")
+            expected = f"{nsys_table.A_GPU_TRACE}, or nsys export --type sqlite FILE"
+            raise InputError(path, "", "is a table of nsys stats with no single launches", expected)
         if re.match(r'\s*"?(Kind|Index)"?,', line) and re.search(r"Agent|gpu-id|queue-id", line, re.IGNORECASE):
             raise InputError(path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
         if re.match(r'\s*"?(Domain"?,"?Function|Name"?,"?Calls"?,"?TotalDurationNs)"?,', line):
             raise InputError(path, "", "is a table of rocprofv3 (AMD)", "a profile of an NVIDIA GPU")
-    if text.startswith(b"NVR") or path.suffix in (".nsys-rep", ".qdrep"):
+    if text.startswith(b"NVR") or path.suffix in nsys.REPORTS:
         raise InputError(path, "", "is a report in its tool's own form", "nsys export --type sqlite FILE")
     what = next((what for magic, what in _UNREAD.items() if text.startswith(magic)), "is no profile that is known")
     raise InputError(path, "", what, source.A_PROFILE)
@@ -177,7 +184,14 @@ def _read(path: Path, format: str) -> tuple[Timeline, list[Profiled] | None]:
     if format == "nvprof":
         is_json = _text(source.head(path))[:1] in (b"{", b"[")
         return (nvprof.read_json if is_json else nvprof.read_csv)(path), None
+    if format == "nsys" and not source.head(path).startswith(nsys.MAGIC) and _is_text(path):
+        return nsys_table.read(path), None
     return (kineto.read if format == "kineto" else nsys.read)(path), None
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a file begins as a table of nsys stats, and not as a database that is cut short."""
+    return any(nsys_table.is_table(line) for line in source.head(path)[:20_000].decode("utf-8", "replace").splitlines())
 
 
 def _text(head: bytes) -> bytes:
@@ -201,7 +215,7 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
 
 def _trace_name(path: Path) -> str:
     name = path.name
-    for ending in (".gz", ".json", ".trace", ".pt", ".csv", ".ncu", ".sqlite", ".ncu-rep"):
+    for ending in (".gz", ".json", ".trace", ".pt", ".csv", ".ncu", ".sqlite", ".ncu-rep", ".nsys-rep", ".qdrep"):
         name = name.removesuffix(ending)
     return name or path.name
 

@@ -22,6 +22,7 @@ SINGLE_KERNELS = "single kernels: ncu --graph-profiling node, --replay-mode kern
 
 _NOT_METRICS = {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
                 "Block Size", "Grid Size", "Device", "CC", "Section Name"}  # fmt: skip
+LONG_FORM = frozenset(("Metric Name", "Metric Unit", "Metric Value"))  # columns of one metric on each line
 _OTHER_PAGES = {"Metric Name": "the details page", "Rule Name": "the details page", "Address": "the source page"}
 _NANOSECONDS = {"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "usecond": 1e3}
 _PREFIXED = re.compile(r"([KMGTP])(?:i?[bB](?:yte)?|inst|cycle|sector|warp|block|thread|request)s?$")
@@ -133,7 +134,27 @@ def _writes_decimal_comma(rows: Iterable[Line]) -> bool:
 
 
 def _rows(path: Path) -> Iterator[Line]:
-    """The launches of a CSV, each with the header and the units that stand before it."""
+    """The launches of a CSV, each with the header and the units that belong to it, whichever page the CSV is of."""
+    long: dict[tuple[str, ...], tuple[int, dict[str, str], dict[str, tuple[str, str]]]] = {}
+    for number, header, units, cells in _lines(path):
+        if LONG_FORM.issubset(header):
+            plain = dict(zip(header, cells, strict=True))
+            launch = tuple(plain.get(name, "") for name in ("Process ID", "ID"))
+            kept = {name: cell for name, cell in plain.items() if name not in LONG_FORM}
+            _, _, metrics = long.setdefault(launch, (number, kept, {}))
+            if "__" in plain["Metric Name"]:  # else a title of the details page, and no metric
+                metrics[plain["Metric Name"]] = plain["Metric Value"], plain["Metric Unit"]
+        else:
+            yield number, header, units, cells
+    if long and not any(metrics for _, _, metrics in long.values()):
+        raise InputError(path, "", "is the details page of Nsight Compute", f"{A_RAW_PAGE}, or of ncu --csv --metrics")
+    for number, kept, metrics in long.values():
+        header, units = [*kept, *metrics], [""] * len(kept) + [unit for _, unit in metrics.values()]
+        yield number, header, units, [*kept.values(), *(value for value, _ in metrics.values())]
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    """The rows of a CSV, each with the header and the units that stand before it."""
     header: list[str] = []
     units: list[str] = []
     for number, line in enumerate(source.lines(path), 1):
@@ -147,7 +168,8 @@ def _rows(path: Path) -> Iterator[Line]:
             cells = plain if len(plain) == len(header) else cells
         if cells[0] == "ID":
             header, units = cells, []
-            page = next((page for column, page in _OTHER_PAGES.items() if column in header), None)
+            is_long = LONG_FORM.issubset(header)
+            page = None if is_long else next((page for name, page in _OTHER_PAGES.items() if name in header), None)
             if page is not None or "Kernel Name" not in header:
                 problem = "lacks Kernel Name" if page is None else f"is {page} of Nsight Compute"
                 raise InputError(path, f"line {number}", problem, A_RAW_PAGE)

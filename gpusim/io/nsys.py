@@ -5,13 +5,17 @@ Both have the tables that they need, in any version. The tables of nvprof (`.nvv
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.files import is_file
 from gpusim.io import source
 from gpusim.io.timeline import (
     Activity,
@@ -29,6 +33,8 @@ from gpusim.io.timeline import (
 )
 
 MAGIC = b"SQLite format 3\x00"
+REPORTS = (".nsys-rep", ".qdrep")  # of nsys itself, which only it reads
+EXPORT_S = 1800  # that an export may take
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 CONCURRENT_KERNELS = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"  # only nvprof writes it, mostly beside an empty other
@@ -75,6 +81,36 @@ def read(path: Path) -> Timeline:
             raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
         except ValueError as error:
             raise InputError(path, "", str(error), _AN_EXPORT) from None
+
+
+@contextmanager
+def exported(path: Path) -> Iterator[Path]:
+    """The database that an installed nsys makes of a report, for as long as it is looked at.
+
+    Raises:
+        InputError: there is no such file or no nsys, or nsys cannot export it.
+    """
+    expected = "nsys export --type sqlite FILE, on a machine that has Nsight Systems"
+    if not is_file(path):
+        raise InputError(path, "", "is not there", "a report of nsys")
+    program = shutil.which("nsys")
+    if program is None:
+        raise InputError(path, "", "is a report in its tool's own form, and no nsys is installed", expected)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / f"{path.stem}.sqlite"
+        command = [program, "export", "--type", "sqlite", "--output", str(made), str(path)]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=EXPORT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise InputError(path, "", f"nsys export failed ({one_line(str(error))[:200]})", expected) from None
+        if done.returncode or not is_file(made):
+            said = one_line((done.stderr or done.stdout).strip().splitlines()[-1]) if done.stderr or done.stdout else ""
+            raise InputError(
+                path, "", f"nsys export failed ({said[:200] or done.returncode})", "a whole report"
+            ) from None
+        yield made
 
 
 def gpu_rows(path: Path) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ def stream_order(timeline: Timeline, order: Order) -> StreamOrder | None:
 
 
 def dependencies(timeline: Timeline, order: Order, inferred: bool) -> Waits:
-    """What the activities of a timeline wait for on other streams."""
+    """Dependencies of the activities of a timeline on other streams."""
     if order == "none":
         return Waits({}, frozenset(), 0)
     on_gpu, by_host = _recorded_waits(timeline)

@@ -1,4 +1,4 @@
-"""What the kernels of a trace spend their time on: why their warps wait, and how busy they keep the pipes of an SM."""
+"""Use of time by the kernels of a trace: why their warps wait, and how busy they keep the pipes of an SM."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def launch_occupancy(launch: KernelLaunch, gpu: GPU) -> Occupancy:
 
 
 def launch_footprint(launch: KernelLaunch, gpu: GPU) -> Footprint:
-    """What a resident block of a launch holds of its SM."""
+    """Return the resources of an SM that a resident block of a launch holds."""
     return footprint(gpu, launch.threads_per_block, launch.registers_per_thread, launch.shared_memory_per_block_bytes)
 
 

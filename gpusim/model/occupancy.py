@@ -36,7 +36,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one resident block holds of its SM.
+    """Resources of an SM that one resident block holds.
 
     Attributes:
         warps: warps, the last one whole.
@@ -92,7 +92,7 @@ def occupancy(
 
 
 def footprint(gpu: GPU, threads_per_block: int, registers_per_thread: int, shared_memory_per_block: int) -> Footprint:
-    """Returns what one resident block allocates of an SM of `gpu`, whether or not it could launch.
+    """Return the resources that one resident block allocates on an SM of `gpu`, whether or not it can launch.
 
     Args:
         gpu: the GPU.

@@ -1,7 +1,7 @@
-"""The border between a policy and the engine: what a policy answers is checked before it acts.
+"""The border between a policy and the engine: every answer of a policy is checked before it takes effect.
 
 The SMs are advanced by a compiled core that trusts its numbers, so every one that a policy gives is checked here first.
-Nothing is repaired: an answer that cannot be meant is an `InputError` that names the policy.
+Nothing is repaired. An invalid answer is an `InputError` that names the policy.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def shipped(policy: type[Policy]) -> bool:
 
 
 def ask(policy: Policy, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What a method of a policy returns.
+    """Call a method of a policy and return its result.
 
     Raises:
-        InputError: a user's own policy raised something; it is the cause (``__cause__``), with its traceback. What a
-            policy of this package raises goes through as it is.
+        InputError: a user's own policy raised something; it is the cause (``__cause__``), with its traceback. An
+            exception of a policy of this package is not changed.
     """
     try:
         return method(*args, **kwargs)

@@ -1,8 +1,8 @@
 """The interface between the engine and a policy.
 
-Whenever a kernel becomes ready, a kernel ends or a time that the policy asked for has come, the engine shows the
-policy a read-only `View` and gets back a `Partition`: which kernels may run, on which SMs, how many blocks of each
-on one SM, and who places blocks before whom. A policy never moves a block. A new policy is one subclass of `Policy`.
+The engine asks a policy whenever a kernel becomes ready or ends, and at a time that the policy asked for. It shows a
+read-only `View` and gets back a `Partition`: the kernels that may run, their SMs, their blocks per SM, and their order
+of placement. A policy never moves a block. A new policy is one subclass of `Policy`.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class KernelView(NamedTuple):
         blocks: thread blocks of the launch.
         waiting: blocks not yet placed.
         resident: blocks resident on all SMs.
-        started: whether a grant has let it start: its first block comes once its launch latency has passed.
-        footprint: what one resident block holds of an SM.
+        started: whether a grant has let it start. Its first block starts after its launch latency.
+        footprint: resources of an SM that one resident block holds.
         blocks_per_sm: most resident blocks of this kernel alone on an SM (its occupancy).
         ready_us: when it became ready.
-        solo_us: what it takes alone on the whole GPU.
-        bound_by: resource that binds it alone on the whole GPU; ``unknown`` where its counters cannot tell.
-        dram_load: share of the sustained DRAM bandwidth that it asks for alone on the whole GPU.
+        solo_us: isolated time on the whole GPU.
+        bound_by: resource that bounds it in isolation; ``unknown`` without the counters.
+        dram_load: share of the sustained DRAM bandwidth that it demands in isolation.
         queued: when the host queued it: the release (us) of its request, and its place in the order in which one
             host thread queues all launches of the trace, stream after stream as far as dependencies allow.
-        l2_load: share of the sustained L2 bandwidth that it asks for alone on the whole GPU.
+        l2_load: share of the sustained L2 bandwidth that it demands in isolation.
         issue_us: time of all issue slots of an SM that one block takes.
         memory_us: time of the L1 and shared-memory data path of an SM that one block takes.
         dram_us: time of the device's sustained DRAM bandwidth that one block takes.
         memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
-        latency_us: launch latency: its blocks can start so long after the policy first let it run.
+        latency_us: launch latency, from the first grant to its first block.
         pass_number: how often its stream has restarted before; 0 where streams run once, arrivals or not.
         l2_us: time of the device's sustained L2 bandwidth that one block takes.
         operation: id of the operation that launched it, as in `OperationView`.
@@ -84,11 +84,11 @@ class KernelView(NamedTuple):
 
     @property
     def counted(self) -> bool:
-        """Whether its counters tell what it demands."""
+        """Whether its demand comes from counters."""
         return self.bound_by != "unknown"
 
     def later(self, waiting: int, resident: int, started: bool) -> KernelView:
-        """The same launch as it is later: what a launch is does not change, how far it is does."""
+        """Return the same launch at a later time, with its new progress."""
         later = (*self[:_HOW_FAR], waiting, resident, started, *self[_HOW_FAR + 3 :])
         return tuple.__new__(KernelView, later)
 
@@ -99,13 +99,13 @@ assert KernelView._fields[_HOW_FAR : _HOW_FAR + 3] == ("waiting", "resident", "s
 
 @dataclass(frozen=True, slots=True)
 class OperationView:
-    """An operation that has not ended, as a policy sees it that knows the program and not only what is queued.
+    """An operation that has not ended, for policies that know the whole program.
 
     Attributes:
         id: of the trace.
         stream_index: position of its stream in the trace.
-        left_us: work left: of its kernels what each takes alone, less the share that is done, added; of a copy or host
-            work the time left.
+        left_us: remaining work: the sum of its kernels' isolated times less the share that is done; of a copy or host
+            work the remaining time.
         waits_for: ids of those operations that have not ended and must end first: the one before it in its stream, and
             what it depends on.
         release_us: when the pass of its stream that it belongs to was released: the arrival of its request.
@@ -123,8 +123,8 @@ class PassView(NamedTuple):
 
     Attributes:
         release_us: when it was released: the arrival of its request.
-        alone_us: work of the whole pass: what each of its kernels takes alone, each copy and all host work, added.
-        left_us: what is left of that work.
+        alone_us: work of the whole pass: the sum of its kernels' isolated times, its copies and its host work.
+        left_us: remaining work.
     """
 
     release_us: float
@@ -162,13 +162,13 @@ class View(NamedTuple):
         mix_rates: for ((kernel id, n), …), the progress of each kernel on an SM that holds this mix while all SMs
             do the same, in blocks/us. A second argument is as the third of ``solo_rate``.
         blocks_done: for a kernel id, blocks that ended; those of a persistent kernel all end with it.
-        progress: for a kernel id, the work done on each SM so far, in blocks, those that still run counted by what
-            they have done: what a performance counter of the SM would tell.
+        progress: for a kernel id, the work done on each SM so far, in blocks. Running blocks count in part, as in a
+            performance counter of the SM.
         unready: gives, for a stream's position in the trace, when the host queued the next kernel of that stream
             that is not ready yet, as ``KernelView.queued``; a stream with nothing more in its queue is left out.
-        operations: gives all that the streams still have to do in their passes under way, stream by stream in the order
-            of the trace, each in launch order; requests that wait for the one before them are not among them. Its time
-            grows with their number.
+        operations: gives the remaining operations of the streams' current passes, stream by stream in the order of the
+            trace, each in launch order. Requests that wait for the one before them are not included. Its time grows
+            with their number.
         passes: gives, for a stream's position in the trace, its pass under way: the sums of ``operations`` without
             their cost.
     """
@@ -189,7 +189,7 @@ class View(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a policy gives one kernel.
+    """Permission of a policy for one kernel.
 
     Attributes:
         kernel: its id.
@@ -200,8 +200,7 @@ class Grant:
         issue_share: most of an SM's issue slots that it may take, over 0, at most 1; None: no limit.
         l1_share: most of an SM's L1 and shared-memory data path that it may take, as above.
         dram_share: most of the DRAM bandwidth of its memory domain that it may take, as above.
-        per_sm: most resident blocks on each SM, where it differs from SM to SM (one number an SM); overrides
-            ``blocks_per_sm`` and ``sms``.
+        per_sm: most resident blocks on each SM, with one number per SM; overrides ``blocks_per_sm`` and ``sms``.
         tenant: number (0 or more): its blocks start only on SMs whose residents all have the same tenant, so that
             an SM which changes hands drains first; None: beside anyone.
         quota: progress that its blocks on an SM make in a round, in blocks: then they wait until all kernels there
@@ -223,13 +222,13 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Blocks to take off an SM: each waits again with what it had left, or from its start.
+    """Blocks to take off an SM. Each waits again, with its remaining work or from its start.
 
     Attributes:
         kernel: whose blocks.
         sm: where.
         blocks: how many at most, youngest first.
-        cost_us: time that going on takes each of them, such as restoring what was saved, added to its work.
+        cost_us: additional work of each block when it resumes, such as restoring its context.
         restart: what they have done is lost, of a persistent kernel's what they have done of a piece of its work.
     """
 
@@ -275,7 +274,7 @@ def parameter(
 
     Args:
         default: its value where none is given.
-        help: what it is, in a phrase.
+        help: its meaning, in a phrase.
         one_of: the texts that it can be.
         least: limit of a number, itself allowed; None is never refused.
         above: limit of a number, not allowed itself.
@@ -336,17 +335,17 @@ class Policy(ABC):
 
     @abstractmethod
     def partition(self, view: View) -> Partition:
-        """Decide what each kernel gets until the next call."""
+        """Return the partition that holds until the next call."""
 
     def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:  # noqa: B027 (most have nothing to check)
-        """Called once before the replay, with the names of the trace's streams: the place to check parameters.
+        """Check the parameters; called once before the replay, with the names of the trace's streams.
 
         Raises:
             InputError: a parameter that this GPU or these streams cannot have.
         """
 
     def notes(self) -> tuple[str, ...]:
-        """Called once after the replay: what it decided that a reader could not tell, above all where it fell back.
+        """Return notes on the replay, such as departures from the rule; called once after the replay.
 
         Each a line of text without a full stop; they are among the result's notes.
         """

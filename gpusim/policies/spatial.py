@@ -1,4 +1,4 @@
-"""Spatial multitasking: every stream has SMs of its own.
+"""Spatial multitasking: an SM split between streams.
 
 Adriaens, Compton, Kim, Schulte, "The case for GPGPU spatial multitasking", HPCA'12 [A]; its heuristics are implemented
 from their description as recalled [M] and completed where it leaves a choice [D]. Partitions are made anew whenever a
@@ -36,11 +36,11 @@ def even_counts(units: int, streams: int) -> list[int]:
 
 
 def smart_even_counts(units: int, useful: Sequence[int]) -> list[int]:
-    """As even, but nobody gets more than is useful to it while another can use it.
+    """Divide evenly, but give no stream more than it can fill while another can use it.
 
     Args:
         units: to share, at least one a stream.
-        useful: what each can fill, at least 1.
+        useful: units that each can fill, at least 1.
 
     Returns:
         What each gets; they sum to ``units``. What is left when all have what they can fill is spread evenly [D]:
@@ -60,7 +60,7 @@ def smart_even_counts(units: int, useful: Sequence[int]) -> list[int]:
 
 
 def rounds_counts(units: int, work: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
-    """So that the stream with most waves has as few as can be, each stream with no more units than that takes.
+    """Minimise the maximum wave count over streams (minimax), with no more units per stream than that needs.
 
     Args:
         units: to share, at least one a stream.
@@ -100,7 +100,7 @@ def fewest_units(most_waves: int, kernels: Sequence[tuple[int, int]], units: int
 
 
 def best_sum_counts(units: int, progress: Sequence[Sequence[float]]) -> list[int]:
-    """So that the sum of progress is largest, over all splits (dynamic programming).
+    """Maximise the sum of progress over all splits, by dynamic programming.
 
     Args:
         units: to share, at least one a stream.
@@ -163,7 +163,7 @@ def layout(counts: Mapping[int, int], before: Mapping[int, Sequence[int]], sms: 
 
 @dataclass
 class Split:
-    """Who has which SMs now, from one decision to the next; for any policy that falls back on an SM split."""
+    """The SMs of each stream, from one decision to the next, for any policy with an SM split."""
 
     held: dict[int, tuple[int, ...]] = field(default_factory=dict)  # SMs of each stream that has any
     most_unseated: int = 0  # streams that had none, because there were fewer than streams, at most at once
@@ -253,7 +253,7 @@ def useful_sms(kernels: Sequence[KernelView]) -> int:
 
 
 def time_on(view: View, kernel: KernelView, sms: int) -> float:
-    """How long what is left of a kernel takes alone on some SMs, us: full waves and what remains after them.
+    """Return the time of a kernel's remaining blocks in isolation on some SMs, us: full waves and the remainder.
 
     What remains is spread over all the SMs; the other SMs are idle. An estimate: it knows no launch latency and lets
     all blocks of a wave end together.

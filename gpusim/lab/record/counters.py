@@ -55,7 +55,7 @@ COUNTERS = (
 
 
 def counted_rows(log: str) -> list[dict[str, str]]:
-    """What Nsight Compute counted, a row a launch or range, from its CSV (raw page); none where it has no table."""
+    """Counters of Nsight Compute, one row per launch or range, from its CSV (raw page); none where it has no table."""
     lines = log.splitlines()
     header = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     return list(csv.DictReader(lines[header:]))[1:] if header is not None else []  # below the names stand their units

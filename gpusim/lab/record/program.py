@@ -45,12 +45,12 @@ class Program:
         return program
 
     def device(self) -> dict[str, str]:
-        """What the GPU and its libraries are, by name."""
+        """Return the names and versions of the GPU and its libraries."""
         lines = run([str(self.path), "device"], "the recorder").splitlines()
         return dict(line.split(" ", 1) for line in lines if " " in line)
 
     def time(self, calls: Sequence[Call]) -> Iterator[tuple[Call, Row]]:
-        """Yield calls, timed one after the other, each with what is printed for it.
+        """Yield calls, timed one after the other, each with its printed output.
 
         One that ends the program is not supported, and the rest go on.
 

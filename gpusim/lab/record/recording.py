@@ -1,7 +1,8 @@
 """A recording of cuDNN calls: a folder in the layout of `gpusim.lab.dataset`, written call by call.
 
-`convolutions.csv` has a row a call, `kernels.csv.gz` a row a kernel. A call that is timed is a line of `timings.csv` at
-once, until `convolutions.csv` is written with it. What is there is not recorded again.
+`convolutions.csv` has one row per call, `kernels.csv.gz` one row per kernel. A call that is timed is a line of
+`timings.csv` at
+once, until `convolutions.csv` is written with it. Existing rows are not recorded again.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Recording:
         return [call for call in calls if call.op not in self._timings]
 
     def add_timing(self, call: Call, measured: Row) -> None:
-        """Appends what the program printed for a call."""
+        """Append the output of the program for a call."""
         row = work_fields(call.work) | dict(measured)
         row |= {"network": call.network, "layer": call.layer, "algorithm": call.algorithm, "math": call.math}
         text, known = records(TIMING_COLUMNS, [row]), self._journal.exists()

@@ -1,4 +1,4 @@
-"""What a policy has to say of a replay afterwards, in sentences for the result's notes."""
+"""Notes of a policy on a replay, in sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpusim.policies.interface import KernelView
 
 @dataclass
 class Uncounted:
-    """The kernels of which a rule asked for counters, and those of them that have none."""
+    """Kernels whose counters a rule needs, and those that have none."""
 
     _asked: set[int] = field(default_factory=set)
     _without: set[int] = field(default_factory=set)
@@ -24,7 +24,7 @@ class Uncounted:
                 self._without.add(kernel.id)
 
     def notes(self, consequence: str) -> tuple[str, ...]:
-        """What the rule did with kernels without counters, if there were any."""
+        """Return a note on the kernels without counters, if there were any."""
         if not self._without:
             return ()
         asked = counted(len(self._asked), "kernel")

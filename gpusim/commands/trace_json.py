@@ -1,0 +1,83 @@
+"""What `gpusim trace show --json` prints: what is in a trace, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import fsum
+from typing import Any
+
+from gpusim.common.errors import InputError
+from gpusim.hardware.gpu import GPU
+from gpusim.model.launchable import launch_occupancy
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+
+JSON_VERSION = 1
+
+
+def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
+    """Programs, streams and kernels of a trace.
+
+    Args:
+        trace: what is shown.
+        gpu: whose occupancy is told; None: it does not ship.
+    """
+    streams = {stream.name: stream for stream in trace.streams}
+    launches: dict[str, list[KernelLaunch]] = {}
+    for operation in trace.operations():
+        for launch in operation.launches():
+            launches.setdefault(launch.name, []).append(launch)
+    return {
+        "version": JSON_VERSION,
+        "trace": trace.name,
+        "device": trace.device,
+        "stands_for": trace.stands_for,
+        "order": trace.order,
+        "notes": trace.notes.splitlines(),
+        "gpu": None if gpu is None else gpu.name,
+        "programs": [
+            {
+                "name": program.name,
+                "streams": list(program.streams),
+                "priority": program.priority,
+                "requests": 1 if program.arrivals is None else program.arrivals.requests,
+                **_kernels(one for name in program.streams for op in streams[name].operations for one in op.launches()),
+            }
+            for program in trace.programs
+        ],
+        "streams": [
+            {
+                "name": stream.name,
+                "operations": len(stream.operations),
+                "waits": sum(len(operation.depends_on) for operation in stream.operations),
+                **_kernels(one for operation in stream.operations for one in operation.launches()),
+            }
+            for stream in trace.streams
+        ],
+        "kernels": [
+            {"name": name, **_kernels(of), **_occupancy(of, gpu)}
+            for name, of in sorted(launches.items(), key=lambda item: -fsum(one.duration_us for one in item[1]))
+        ],
+    }
+
+
+def _kernels(launches: Iterable[KernelLaunch]) -> dict[str, Any]:
+    known = list(launches)
+    return {
+        "launches": len(known),
+        "kernels_us": fsum(one.duration_us for one in known),
+        "estimated": sum(one.estimated for one in known),
+    }
+
+
+def _occupancy(launches: list[KernelLaunch], gpu: GPU | None) -> dict[str, Any]:
+    """Of the longest launch."""
+    longest = max(launches, key=lambda one: one.duration_us)
+    found: dict[str, Any] = {"grid": list(longest.grid), "block": list(longest.block)}
+    if gpu is None:
+        return found | {"blocks_per_sm": None, "limiter": None}
+    try:
+        fit = launch_occupancy(longest, gpu)
+    except InputError:
+        return found | {"blocks_per_sm": 0, "limiter": None}
+    return found | {"blocks_per_sm": fit.blocks_per_sm, "limiter": fit.limiter}

@@ -1,0 +1,79 @@
+"""What control is worth: plans and their file agree, choices and their statistics by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.control_worth import plans
+from experiments.control_worth.plans import HERE, NOTHING, known, line_of, read, session_on
+from experiments.control_worth.report import Row, choices, holm, interval, recommended, sign_flip
+from experiments.plans import condensed, makespans_us
+
+
+def row(level: str, plan: str, predicted: float, measured: float, workload: str = "inception_3a") -> Row:
+    """A plan with its gains."""
+    return Row(workload, level, plan, "all", 1.0, 1.0, 1.0, 1.0, predicted, measured)
+
+
+def test_the_plan_predicted_best_is_chosen_and_plain_streams_where_none_gains() -> None:
+    rows = [row("masks", "best", 2.0, -1.0), row("masks", "even", 1.0, 3.0), row("masks", "best", -1.0, 5.0, "other")]
+    first, second = choices(rows, "masks")
+    assert (first.predicted, first.measured, first.best) == (2.0, -1.0, 3.0)
+    assert first.regret == pytest.approx(100.0 * (103.0 / 99.0 - 1.0))
+    assert (second.predicted, second.measured, second.best) == (0.0, 0.0, 5.0)
+
+
+def test_a_plan_is_recommended_beyond_what_others_fell_short() -> None:
+    rows = [row("all", "select", 9.0, 6.0, "inception_3a"), row("all", "select", 5.0, 1.0, "inception_3b")]
+    large, small = recommended(rows)
+    assert (large.threshold, large.taken, large.gains) == (4.0, True, (9.0, 6.0))
+    assert (small.threshold, small.taken, small.gains) == (3.0, True, (5.0, 1.0))
+    assert not recommended([rows[0], row("all", "select", 2.0, -8.0, "inception_3b")])[0].taken
+
+
+def test_holm_multiplies_the_least_by_most() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+
+
+def test_a_mean_far_from_zero_is_seldom_by_chance() -> None:
+    assert sign_flip([1.0] * 12) < 0.01
+    assert sign_flip([1.0, -1.0, 2.0, -2.0]) == pytest.approx(1.0)
+    low, high = interval([1.0, 2.0, 3.0, 4.0])
+    assert 1.0 <= low < 2.5 < high <= 4.0
+
+
+@pytest.mark.parametrize("workload", ["inception_5a_b16", "inception_3a_b16+inception_5b_b16", "googlenet_b1_forward"])
+def test_a_plan_in_the_file_is_the_plan(workload: str, tmp_path: Path) -> None:
+    """Read back, a plan waits for what it did, in the same streams, by the same algorithms."""
+    session = session_on("h200")
+    work, _ = known(workload, session)
+    mine = [trial for trial in read(HERE / "plans_h200.txt", session) if trial.workload == workload]
+    assert mine[0].name == NOTHING and {trial.level for trial in mine} >= {"priorities", "order", "masks", "host"}
+    for trial in mine:
+        line, calls = line_of(trial, work)
+        path = tmp_path / "plans.txt"
+        path.write_text(f"{line}\n")
+        (again,) = read(path, session)
+        assert (again.plan.lanes, again.plan.algorithms) == (trial.plan.lanes, trial.plan.algorithms)
+        assert len(calls) * 3 + 3 == len(line.split())
+
+
+def test_two_programs_have_a_stream_each() -> None:
+    trace = plans.trace_of("inception_3a_b16+inception_5b_b16")
+    assert [len(stream.operations) for stream in trace.streams] == [6, 6]
+
+
+def test_every_plan_was_measured() -> None:
+    measured = makespans_us(HERE / "measured_h100-sxm.csv.gz")
+    assert {(one.workload, one.name) for one in read(HERE / "plans_h100-sxm.txt", session_on("h100-sxm"))} == set(
+        measured
+    )
+
+
+def test_a_condensed_table_has_a_line_for_each_turn() -> None:
+    table = ["name,plan,turn,step,op,stream,sms,ms_end,ms_makespan"]
+    table += [f"m,p,{turn},{step},o,0,132,0.1,0.{turn + 2}" for turn in (0, 1) for step in (0, 1)]
+    assert "".join(condensed(table)).splitlines() == ["name,plan,turn,ms_makespan", "m,p,0,0.2", "m,p,1,0.3"]
