@@ -100,7 +100,7 @@ class Selection:
         bounds: lower bounds of its plans.
         objective: what was wanted.
         order: who decides in which order streams start.
-        best: the recommended plan: the one found; else, where a tie, the best algorithms in the same streams; or `plain`.
+        best: the recommended plan: the one found; else, where a tie, the best algorithms in its streams; or `plain`.
         found: the plan with the least expected makespan.
         plain: the better of `PLAIN`; None where neither keeps the limit.
         error: of chosen plans on this GPU; None: none were measured.
