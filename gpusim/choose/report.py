@@ -8,7 +8,7 @@ from itertools import combinations
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from gpusim.choose.judge import Candidate
+from gpusim.choose.judge import Candidate, gain_percent
 from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, unknown_workspaces
 from gpusim.choose.profile import complements, contended, in_words, profile
 from gpusim.choose.search import Selection
@@ -220,7 +220,7 @@ def _starts_lines(best: Candidate) -> list[str]:
 
 def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     """What the plan found gains over what a program has without one, and the error of such choices."""
-    plain, error, where = selection.plain, selection.error, selection.gpu.name
+    plain, error, where, best = selection.plain, selection.error, selection.gpu.name, selection.best
     if plain is None:
         return [f"model error: {_co_run_error(selection, result)}"]
     over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
@@ -231,7 +231,8 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     sure = f"{error.plans} chosen plans measured on {where} gained {error.bias:.1f} points less than predicted on the "
     sure += f"mean, {error.most:.1f} at most"
     if selection.tie:
-        return [f"tie: {gain}, no more than the error of such choices ({sure}); recommended is {over}"]
+        instead = over if best is plain else f"{over} with other algorithms, {gain_percent(plain, best):+.1f} %"
+        return [f"tie: {gain}, no more than the error of such choices ({sure}); recommended is {instead}"]
     return [f"gain: {gain}; {sure}"]
 
 
