@@ -671,7 +671,7 @@ def test_schema(what: str, capsys: Capture) -> None:
             "gpusim occupancy: argument --registers: is 'nan'; expected a whole number of at least 0",
         ),
         (["schema", "policy"], "gpusim schema: argument what: invalid choice: 'policy'"),
-        (["record"], "WHAT: missing; expected a network, shapes, microbench, host, or -- and a program"),
+        (["record"], "WHAT: missing; expected OPS.py, a network, shapes, microbench, host, or -- and a program"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_2(
