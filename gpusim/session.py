@@ -9,7 +9,9 @@ from functools import cached_property, partial
 from os import PathLike
 from typing import Literal
 
-from gpusim.calibrate.assumptions import WORDS, Assumption, extremes, warning
+from gpusim.calibrate.assumptions import WORDS, extremes
+from gpusim.calibrate.assumptions import Assumption as Assumption
+from gpusim.calibrate.assumptions import warning as warning
 from gpusim.calibrate.cache import user_fits
 from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError, quote

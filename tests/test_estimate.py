@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tiny
 
-from gpusim import Session, Trace, compare, load_gpu, load_trace, replay
+from gpusim import Session, Trace, advise, compare, load_gpu, load_trace, replay
 from gpusim.calibrate.assumptions import warning
 from gpusim.io.importing import import_profile
 from gpusim.io.operators import Operator, operator_of, work_of
@@ -230,3 +230,11 @@ def test_the_warning_is_one_line() -> None:
     )
     same: dict[Assumption, str] = {"compute": "even", "memory": "even"}
     assert warning(trace, "even", (1.0, 2.0), same).endswith("and is best, whether arithmetic or memory bound them")
+
+
+def test_advice_says_what_it_rests_on() -> None:
+    trace = side_by_side(launch(name="one"), launch(name="other"))
+    found = advise([trace], H100, jobs=1)
+    assert found.assumption.startswith("2 of 2 kernels have no counters: ")
+    enough = launch(work=work(MOST * 4096 * 132 * H100.boost_clock_mhz * 1e6 * 96e-6))
+    assert advise([side_by_side(enough, enough)], H100, jobs=1).assumption == ""
