@@ -37,6 +37,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "best": _json(advice, advice.best),
         "competitor": None if competitor is None else _json(advice, competitor),
         "choices": [_json(advice, one) for one in advice.choices],
+        **({"assumption": advice.assumption} if advice.assumption else {}),
     }
 
 
@@ -73,6 +74,8 @@ def print_advice(advice: Advice) -> None:
         print_line(f"    {line}")
     for line in [*_served(advice), *_reasons(advice)]:
         print_line(line)
+    if advice.assumption:
+        print_line(f"Note: {advice.assumption}.")
     print()
     columns = [Column("share by"), Column("setting"), Column("makespan us", right=True), Column("STP", right=True)]
     columns += [Column(f"{name} slowed", right=True) for name in programs] + [Column("model error", right=True)]
