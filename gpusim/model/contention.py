@@ -61,6 +61,7 @@ class WarpDemand:
         others: the same as ``demands`` of `OTHER_PIPES`, and of a pipe that was not counted.
         cycles: of an instruction of one warp, waits included, as recorded; 0: unknown.
         burst: instructions that a warp issues in a row.
+        together: share of its time at a scheduler that its warps come in bursts, as the recording shows; else 0.
     """
 
     warps_per_scheduler: float
@@ -75,6 +76,7 @@ class WarpDemand:
     others: tuple[float, ...] = (0.0,) * (len(OTHER_PIPES) + 1)
     cycles: float = 0.0
     burst: float = 1.0
+    together: float = 0.0
 
     @property
     def resource(self) -> str:
@@ -136,6 +138,8 @@ def warp_demand(
     competing = competing_warps(resident_blocks, per_scheduler, one_wave)
     recorded = _recorded_stalls(mix)
     if mix is not None and recorded is not None:
+        if mix.issue_cycles:  # Little's law: what no reason tells is latency
+            recorded = recorded[0], max(recorded[1], mean / busy[0])
         path_busy = busy[L1_PATH] if demands[L1_PATH] == max(demands) else 0.0
         hidden = hidden_cycles(mix, shared_bytes_per_warp)
         latency = max(service_demand, _latency_share(*recorded, competing, path_busy, hidden, constants))
@@ -158,6 +162,7 @@ def warp_demand(
         others=tuple(busy_share / mean for busy_share in _busy_elsewhere(mix, blocks_per_sm, busy)),
         cycles=recorded[1] if recorded is not None else 0.0,
         burst=burst_length(_of(recorded[0].wait)) if recorded is not None else 1.0,
+        together=serial_share if competing > FEWEST_TURNS else 0.0,
     )
 
 
@@ -247,8 +252,18 @@ def _use(kernel: WarpDemand, count: int, time: float) -> Use:
     demands = [min(1.0, warps * one) for one in kernel.demands]
     tensor = blocked_slots(demands[ISSUE], demands[TENSOR])
     pipes = (*demands[ISSUE + 1 : LSU], *[min(1.0, warps * one) for one in kernel.others])
-    visit = demands[L1_PATH] / max(demands[LSU], LEAST_LSU)
-    return Use(demands[ISSUE], pipes, tensor, demands[L1_PATH], visit, kernel.cycles * time, kernel.burst, kernel.serial_share)
+    return Use(
+        issue=demands[ISSUE],
+        pipes=pipes,
+        operands=tensor,
+        path=demands[L1_PATH],
+        visit=demands[L1_PATH] / max(demands[LSU], LEAST_LSU),
+        cycles=kernel.cycles * time,
+        burst=kernel.burst,
+        together=kernel.together,
+        warps=count * kernel.warps_per_scheduler,
+        slowest_counts=kernel.one_wave or kernel.warps_per_scheduler >= 1.0,
+    )
 
 
 def _mixed(residents: Sequence[tuple[WarpDemand, int]], uses: Sequence[Use]) -> list[float]:

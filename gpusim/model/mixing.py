@@ -15,13 +15,11 @@ these rules in tests/scheduler_oracle.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import fsum
+from math import ceil, fsum
 from typing import NamedTuple
 
-BW = 1.0
-BO = 0.0
 ROUNDS = 3  # in which what kernels leave to one another settles
-LEAST_LEFT = 0.02  # of a resource, to younger kernels, at least
+LEAST_LEFT = 0.05  # of a resource, to younger kernels, at least
 OLDER_IN_QUEUE = 3.0  # requests of the older kernel for each of the younger in a full queue ([V] shared beside shared)
 LONGEST_BURST = 30.0  # instructions that a warp issues in a row, at most
 STALL_CYCLES = 3.0  # that a warp waits for a result of the arithmetic pipes ([V] fma1: 4 cycles an instruction)
@@ -39,6 +37,9 @@ class Use(NamedTuple):
         visit: time of the path that one of its requests takes, in any unit.
         cycles: of an instruction of one warp, waits included; 0: unknown.
         burst: instructions that a warp issues in a row.
+        together: how far its warps issue in bursts of all of them (0 to 1): then nobody else does.
+        warps: on the mean scheduler.
+        slowest_counts: whether a block is as slow as its warp on the fullest scheduler.
     """
 
     issue: float
@@ -49,6 +50,8 @@ class Use(NamedTuple):
     cycles: float = 0.0
     burst: float = 1.0
     together: float = 0.0
+    warps: float = 1.0
+    slowest_counts: bool = False
 
     @property
     def taken(self) -> float:
@@ -79,18 +82,17 @@ def progress(uses: Sequence[Use]) -> list[float]:
 def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
     """How much longer a kernel's instruction takes, relative, for what others leave of the schedulers."""
     mine = uses[i]
-    others = [(use, share, j < i) for j, (use, share) in enumerate(zip(uses, shares, strict=True)) if j != i]
+    meet = _meeting(i, uses)
+    others = [(use, share * meet, j < i) for j, (use, share) in enumerate(zip(uses, shares, strict=True)) if j != i]
     older = [(use, share) for use, share, is_older in others if is_older]
     younger = [(use, share) for use, share, is_older in others if not is_older]
-    stretch = _beside(mine.issue, fsum([use.issue * share for use, share in older]))
-    gone = fsum([use.issue * share for use, share in older])
-    if gone > 0.0:
-        k = fsum([use.issue * share * use.together for use, share in older]) / gone
-        stretch = max(stretch, (k * BW + (1.0 - k * BW) * mine.issue) * (1.0 / max(LEAST_LEFT, 1.0 - gone) - 1.0))
-    if BO > 0.0:
-        stretch += BO * fsum([use.issue * share * use.together for use, share in younger])
+    taken = fsum([use.issue * share for use, share in older])
+    in_bursts = fsum([use.issue * share * use.together for use, share in older])
+    waits = mine.issue + (in_bursts / taken if taken > 0.0 else 0.0) * (1.0 - mine.issue)
+    stretch = _beside(waits, taken)
     for r, pipe in enumerate(mine.pipes):
         stretch = max(stretch, _beside(pipe, fsum([use.pipes[r] * share for use, share in older])))
+    stretch += fsum([use.issue * share * use.together for use, share in younger])
     if mine.cycles > 0.0:
         stretch += fsum([use.issue * share * (use.burst - 0.5) for use, share in younger]) / mine.burst / mine.cycles
         if mine.operands == 0.0:
@@ -100,6 +102,16 @@ def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
         equal = max(0.0, mine.taken + fsum([use.issue for use, _, _ in others]) - 1.0)
         stretch = max(stretch, min(_beside(mine.taken, used), equal))
     return stretch
+
+
+def _meeting(i: int, uses: Sequence[Use]) -> float:
+    """Warps of others on the fullest scheduler beside a kernel's own, over those on the mean scheduler."""
+    mine = uses[i]
+    if not mine.slowest_counts:
+        return 1.0
+    others = fsum([use.warps for j, use in enumerate(uses) if j != i])
+    fullest = ceil(others + mine.warps - 1e-9)
+    return max(0.0, fullest - max(1.0, mine.warps)) / others
 
 
 def _beside(used: float, taken: float) -> float:
