@@ -76,7 +76,14 @@ def progress(uses: Sequence[Use]) -> list[float]:
         for i in reversed(range(len(uses))):
             shares[i] = 1.0 / (1.0 + _stretch(i, uses, shares))
         _share_path(uses, shares)
-    return shares
+    over = max(1.0, *_totals(uses, shares)) if len(uses) > 1 else 1.0
+    return [share / over for share in shares]
+
+
+def _totals(uses: Sequence[Use], shares: Sequence[float]) -> list[float]:
+    """How busy each resource of the SM is."""
+    columns = zip(*[(use.issue, *use.pipes, use.path) for use in uses], strict=True)
+    return [fsum([use * share for use, share in zip(column, shares, strict=True)]) for column in columns]
 
 
 def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
