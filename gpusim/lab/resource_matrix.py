@@ -284,7 +284,8 @@ def by_resource(rows: Iterable[Point]) -> list[Errors]:
     for row in rows:
         groups.setdefault((row.gpu, row.placement, *row.resources), []).append(row)
     found = [errors_of(name, mine) for name, mine in groups.items()]
-    return sorted(found, key=lambda one: (one.gpu, one.placement != SAME, -one.mape_percent))
+    gpus = list(dict.fromkeys(one.gpu for one in found))
+    return sorted(found, key=lambda one: (gpus.index(one.gpu), one.placement != SAME, -one.mape_percent))
 
 
 def totals(rows: Sequence[Point]) -> list[Errors]:
