@@ -292,10 +292,11 @@ def carveouts(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GP
     """
     needed = foot.shared_memory_bytes * blocks_per_sm
     sizes = [kib * 1024 for kib in gpu.limits.shared_memory_carveouts_kib]
-    least = min((size for size in sizes if size >= needed), default=sizes[-1])
+    wanted = min((size for size in sizes if size >= needed), default=sizes[-1])
+    least = wanted if wanted < sizes[-1] else max(sizes[-2:][0], foot.shared_memory_bytes)
     recorded = launch.mix.shared_memory_config_bytes if launch.mix is not None else None
-    default = least if float(gpu.compute_capability) >= SIZED_BY_DRIVER else sizes[-1]
-    return min(max(least, recorded or default), sizes[-1]), least
+    default = wanted if float(gpu.compute_capability) >= SIZED_BY_DRIVER else sizes[-1]
+    return min(max(wanted, recorded or default), sizes[-1]), least
 
 
 def _preferences(model: KernelModel, mix: Mix | None) -> tuple[float, ...]:

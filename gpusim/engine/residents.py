@@ -75,13 +75,11 @@ class Residents:
         """Work the mixes on the SMs out anew, and forget all others."""
         for sm in range(self.sms):
             self.charge(sm)
+        held = [self.mixes.mixes[self.mix[sm]] if self.count[sm] > 0 else () for sm in range(self.sms)]
         self.mixes.clear()
         self.domains.stale = True
         for sm in range(self.sms):
-            mix: dict[int, int] = {}
-            for j in range(sm * self.width, sm * self.width + self.count[sm]):
-                mix[self.owner[j]] = mix.get(self.owner[j], 0) + 1
-            self.mix[sm] = self.mixes.number_of(tuple(sorted(mix.items())))
+            self.mix[sm] = self.mixes.number_of(held[sm])
             self.rated[sm] = 0
             self.project(sm)
         self.add_up()

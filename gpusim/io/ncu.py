@@ -19,6 +19,13 @@ BUSY_PERCENT = {  # of the cycles in which an SM was active
     "lsu_cycles": "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active",
     "l1_cycles": "l1tex__throughput.avg.pct_of_peak_sustained_active",
 }
+PIPES_PERCENT = {  # the same, where they were counted
+    "special_cycles": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
+    "double_cycles": "sm__pipe_shared_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm_cycles": "sm__throughput.avg.pct_of_peak_sustained_active",
+}
+LEAST_SM_PERCENT = "sm__throughput.avg.pct_of_peak_sustained_elapsed"  # of all cycles, so no more than of active ones
+HEAVY_PERCENT = "sm__pipe_fmaheavy_cycles_active.avg.pct_of_peak_sustained_active"
 TOTALS = {  # of the launch
     "warp_instructions": "smsp__inst_executed.sum",
     "l1_read_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
@@ -83,7 +90,12 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
     fields: dict[str, Any] = {}
     if "sm__cycles_active.avg" in counters:
         sm_cycles_per_block = float(counters["sm__cycles_active.avg"]) * sm_count / blocks
-        busy = {name: float(counters[counter]) for name, counter in BUSY_PERCENT.items() if counter in counters}
+        pipes = BUSY_PERCENT | PIPES_PERCENT
+        busy = {name: float(counters[counter]) for name, counter in pipes.items() if counter in counters}
+        if LEAST_SM_PERCENT in counters:
+            busy.setdefault("sm_cycles", float(counters[LEAST_SM_PERCENT]))
+        if HEAVY_PERCENT in counters and "fma_cycles" in busy:  # fma counts the mean of the two halves
+            busy["multiply_cycles"] = max(0.0, 2.0 * (float(counters[HEAVY_PERCENT]) - busy["fma_cycles"]))
         fields |= {name: trimmed(percent / 100 * sm_cycles_per_block) for name, percent in busy.items()}
     fields |= {name: trimmed(float(counters[c]) / blocks) for name, c in TOTALS.items() if c in counters}
     fields |= {

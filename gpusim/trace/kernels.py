@@ -72,6 +72,12 @@ class Mix(Strict):
     tensor_cycles: Annotated[Cycles, described("tensor pipe busy")] = None
     lsu_cycles: Annotated[Cycles, described("load/store unit busy")] = None
     l1_cycles: Annotated[Cycles, described("L1 and shared-memory data path busy")] = None
+    multiply_cycles: Annotated[
+        Cycles, described("half of the FMA pipe that multiplies integers, beyond the other half")
+    ] = None
+    special_cycles: Annotated[Cycles, described("special function unit busy")] = None
+    double_cycles: Annotated[Cycles, described("pipe of FP64, packed FP16 and tensor instructions busy")] = None
+    sm_cycles: Annotated[Cycles, described("busiest part of the SM busy")] = None
     warp_instructions: Annotated[
         float | None, measured("warp instructions/block", "executed instructions", ge=0, le=MAX_CYCLES)
     ] = None
