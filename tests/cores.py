@@ -128,7 +128,11 @@ def submit(
         own_load=MemoryLoad(own_dram, 0.0),
         ramps=ramps,
         on_tensor_cores=on_tensor_cores,
-        pieces=pieces,
+        tiles=pieces * blocks,
+        row=blocks,
+        lengths=(),
+        start_us=0.0,
+        sm_start_us=0.0,
         cluster_blocks=cluster,
     )
     array.submit(slot, model)

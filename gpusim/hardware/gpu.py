@@ -118,6 +118,12 @@ class ModelConstants(Strict):
         "share of barrier and short-scoreboard stalls (shared memory, special functions) that is waiting for other "
         "warps' turns and not latency, where many warps compete",
     )
+    block_starts_per_us: Annotated[float, Field(ge=0)] = _constant(
+        0.0, "blocks/us", "blocks that the device can start; 0: no limit is known"
+    )
+    sm_block_starts_per_us: Annotated[float, Field(ge=0)] = _constant(
+        0.0, "blocks/us", "blocks that one SM can start; 0: no limit is known"
+    )
     block_jitter: Annotated[float, Field(ge=0, le=0.3)] = _constant(
         0.02, "1", "standard deviation of a block's work over the mean of its launch"
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
+from gpusim.io.timeline import whole
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 
 Counters = Mapping[str, str]  # metric name to its value as text, base units (ns, bytes, %)
@@ -107,6 +108,15 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
     return Mix(**fields) if fields.keys() - {"shared_memory_config_bytes"} else None
 
 
+def cluster_of(counters: Counters) -> tuple[int, int, int] | None:
+    """Dimensions of a launch's clusters; 1, 1, 1 of one without, None where they were not counted."""
+    sizes = [whole(counters.get(f"launch__cluster_dim_{axis}")) for axis in "xyz"]
+    if None in sizes:
+        return None
+    x, y, z = (max(1, size or 0) for size in sizes)
+    return x, y, z
+
+
 def launch_from_counters(counters: Counters, sm_count: int, stream: str = "main") -> KernelLaunch:
     """One profiled launch; the shared memory that the driver reserves is left out."""
     return KernelLaunch(
@@ -118,5 +128,6 @@ def launch_from_counters(counters: Counters, sm_count: int, stream: str = "main"
         dynamic_shared_memory_bytes=int(counters["launch__shared_mem_per_block_dynamic"]),
         duration_us=trimmed(float(counters[DURATION]) / 1000),
         stream=stream,
+        cluster=cluster_of(counters),
         mix=mix_from_counters(counters, sm_count),
     )

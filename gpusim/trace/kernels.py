@@ -15,8 +15,10 @@ from pydantic import (
 from gpusim.trace.faults import STREAM_PATTERN
 from gpusim.trace.fields import (
     LEAST_DURATION_US,
+    MAX_BLOCK_LENGTHS,
     MAX_BLOCKS,
     MAX_BLOCKS_PER_US,
+    MAX_CLUSTER_BLOCKS,
     MAX_CYCLES,
     MAX_DURATION_US,
     MAX_SCALING_POINTS,
@@ -122,6 +124,7 @@ ALL_COUNTERS = (  # without one of them what binds it is a guess, and how far of
     *("achieved_warps_per_sm", "active_cycles_avg", "active_cycles_max", "stalls"),
 )
 _Extent = Annotated[int, Field(ge=1, le=65535)]
+_ClusterExtent = Annotated[int, Field(ge=1, le=MAX_CLUSTER_BLOCKS)]
 
 
 class ScalingPoint(Strict):
@@ -171,6 +174,20 @@ class KernelLaunch(Recurring):
     load_us: Annotated[
         Passing,
         described("first part of the duration, in which instructions and constants are loaded and no block runs"),
+    ] = None
+    cluster: Annotated[
+        tuple[_ClusterExtent, _ClusterExtent, _ClusterExtent] | None,
+        measured("thread blocks", "dimensions x, y, z of a thread block cluster; 1, 1, 1: none; absent: unknown"),
+    ] = None
+    block_lengths: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=MAX_CYCLES)], ...] | None,
+        measured(
+            "1",
+            "how long blocks take along a row (x) of the grid, relative to one another, each for an equal part of the "
+            "row: 1, 3, 5, 7 of attention with a causal mask; absent: all as long, or as the counters show",
+            min_length=1,
+            max_length=MAX_BLOCK_LENGTHS,
+        ),
     ] = None
     communicates: Annotated[
         bool | None,
