@@ -108,6 +108,7 @@ def submit(
     ramps: Sequence[float] = (),
     on_tensor_cores: bool = False,
     pieces: int = 1,
+    late_last: bool = False,
     cluster: int = 1,
 ) -> None:
     """Make a launch known with its caps; who may place blocks is for `line` to say.
@@ -129,6 +130,7 @@ def submit(
         ramps=ramps,
         on_tensor_cores=on_tensor_cores,
         tiles=pieces * blocks,
+        late_last=late_last,
         row=blocks,
         lengths=(),
         start_us=0.0,

@@ -35,8 +35,8 @@ from gpusim.trace.kernels import KernelLaunch, Mix
 Alone = Callable[[KernelModel], AloneTimes]  # `gpusim.engine.sm_array.alone_on` of the recording GPU
 AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
 JITTER_SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the recorded run fell
-SPREADS = (0.2, 0.4, 0.6, 0.8, 1.0)  # of the lengths of blocks along a row: 1 is that of a causal mask
-UNEQUAL = 0.1  # a misfit that blocks of equal length do not explain
+SPREADS = (0.4, 0.6, 0.8, 1.0)  # of the lengths of blocks along a row: 1 is that of a causal mask
+UNEQUAL = 0.1  # how much more active SMs are than recorded, which blocks of equal length do not explain
 GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 CLUSTERS = range(3, 9)  # blocks of a cluster that does not fit on a lone TPC; more than 8 are not portable
@@ -45,7 +45,6 @@ SIZED_BY_DRIVER = 7.0  # compute capability from which on a driver sizes the car
 TILES_OF_A_BLOCK = 8  # of a persistent kernel, where no counter tells [D]
 MOST_TILES = 16  # of a block: finer ones make no step that could be seen
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
-EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do as much [D]
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -58,7 +57,7 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     model, ramp_us = unfitted(launch, gpu, place)
     recorded, latency = launch.duration_us, model.latency_us
     alone = alone_on(gpu)
-    best, makespan = _fitted(model, launch.mix, alone)
+    best, makespan = _fitted(model, launch.mix, alone, gpu)
     if ramp_us > 0.0:
         work = ramp_us / (recorded - latency - ramp_us) * makespan / _block_us(best)
         best = replace(best, ramp_work=work)
@@ -135,23 +134,27 @@ def _block_us(model: KernelModel) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A kernel with some age preference and seed, alone: its makespan and how far that replay is from the recording."""
+    """A kernel with some age preference and seed, alone: its makespan and how far that replay is from the recording.
+
+    ``idle`` is how much less, relative, the SMs were active in the recording.
+    """
 
     model: KernelModel
     makespan_us: float
     misfit: float
+    idle: float
 
 
-def _fitted(model: KernelModel, mix: Mix | None, alone: Alone) -> tuple[KernelModel, float]:
+def _fitted(model: KernelModel, mix: Mix | None, alone: Alone, gpu: GPU) -> tuple[KernelModel, float]:
     """The kernel with the age preference and seed that replay its recording well, and its makespan alone (us)."""
     first, *weakest_first = (replace(model, age_preference=a, seed=JITTER_SEEDS[0]) for a in _preferences(model, mix))
     held = _best(_tried(first, mix, alone), weakest_first, mix, alone)
     other_tails = [replace(held.model, seed=seed) for seed in JITTER_SEEDS[1:]]
     held = _best(held, other_tails, mix, alone)
-    if held.misfit > UNEQUAL and model.row > 1 and not (model.persistent or model.given_lengths):
+    expected = UNEQUAL + gpu.model.launch_latency_us / model.solo_us  # SMs do not start at once
+    if held.idle > expected and model.row > 1 and not (model.persistent or model.given_lengths):
         unequal = [_tried(replace(held.model, spread=spread), mix, alone) for spread in SPREADS]
-        likeliest = min(unequal, key=lambda tried: tried.misfit)
-        held = likeliest if likeliest.misfit < held.misfit - UNEQUAL / 2.0 else held
+        held = min([held, *unequal], key=lambda tried: abs(tried.idle))
     return held.model, held.makespan_us
 
 
@@ -168,7 +171,8 @@ def _best(held: _Tried, others: Iterable[KernelModel], mix: Mix | None, alone: A
 
 def _tried(model: KernelModel, mix: Mix | None, alone: Alone) -> _Tried:
     times = alone(model)
-    return _Tried(model, times.makespan_us, _misfit(model, mix, times.residents, times.active))
+    misfit = _misfit(model, mix, times.residents, times.active)
+    return _Tried(model, times.makespan_us, misfit, times.active / _active_share(mix) - 1.0)
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
@@ -187,7 +191,7 @@ def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
 
     Blocks of a persistent kernel differ by a tile at most, so the SM with fewest active cycles tells how long a tile
     is, and the mean SM how many there are [D]. Where some SMs have no block, those that have one are taken to have done
-    half a tile less than the most on the mean [D]; where all worked as long, each had one.
+    half a tile less than the most on the mean [D].
     """
     blocks = launch.blocks
     if not is_persistent(launch, blocks_per_sm, gpu):
@@ -202,7 +206,7 @@ def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
         fewer = min(1.0, max(0.0, 1.0 - mean) / tile) if tile > 0.0 else 0.0
     else:
         spread = 1.0 - min(1.0, mean * gpu.sm_count / blocks)
-        most, fewer = (1, 0.0) if spread < EQUAL_BLOCKS else (_whole_tiles(2.0 * spread), 0.5)
+        most, fewer = _whole_tiles(2.0 * spread), 0.5
     return max(blocks, round(blocks * (most - fewer))) if most > 1 else blocks
 
 
@@ -253,12 +257,14 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
     )
     load, free = _memory(launch, kernel, residents, working_us, gpu)
     set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
+    tiled = tiles(launch, blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
         memory_stall_share=memory_stall_share(launch.mix),
         blocks=launch.blocks,
-        tiles=tiles(launch, blocks_per_sm, gpu),
+        tiles=tiled,
+        late_last=tiled > launch.blocks == gpu.sm_count,
         row=launch.grid[0],
         spread=0.0,
         given_lengths=launch.block_lengths or (),

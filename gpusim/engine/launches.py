@@ -53,6 +53,7 @@ class Launches:
         self.least_carveout = zeros(slots)
         self.cluster = zeros(slots)  # blocks of a cluster
         self.shared = zeros(slots)  # whether its blocks share its work as they go, in tiles
+        self.late_last = zeros(slots)  # whether those that wait while some end must let all that run end
         self.tile_work = reals(slots)  # of a mean tile; of a mean block where each does its own work
         self.row = zeros(slots)  # blocks of a row of the grid, along which they are of unequal length
         self.length_count = zeros(slots)  # of these lengths; 0: all are equal
@@ -79,7 +80,7 @@ class Launches:
         self.next_block = zeros(slots)  # to start anew: a block's first tile is its own
         self.next_tile = zeros(slots)  # beyond the first ones, to be taken by the block that comes next
         self.all_tiles = zeros(slots)
-        self.gated = zeros(slots)  # whether blocks that wait must let all that run end
+        self.gated = zeros(slots)  # whether its blocks that wait do so now
         self.first_start = reals(slots, -1.0)
         self.dispatched_at = reals(slots, -1.0)
         self.evicted = zeros(slots)
@@ -110,6 +111,7 @@ class Launches:
         self.together[slot] = model.cluster_blocks
         self.all_tiles[slot] = model.tiles
         self.shared[slot] = 1 if model.tiles > blocks else 0
+        self.late_last[slot] = 1 if model.late_last else 0
         self.tile_work[slot] = blocks / model.tiles
         self.next_block[slot] = 0
         self.next_tile[slot] = blocks

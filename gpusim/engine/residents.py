@@ -331,7 +331,7 @@ class Residents:
                 else:
                     launches.ran[i] += 1
                     launches.end_here[i] = self.now
-                    if launches.shared[slot] > 0 and launches.waiting[slot] > 0:
+                    if launches.late_last[slot] > 0 and launches.waiting[slot] > 0:
                         launches.gated[slot] = 1
                     self.drop(sm, j)
                     launches.unfinished[slot] -= 1

@@ -24,6 +24,7 @@ class KernelModel:
         memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
         blocks: thread blocks.
         tiles: of its work: one a block where each does its own; else more, that its blocks share as they go.
+        late_last: its blocks that wait while some end start when all that run have ended.
         row: blocks of a row of the grid (x).
         spread: how much longer than the mean the last blocks of a row take, and shorter the first ones.
         given_lengths: how long blocks take along a row, where the trace says it; empty: by ``spread``.
@@ -61,6 +62,7 @@ class KernelModel:
     memory_stall_share: float
     blocks: int
     tiles: int
+    late_last: bool
     row: int
     spread: float
     given_lengths: tuple[float, ...]
