@@ -256,10 +256,10 @@ def test_blocks_that_wait_while_some_end_start_when_all_have() -> None:
 
 
 def test_clusters_are_as_recorded() -> None:
-    launch = clustered(20).model_copy(update={"cluster": (2, 1, 1)})
+    launch = clustered(20).model_copy(update={"mix": Mix(cluster=(2, 1, 1))})
     assert cluster_blocks(launch, 1, GPU) == 2
     assert cluster_blocks(launch, 2, GPU) == 2
-    assert cluster_blocks(clustered(15, 8).model_copy(update={"cluster": (1, 1, 1)}), 1, load_gpu("h200")) == 1
+    assert cluster_blocks(clustered(15, 8).model_copy(update={"mix": Mix(cluster=(1, 1, 1))}), 1, load_gpu("h200")) == 1
 
 
 def test_alone_it_takes_what_was_recorded() -> None:

@@ -224,8 +224,8 @@ def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     clusters of 8, 7, 4 and 3 as fit), or a grid of one dimension with just as many blocks as clusters of the largest
     size can have (120): of the smallest that can.
     """
-    if launch.cluster is not None:
-        return prod(launch.cluster)
+    if launch.mix is not None and launch.mix.cluster is not None:
+        return prod(launch.mix.cluster)
     if blocks_per_sm > 1 or launch.shared_memory_per_block_bytes <= MOST_BEFORE_CLUSTERS:
         return 1
     if launch.grid[1] in CLUSTERS:

@@ -81,6 +81,12 @@ class ModelConstants(Strict):
         "what a call takes longer after a different one than after itself, whatever L2 holds: "
         "instructions and constants that are loaded anew",
     )
+    kernel_gap_us: TimeUs = _constant(
+        0.0,
+        "us",
+        "what a kernel of a stream comes later than its recorded duration says, after another one: profilers do not count "
+        "it; a GPU file that does not give it has none",
+    )
     stream_turn_us: TimeUs = _constant(
         0.0,
         "us",

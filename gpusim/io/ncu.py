@@ -101,11 +101,14 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
         fields["l2_busy_us"] = trimmed(l2_busy * float(counters[DURATION]) / 1000 / blocks)
     if SHARED_MEMORY_CONFIG in counters:
         fields["shared_memory_config_bytes"] = int(counters[SHARED_MEMORY_CONFIG])
+    cluster = cluster_of(counters)
+    if cluster is not None:
+        fields["cluster"] = cluster
     stalls = {name: STALL_COUNTER.format(part) for name, part in STALLS.items()}
     if all(stalls[name] in counters for name in TELLING_STALLS):
         counted = {name: trimmed(float(counters[c])) for name, c in stalls.items() if c in counters}
         fields["stalls"] = WarpStalls(**counted)
-    return Mix(**fields) if fields.keys() - {"shared_memory_config_bytes"} else None
+    return Mix(**fields) if fields.keys() - {"shared_memory_config_bytes", "cluster"} else None
 
 
 def cluster_of(counters: Counters) -> tuple[int, int, int] | None:
@@ -128,6 +131,5 @@ def launch_from_counters(counters: Counters, sm_count: int, stream: str = "main"
         dynamic_shared_memory_bytes=int(counters["launch__shared_mem_per_block_dynamic"]),
         duration_us=trimmed(float(counters[DURATION]) / 1000),
         stream=stream,
-        cluster=cluster_of(counters),
         mix=mix_from_counters(counters, sm_count),
     )

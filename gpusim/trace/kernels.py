@@ -58,6 +58,9 @@ class WarpStalls(Strict):
     imc_miss: Annotated[Waiting, described("waiting for the constant cache")] = None
 
 
+_ClusterExtent = Annotated[int, Field(ge=1, le=MAX_CLUSTER_BLOCKS)]
+
+
 class Mix(Strict):
     """What one thread block of a kernel demands of an SM and of the memory behind it; every field may be absent.
 
@@ -99,6 +102,10 @@ class Mix(Strict):
     shared_memory_config_bytes: Annotated[
         int | None, measured("bytes/SM", "shared memory the driver configured (the carve-out)", ge=0, le=2**24)
     ] = None
+    cluster: Annotated[
+        tuple[_ClusterExtent, _ClusterExtent, _ClusterExtent] | None,
+        measured("thread blocks", "dimensions x, y, z of a thread block cluster; 1, 1, 1: none; absent: unknown"),
+    ] = None
     stalls: Annotated[WarpStalls | None, described("why warps waited")] = None
     alu_utilisation_percent: Annotated[
         Percent, described("arithmetic units busy while alone on the GPU (a paper's table)")
@@ -124,7 +131,6 @@ ALL_COUNTERS = (  # without one of them what binds it is a guess, and how far of
     *("achieved_warps_per_sm", "active_cycles_avg", "active_cycles_max", "stalls"),
 )
 _Extent = Annotated[int, Field(ge=1, le=65535)]
-_ClusterExtent = Annotated[int, Field(ge=1, le=MAX_CLUSTER_BLOCKS)]
 
 
 class ScalingPoint(Strict):
@@ -174,10 +180,6 @@ class KernelLaunch(Recurring):
     load_us: Annotated[
         Passing,
         described("first part of the duration, in which instructions and constants are loaded and no block runs"),
-    ] = None
-    cluster: Annotated[
-        tuple[_ClusterExtent, _ClusterExtent, _ClusterExtent] | None,
-        measured("thread blocks", "dimensions x, y, z of a thread block cluster; 1, 1, 1: none; absent: unknown"),
     ] = None
     block_lengths: Annotated[
         tuple[Annotated[float, Field(gt=0, le=MAX_CYCLES)], ...] | None,
