@@ -44,6 +44,7 @@ MOST_BEFORE_CLUSTERS = CAPABILITIES["8.0"]["shared_memory_per_block_optin_bytes"
 SIZED_BY_DRIVER = 7.0  # compute capability from which on a driver sizes the carve-out of shared memory by the kernel
 TILES_OF_A_BLOCK = 8  # of a persistent kernel, where no counter tells [D]
 MOST_TILES = 16  # of a block: finer ones make no step that could be seen
+EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do as much [D]
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
@@ -191,7 +192,7 @@ def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
 
     Blocks of a persistent kernel differ by a tile at most, so the SM with fewest active cycles tells how long a tile
     is, and the mean SM how many there are [D]. Where some SMs have no block, those that have one are taken to have done
-    half a tile less than the most on the mean [D].
+    half a tile less than the most on the mean; where all of a launch in recorded clusters did as much, each had one [D].
     """
     blocks = launch.blocks
     if not is_persistent(launch, blocks_per_sm, gpu):
@@ -206,6 +207,8 @@ def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
         fewer = min(1.0, max(0.0, 1.0 - mean) / tile) if tile > 0.0 else 0.0
     else:
         spread = 1.0 - min(1.0, mean * gpu.sm_count / blocks)
+        if spread < EQUAL_BLOCKS and mix.cluster is not None:
+            return blocks
         most, fewer = _whole_tiles(2.0 * spread), 0.5
     return max(blocks, round(blocks * (most - fewer))) if most > 1 else blocks
 
