@@ -247,8 +247,7 @@ class SlowSMs:
         launch = self.launches[slot]
         tile = launch.model.blocks / launch.model.tiles
         return [
-            tile * launch.tiles_ran.get(sm.number, 0)
-            + fsum(tile - self._left(b) for b in sm.blocks if b.slot == slot)
+            tile * launch.tiles_ran.get(sm.number, 0) + fsum(tile - self._left(b) for b in sm.blocks if b.slot == slot)
             for sm in self.sms
         ]
 

@@ -192,10 +192,11 @@ def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
 
     Blocks of a persistent kernel differ by a tile at most, so the SM with fewest active cycles tells how long a tile
     is, and the mean SM how many there are [D]. Where some SMs have no block, those that have one are taken to have done
-    half a tile less than the most on the mean; where all of a launch in recorded clusters did as much, each had one [D].
+    half a tile less than the most on the mean; where all of a launch in recorded clusters did as much, each had one
+    tile [D].
     """
     blocks = launch.blocks
-    if not is_persistent(launch, blocks_per_sm, gpu):
+    if launch.block_lengths or not is_persistent(launch, blocks_per_sm, gpu):
         return blocks
     mix = launch.mix
     if mix is None or not mix.active_cycles_avg or not mix.active_cycles_max or mix.active_cycles_min is None:
@@ -221,8 +222,8 @@ def _whole_tiles(tile: float) -> int:
 def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     """Blocks of a cluster of a launch, 1 of one without clusters.
 
-    Where the recording does not tell it, those of more than two blocks are guessed. A kernel is taken to launch in them [D] where it has one block a SM, with
-    more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, which are its clusters', all
+    Where the recording does not tell, those of more than two blocks are guessed. A kernel is taken to launch in them
+    [D] where it has one block a SM, with more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, which are its clusters', all
     of which the GPU holds at once (on an H200 the largest such grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3: as many
     clusters of 8, 7, 4 and 3 as fit), or a grid of one dimension with just as many blocks as clusters of the largest
     size can have (120): of the smallest that can.

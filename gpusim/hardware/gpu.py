@@ -84,8 +84,8 @@ class ModelConstants(Strict):
     kernel_gap_us: TimeUs = _constant(
         0.0,
         "us",
-        "what a kernel of a stream comes later than its recorded duration says, after another one: profilers do not count "
-        "it; a GPU file that does not give it has none",
+        "what a kernel of a stream comes later than its recorded duration says, after another one: profilers do not "
+        "count it; a GPU file that does not give it has none",
     )
     stream_turn_us: TimeUs = _constant(
         0.0,
