@@ -115,7 +115,8 @@ def test_a_ramp_takes_as_long_however_many_of_the_first_blocks_share_an_sm() -> 
 def test_a_block_keeps_a_resource_busy_for_its_warps_demand_and_time() -> None:
     assert A.busy_us("alu_cycles") == pytest.approx(2.0 * 0.2 * 2.0)
     assert A.busy_us("l1_cycles") == pytest.approx(2.0 * 0.06 * 2.0)
-    assert (A.pieces, replace(A, persistent=True).pieces) == (1, 8)
+    assert not A.persistent
+    assert replace(A, tiles=9).persistent
 
 
 def test_what_a_block_holds() -> None:

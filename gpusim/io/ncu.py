@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
+from gpusim.io.timeline import whole
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 
 Counters = Mapping[str, str]  # metric name to its value as text, base units (ns, bytes, %)
@@ -112,11 +113,23 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
         fields["l2_busy_us"] = trimmed(l2_busy * float(counters[DURATION]) / 1000 / blocks)
     if SHARED_MEMORY_CONFIG in counters:
         fields["shared_memory_config_bytes"] = int(counters[SHARED_MEMORY_CONFIG])
+    cluster = cluster_of(counters)
+    if cluster is not None:
+        fields["cluster"] = cluster
     stalls = {name: STALL_COUNTER.format(part) for name, part in STALLS.items()}
     if all(stalls[name] in counters for name in TELLING_STALLS):
         counted = {name: trimmed(float(counters[c])) for name, c in stalls.items() if c in counters}
         fields["stalls"] = WarpStalls(**counted)
-    return Mix(**fields) if fields.keys() - {"shared_memory_config_bytes"} else None
+    return Mix(**fields) if fields.keys() - {"shared_memory_config_bytes", "cluster"} else None
+
+
+def cluster_of(counters: Counters) -> tuple[int, int, int] | None:
+    """Dimensions of a launch's clusters; 1, 1, 1 of one without, None where they were not counted."""
+    sizes = [whole(counters.get(f"launch__cluster_dim_{axis}")) for axis in "xyz"]
+    if None in sizes:
+        return None
+    x, y, z = (max(1, size or 0) for size in sizes)
+    return x, y, z
 
 
 def launch_from_counters(counters: Counters, sm_count: int, stream: str = "main") -> KernelLaunch:
