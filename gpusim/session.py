@@ -9,6 +9,9 @@ from functools import cached_property, partial
 from os import PathLike
 from typing import Literal
 
+from gpusim.calibrate.assumptions import WORDS, extremes
+from gpusim.calibrate.assumptions import Assumption as Assumption
+from gpusim.calibrate.assumptions import warning as warning
 from gpusim.calibrate.cache import user_fits
 from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError, quote
@@ -233,7 +236,17 @@ class Session:
                 )
             )
         entries.sort(key=lambda entry: entry.merit)
-        return Comparison(trace, self.gpu, tuple(entries), restart, self.seed, self.recorded_on)
+        spans, notes = self._assumed(trace, wanted, [entry.result for entry in entries], step)
+        return Comparison(
+            trace,
+            self.gpu,
+            tuple(entries),
+            restart,
+            self.seed,
+            self.recorded_on,
+            assumed_us=spans,
+            more_notes=notes,
+        )
 
     def makespan_us(self, trace: AnyTrace, policy: str | Policy) -> float:
         """Only the makespan of a replay."""
@@ -270,7 +283,40 @@ class Session:
             known[self.seed] = self.makespan_us(trace, Serial())
         return known[self.seed]
 
+    def extremes(self, trace: AnyTrace) -> dict[Assumption, Trace]:
+        """A trace as if arithmetic, or memory, had bound the kernels of which nothing was counted.
+
+        Empty where nothing depends on that.
+        """
+        trace = trace_of(trace)
+        return extremes(trace, self._recorder(trace))
+
     # ---- within
+
+    def _assumed(
+        self, trace: Trace, specs: Mapping[str, Spec], results: Sequence[Result], step: Step
+    ) -> tuple[dict[str, tuple[float, float]], tuple[str, ...]]:
+        """Least and most makespan of each policy over what may bind kernels without counters, and what to say of it.
+
+        Args:
+            trace: as recorded.
+            specs: of the policies, by their text.
+            results: of each policy, the best first.
+            step: told the name of each step before it.
+        """
+        spans = {result.policy: [result.makespan_us] for result in results}
+        winners: dict[Assumption, str] = {}
+        for assumption, other in self.extremes(trace).items():
+            step(f"replaying as if {WORDS[assumption]} bound the kernels without counters")
+            found = {policy: self.replay(other, spec, keep=()).makespan_us for policy, spec in specs.items()}
+            winners[assumption] = min(found, key=lambda policy: round(found[policy], 6))
+            for policy, us in found.items():
+                spans[policy].append(us)
+        if not winners:
+            return {}, ()
+        within = {policy: (min(us), max(us)) for policy, us in spans.items()}
+        best = results[0].policy
+        return within, (warning(trace, best, within[best], winners),)
 
     def _recorder(self, trace: Trace) -> GPU:
         """The GPU that a trace was recorded on."""

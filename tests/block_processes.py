@@ -1,7 +1,7 @@
 """The SMs once more, as simple as can be: one simpy process a thread block. Slow, and right by looking at it.
 
 `SlowSMs` takes the place of `gpusim.engine.core.SMArray` and follows the same rules: most-room placement, the head
-of each queue before the rest, clusters, carve-outs, caps, tenants, shares by age, pieces of work, and a memory slowdown
+of each queue before the rest, clusters, carve-outs, caps, tenants, shares by age, tiles of work, and a memory slowdown
 that is worked out anew when the load has moved by a step or a domain would serve more than it can. It skips nothing and
 groups nothing: every block ends by itself, and a block that may go anywhere is placed by looking at every SM. Kernels
 are to be anchored before, on the fast core.
@@ -65,8 +65,10 @@ class Launch:
     caps: list[int]
     waiting: int
     tenant: int = -1
-    next_piece: int = 0
-    pieces_ran: dict[int, int] = field(default_factory=dict)
+    next_block: int = 0
+    next_tile: int = 0
+    gated: bool = False
+    tiles_ran: dict[int, int] = field(default_factory=dict)
     resident: int = 0
     ended: int = 0
     saved: list[float] = field(default_factory=list)
@@ -117,13 +119,14 @@ class SlowSMs:
         self.factors: list[dict[int, float]] = [{} for _ in capacity]
         self.held_back = [False] * len(capacity)  # for asking for more than there is
         self.stale_rates = False
+        self.ungated = False  # blocks that waited for all others of their launch may start
         self.done: list[int] = []
         self.resolved: dict[Mix, tuple[list[list[float]], float, float]] = {}
 
     # ---- what the engine tells
 
     def submit(self, slot: int, model: Any) -> None:
-        self.launches[slot] = Launch(model, [0] * len(self.sms), model.blocks)
+        self.launches[slot] = Launch(model, [0] * len(self.sms), model.blocks, next_tile=model.blocks)
         self.stale_rates = True
 
     def set_slowdowns(self, slowdowns: Callable[[int, float, float, float], dict[int, float]] | None) -> None:
@@ -152,7 +155,7 @@ class SlowSMs:
         launch, here = self.launches[slot], self.sms[sm]
         for block in [b for b in reversed(here.blocks) if b.slot == slot][:blocks]:
             self._charge(block)
-            launch.saved.append((1.0 / launch.model.pieces if restart else block.work) + extra_work)
+            launch.saved.append((launch.model.blocks / launch.model.tiles if restart else block.work) + extra_work)
             launch.waiting += 1
             self._remove(here, block)
             assert block.process is not None
@@ -242,10 +245,9 @@ class SlowSMs:
 
     def work_done_by_sm(self, slot: int) -> list[float]:
         launch = self.launches[slot]
-        piece = 1.0 / launch.model.pieces
+        tile = launch.model.blocks / launch.model.tiles
         return [
-            piece * launch.pieces_ran.get(sm.number, 0)
-            + fsum(piece - self._left(b) for b in sm.blocks if b.slot == slot)
+            tile * launch.tiles_ran.get(sm.number, 0) + fsum(tile - self._left(b) for b in sm.blocks if b.slot == slot)
             for sm in self.sms
         ]
 
@@ -328,6 +330,8 @@ class SlowSMs:
         """How many more blocks of a launch an SM has room for; 0 if it may not take another."""
         launch = self.launches[slot]
         own = sum(b.slot == slot for b in sm.blocks)
+        if launch.gated:
+            return 0
         most = self.most_beside(tuple([pair for pair in self.mix_of(sm.number) if pair[0] != slot]), slot)
         if own >= min(launch.caps[sm.number], most):
             return 0
@@ -345,7 +349,8 @@ class SlowSMs:
         if launch.saved:
             work = launch.saved.pop()
         else:
-            work = self._take_piece(launch, sm)
+            work = self._work_of(launch, launch.next_block)
+            launch.next_block += 1
             if launch.first_start in (-1.0, self.now):
                 work += self._share_ramp(slot, sm)
         if not sm.blocks:
@@ -368,26 +373,21 @@ class SlowSMs:
             block.work += ramps[len(beside)] - ramps[len(beside) - 1]
         return ramps[len(beside)]
 
-    def _take_piece(self, launch: Launch, sm: SM) -> float:
-        """Work of the next piece; blocks that wait when it is the last of several a block have nothing to do."""
-        work = jitter_factor(launch.model.seed, launch.next_piece, launch.model.jitter) / launch.model.pieces
-        launch.next_piece += 1
-        if launch.model.pieces > 1 and launch.next_piece == launch.model.blocks * launch.model.pieces:
-            idle = launch.waiting - len(launch.saved)
-            if idle:
-                ran, start, _ = launch.spans.get(sm.number, (0, self.now, self.now))
-                launch.spans[sm.number] = (ran + idle, start, self.now)
-                launch.waiting -= idle
-                launch.ended += idle
-                if not launch.waiting:
-                    launch.dispatched_at = self.now
-        return work
+    def _work_of(self, launch: Launch, tile: int) -> float:
+        """Work of a tile, of a block that does its own; in mean blocks."""
+        model = launch.model
+        work = jitter_factor(model.seed, tile, model.jitter) * (model.blocks / model.tiles)
+        lengths = model.lengths
+        return work * lengths[tile % model.row * len(lengths) // model.row] if lengths else work
 
     def _remove(self, sm: SM, block: Block) -> None:
         launch = self.launches[block.slot]
         sm.blocks.remove(block)
         sm.used = [used - need for used, need in zip(sm.used, launch.model.need, strict=True)]
         launch.resident -= 1
+        if launch.gated and launch.resident == 0:
+            launch.gated = False
+            self.ungated = True
 
     # ---- progress
 
@@ -403,16 +403,18 @@ class SlowSMs:
         self._end(sm, block)
 
     def _end_piece(self, sm: SM, block: Block) -> None:
-        """Have a block go on with the next piece of work, where its launch has several a block and one is left."""
+        """Have a block go on with the next tile of work, where its launch's blocks share them and one is left."""
         launch = self.launches[block.slot]
-        launch.pieces_ran[sm.number] = launch.pieces_ran.get(sm.number, 0) + 1
+        launch.tiles_ran[sm.number] = launch.tiles_ran.get(sm.number, 0) + 1
         block.work, block.since = 0.0, self.now
-        if launch.model.pieces > 1 and launch.next_piece < launch.model.blocks * launch.model.pieces:
-            block.work = self._take_piece(launch, sm)
+        if launch.next_tile < launch.model.tiles:
+            block.work = self._work_of(launch, launch.next_tile)
+            launch.next_tile += 1
             self._refill_after_ends(sm)
 
     def _end(self, sm: SM, block: Block) -> None:
         launch = self.launches[block.slot]
+        launch.gated = launch.gated or (launch.model.late_last and launch.waiting > 0)
         self._remove(sm, block)
         launch.ended += 1
         ran, start, _ = launch.spans[sm.number]
@@ -441,7 +443,8 @@ class SlowSMs:
             while not together and self.launches[slot].waiting > 0 and self._room(slot, sm) > 0:
                 self._start(slot, sm)
         changed = [sm]
-        if cluster_fits or self._heads() != heads:  # the next in line may find room anywhere
+        if cluster_fits or self.ungated or self._heads() != heads:  # the next in line may find room anywhere
+            self.ungated = False
             self._place()
             changed = self.sms
         self._set_rates(changed)
@@ -456,6 +459,18 @@ class SlowSMs:
     def _load(self, domain: int) -> tuple[float, float]:
         loads = [sm.load for sm in self.sms if sm.domain == domain]
         return fsum(dram for dram, _ in loads), fsum(l2 for _, l2 in loads)
+
+    def _starts(self, domain: int, slot: int) -> float:
+        """How many times as fast as blocks of a launch can start they would end."""
+        model = self.launches[slot].model
+        ends, held = 0.0, 0
+        for sm in self.sms:
+            held += any(block.slot == slot for block in sm.blocks)
+            if sm.domain == domain:
+                for (other, _), rates in zip(self.mix_of(sm.number), self._resolve(sm)[0], strict=True):
+                    ends += fsum(rates) if other == slot else 0.0
+        each = max(model.start_us, model.sm_start_us / held) if held else model.start_us
+        return ends / self.factors[domain].get(slot, 1.0) * each
 
     def _served(self, domain: int) -> float:
         """What a domain would serve of DRAM or L2 at its present factors, over what it can."""
@@ -489,6 +504,8 @@ class SlowSMs:
                 self.loads[domain] = load
                 self.cycles[domain] = cycle
                 self.factors[domain] = (self.slowdowns_of or self._slowdowns)(domain, *load, cycle)
+                for slot in self.factors[domain].keys() & self.launches.keys():
+                    self.factors[domain][slot] *= max(1.0, self._starts(domain, slot))
                 served = self._served(domain)
                 self.held_back[domain] = served > 1.0 + 1e-9
                 if self.held_back[domain]:

@@ -108,6 +108,7 @@ def submit(
     ramps: Sequence[float] = (),
     on_tensor_cores: bool = False,
     pieces: int = 1,
+    late_last: bool = False,
     cluster: int = 1,
 ) -> None:
     """Make a launch known with its caps; who may place blocks is for `line` to say.
@@ -128,7 +129,12 @@ def submit(
         own_load=MemoryLoad(own_dram, 0.0),
         ramps=ramps,
         on_tensor_cores=on_tensor_cores,
-        pieces=pieces,
+        tiles=pieces * blocks,
+        late_last=late_last,
+        row=blocks,
+        lengths=(),
+        start_us=0.0,
+        sm_start_us=0.0,
         cluster_blocks=cluster,
     )
     array.submit(slot, model)

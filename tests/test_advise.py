@@ -188,6 +188,9 @@ def test_the_table_and_the_picture_have_every_choice() -> None:
     assert list(advice.table["slowdown[a]"]) == [one.slowdown["a"] for one in advice.choices]
     figure = slowdowns(advice)
     marks = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", "")]
+    (best,) = [line for line in marks if str(line.get_label()).startswith("best: ")]
+    assert best.get_xdata()[0] == advice.best.slowdown["a"]  # type: ignore[index]
+    marks.remove(best)
     drawn = sum(len(line.get_xdata()) for line in marks)  # type: ignore[arg-type]
     assert drawn == len([one for one in advice.choices if not one.refuted and max(one.slowdown.values()) < inf])
 

@@ -69,7 +69,7 @@ def test_a_gain_below_the_error_of_choices_is_a_tie(monkeypatch: pytest.MonkeyPa
     assert free.plain is not None and free.gain == pytest.approx(100.0 * (19.0 / 12.0 - 1.0))
     for most, tie in ((50.0, False), (60.0, True)):
         error = ChosenError(plans=3, bias=1.0, size=2.0, most=most)
-        monkeypatch.setattr(search, "chosen_error", lambda gpu, us, error=error: error)
+        monkeypatch.setattr(search, "chosen_error", lambda gpu, us, kind, error=error: error)
         chosen = select(made, GPU)
         assert chosen.tie == tie
         assert chosen.best == (chosen.plain if tie else chosen.found)

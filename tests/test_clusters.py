@@ -15,14 +15,14 @@ import pytest
 from tiny import kernel, played, spans, stream, tiny
 
 from gpusim import load_gpu
-from gpusim.calibrate.fit import anchored, cluster_blocks, is_persistent
+from gpusim.calibrate.fit import anchored, cluster_blocks, is_persistent, tiles
 from gpusim.calibrate.transfer import transferred
 from gpusim.engine.several_gpus import together
 from gpusim.hardware.gpcs import most_clusters, numbered
 from gpusim.hardware.gpu import GPU as GPUModel
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.results.result import Result
-from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.kernels import KernelLaunch, Mix
 
 GPU = replace(tiny(20), sms_per_gpc=(8, 8, 2, 2))
 MICROBENCH = Path(__file__).resolve().parents[1] / "experiments" / "h200_microbench"
@@ -211,17 +211,22 @@ def test_another_queue_goes_on_while_a_cluster_waits() -> None:
 
 
 def test_a_persistent_kernel_shares_its_work_among_the_sms_it_gets() -> None:
-    """12 blocks of 10 us on 9 SMs, which hold two clusters of three: six blocks do all; the rest find nothing to do."""
-    assert spans(run_on(range(9), clustered(4, 3)), "k") == [(sm, 7 if sm == 5 else 1, 1.0, 21.0) for sm in range(6)]
+    """12 blocks of 8 tiles of 1.25 us on 9 SMs, which hold two clusters of three.
+
+    The first six blocks do 15 tiles each; the others find only their own first tile. As SM 0 is free, so are 6 and 7.
+    """
+    found = spans(run_on(range(9), clustered(4, 3)), "k")
+    assert found[:4] == [(sm, 2, 1.0, 21.0) for sm in range(4)]
+    assert found[4:] == [(4, 1, 1.0, 19.75), (5, 1, 1.0, 19.75), (6, 1, 19.75, 21.0), (7, 1, 19.75, 21.0)]
 
 
 def test_one_without_clusters_has_all_its_sms() -> None:
     found = spans(run_on(range(15, 20), clustered(20)), "k")
-    assert found == [(sm, 16 if sm == 19 else 1, 1.0, 41.0) for sm in range(15, 20)]
+    assert found == [(sm, 4, 1.0, 41.0) for sm in range(15, 20)]
 
 
 def test_where_no_cluster_fits_its_blocks_start_by_themselves() -> None:
-    assert spans(run_on((18, 19), clustered(4, 3)), "k") == [(18, 1, 1.0, 61.0), (19, 11, 1.0, 61.0)]
+    assert spans(run_on((18, 19), clustered(4, 3)), "k") == [(18, 6, 1.0, 61.0), (19, 6, 1.0, 61.0)]
 
 
 def test_blocks_that_start_late_take_what_is_left() -> None:
@@ -234,6 +239,27 @@ def test_blocks_that_start_late_take_what_is_left() -> None:
     )
     assert spans(result, "l") == [(sm, 1, 1.0, 5.0) for sm in range(10)]
     assert spans(result, "k") == [(sm, 1, 5.0, 11.0) for sm in range(10)] + [(sm, 1, 1.0, 11.0) for sm in range(10, 20)]
+
+
+def test_blocks_that_wait_while_some_end_start_when_all_have() -> None:
+    """Of 42 tiles on 20 SMs 18 blocks do 2 and two 3, in 10 us; on 18 SMs the last two wait for all, and do their own.
+
+    The first 18 do 40 tiles, of 10/3 us: two each, and four of them a third; their end at 10 us is that of all.
+    """
+    cycles = {"active_cycles_min": 2 / 3, "active_cycles_avg": 0.7, "active_cycles_max": 1.0}
+    launch = clustered(20).model_copy(update={"mix": Mix(**cycles)})
+    assert tiles(launch, 1, GPU) == 42
+    assert spans(run_on(range(20), launch), "k")[-1] == (19, 1, 1.0, pytest.approx(1.0 + 20 / 3))
+    found = spans(run_on(range(18), launch), "k")
+    assert max(end for *_, end in found) == pytest.approx(1.0 + 4 * 10 / 3)
+    assert sorted(blocks for _, blocks, _, _ in found) == [1] * 16 + [2] * 2
+
+
+def test_clusters_are_as_recorded() -> None:
+    launch = clustered(20).model_copy(update={"mix": Mix(cluster=(2, 1, 1))})
+    assert cluster_blocks(launch, 1, GPU) == 2
+    assert cluster_blocks(launch, 2, GPU) == 2
+    assert cluster_blocks(clustered(15, 8).model_copy(update={"mix": Mix(cluster=(1, 1, 1))}), 1, load_gpu("h200")) == 1
 
 
 def test_alone_it_takes_what_was_recorded() -> None:

@@ -28,9 +28,12 @@ def test_the_plan_predicted_best_is_chosen_and_plain_streams_where_none_gains() 
 def test_a_plan_is_recommended_beyond_what_others_fell_short() -> None:
     rows = [row("all", "select", 9.0, 6.0, "inception_3a"), row("all", "select", 5.0, 1.0, "inception_3b")]
     large, small = recommended(rows)
-    assert (large.threshold, large.taken, large.gains) == (4.0, True, (9.0, 6.0))
-    assert (small.threshold, small.taken, small.gains) == (3.0, True, (5.0, 1.0))
-    assert not recommended([rows[0], row("all", "select", 2.0, -8.0, "inception_3b")])[0].taken
+    assert (large.threshold, large.taken, large.gains) == (4.0, rows[0], (9.0, 6.0))
+    assert (small.threshold, small.taken, small.gains) == (3.0, rows[1], (5.0, 1.0))
+    rows = [rows[0], row("all", "select", 2.0, -8.0, "inception_3b")]
+    assert recommended(rows)[0].taken is None
+    algorithms = row("algorithms", "best", 4.0, 3.0, "inception_3a")
+    assert recommended([*rows, algorithms])[0].taken == algorithms
 
 
 def test_holm_multiplies_the_least_by_most() -> None:

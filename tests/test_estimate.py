@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 
-from gpusim import load_gpu, replay
+from gpusim import Session, Trace, advise, compare, load_gpu, load_trace, replay
+from gpusim.calibrate.assumptions import warning
 from gpusim.io.importing import import_profile
 from gpusim.io.operators import Operator, operator_of, work_of
-from gpusim.model.estimate import BOUND, KNOWN, MOST, assumed, estimable, filled, operation_of, use_of
+from gpusim.model.estimate import BOUND, KNOWN, MOST, Assumption, assumed, estimable, filled, operation_of, use_of
+from gpusim.results.comparison import as_json
 from gpusim.trace.kernels import KernelLaunch, Mix, Work
+from gpusim.trace.operations import Kernel
 
 H100 = load_gpu("h100-sxm")
 BF16, FP32 = "c10::BFloat16", "float"
@@ -186,3 +190,51 @@ def test_the_longest_kernel_of_an_operator_gets_its_work(tmp_path: Path) -> None
     assert found["nvjet_a"] is not None and found["nvjet_a"].flop == 2.0 * 4096 * 1024 * 3072
     trace.save(tmp_path / "trace.json")
     assert replay(tmp_path / "trace.json", H100, "serial").makespan_us == pytest.approx(95.0, rel=0.01)
+
+
+# ---- the range of an answer
+
+
+def side_by_side(*launches: KernelLaunch) -> Trace:
+    streams = [tiny.stream(chr(97 + i), Kernel(id=f"k{i}", kernel=one)) for i, one in enumerate(launches)]
+    return tiny.trace(*streams, device="h100-sxm")
+
+
+def test_an_answer_has_a_range_where_kernels_have_no_counters() -> None:
+    trace = side_by_side(launch(name="one"), launch(name="other"))
+    found = compare(trace, H100, ["serial", "leftover"])
+    assert found.assumed_us.keys() == {"serial", "leftover"}
+    for entry in found.entries:
+        least, most = found.assumed_us[entry.result.policy]
+        assert least <= entry.result.makespan_us <= most
+    assert sum("2 of 2 kernels have no counters" in note for note in found.notes) == 1
+    assert all("assumed_us" in one for one in as_json(found)["results"])
+
+
+def test_no_range_where_all_is_known() -> None:
+    enough = work(MOST * 4096 * 132 * H100.boost_clock_mhz * 1e6 * 96e-6)
+    counted = load_trace(Path(__file__).parent.parent / "traces" / "inception_3a.json.gz")
+    for trace in (side_by_side(launch(work=enough), launch(work=enough)), counted):
+        assert Session(trace.device).extremes(trace) == {}
+    found = compare(side_by_side(launch(work=enough), launch(work=enough)), H100, ["serial"])
+    assert found.assumed_us == {} and not any("no counters" in note for note in found.notes)
+    assert not any("assumed_us" in one for one in as_json(found)["results"])
+
+
+def test_the_warning_is_one_line() -> None:
+    trace = side_by_side(launch())
+    both: dict[Assumption, str] = {"compute": "even", "memory": "serial"}
+    assert warning(trace, "even", (1.0, 2.0), both) == (
+        "1 of 1 kernels have no counters: even takes 1.0 to 2.0 us, and what is best depends on what bound them: "
+        "even if arithmetic bound them, serial if memory bound them"
+    )
+    same: dict[Assumption, str] = {"compute": "even", "memory": "even"}
+    assert warning(trace, "even", (1.0, 2.0), same).endswith("and is best, whether arithmetic or memory bound them")
+
+
+def test_advice_says_what_it_rests_on() -> None:
+    trace = side_by_side(launch(name="one"), launch(name="other"))
+    found = advise([trace], H100, jobs=1)
+    assert found.assumption.startswith("2 of 2 kernels have no counters: ")
+    enough = launch(work=work(MOST * 4096 * 132 * H100.boost_clock_mhz * 1e6 * 96e-6))
+    assert advise([side_by_side(enough, enough)], H100, jobs=1).assumption == ""

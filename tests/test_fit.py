@@ -215,7 +215,7 @@ def test_the_weakest_preference_then_the_first_seed_that_fits(
         asked.append((model.age_preference, model.seed))
         return AloneTimes(100.0 * model.seed + model.age_preference, 1.0 + misfits.get(asked[-1], 0.2), 1.0)
 
-    found, makespan_us = _fitted(MODEL, Mix(achieved_warps_per_sm=8.0), alone)
+    found, makespan_us = _fitted(MODEL, Mix(achieved_warps_per_sm=8.0), alone, GPU)
     assert (found.age_preference, found.seed) == chosen
     assert makespan_us == 100.0 * chosen[1] + chosen[0]
     assert len(asked) == tried

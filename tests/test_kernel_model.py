@@ -13,7 +13,7 @@ import pytest
 from tiny import launch, tiny
 
 from gpusim.calibrate.fit import anchored
-from gpusim.model.contention import WarpDemand
+from gpusim.model.contention import WarpDemand, mix_times
 from gpusim.model.kernel import loads_at, mix_rates
 from gpusim.model.memory import MemoryLoad, memory_slowdown
 
@@ -48,9 +48,9 @@ def test_rates_and_loads_of_a_kernel_alone_on_an_sm() -> None:
 
 
 def test_rates_and_loads_of_two_kernels_on_an_sm() -> None:
-    """A waits for its own two turns and two of B, 0.4 + 0.2; B for its own two and two of A, 0.2 + 0.4."""
     rates, dram, l2 = mix_rates([(A, 1), (B, 2)])
-    time_a, time_b = 0.4 + (0.6 - 0.2), 0.5 + (0.6 - 0.1)
+    time_a, time_b = mix_times([(A.demand, 1), (B.demand, 2)])
+    assert time_a > mix_times([(A.demand, 1)])[0]
     assert rates == pytest.approx([1.0 / (2.0 * time_a), 1.0 / (5.0 * time_b)])
     assert dram == pytest.approx(0.05 / time_a + 2 * 0.02 / time_b)
     assert l2 == pytest.approx(0.03 / time_a + 2 * 0.07 / time_b)
@@ -59,8 +59,9 @@ def test_rates_and_loads_of_two_kernels_on_an_sm() -> None:
 
 def test_no_rate_is_above_what_its_limit_leaves() -> None:
     rates, dram, _ = mix_rates([(A, 1), (B, 2)], [1.6, 0.0])
-    assert rates == pytest.approx([1.0 / (2.0 * 1.6), 1.0 / 5.0])
-    assert dram == pytest.approx(0.05 / 1.6 + 2 * 0.02)
+    _, time_b = mix_times([(A.demand, 1), (B.demand, 2)])
+    assert rates == pytest.approx([1.0 / (2.0 * 1.6), 1.0 / (5.0 * time_b)])
+    assert dram == pytest.approx(0.05 / 1.6 + 2 * 0.02 / time_b)
 
 
 @pytest.mark.parametrize(("blocks", "most", "pace"), [(8, 2, 4 * 2.0), (7, 2, 3 * 2.0 + 1 / 0.6), (3, 1, 3 / 0.6)])
@@ -114,7 +115,8 @@ def test_a_ramp_takes_as_long_however_many_of_the_first_blocks_share_an_sm() -> 
 def test_a_block_keeps_a_resource_busy_for_its_warps_demand_and_time() -> None:
     assert A.busy_us("alu_cycles") == pytest.approx(2.0 * 0.2 * 2.0)
     assert A.busy_us("l1_cycles") == pytest.approx(2.0 * 0.06 * 2.0)
-    assert (A.pieces, replace(A, persistent=True).pieces) == (1, 8)
+    assert not A.persistent
+    assert replace(A, tiles=9).persistent
 
 
 def test_what_a_block_holds() -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,6 +25,7 @@ from gpusim.io.report.page import page, save_page
 from gpusim.io.report.reasons import POLICY, REASONS, Hold, hold, why_no_more
 from gpusim.model.occupancy import Footprint, occupancy
 from gpusim.results.comparison import Comparison
+from gpusim.results.error_band import HowWrong
 from gpusim.session import compare
 from gpusim.trace.format import Trace
 
@@ -275,13 +277,17 @@ def test_kernels_are_grouped_sorted_and_searched(wide: chromium.Browser) -> None
 
 
 def test_what_is_not_validated_is_hatched_and_the_legend_says_so(
-    opened: chromium.Browser, comparison: Comparison
+    browser: chromium.Browser, comparison: Comparison, tmp_path: Path
 ) -> None:
+    known = HowWrong({"experiment": "streams", "mape_percent": 2.0}, "", "on h200")
+    errors = [known, HowWrong(None, "not validated: here"), known, known]
+    entries = [replace(entry, how_wrong=error) for entry, error in zip(comparison.entries, errors, strict=True)]
+    save_page(content_of(replace(comparison, entries=tuple(entries))), tmp_path / "page.html")
+    browser.open(tmp_path / "page.html")
     hatched = "[...document.querySelectorAll('#policies tbody tr')].map(r => r.querySelector('path').getAttribute('d'))"
-    unknown = [entry.how_wrong.band is None for entry in comparison.entries]
-    assert [bool(path) for path in opened.value(hatched)] == unknown and any(unknown) and not all(unknown)
-    assert opened.text("#bars").split("\n") == ["model error measured, shown as a whisker", "not validated"]
-    assert opened.text("#verdict").startswith("Plain streams (leftover) save 38.7 µs of 309.6")
+    assert [bool(path) for path in browser.value(hatched)] == [False, True, False, False]
+    assert browser.text("#bars").split("\n") == ["model error measured, shown as a whisker", "not validated"]
+    assert browser.text("#verdict").startswith("Plain streams (leftover) save 38.7 µs of 309.6")
 
 
 def test_the_timeline_is_saved_as_a_picture(opened: chromium.Browser) -> None:

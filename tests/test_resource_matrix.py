@@ -10,9 +10,11 @@ import pytest
 from experiments.resource_matrix import run as study
 from gpusim import load_gpu
 from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.scaling import confined_us
 from gpusim.common.errors import InputError
 from gpusim.common.files import write_table
 from gpusim.io.ncu import REQUIRED
+from gpusim.lab import resource_matrix
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.session import Session
 
@@ -64,7 +66,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_study_scores_both_kernels_of_each_pair(data: Path, tmp_path: Path) -> None:
-    rows = study.points(data / "h200")
+    rows = resource_matrix.points(data / "h200")
     assert len(rows) == 8
     found = {(row.kernel, row.placement, row.order): row for row in rows}
     for kernel in KERNELS:
@@ -76,14 +78,14 @@ def test_the_study_scores_both_kernels_of_each_pair(data: Path, tmp_path: Path) 
     row = found["fma1/4", "same", "first"]
     assert row.shared == pytest.approx(150.0 / 220.0, rel=1e-5)
     assert row.while_both == pytest.approx(150.0 / 200.0)  # of the work that was done meanwhile
-    assert "| h200 | the same SMs | 4 |" in str(study.page(rows, study.by_resource(rows))["totals"])
+    assert "| h200 | the same SMs | 4 |" in str(study.page(rows, resource_matrix.by_resource(rows))["totals"])
     study.draw("h200", rows, [], tmp_path / "heat.png")
     assert (tmp_path / "heat.png").stat().st_size > 10_000
 
 
 def test_the_table_of_resources_is_that_of_the_points() -> None:
     points, errors = study.STUDY.read()
-    found = study.by_resource(points)
+    found = resource_matrix.by_resource(points)
     assert [(one.gpu, one.placement, one.kernels) for one in found] == [
         (one.gpu, one.placement, one.kernels) for one in errors
     ]
@@ -93,26 +95,26 @@ def test_the_table_of_resources_is_that_of_the_points() -> None:
 def test_a_kernel_beside_nothing_takes_its_isolated_time(data: Path) -> None:
     """The prediction that slowdowns are relative to is that of the same kernel with the same SMs."""
     gpu = load_gpu("h200")
-    matrix = study.Matrix(data / "h200", gpu)
+    matrix = resource_matrix.Matrix(data / "h200", gpu)
     session = Session(gpu)
     model = Kernels(gpu, gpu).model(matrix.launch("fma1/4"), "")
-    assert study.confined_us(model, 132, gpu) - model.latency_us == pytest.approx(200.0, rel=1e-3)
-    both = study.predicted_us(matrix, session, ("fma1/4", "fma1/4"), 1000.0, "same", (132, 132))
+    assert confined_us(model, 132, gpu) - model.latency_us == pytest.approx(200.0, rel=1e-3)
+    both = resource_matrix.predicted_us(matrix, session, ("fma1/4", "fma1/4"), 1000.0, "same", (132, 132))
     assert both == pytest.approx((200.0, 200.0), rel=1e-2)
-    split = study.predicted_us(matrix, session, ("fma1/4", "dram_read4/8"), 1000.0, "disjoint", (66, 66))
-    assert split[0] == pytest.approx(study.confined_us(model, 66, gpu) - model.latency_us, rel=1e-2)
+    split = resource_matrix.predicted_us(matrix, session, ("fma1/4", "dram_read4/8"), 1000.0, "disjoint", (66, 66))
+    assert split[0] == pytest.approx(confined_us(model, 66, gpu) - model.latency_us, rel=1e-2)
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"isolated\.csv\.gz: file: is missing; expected what gpusim record"):
-        study.Matrix(tmp_path, load_gpu("h200"))
+        resource_matrix.Matrix(tmp_path, load_gpu("h200"))
 
 
 def test_the_errors_of_a_pair_of_resources() -> None:
     def point(measured: float, predicted: float) -> object:
-        return study.Point("h200", "fma1/4", "barrier/1", "same", "first", 1.0, 1.0, measured, predicted, 1.0)
+        return resource_matrix.Point("h200", "fma1/4", "barrier/1", "same", "first", 1.0, 1.0, measured, predicted, 1.0)
 
-    (errors,) = study.by_resource([point(1.0, 1.1), point(2.0, 1.6)])
+    (errors,) = resource_matrix.by_resource([point(1.0, 1.1), point(2.0, 1.6)])
     assert (errors.resource, errors.beside, errors.kernels) == ("FP32", "barriers", 2)
     assert (errors.mape_percent, errors.bias_percent) == (pytest.approx(15.0), pytest.approx(-5.0))
     assert errors.p95_percent == pytest.approx(19.5)

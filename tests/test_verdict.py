@@ -60,6 +60,11 @@ def test_the_parts_named_add_up_to_what_is_saved() -> None:
     )
 
 
+def test_a_gain_within_the_error_is_said_to_be() -> None:
+    found = compared({"leftover": known(13.0), "inter-sm": UNKNOWN})
+    assert verdict(found).startswith("Plain streams (leftover) save 38.7 µs of 309.6, less than the model's error; ")
+
+
 def test_where_serial_wins_the_kernels_say_what_sharing_would_cost(capsys: pytest.CaptureFixture[str]) -> None:
     found = compared({"leftover": known(1.0), "serial": known(1.0)}, {"leftover": 400.0})
     assert found.entries[0].result.policy == "serial" and explained(found).result.policy == "leftover"

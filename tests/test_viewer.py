@@ -24,6 +24,7 @@ from gpusim.trace.format import Trace
 MODULE = Path(__file__).parents[1] / "traces" / "inception_3a.json.gz"
 POLICIES = ("serial", "leftover", "inter-sm", "even", "smk")
 ENDINGS = (".pftrace", ".json")
+KINETO = ("stream", "correlation", "grid", "block", "registers per thread", "shared memory", "device", "bytes", "copy")
 
 
 class Read(NamedTuple):
@@ -107,7 +108,9 @@ def read_chrome(path: Path) -> Read:
         elif what == "X":
             start, length = round(event["ts"] * 1e3), round(event["dur"] * 1e3)
             where = processes[pid], threads[pid, event["tid"]]
-            read.tracks[where].append((start, start + length, event["name"], event["args"]))
+            assert ("cat" in event) == ("correlation" in event["args"])
+            details = {name: value for name, value in event["args"].items() if name not in KINETO}
+            read.tracks[where].append((start, start + length, event["name"], details))
         elif what == "C":
             read.counters[processes[pid], event["name"]].append((round(event["ts"] * 1e3), event["args"]["%"]))
         elif what in ends:
@@ -284,3 +287,35 @@ def test_the_command_writes_one(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["replay", str(MODULE), "--policy", "leftover", "--policy", "serial", "--timeline", str(path)]) == 0
     assert "policy" in capsys.readouterr().out
     assert {process.split(":")[0] for process, _ in read_perfetto(path).tracks} == {"leftover", "serial"}
+
+
+def test_a_timeline_is_read_back_as_a_profile(tmp_path: Path) -> None:
+    """By our importer, as what PyTorch's profiler writes: launches, streams, times, the GPU of each replay."""
+    of = gpusim.load_trace(Path(__file__).resolve().parent.parent / "traces" / "inception_3a.json.gz")
+    results = [gpusim.replay(of, policy=policy) for policy in ("serial", "leftover")]
+    save_timeline(tmp_path / "t.json", of, *results)
+    for device, result in enumerate(results):
+        read = gpusim.import_profile(tmp_path / "t.json", device=device, order="none").trace
+        assert (read.device, len(read.streams)) == ("h200", len(of.streams))
+        found = sorted(
+            (one.name, one.grid, one.block, one.duration_us) for op in read.operations() for one in op.launches()
+        )
+        known = {op.id: op.launches() for op in of.operations()}
+        expected = sorted(
+            (run.kernel, launch.grid, launch.block, run.end_us - run.start_us)
+            for run in result.kernel_runs
+            for launch in [known[run.operation][run.index]]
+        )
+        assert [one[:3] for one in found] == [one[:3] for one in expected]
+        assert [one[3] for one in found] == pytest.approx([one[3] for one in expected], abs=2e-3)
+
+
+def test_copies_keep_their_direction_when_read_back(tmp_path: Path) -> None:
+    of = trace(stream("one", copy("in", 2.0), kernel("a", 3, 9.0), copy("out", 3.0, direction="d2h")))
+    save_timeline(tmp_path / "t.json", of, gpusim.replay(of, tiny(2), "serial"))
+    read = gpusim.import_profile(tmp_path / "t.json", gpu=tiny(2)).trace
+    assert [(op.kind, getattr(op, "direction", "")) for op in read.operations()] == [
+        ("copy", "h2d"),
+        ("kernel", ""),
+        ("copy", "d2h"),
+    ]

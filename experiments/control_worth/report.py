@@ -215,6 +215,11 @@ def selected(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.level == "all"]
 
 
+def chosen_algorithms(rows: Sequence[Row]) -> list[Row]:
+    """The best algorithms in the same streams, where they are predicted to gain."""
+    return [row for row in rows if row.level == "algorithms" and row.plan == "best" and row.predicted_gain > 0.0]
+
+
 @dataclass(frozen=True)
 class Recommended:
     """A plan of `gpusim select` with the error of its choices for other modules of the batch.
@@ -222,22 +227,36 @@ class Recommended:
     Attributes:
         row: the plan.
         threshold: most that another plan fell short of its prediction, points.
+        inside: the best algorithms in the same streams; None where none are predicted to gain.
+        inside_threshold: most that those of another workload fell short, points.
         best: largest measured gain of any plan of the module, percent.
     """
 
     row: Row
     threshold: float
+    inside: Row | None
+    inside_threshold: float
     best: float
 
     @property
-    def taken(self) -> bool:
-        """Whether it is recommended over plain streams."""
-        return self.row.predicted_gain > self.threshold
+    def taken(self) -> Row | None:
+        """What is recommended over plain streams: the plan, else the algorithms; None: neither."""
+        if self.row.predicted_gain > self.threshold:
+            return self.row
+        if self.inside is not None and self.inside.predicted_gain > self.inside_threshold:
+            return self.inside
+        return None
+
+    @property
+    def words(self) -> str:
+        """The same in words."""
+        return {None: "plain streams (tie)", self.row: "the plan"}.get(self.taken, "algorithms only")
 
     @property
     def gains(self) -> tuple[float, float]:
         """Predicted and measured gain of what is recommended, percent."""
-        return (self.row.predicted_gain, self.row.measured_gain) if self.taken else (0.0, 0.0)
+        taken = self.taken
+        return (0.0, 0.0) if taken is None else (taken.predicted_gain, taken.measured_gain)
 
     @property
     def regret(self) -> float:
@@ -247,14 +266,21 @@ class Recommended:
 
 def recommended(rows: Sequence[Row]) -> list[Recommended]:
     """What is recommended for each module."""
-    found = selected(rows)
+    found, algorithms = selected(rows), chosen_algorithms(rows)
     made = []
     for row in found:
-        others = [one for one in found if one.kind == row.kind and one is not row]
-        short = max(0.0, *(one.predicted_gain - one.measured_gain for one in others))
         plans = [one for one in rows if one.workload == row.workload and one.level in (*MEASURED_LEVELS, "nothing")]
-        made.append(Recommended(row, short, max(one.measured_gain for one in plans)))
+        inside = next((one for one in algorithms if one.workload == row.workload), None)
+        most = max(one.measured_gain for one in plans)
+        made.append(Recommended(row, _shortest(row, found), inside, _shortest(row, algorithms), most))
     return made
+
+
+def _shortest(row: Row, found: Sequence[Row]) -> float:
+    """The most by which plans for other workloads of small, or of large, operations fell short, points."""
+    small = row.workload.endswith("_b16")
+    others = [one for one in found if one.workload.endswith("_b16") == small and one.workload != row.workload]
+    return max([0.0, *(one.predicted_gain - one.measured_gain for one in others)])
 
 
 def select_table(found: Sequence[Recommended]) -> str:
@@ -265,7 +291,7 @@ def select_table(found: Sequence[Recommended]) -> str:
             f"{one.row.predicted_gain:+.1f} %",
             f"{one.row.measured_gain:+.1f} %",
             f"{one.threshold:.1f} points",
-            "the plan" if one.taken else "plain streams (tie)",
+            one.words,
             f"{one.best:+.1f} %",
             f"{one.regret:.1f} %",
         ]
@@ -292,7 +318,8 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "select_measured": mean([one.row.measured_gain for one in found]),
         "select_bias": mean(errors),
         "select_size": mean([abs(error) for error in errors]),
-        "taken": sum(one.taken for one in found),
+        "taken": sum(one.taken is one.row for one in found),
+        "taken_inside": sum(one.taken is one.inside and one.taken is not None for one in found),
         "modules": len(found),
         "taken_measured": mean([one.gains[1] for one in found]),
         "taken_bias": mean(taken),

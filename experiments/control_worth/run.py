@@ -11,7 +11,6 @@ It writes README.md, result.csv and gains.png beside itself (or to DIR).
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -34,7 +33,7 @@ from experiments.plans import condensed, makespans_us, medians
 from experiments.study import Run, Study
 from gpusim.choose import chosen
 from gpusim.choose.moves import mean_alone_us
-from gpusim.common.files import write_table, write_text
+from gpusim.common.files import write_table
 from gpusim.lab.record.program import Program
 from gpusim.session import Session
 
@@ -93,12 +92,18 @@ def run_plans() -> None:
 def write_errors() -> None:
     """Write the error of chosen plans on this GPU for `gpusim select`, from the rows beside the script."""
     (rows,) = STUDY.read()
-    points = []
-    for row in report.selected(rows):
-        points.append((mean_alone_us(*known(row.workload, session_on(GPU))), row.predicted_gain, row.measured_gain))
-    content = json.loads(chosen.MEASURED.read_text(encoding="utf-8"))
-    content[GPU] = chosen.errors_of(points)
-    write_text(chosen.MEASURED, json.dumps(content, indent=2) + "\n")
+    kinds: dict[chosen.Kind, list[Row]] = {
+        "plan": report.selected(rows),
+        "algorithms": report.chosen_algorithms(rows),
+        "order": [row for row in rows if row.level == "order" and row.plan == "best"],
+    }
+    chosen.write_errors(GPU, {kind: [_point(row) for row in mine] for kind, mine in kinds.items()})
+
+
+def _point(row: Row) -> tuple[float, float, float]:
+    """Mean time of an operation of the workload, and the predicted and measured gain of a plan for it."""
+    us = mean_alone_us(*known(row.workload, session_on(GPU)))
+    return us, row.predicted_gain, row.measured_gain
 
 
 def rows(run: Run) -> dict[str, list[Row]]:

@@ -24,6 +24,7 @@ MEASURED_AS = {  # constant of the model: what of it the microbenchmarks measure
     "l2_read_gb_per_s": "l2_read_gb_per_s",
     "l2_write_gb_per_s": "l2_write_gb_per_s",
     "l2_atomic_gb_per_s": "l2_red_gb_per_s",
+    "block_starts_per_us": "block_launch_per_us",
 }
 MEASURED_ALIKE = {  # constant that is the same on both: where the H100's was measured
     "tensor_clock_share": "experiments/h100_microbench, clock.csv: 1800 of 1980 MHz, as on the H200",

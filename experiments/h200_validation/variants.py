@@ -95,7 +95,7 @@ def _no_age() -> None:
 
 
 def _no_seniority() -> None:
-    _put(contention, "MOST_PREFERRED", 0.0)
+    _put(contention, "chance_older", lambda first, second: 0.5)
 
 
 def _no_hit_queue() -> None:
@@ -343,7 +343,7 @@ MODEL = Variant("model", "the model")
 ABLATION = (
     MODEL,
     Variant("no-age", "old blocks do not go before young ones", patch=_no_age),
-    Variant("no-seniority", "blocks that live longer go no earlier than those of other kernels", patch=_no_seniority),
+    Variant("no-seniority", "who is older on an SM does not matter", patch=_no_seniority),
     Variant("no-tail-seed", "the recorded tail does not choose the seed of the jitter", patch=_one_seed),
     Variant("no-jitter", "every block has the same work", {"block_jitter": 0.0}),
     Variant("no-age-no-jitter", "neither age nor jitter", {"block_jitter": 0.0}, _no_age_no_seeds),

@@ -11,7 +11,6 @@ all. It writes README.md, result.csv and gains.png beside itself (or to DIR).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -31,7 +30,6 @@ from gpusim.choose.judge import Judge
 from gpusim.choose.moves import mean_alone_us
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import work_of
-from gpusim.common.files import write_text
 from gpusim.lab.validate import released_together_us
 from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
 from gpusim.session import Session
@@ -407,9 +405,7 @@ def write_errors() -> None:
     """Write the error of chosen plans for `gpusim select`, from the rows beside the script."""
     (made,) = STUDY.read()
     points = [(operation_us(one.module), one.predicted, one.measured) for one in choices(made)]
-    known = json.loads(chosen_errors.MEASURED.read_text(encoding="utf-8"))
-    known["h200"] = chosen_errors.errors_of(points)
-    write_text(chosen_errors.MEASURED, json.dumps(known, indent=2) + "\n")
+    chosen_errors.write_errors("h200", {"plan": points})
 
 
 STUDY = Study(

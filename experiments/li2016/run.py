@@ -14,6 +14,7 @@ from math import fsum, nan
 from pathlib import Path
 
 import gpusim
+from experiments.li2016 import more
 from experiments.li2016.record import BASIC, DIRECTIONS, SWEEPS, name
 from experiments.markdown import table
 from experiments.rows import lines
@@ -333,6 +334,7 @@ def page(table_rows: Sequence[Row]) -> dict[str, object]:
         **sweep_agreement(),
         **layer_agreement(rows),
         **gpu_agreement(transfers),
+        **more.page(LAYERS, STRATEGIES),
     }
 
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from gpusim.calibrate.fit import AGE_PREFERENCES, JITTER_SEEDS, unfitted
+from gpusim.calibrate.fit import AGE_PREFERENCES, JITTER_SEEDS, SPREADS, unfitted
 from gpusim.calibrate.scaling import LOADS, ROUNDS
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
@@ -32,9 +32,13 @@ from gpusim.trace.kernels import KernelLaunch
 OFF = "GPUSIM_NO_CACHE"  # an environment variable: where it is set to anything, nothing is kept or looked for
 MOST_FITS = 10_000  # kept; one takes less than 1 KB
 MOST_BYTES = 2**12  # of one
-OF_MODEL = ("unit_us", "age_preference", "seed", "ramp_work", "issue_us", "dram_share_us", "l2_share_us")
+OF_MODEL = (
+    *("unit_us", "age_preference", "seed", "spread", "ramp_work", "start_us", "sm_start_us"),
+    *("issue_us", "dram_share_us", "l2_share_us"),
+)
 OF_LOAD = ("dram", "l2")
 OF_DEMAND = ("latency", "service_demand", "block_us")
+MOST_START_US = 10.0  # of a block
 MOST_OFF = 10.0  # factor by which a time that a fit found may be off its estimate from the recording
 
 
@@ -143,7 +147,8 @@ def _model(kept: dict[str, float], launch: KernelLaunch, gpu: GPU) -> KernelMode
     model, ramp_us = unfitted(launch, gpu)
     if any(type(kept[name]) is not type(number) for name, number in _numbers(model).items()):
         return None
-    if not (kept["seed"] in JITTER_SEEDS and kept["age_preference"] in AGE_PREFERENCES):
+    of_lists = {"seed": JITTER_SEEDS, "age_preference": AGE_PREFERENCES, "spread": (0.0, *SPREADS)}
+    if not all(kept[name] in values for name, values in of_lists.items()):
         return None
     if not all(least <= kept[name] <= most for name, (least, most) in _limits(kept, model, ramp_us, launch).items()):
         return None
@@ -171,6 +176,8 @@ def _limits(
         "unit_us": (lives[0] / MOST_OFF, lives[1]),  # memory may be most of a block's time
         "block_us": lives,
         "ramp_work": (0.0, MOST_OFF * ramp_us / block_us),
+        "start_us": (0.0, MOST_START_US),
+        "sm_start_us": (0.0, MOST_START_US),
         "issue_us": (0.0, most_share_us * model.sm_count),
         "dram_share_us": (0.0, most_share_us),
         "l2_share_us": (0.0, most_share_us),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import prod
 
 from gpusim.engine.sm_array import AloneTimes, alone_on
 from gpusim.hardware.compute_capability import CAPABILITIES
@@ -34,11 +35,17 @@ from gpusim.trace.kernels import KernelLaunch, Mix
 Alone = Callable[[KernelModel], AloneTimes]  # `gpusim.engine.sm_array.alone_on` of the recording GPU
 AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
 JITTER_SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the recorded run fell
+SPREADS = (0.4, 0.6, 0.8, 1.0)  # of the lengths of blocks along a row: 1 is that of a causal mask
+UNEQUAL = 0.1  # how much more active SMs are than recorded, which blocks of equal length do not explain
 GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 CLUSTERS = range(3, 9)  # blocks of a cluster that does not fit on a lone TPC; more than 8 are not portable
 MOST_BEFORE_CLUSTERS = CAPABILITIES["8.0"]["shared_memory_per_block_optin_bytes"]  # came with compute capability 9.0
 SIZED_BY_DRIVER = 7.0  # compute capability from which on a driver sizes the carve-out of shared memory by the kernel
+TILES_OF_A_BLOCK = 8  # of a persistent kernel, where no counter tells [D]
+MOST_TILES = 16  # of a block: finer ones make no step that could be seen
+EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do as much [D]
+START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -51,12 +58,12 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     model, ramp_us = unfitted(launch, gpu, place)
     recorded, latency = launch.duration_us, model.latency_us
     alone = alone_on(gpu)
-    best, makespan = _fitted(model, launch.mix, alone)
+    best, makespan = _fitted(model, launch.mix, alone, gpu)
     if ramp_us > 0.0:
         work = ramp_us / (recorded - latency - ramp_us) * makespan / _block_us(best)
         best = replace(best, ramp_work=work)
         makespan = alone(best).makespan_us
-    fitted = replace(best, unit_us=best.unit_us * (recorded - latency) / makespan)
+    fitted = _starting(replace(best, unit_us=best.unit_us * (recorded - latency) / makespan), recorded - latency, gpu)
     most = fitted.most_share_us
     per_work = launch.blocks / work_blocks(fitted)
     return replace(
@@ -66,6 +73,24 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         dram_share_us=min(most, per_work * _dram_bytes(launch) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
         l2_share_us=min(most, per_work * _l2_us(launch.mix, gpu)),
     )
+
+
+def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
+    """The kernel with the time that the device and an SM take to start a block.
+
+    Where blocks came as fast as they can start, they lived as long as their recorded number on an SM says (Little's
+    law), and not as long as their work would fill the recorded time.
+    """
+    rates = gpu.model.block_starts_per_us, gpu.model.sm_block_starts_per_us
+    if not all(rates):
+        return model
+    starts_us, sm_us = (1.0 / rate for rate in rates)
+    each = working_us / model.blocks
+    if each * START_BOUND > starts_us:
+        return replace(model, start_us=starts_us, sm_start_us=sm_us)
+    residents = model.resident_share * model.most_resident
+    life = residents * gpu.sm_count * each / _block_us(replace(model, unit_us=1.0)) * model._time(model.most_resident)
+    return replace(model, start_us=each, sm_start_us=sm_us, unit_us=life / time_at(model.demand, residents))
 
 
 def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelModel, float]:
@@ -110,19 +135,27 @@ def _block_us(model: KernelModel) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A kernel with some age preference and seed, alone: its makespan and how far that replay is from the recording."""
+    """A kernel with some age preference and seed, alone: its makespan and how far that replay is from the recording.
+
+    ``idle`` is how much less, relative, the SMs were active in the recording.
+    """
 
     model: KernelModel
     makespan_us: float
     misfit: float
+    idle: float
 
 
-def _fitted(model: KernelModel, mix: Mix | None, alone: Alone) -> tuple[KernelModel, float]:
+def _fitted(model: KernelModel, mix: Mix | None, alone: Alone, gpu: GPU) -> tuple[KernelModel, float]:
     """The kernel with the age preference and seed that replay its recording well, and its makespan alone (us)."""
     first, *weakest_first = (replace(model, age_preference=a, seed=JITTER_SEEDS[0]) for a in _preferences(model, mix))
     held = _best(_tried(first, mix, alone), weakest_first, mix, alone)
     other_tails = [replace(held.model, seed=seed) for seed in JITTER_SEEDS[1:]]
     held = _best(held, other_tails, mix, alone)
+    expected = UNEQUAL + gpu.model.launch_latency_us / model.solo_us  # SMs do not start at once
+    if held.idle > expected and model.row > 1 and not (model.persistent or model.given_lengths):
+        unequal = [_tried(replace(held.model, spread=spread), mix, alone) for spread in SPREADS]
+        held = min([held, *unequal], key=lambda tried: abs(tried.idle))
     return held.model, held.makespan_us
 
 
@@ -139,7 +172,8 @@ def _best(held: _Tried, others: Iterable[KernelModel], mix: Mix | None, alone: A
 
 def _tried(model: KernelModel, mix: Mix | None, alone: Alone) -> _Tried:
     times = alone(model)
-    return _Tried(model, times.makespan_us, _misfit(model, mix, times.residents, times.active))
+    misfit = _misfit(model, mix, times.residents, times.active)
+    return _Tried(model, times.makespan_us, misfit, times.active / _active_share(mix) - 1.0)
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
@@ -153,15 +187,49 @@ def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
     return launch.blocks in (gpu.sm_count, _cluster_sms(cluster_blocks(launch, blocks_per_sm, gpu), gpu))
 
 
-def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
-    """Blocks of a cluster of a launch: of one in clusters of more than two blocks; else 1.
+def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
+    """Tiles of a launch's work: more than blocks where these share it as they go, else one a block.
 
-    What is recorded does not tell clusters. A kernel is taken to launch in them [D] where it has one block a SM, with
-    more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, which are its clusters', all
+    Blocks of a persistent kernel differ by a tile at most, so the SM with fewest active cycles tells how long a tile
+    is, and the mean SM how many there are [D]. Where some SMs have no block, those that have one are taken to have done
+    half a tile less than the most on the mean; where all of a launch in recorded clusters did as much, each had one
+    tile [D].
+    """
+    blocks = launch.blocks
+    if launch.block_lengths or not is_persistent(launch, blocks_per_sm, gpu):
+        return blocks
+    mix = launch.mix
+    if mix is None or not mix.active_cycles_avg or not mix.active_cycles_max or mix.active_cycles_min is None:
+        return TILES_OF_A_BLOCK * blocks
+    mean = mix.active_cycles_avg / mix.active_cycles_max
+    if blocks == gpu.sm_count:
+        tile = 1.0 - mix.active_cycles_min / mix.active_cycles_max
+        most = _whole_tiles(tile)
+        fewer = min(1.0, max(0.0, 1.0 - mean) / tile) if tile > 0.0 else 0.0
+    else:
+        spread = 1.0 - min(1.0, mean * gpu.sm_count / blocks)
+        if spread < EQUAL_BLOCKS and mix.cluster is not None:
+            return blocks
+        most, fewer = _whole_tiles(2.0 * spread), 0.5
+    return max(blocks, round(blocks * (most - fewer))) if most > 1 else blocks
+
+
+def _whole_tiles(tile: float) -> int:
+    """Tiles of the block that has most, from the share of its time that one takes."""
+    return max(1, min(MOST_TILES, round(1.0 / max(tile, 1.0 / MOST_TILES))))
+
+
+def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
+    """Blocks of a cluster of a launch, 1 of one without clusters.
+
+    Where the recording does not tell, those of more than two blocks are guessed. A kernel is taken to launch in them
+    [D] where it has one block a SM, with more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, which are its clusters', all
     of which the GPU holds at once (on an H200 the largest such grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3: as many
     clusters of 8, 7, 4 and 3 as fit), or a grid of one dimension with just as many blocks as clusters of the largest
     size can have (120): of the smallest that can.
     """
+    if launch.mix is not None and launch.mix.cluster is not None:
+        return prod(launch.mix.cluster)
     if blocks_per_sm > 1 or launch.shared_memory_per_block_bytes <= MOST_BEFORE_CLUSTERS:
         return 1
     if launch.grid[1] in CLUSTERS:
@@ -193,12 +261,19 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
     )
     load, free = _memory(launch, kernel, residents, working_us, gpu)
     set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
+    tiled = tiles(launch, blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
         memory_stall_share=memory_stall_share(launch.mix),
         blocks=launch.blocks,
-        persistent=is_persistent(launch, blocks_per_sm, gpu),
+        tiles=tiled,
+        late_last=tiled > launch.blocks == gpu.sm_count,
+        row=launch.grid[0],
+        spread=0.0,
+        given_lengths=launch.block_lengths or (),
+        start_us=0.0,
+        sm_start_us=0.0,
         footprint=foot,
         blocks_per_sm=blocks_per_sm,
         sm_count=gpu.sm_count,
@@ -292,10 +367,11 @@ def carveouts(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GP
     """
     needed = foot.shared_memory_bytes * blocks_per_sm
     sizes = [kib * 1024 for kib in gpu.limits.shared_memory_carveouts_kib]
-    least = min((size for size in sizes if size >= needed), default=sizes[-1])
+    wanted = min((size for size in sizes if size >= needed), default=sizes[-1])
+    least = wanted if wanted < sizes[-1] else max(sizes[-2:][0], foot.shared_memory_bytes)
     recorded = launch.mix.shared_memory_config_bytes if launch.mix is not None else None
-    default = least if float(gpu.compute_capability) >= SIZED_BY_DRIVER else sizes[-1]
-    return min(max(least, recorded or default), sizes[-1]), least
+    default = wanted if float(gpu.compute_capability) >= SIZED_BY_DRIVER else sizes[-1]
+    return min(max(wanted, recorded or default), sizes[-1]), least
 
 
 def _preferences(model: KernelModel, mix: Mix | None) -> tuple[float, ...]:

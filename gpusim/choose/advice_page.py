@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
-from gpusim.common.errors import one_line
-from gpusim.common.tables import Column, number, print_line, print_table
-from gpusim.results.plots import COLOURS, GRID, new_figure
+from gpusim.common.tables import Column, number, print_line, print_table, shortened
+from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +37,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "best": _json(advice, advice.best),
         "competitor": None if competitor is None else _json(advice, competitor),
         "choices": [_json(advice, one) for one in advice.choices],
+        **({"assumption": advice.assumption} if advice.assumption else {}),
     }
 
 
@@ -74,6 +74,8 @@ def print_advice(advice: Advice) -> None:
         print_line(f"    {line}")
     for line in [*_served(advice), *_reasons(advice)]:
         print_line(line)
+    if advice.assumption:
+        print_line(f"Note: {advice.assumption}.")
     print()
     columns = [Column("share by"), Column("setting"), Column("makespan us", right=True), Column("STP", right=True)]
     columns += [Column(f"{name} slowed", right=True) for name in programs] + [Column("model error", right=True)]
@@ -179,33 +181,32 @@ def slowdowns(advice: Advice) -> Figure:
     known = [one for one in advice.choices if not one.refuted and max(one.slowdown.values()) != float("inf")]
     from matplotlib.ticker import LogLocator, NullLocator
 
-    with new_figure(6.5, 5.0) as figure:
-        axes = figure.add_subplot()
+    with new_figure(None, 3.6) as figure:
+        axes = figure.subplots()
         for at, (mechanism, marker) in enumerate(MARKERS.items()):
             mine = [one for one in known if one.setting.mechanism == mechanism]
             if mine:
                 axes.plot([one.slowdown[first] for one in mine], [one.slowdown[second] for one in mine], marker,
-                          color=COLOURS[at % len(COLOURS)], markeredgecolor="black", markersize=7,
-                          label=mechanism)  # fmt: skip
+                          color=COLOURS[at % len(COLOURS)], markeredgecolor="black", markeredgewidth=0.5,
+                          markersize=4.5, label=mechanism)  # fmt: skip
         front = sorted((one.slowdown[first], one.slowdown[second]) for one in advice.pareto if one in known)
-        axes.plot([a for a, _ in front], [b for _, b in front], color="black", linewidth=1.0, label="Pareto front")
+        axes.plot([a for a, _ in front], [b for _, b in front], color="black", linewidth=0.9, label="Pareto front")
         best = advice.best
-        axes.annotate(f"best: {best.setting.mechanism}, {best.setting.setting}",
-                      (best.slowdown[first], best.slowdown[second]), xytext=(8, 8),
-                      textcoords="offset points", fontsize=9)  # fmt: skip
+        label = shortened(f"best: {best.setting.mechanism}, {best.setting.setting}", 36)
+        axes.plot([best.slowdown[first]], [best.slowdown[second]], "o", markersize=10, markerfacecolor="none",
+                  color="black", label=label)  # fmt: skip
         for target in advice.targets:
             if target.slowdown is not None and target.program in (first, second):
                 draw = axes.axvline if target.program == first else axes.axhline
-                draw(target.slowdown, color="black", linestyle="--", linewidth=1.0)
+                draw(target.slowdown, color="black", linestyle="--", linewidth=0.9, label="target")
         for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
             scale("log")
-            axis.set_major_locator(LogLocator(10, subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+            axis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
             axis.set_major_formatter("{x:g}")
             axis.set_minor_locator(NullLocator())
-        axes.set_xlabel(f"slowdown of {first}")
-        axes.set_ylabel(f"slowdown of {second}")
-        axes.set_title(one_line(f"{advice.trace.name} on {advice.gpu.name}"), loc="left", fontsize=11)
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.legend(fontsize=8.5, frameon=False)
-        figure.tight_layout()
+        axes.set_xlabel(f"Slowdown of {first}")
+        axes.set_ylabel(f"Slowdown of {second}")
+        titled(figure, f"{advice.trace.name} on {advice.gpu.name}")
+        grid(axes)
+        legend_below(figure, axes)
         return figure

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum, inf, nan, sqrt
 from typing import TYPE_CHECKING, Literal
@@ -26,7 +26,7 @@ from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import LATENCY_PERCENTILES, SHARING, latencies_us, normalised_progress, percentile, sharing
 from gpusim.results.result import Result
-from gpusim.session import AnyGPU, AnyTrace, Keep, Session, Starved, opened
+from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
 from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
@@ -142,6 +142,7 @@ class Advice:
         targets: what programs are to keep.
         choices: every setting, the best first; those that miss a target after those that keep all.
         best: the one to set.
+        assumption: what kernels without counters may change of that; empty where all were counted.
     """
 
     trace: Trace
@@ -150,6 +151,7 @@ class Advice:
     targets: tuple[Target, ...]
     choices: tuple[Choice, ...]
     best: Choice
+    assumption: str = ""
 
     def meets(self, choice: Choice) -> bool:
         """Whether a choice keeps all targets."""
@@ -255,7 +257,31 @@ def advise(
     if not compared:
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
     choices = list(_replayed(_Shared(trace, session, alone), compared, jobs, step))
-    return _advice(trace, session.gpu, chosen, wanted, choices)
+    advice = _advice(trace, session.gpu, chosen, wanted, choices)
+    return replace(advice, assumption=_assumption(advice, session, jobs, step))
+
+
+def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:
+    """What kernels without counters may change of an advice, as one line; empty where all were counted."""
+    spans, winners = [advice.best.makespan_us], dict[Assumption, str]()
+    for assumption, other in session.extremes(advice.trace).items():
+        shared = _Shared(other, session, _alone_us(other, session))
+        ways = [choice.setting for choice in advice.choices]
+        found = list(_replayed(shared, ways, jobs, step))
+        least = min((one for one in found if not one.refuted), key=lambda one: one.cost(advice.objective))
+        same = next(one for one in found if one.setting == advice.best.setting)
+        tied = _ties(same.cost(advice.objective), least.cost(advice.objective))
+        winners[assumption] = _named(advice.best if tied else least)
+        spans.append(same.makespan_us)
+    if not winners:
+        return ""
+    return warning(advice.trace, _named(advice.best), (min(spans), max(spans)), winners)
+
+
+def _named(choice: Choice) -> str:
+    """A choice in words."""
+    setting = choice.setting
+    return f"{setting.mechanism} ({setting.setting})" if setting.setting else setting.mechanism
 
 
 def _together(programs: Sequence[AnyTrace]) -> Trace:

@@ -13,8 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from math import fsum, inf, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from gpusim.common.files import write_text
+
+Kind = Literal["plan", "algorithms", "order"]
+"""What was chosen: streams, algorithms and SMs; algorithms in the trace's streams; or the order of streams, too."""
 MEASURED = Path(__file__).with_name("chosen.json")
 LONG_US = 30.0  # mean time of an operation alone from which it counts as long [D]
 
@@ -59,16 +63,28 @@ def errors_of(points: Iterable[tuple[float, float, float]]) -> dict[str, dict[st
     }
 
 
-def chosen_error(gpu: str, operation_us: float) -> ChosenError | None:
+def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenError | None:
     """The error of chosen plans on a GPU; None where none were measured there.
 
     Args:
         gpu: its name.
         operation_us: mean time of an operation of the work alone, us.
+        kind: what was chosen.
     """
-    known: Mapping[str, Mapping[str, Mapping[str, Any]]] = json.loads(MEASURED.read_text(encoding="utf-8"))
-    values = known.get(gpu, {}).get(_length(operation_us))
+    values = _known().get(gpu, {}).get(kind, {}).get(_length(operation_us))
     return None if values is None else ChosenError(**values)
+
+
+def write_errors(gpu: str, found: Mapping[Kind, Iterable[tuple[float, float, float]]]) -> None:
+    """Write what was measured of chosen plans on a GPU to `MEASURED`: by kind, the points that `errors_of` takes."""
+    known = _known() | {gpu: {kind: errors_of(points) for kind, points in found.items()}}
+    write_text(MEASURED, json.dumps(known, indent=2) + "\n")
+
+
+def _known() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """What was measured, by GPU, kind and length."""
+    content: dict[str, dict[str, dict[str, dict[str, Any]]]] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return content
 
 
 def smallest_gain(error: ChosenError | None) -> float:

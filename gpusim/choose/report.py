@@ -8,15 +8,15 @@ from itertools import combinations
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from gpusim.choose.judge import Candidate
+from gpusim.choose.judge import Candidate, gain_percent
 from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, unknown_workspaces
 from gpusim.choose.profile import complements, contended, in_words, profile
 from gpusim.choose.search import Selection
 from gpusim.common.tables import Column, counted, number, print_line, print_table, shortened
 from gpusim.results.error_band import error_band
 from gpusim.results.metrics import speedup
-from gpusim.results.plots import COLOURS, GRID, new_figure
 from gpusim.results.result import Result
+from gpusim.results.style import COLOURS, grid, legend_below, new_figure, time_unit, titled
 from gpusim.trace.format import Trace
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _starts_lines(best: Candidate) -> list[str]:
 
 def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     """What the plan found gains over what a program has without one, and the error of such choices."""
-    plain, error, where = selection.plain, selection.error, selection.gpu.name
+    plain, error, where, best = selection.plain, selection.error, selection.gpu.name, selection.best
     if plain is None:
         return [f"model error: {_co_run_error(selection, result)}"]
     over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
@@ -231,7 +231,8 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     sure = f"{error.plans} chosen plans measured on {where} gained {error.bias:.1f} points less than predicted on the "
     sure += f"mean, {error.most:.1f} at most"
     if selection.tie:
-        return [f"tie: {gain}, no more than the error of such choices ({sure}); recommended is {over}"]
+        instead = over if best is plain else f"{over} with other algorithms, {gain_percent(plain, best):+.1f} %"
+        return [f"tie: {gain}, no more than the error of such choices ({sure}); recommended is {instead}"]
     return [f"gain: {gain}; {sure}"]
 
 
@@ -347,20 +348,21 @@ def frontier_figure(selection: Selection) -> Figure:
         [one for one in plans if known_memory_bytes(selection, one) is not None]
         for plans in (selection.frontier, [one for _, one in selection.baselines])
     )
-    with new_figure(7.0, 4.2) as figure:
-        axes = figure.add_subplot()
+    with new_figure(None, 2.7) as figure:
+        axes = figure.subplots()
+        divisor, unit = time_unit(max((one.expected_us for one in (*front, *others)), default=0.0))
         (sizes, times), (other_sizes, other_times) = (
-            ([one.memory_bytes / MIB for one in plans], [one.expected_us for one in plans]) for plans in (front, others)
+            ([one.memory_bytes / MIB for one in plans], [one.expected_us / divisor for one in plans])
+            for plans in (front, others)
         )
-        label = "best plan within a memory"
+        label = "best plan within the memory"
         axes.step(sizes, times, where="post", color=COLOURS[0], marker="o", label=label)
         axes.plot(other_sizes, other_times, "x", color=COLOURS[2], label="baselines")
-        axes.axhline(selection.bound.us, color=COLOURS[4], linestyle="--", label="no plan is faster")
-        axes.set_xlabel("workspace, MiB")
-        axes.set_ylabel("expected makespan, us")
+        axes.axhline(selection.bound.us / divisor, color=COLOURS[4], linestyle="--", label="lower bound")
+        axes.set_xlabel("Workspace (MiB)")
+        axes.set_ylabel(f"Expected makespan ({unit})")
         axes.set_ylim(bottom=0.0)
-        axes.set_title(f"{selection.work.trace.name} on {selection.gpu.name}", loc="left")
-        axes.grid(color=GRID)
-        axes.legend(loc="upper right")
-        figure.tight_layout()
+        grid(axes)
+        titled(figure, f"{selection.work.trace.name} on {selection.gpu.name}")
+        legend_below(figure, axes)
         return figure

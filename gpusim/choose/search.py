@@ -14,10 +14,9 @@ given, each is solved once. A block is searched
   no plan is worse.
 
 The whole is replayed at the end beside the named baselines, and the best of all that was replayed is found: no plan is
-worse than a baseline. It is recommended only if it gains more over what a program has without any plan, one stream or
-the streams of the trace, than chosen plans were found to be wrong (`gpusim.choose.chosen`). A plan is judged by the
-mean of its makespan over the orders in which its streams may start (`gpusim.choose.starts`). No clock decides anything,
-so that the same inputs give the same plan.
+worse than a baseline. It is recommended only if it gains more over one stream, or the streams of the trace, than chosen
+plans were found to be wrong (`gpusim.choose.chosen`). A plan is judged by its mean makespan over the orders in which
+its streams may start (`gpusim.choose.starts`). No clock decides anything: the same inputs give the same plan.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from gpusim.choose.moves import (
     with_split,
     within,
 )
-from gpusim.choose.plan import Plan, Work, planned_trace
+from gpusim.choose.plan import STREAMS, Plan, Work, planned_trace
 from gpusim.choose.starts import ORDERS, Order, has_start_orders, unordered
 from gpusim.choose.streams import (
     Lanes,
@@ -101,7 +100,7 @@ class Selection:
         bounds: lower bounds of its plans.
         objective: what was wanted.
         order: who decides in which order streams start.
-        best: the plan that is recommended: the one found, or the better of `PLAIN` where that is a tie with it.
+        best: the recommended plan: the one found; else, where a tie, the best algorithms in its streams; or `plain`.
         found: the plan with the least expected makespan.
         plain: the better of `PLAIN`; None where neither keeps the limit.
         error: of chosen plans on this GPU; None: none were measured.
@@ -262,11 +261,15 @@ def _select(
         raise InputError(None, "--streams", problem, "other streams, or more memory")
     found = best = front[-1]
     plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
-    error = chosen_error(gpu.name, mean_alone_us(work, bounds))
+    mean_us = mean_alone_us(work, bounds)
+    error = chosen_error(gpu.name, mean_us, "order" if order == "host" else "plan")
     if objective == "memory":
         best = next(one for one in front if one.expected_us <= found.expected_us * (1.0 + NEAR_BEST))
     elif streams == "search" and plain is not None and gain_percent(plain, found) <= smallest_gain(error):
-        best = plain
+        same = [one for one in whole.seen if one.plan.streams == plain.plan.streams and one.plan.policy == STREAMS]
+        best = frontier(one for one in same if limit is None or one.memory_bytes <= limit)[-1]
+        sure = chosen_error(gpu.name, mean_us, "algorithms")
+        best = plain if sure is None or gain_percent(plain, best) <= smallest_gain(sure) else best
     return Selection(
         work,
         session,

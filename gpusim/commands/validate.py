@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "dataset",
         type=Path,
         metavar="DATASET",
-        help="a folder as experiments/h200_validation/data, or as experiments/h200_microbench, or one of whole models "
-        "(NAME.kineto.json.gz, NAME.ncu.csv.gz, pairs.csv)",
+        help="a folder like experiments/h200_validation/data, experiments/h200_microbench or "
+        "experiments/resource_matrix, or one of whole models (NAME.kineto.json.gz, NAME.ncu.csv.gz, pairs.csv)",
     )
     parser.add_argument("--gpu", default="h200", metavar="NAME|PATH", help="the GPU it was measured on; default: h200")
     parser.add_argument(
@@ -63,12 +63,17 @@ def run(args: argparse.Namespace) -> None:
 
     from gpusim.common.files import require_output
     from gpusim.common.tables import print_json, print_line
+    from gpusim.lab.resource_matrix import recorded_gpus
     from gpusim.lab.scores import SUMMARY_FIELDS, choice, summaries, write_rows
     from gpusim.lab.scoring import scoring, worst
     from gpusim.lab.validate import score_without_scaling
 
     if args.rows is not None:
         require_output(args.rows)
+    if folders := recorded_gpus(args.dataset):
+        _refuse(args, "is not for the resource matrix, whose folders are named after their GPUs")
+        _run_matrix(args, folders)
+        return
     case = _case(args)
     scored = scoring(case)
     found, chosen = summaries(scored.rows, scored.measured), choice(scored.rows)
@@ -92,6 +97,46 @@ def run(args: argparse.Namespace) -> None:
     _print_worst(missed)
     for note in scored.notes:
         print_line(f"Note: {note}.")
+
+
+def _refuse(args: argparse.Namespace, problem: str) -> None:
+    if elsewhere := given(args, ("recordings", "recorded_on", "scaling")):
+        raise InputError(args.dataset, elsewhere[0], problem, "no such option")
+
+
+def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
+    """Scores kernels that load one resource each beside one another."""
+    from dataclasses import asdict
+
+    from gpusim.common.files import atomic_write
+    from gpusim.common.spreadsheet import csv_text
+    from gpusim.common.tables import Column, number, print_json, print_table
+    from gpusim.lab.resource_matrix import PLACEMENTS, score_matrix, totals
+
+    points = score_matrix(folders)
+    if args.rows is not None:
+        with atomic_write(args.rows) as file:
+            names = ("gpu", "placement", "order", "kernel", "beside", "predicted", "measured")
+            file.writelines(csv_text(names, ([str(getattr(one, name)) for name in names] for one in points)))
+    found = totals(points)
+    if args.json:
+        print_json({"dataset": str(args.dataset), "matrix": [asdict(one) for one in found]})
+        return
+    titles = ("kernels beside kernels", "MAPE %", "bias %", "95th %", "measured slowdown", "predicted")
+    rows = [
+        [
+            one.gpu,
+            PLACEMENTS[one.placement],
+            str(one.kernels),
+            number(one.mape_percent, 2),
+            f"{one.bias_percent:+.2f}",
+            number(one.p95_percent, 1),
+            number(one.measured, 2),
+            number(one.predicted, 2),
+        ]
+        for one in found
+    ]
+    print_table([Column("GPU"), Column("kernels on"), *(Column(title, right=True) for title in titles)], rows)
 
 
 def _case(args: argparse.Namespace) -> Case:

@@ -17,8 +17,8 @@ what happens until they hold nothing again is then the same, to the last bit, wh
 launch is in the time of the caller.
 
 Vocabulary: a *slot* is the number under which a kernel launch is known here while it is active; a *mix* is how many
-blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), in one *piece* or several, its
-*rate* is work per microsecond of its slot's virtual time; a *domain* is a set of SMs that share one L2 and DRAM (all of
+blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), or blocks share
+the *tiles* of their launch; its *rate* is work per microsecond of its slot's virtual time; a *domain* is a set of SMs that share one L2 and DRAM (all of
 them, except under MIG); a *clock* is the number of a domain and a slot.
 """
 
@@ -157,7 +157,7 @@ class SMArray:
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
         """Take the youngest blocks of a slot off an SM; each waits again, with what it had left plus ``extra_work``.
 
-        With ``restart`` what it had done is lost: it has a mean piece of work to do, all of an ordinary block's.
+        With ``restart`` what it had done is lost: it has a mean tile of work to do, all of an ordinary block's.
         """
         self.residents.evict(slot, sm, blocks, extra_work, restart)
         self.launches.placed_all = True
@@ -284,7 +284,7 @@ class SMArray:
         return self.residents.origin + start if start >= 0.0 else -1.0
 
     def dispatched(self, slot: int) -> float:
-        """When the last block was placed, or those that waited had nothing left to do; -1 before that."""
+        """When the last block was placed; -1 before that."""
         at = self.launches.dispatched_at[slot]
         return self.residents.origin + at if at >= 0.0 else -1.0
 
@@ -297,7 +297,7 @@ class SMArray:
         return self.launches.fullest_sm(slot)
 
     def work_left_by_sm(self, slot: int) -> list[float]:
-        """Most work (blocks) that a resident of a launch has left, of its piece, on each SM; 0 where none is."""
+        """Most work (blocks) that a resident of a launch has left, of its tile, on each SM; 0 where none is."""
         residents = self.residents
         left = [0.0] * self.sms
         for sm in range(self.sms):
@@ -307,14 +307,14 @@ class SMArray:
         return left
 
     def work_done_by_sm(self, slot: int) -> list[float]:
-        """Work (blocks) of a launch done on each SM: the pieces that ended there, and what its residents have done."""
+        """Work (blocks) of a launch done on each SM: the tiles that ended there, and what its residents have done."""
         residents = self.residents
-        piece = 1.0 / self.launches.pieces[slot]
-        done = [piece * self.launches.pieces_ran[slot * self.sms + sm] for sm in range(self.sms)]
+        tile = self.launches.tile_work[slot]
+        done = [tile * self.launches.tiles_ran[slot * self.sms + sm] for sm in range(self.sms)]
         for sm in range(self.sms):
             for j in range(sm * residents.width, sm * residents.width + residents.count[sm]):
                 if residents.owner[j] == slot:
-                    done[sm] += piece - residents.work_left(sm, j)
+                    done[sm] += tile - residents.work_left(sm, j)
         return done
 
     def mix_of(self, sm: int) -> Mix:

@@ -23,6 +23,8 @@ cdef class Domains:
                    i=cython.longlong, slot=cython.longlong, own_cycle=cython.double, factor=cython.double,
                    served=cython.double)
     cdef update_domain(self, long long domain)
+    @cython.locals(each=cython.double, clock=cython.longlong, queue=cython.double)
+    cdef double start_queue(self, long long domain, long long slot) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, i=cython.longlong, slot=cython.longlong,
                    progress=cython.double)
     cdef double served(self, long long domain) noexcept

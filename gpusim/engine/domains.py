@@ -118,11 +118,23 @@ class Domains:
         else:
             for slot, factor in self.slowdowns_of(domain, dram, l2, cycle).items():
                 self.slowdown[clocks + slot] = factor
+        for i in range(launches.active_count):
+            self.slowdown[clocks + launches.active[i]] *= self.start_queue(domain, launches.active[i])
         served = self.served(domain)
         self.held_back[domain] = served > 1.0 + SLACK
         if self.held_back[domain] > 0:
             for i in range(launches.active_count):
                 self.slowdown[clocks + launches.active[i]] *= served
+
+    def start_queue(self, domain: int, slot: int) -> float:
+        """How many times as fast as blocks can start those of a launch would end; 1 where they can."""
+        launches = self.launches
+        each = launches.start_us[slot]
+        if launches.sms_used[slot] > 0 and launches.sm_start_us[slot] > each * launches.sms_used[slot]:
+            each = launches.sm_start_us[slot] / launches.sms_used[slot]
+        clock = domain * self.slots + slot
+        queue = self.progress[clock] / self.slowdown[clock] * each
+        return queue if queue > 1.0 else 1.0
 
     def served(self, domain: int) -> float:
         """What a domain serves of DRAM or L2 over what it can, whichever is more."""

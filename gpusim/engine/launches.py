@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpusim.model.kernel import KernelModel
 
 OWN = len(MemoryLoad._fields)  # numbers that `memory_slowdown` knows a launch by
+MOST_LENGTHS = 64  # of blocks of unequal length, that a launch may have (MAX_BLOCK_LENGTHS of traces)
 
 
 def below_prime(x: int) -> int:
@@ -51,7 +52,14 @@ class Launches:
         self.wanted_carveout = zeros(slots)
         self.least_carveout = zeros(slots)
         self.cluster = zeros(slots)  # blocks of a cluster
-        self.pieces = zeros(slots)  # that a block's work is in
+        self.shared = zeros(slots)  # whether its blocks share its work as they go, in tiles
+        self.late_last = zeros(slots)  # whether those that wait while some end must let all that run end
+        self.tile_work = reals(slots)  # of a mean tile; of a mean block where each does its own work
+        self.row = zeros(slots)  # blocks of a row of the grid, along which they are of unequal length
+        self.length_count = zeros(slots)  # of these lengths; 0: all are equal
+        self.lengths = reals(slots * MOST_LENGTHS)  # over the mean one's
+        self.start_us = reals(slots)  # that the device takes to start a block, before it may start the next
+        self.sm_start_us = reals(slots)  # the same of one SM
         self.seed = zeros(slots)
         self.jitter = reals(slots)
         self.ramps = reals(slots * width)  # by how many of its first blocks share an SM, from one on
@@ -67,9 +75,12 @@ class Launches:
         # how far they are
         self.waiting = zeros(slots)
         self.resident = zeros(slots)
+        self.sms_used = zeros(slots)  # SMs that hold some of its blocks
         self.unfinished = zeros(slots)
-        self.next_piece = zeros(slots)
-        self.all_pieces = zeros(slots)
+        self.next_block = zeros(slots)  # to start anew: a block's first tile is its own
+        self.next_tile = zeros(slots)  # beyond the first ones, to be taken by the block that comes next
+        self.all_tiles = zeros(slots)
+        self.gated = zeros(slots)  # whether its blocks that wait do so now
         self.first_start = reals(slots, -1.0)
         self.dispatched_at = reals(slots, -1.0)
         self.evicted = zeros(slots)
@@ -77,7 +88,7 @@ class Launches:
         self.carried = reals(slots)  # what is left of a block after the last jump (`Skipping`)
         self.here = zeros(slots * sms)
         self.ran = zeros(slots * sms)
-        self.pieces_ran = zeros(slots * sms)
+        self.tiles_ran = zeros(slots * sms)
         self.start_here = reals(slots * sms, -1.0)
         self.end_here = reals(slots * sms, -1.0)
 
@@ -95,11 +106,23 @@ class Launches:
         self.waiting[slot] = blocks
         self.unfinished[slot] = blocks
         self.resident[slot] = 0
+        self.sms_used[slot] = 0
         self.cluster[slot] = model.cluster_blocks
         self.together[slot] = model.cluster_blocks
-        self.pieces[slot] = model.pieces
-        self.next_piece[slot] = 0
-        self.all_pieces[slot] = blocks * self.pieces[slot]
+        self.all_tiles[slot] = model.tiles
+        self.shared[slot] = 1 if model.tiles > blocks else 0
+        self.late_last[slot] = 1 if model.late_last else 0
+        self.tile_work[slot] = blocks / model.tiles
+        self.next_block[slot] = 0
+        self.next_tile[slot] = blocks
+        self.gated[slot] = 0
+        self.start_us[slot] = model.start_us
+        self.sm_start_us[slot] = model.sm_start_us
+        self.row[slot] = model.row
+        lengths = model.lengths
+        self.length_count[slot] = len(lengths)
+        for k in range(len(lengths)):
+            self.lengths[slot * MOST_LENGTHS + k] = lengths[k]
         self.seed[slot] = model.seed
         self.jitter[slot] = model.jitter
         ramps = model.ramps
@@ -122,7 +145,7 @@ class Launches:
             self.cap[i] = 0
             self.here[i] = 0
             self.ran[i] = 0
-            self.pieces_ran[i] = 0
+            self.tiles_ran[i] = 0
             self.start_here[i] = -1.0
             self.end_here[i] = -1.0
 
@@ -135,24 +158,25 @@ class Launches:
                 kept += 1
         self.active_count = kept
 
-    def take_piece(self, slot: int, sm: int, now: float) -> float:
-        """The work of the next piece of a launch, taken on an SM.
+    def first_work(self, slot: int) -> float:
+        """Work of the next block of a launch to start anew: all of it, or of its own first tile."""
+        block = self.next_block[slot]
+        self.next_block[slot] += 1
+        return self.work_of(slot, block)
 
-        Blocks that wait when the last of several pieces a block is taken have nothing to do: they end there at once.
-        """
-        piece = self.next_piece[slot]
-        self.next_piece[slot] += 1
-        if self.pieces[slot] > 1 and self.next_piece[slot] == self.all_pieces[slot]:
-            idle = self.waiting[slot] - self.evicted[slot]
-            if idle > 0:
-                self.ran[slot * self.sms + sm] += idle
-                self.end_here[slot * self.sms + sm] = now
-                self.unfinished[slot] -= idle
-                self.waiting[slot] -= idle
-                self.placed_all = True
-                if self.waiting[slot] == 0:
-                    self.dispatched_at[slot] = now
-        return jitter_factor(self.seed[slot], piece, self.jitter[slot]) / self.pieces[slot]
+    def next_work(self, slot: int) -> float:
+        """Work of the next tile of a launch whose blocks share them, for one that has done its last."""
+        tile = self.next_tile[slot]
+        self.next_tile[slot] += 1
+        return self.work_of(slot, tile)
+
+    def work_of(self, slot: int, tile: int) -> float:
+        """Work of one tile, in mean blocks."""
+        work = jitter_factor(self.seed[slot], tile, self.jitter[slot]) * self.tile_work[slot]
+        if self.length_count[slot] > 0:
+            at = tile % self.row[slot] * self.length_count[slot] // self.row[slot]
+            work *= self.lengths[slot * MOST_LENGTHS + at]
+        return work
 
     def fullest_sm(self, slot: int) -> int:
         """The SM that holds most blocks of a launch, the first of several; -1 where none holds any."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from gpusim.engine.tables import joined, reals, unknown, zeros
 
-Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in ascending order of slot
+Mix = tuple[tuple[int, int], ...]  # ((slot, resident blocks), ...) in the order in which they came to the SM
 MixRates = tuple[list[list[float]], float, float]  # rates by slot and rank, DRAM load, L2 load
 Resolve = Callable[[Mix], MixRates]
 MostBeside = Callable[[Mix, int], int]
@@ -39,7 +39,7 @@ class Mixes:
         self.l2 = reals(FIRST_MIXES)
         self.first_part = unknown(FIRST_MIXES)  # -1: not worked out yet
         self.last_part = unknown(FIRST_MIXES)
-        # the slots of each mix that is worked out, in ascending order, and their rates, oldest block first
+        # the slots of each mix that is worked out, in its order, and their rates, oldest block first
         self.parts = 0
         self.part_slot = zeros(FIRST_MIXES)
         self.part_rates = zeros(FIRST_MIXES)  # where they begin
@@ -136,7 +136,7 @@ class Mixes:
         counts[slot] = counts.get(slot, 0) + change
         if counts[slot] == 0:
             del counts[slot]
-        return self.number_of(tuple(sorted(counts.items())))
+        return self.number_of(tuple(counts.items()))
 
     def most(self, slot: int, number: int) -> int:
         """How many blocks of a slot an SM may hold beside those of others in a mix."""

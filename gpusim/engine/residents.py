@@ -75,13 +75,11 @@ class Residents:
         """Work the mixes on the SMs out anew, and forget all others."""
         for sm in range(self.sms):
             self.charge(sm)
+        held = [self.mixes.mixes[self.mix[sm]] if self.count[sm] > 0 else () for sm in range(self.sms)]
         self.mixes.clear()
         self.domains.stale = True
         for sm in range(self.sms):
-            mix: dict[int, int] = {}
-            for j in range(sm * self.width, sm * self.width + self.count[sm]):
-                mix[self.owner[j]] = mix.get(self.owner[j], 0) + 1
-            self.mix[sm] = self.mixes.number_of(tuple(sorted(mix.items())))
+            self.mix[sm] = self.mixes.number_of(held[sm])
             self.rated[sm] = 0
             self.project(sm)
         self.add_up()
@@ -210,7 +208,7 @@ class Residents:
         """Whether one more block of a slot may be resident on an SM."""
         launches = self.launches
         i = slot * self.sms + sm
-        if launches.here[i] >= launches.cap[i]:
+        if launches.here[i] >= launches.cap[i] or launches.gated[slot] > 0:
             return False
         if launches.tenant[slot] >= 0 and self.count[sm] > launches.here[i]:
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
@@ -266,7 +264,7 @@ class Residents:
             launches.evicted[slot] -= 1
             work = launches.saved[slot].pop()
         else:
-            work = launches.take_piece(slot, sm, self.now)
+            work = launches.first_work(slot)
             if launches.first_start[slot] < 0.0 or launches.first_start[slot] == self.now:
                 work += self.share_ramp(slot, sm)
         if self.count[sm] == 0:
@@ -279,6 +277,8 @@ class Residents:
             self.used[sm * RESOURCES + r] += launches.need[slot * RESOURCES + r]
         self.mix[sm] = self.mixes.with_one_more(self.mix[sm], slot)
         i = slot * self.sms + sm
+        if launches.here[i] == 0:
+            launches.sms_used[slot] += 1
         launches.here[i] += 1
         if launches.start_here[i] < 0.0:
             launches.start_here[i] = self.now
@@ -304,7 +304,12 @@ class Residents:
             self.used[sm * RESOURCES + r] -= launches.need[slot * RESOURCES + r]
         self.mix[sm] = self.mixes.with_one_less(self.mix[sm], slot)
         launches.here[slot * self.sms + sm] -= 1
+        if launches.here[slot * self.sms + sm] == 0:
+            launches.sms_used[slot] -= 1
         launches.resident[slot] -= 1
+        if launches.gated[slot] > 0 and launches.resident[slot] == 0:
+            launches.gated[slot] = 0
+            launches.placed_all = True  # those that waited may start anywhere
         self.blocks -= 1
         self.domains.tensor_blocks[self.domains.of_sm[sm]] -= launches.on_tensor_cores[slot]
 
@@ -318,12 +323,14 @@ class Residents:
             slot = self.owner[j]
             if self.work[j] <= FINISHED + self.rate[j] * (self.domains.virtual[clocks + slot] + self.now) * ROUNDING:
                 i = slot * self.sms + sm
-                launches.pieces_ran[i] += 1
-                if launches.pieces[slot] > 1 and launches.next_piece[slot] < launches.all_pieces[slot]:
-                    self.work[j] = launches.take_piece(slot, sm, self.now)
+                launches.tiles_ran[i] += 1
+                if launches.shared[slot] > 0 and launches.next_tile[slot] < launches.all_tiles[slot]:
+                    self.work[j] = launches.next_work(slot)
                 else:
                     launches.ran[i] += 1
                     launches.end_here[i] = self.now
+                    if launches.late_last[slot] > 0 and launches.waiting[slot] > 0:
+                        launches.gated[slot] = 1
                     self.drop(sm, j)
                     launches.unfinished[slot] -= 1
                     if launches.unfinished[slot] == 0:
@@ -339,7 +346,7 @@ class Residents:
         j = base + self.count[sm] - 1
         while blocks > 0 and j >= base:
             if self.owner[j] == slot:
-                left = 1.0 / launches.pieces[slot] if restart else self.work[j]
+                left = launches.tile_work[slot] if restart else self.work[j]
                 launches.saved[slot].append(left + extra_work)
                 launches.evicted[slot] += 1
                 launches.waiting[slot] += 1

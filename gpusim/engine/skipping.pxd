@@ -8,7 +8,7 @@ cdef class Skipping:
     cdef long long[::1] jumped
 
     @cython.locals(i=cython.longlong, slot=cython.longlong, clock=cython.longlong, sm=cython.longlong,
-                   p=cython.longlong, mix=cython.longlong, resident=cython.longlong, spare=cython.longlong,
+                   p=cython.longlong, mix=cython.longlong, resident=cython.longlong, spare=cython.longlong, alike=cython.bint,
                    least_waves=cython.longlong, jumps=cython.longlong, length=cython.double, left=cython.double,
                    run=cython.double)
     cdef skip(self, double until)

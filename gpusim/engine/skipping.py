@@ -40,7 +40,8 @@ class Skipping:
             if resident == 0:
                 continue
             spare = (launches.waiting[slot] - 2 * resident) // resident * resident
-            if spare >= SKIPPED_WAVES * resident and launches.evicted[slot] == 0 and launches.pieces[slot] == 1:
+            alike = launches.shared[slot] == 0 and launches.length_count[slot] == 0
+            if alike and spare >= SKIPPED_WAVES * resident and launches.evicted[slot] == 0:
                 self.jumped[slot] = 1
                 if spare / self.throughput[slot] < length:
                     length = spare / self.throughput[slot]
@@ -85,7 +86,7 @@ class Skipping:
         launches, domains, mixes = residents.launches, residents.domains, residents.mixes
         launches.waiting[slot] -= blocks
         launches.unfinished[slot] -= blocks
-        launches.next_piece[slot] += blocks
+        launches.next_block[slot] += blocks
         share = 0.0
         given = 0
         for sm in range(residents.sms):
@@ -96,6 +97,6 @@ class Skipping:
             total = int(share * blocks + 0.5)
             if total > given:
                 launches.ran[slot * residents.sms + sm] += total - given
-                launches.pieces_ran[slot * residents.sms + sm] += total - given
+                launches.tiles_ran[slot * residents.sms + sm] += total - given
                 launches.end_here[slot * residents.sms + sm] = end
             given = total  # in the end all: shares sum to 1 but for rounding

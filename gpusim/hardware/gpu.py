@@ -81,6 +81,12 @@ class ModelConstants(Strict):
         "what a call takes longer after a different one than after itself, whatever L2 holds: "
         "instructions and constants that are loaded anew",
     )
+    kernel_gap_us: TimeUs = _constant(
+        0.0,
+        "us",
+        "what a kernel of a stream comes later than its recorded duration says, after another one: profilers do not "
+        "count it; a GPU file that does not give it has none",
+    )
     stream_turn_us: TimeUs = _constant(
         0.0,
         "us",
@@ -117,6 +123,12 @@ class ModelConstants(Strict):
         "1",
         "share of barrier and short-scoreboard stalls (shared memory, special functions) that is waiting for other "
         "warps' turns and not latency, where many warps compete",
+    )
+    block_starts_per_us: Annotated[float, Field(ge=0)] = _constant(
+        0.0, "blocks/us", "blocks that the device can start; 0: no limit is known"
+    )
+    sm_block_starts_per_us: Annotated[float, Field(ge=0)] = _constant(
+        0.0, "blocks/us", "blocks that one SM can start; 0: no limit is known"
     )
     block_jitter: Annotated[float, Field(ge=0, le=0.3)] = _constant(
         0.02, "1", "standard deviation of a block's work over the mean of its launch"

@@ -103,7 +103,7 @@ class _Reader:
             self._sync(args)
 
     def _work(self, event: dict[str, Any], category: str, args: dict[str, Any]) -> None:
-        name = str(event.get("name", ""))
+        name = str(args.get("kernel" if category == "kernel" else "copy") or event.get("name", ""))
         if "memcpy" in category and copy_direction(name) is None:
             return  # from host to host
         start, duration = finite(event.get("ts")), finite(event.get("dur"))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
+from gpusim.io.timeline import whole
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 
 Counters = Mapping[str, str]  # metric name to its value as text, base units (ns, bytes, %)
@@ -19,6 +20,13 @@ BUSY_PERCENT = {  # of the cycles in which an SM was active
     "lsu_cycles": "sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active",
     "l1_cycles": "l1tex__throughput.avg.pct_of_peak_sustained_active",
 }
+PIPES_PERCENT = {  # the same, where they were counted
+    "special_cycles": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
+    "double_cycles": "sm__pipe_shared_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm_cycles": "sm__throughput.avg.pct_of_peak_sustained_active",
+}
+LEAST_SM_PERCENT = "sm__throughput.avg.pct_of_peak_sustained_elapsed"  # of all cycles, so no more than of active ones
+HEAVY_PERCENT = "sm__pipe_fmaheavy_cycles_active.avg.pct_of_peak_sustained_active"
 TOTALS = {  # of the launch
     "warp_instructions": "smsp__inst_executed.sum",
     "l1_read_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
@@ -83,7 +91,12 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
     fields: dict[str, Any] = {}
     if "sm__cycles_active.avg" in counters:
         sm_cycles_per_block = float(counters["sm__cycles_active.avg"]) * sm_count / blocks
-        busy = {name: float(counters[counter]) for name, counter in BUSY_PERCENT.items() if counter in counters}
+        pipes = BUSY_PERCENT | PIPES_PERCENT
+        busy = {name: float(counters[counter]) for name, counter in pipes.items() if counter in counters}
+        if LEAST_SM_PERCENT in counters:
+            busy.setdefault("sm_cycles", float(counters[LEAST_SM_PERCENT]))
+        if HEAVY_PERCENT in counters and "fma_cycles" in busy:  # fma counts the mean of the two halves
+            busy["multiply_cycles"] = max(0.0, 2.0 * (float(counters[HEAVY_PERCENT]) - busy["fma_cycles"]))
         fields |= {name: trimmed(percent / 100 * sm_cycles_per_block) for name, percent in busy.items()}
     fields |= {name: trimmed(float(counters[c]) / blocks) for name, c in TOTALS.items() if c in counters}
     fields |= {
@@ -100,11 +113,23 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
         fields["l2_busy_us"] = trimmed(l2_busy * float(counters[DURATION]) / 1000 / blocks)
     if SHARED_MEMORY_CONFIG in counters:
         fields["shared_memory_config_bytes"] = int(counters[SHARED_MEMORY_CONFIG])
+    cluster = cluster_of(counters)
+    if cluster is not None:
+        fields["cluster"] = cluster
     stalls = {name: STALL_COUNTER.format(part) for name, part in STALLS.items()}
     if all(stalls[name] in counters for name in TELLING_STALLS):
         counted = {name: trimmed(float(counters[c])) for name, c in stalls.items() if c in counters}
         fields["stalls"] = WarpStalls(**counted)
-    return Mix(**fields) if fields.keys() - {"shared_memory_config_bytes"} else None
+    return Mix(**fields) if fields.keys() - {"shared_memory_config_bytes", "cluster"} else None
+
+
+def cluster_of(counters: Counters) -> tuple[int, int, int] | None:
+    """Dimensions of a launch's clusters; 1, 1, 1 of one without, None where they were not counted."""
+    sizes = [whole(counters.get(f"launch__cluster_dim_{axis}")) for axis in "xyz"]
+    if None in sizes:
+        return None
+    x, y, z = (max(1, size or 0) for size in sizes)
+    return x, y, z
 
 
 def launch_from_counters(counters: Counters, sm_count: int, stream: str = "main") -> KernelLaunch:

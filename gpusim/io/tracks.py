@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 Details = Mapping[str, str | int | float]
+Kineto = Mapping[str, str | int | list[int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,6 +19,7 @@ class Label:
 
     name: str  # text within the slice
     details: Details  # values beside it
+    as_kineto: Kineto | None = None  # what PyTorch's profiler writes of GPU work, its category among it
 
 
 class Slice(NamedTuple):
@@ -55,3 +57,5 @@ class Process:
     streams: Iterable[Track]
     sms: Iterable[Track]
     counters: Sequence[Counter]
+    gpu: str = ""  # the product
+    sm_count: int = 0

@@ -20,12 +20,14 @@ import numpy.typing as npt
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import atomic_write, path_of
 from gpusim.common.tables import short_name
+from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io import chrome_events, perfetto
-from gpusim.io.tracks import Counter, Details, Label, Process, Slice, Track
+from gpusim.io.tracks import Counter, Details, Kineto, Label, Process, Slice, Track
 from gpusim.results.plots import in_words
 from gpusim.results.runs import KernelRun, OperationRun, Replayed
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
+from gpusim.trace.operations import Copy
 
 COUNTERS = {  # of `gpusim.results.runs.USES`, with what a viewer calls them
     "threads": "occupancy (threads)",
@@ -34,6 +36,13 @@ COUNTERS = {  # of `gpusim.results.runs.USES`, with what a viewer calls them
     "l2": "L2 bandwidth",
 }
 FORMATS = (".pftrace", ".json")
+FIRST_STREAM = 7  # the number of PyTorch's first stream
+COPIES = {  # names that profilers give them
+    "h2d": "Memcpy HtoD ({host} -> Device)",
+    "d2h": "Memcpy DtoH (Device -> {host})",
+    "d2d": "Memcpy DtoD (Device -> Device)",
+    "p2p": "Memcpy PtoP (Device -> Device)",
+}
 DECIMALS = 3  # of the times and percentages that slices and counters tell
 
 
@@ -52,8 +61,10 @@ def save_timeline(path: str | Path, trace: Trace | str | Path, *results: Replaye
     for one in results:
         if not isinstance(one, Replayed):
             raise InputError(None, "results", f"holds {quote(one)}", "results of gpusim.replay")
-    edges = [(before, op.id) for op in trace_of(trace).operations() for before in op.depends_on]
-    processes = (_process(result, edges, 1 + i * len(edges)) for i, result in enumerate(results))
+    of = trace_of(trace)
+    edges = [(before, op.id) for op in of.operations() for before in op.depends_on]
+    work = _GPUWork(of)
+    processes = (_process(result, edges, 1 + i * len(edges), work) for i, result in enumerate(results))
     writer = perfetto if ending == ".pftrace" else chrome_events
     with atomic_write(path, "wb") as file:
         file.writelines(writer.encoded(processes))
@@ -71,16 +82,47 @@ def timeline_format(path: str | Path) -> str:
     return ending
 
 
-def _process(result: Replayed, edges: Sequence[tuple[str, str]], first: int) -> Process:
+class _GPUWork:
+    """What PyTorch's profiler would write of the kernels and copies of a trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._operations = {op.id: op for op in trace.operations()}
+        self._streams = {stream.name: number for number, stream in enumerate(trace.streams, FIRST_STREAM)}
+        self._correlation = 0
+
+    def of(self, run: KernelRun | OperationRun) -> Kineto | None:
+        """Category and arguments; None of the host's work."""
+        operation = self._operations.get(run.operation)
+        self._correlation += 1
+        where: Kineto = {"stream": self._streams.get(run.stream, 0), "correlation": self._correlation}
+        if isinstance(run, KernelRun) and operation is not None:
+            launch = operation.launches()[run.index]
+            return {
+                "cat": "kernel",
+                **where,
+                "grid": list(launch.grid),
+                "block": list(launch.block),
+                "registers per thread": launch.registers_per_thread,
+                "shared memory": launch.shared_memory_per_block_bytes,
+            }
+        if isinstance(operation, Copy):
+            ends = COPIES[operation.direction].format(host=operation.memory.capitalize())
+            return {"cat": "gpu_memcpy", **where, "bytes": operation.bytes, "copy": ends}
+        return None
+
+
+def _process(result: Replayed, edges: Sequence[tuple[str, str]], first: int, work: _GPUWork) -> Process:
     return Process(
         f"{in_words(one_line(result.policy))}: {one_line(result.trace)} on {one_line(result.gpu)}",
-        _streams(result, edges, first),
+        _streams(result, edges, first, work),
         _on_sms(result),
         tuple(_counter(result, use) for use in COUNTERS if use not in result.usage.unknown),
+        one_line(load_gpu(result.gpu).title if result.gpu in gpu_names() else result.gpu),
+        len(result.usage.shares),
     )
 
 
-def _streams(result: Replayed, edges: Sequence[tuple[str, str]], first: int) -> Iterator[Track]:
+def _streams(result: Replayed, edges: Sequence[tuple[str, str]], first: int, work: _GPUWork) -> Iterator[Track]:
     """Yield the tracks of each stream: its kernels, copies and host work."""
     leads_to: dict[str, list[int]] = {}
     follows: dict[str, list[int]] = {}
@@ -91,7 +133,7 @@ def _streams(result: Replayed, edges: Sequence[tuple[str, str]], first: int) -> 
     for name, operations in _by_operation(result).items():
         groups: list[list[Slice]] = []
         for (operation, request), parts in operations.items():
-            made = [_slices(part) for part in parts]
+            made = [_slices(part, work) for part in parts]
             if request == 0:
                 ends = max(range(len(parts)), key=lambda i: parts[i].end_us)
                 begins = min(range(len(parts)), key=lambda i: parts[i].start_us)
@@ -117,11 +159,12 @@ def _by_operation(result: Replayed) -> dict[str, dict[tuple[str, int], list[Kern
     return found
 
 
-def _slices(run: KernelRun | OperationRun) -> list[Slice]:
+def _slices(run: KernelRun | OperationRun, work: _GPUWork) -> list[Slice]:
     """A kernel, after the time that it waited; or an operation without kernels."""
     start, end = _ns(run.start_us), _ns(run.end_us)
     if isinstance(run, OperationRun):
-        return [Slice(start, end, Label(one_line(run.operation), {"kind": run.kind, "request": run.request}))]
+        label = Label(one_line(run.operation), {"kind": run.kind, "request": run.request}, work.of(run))
+        return [Slice(start, end, label)]
     name = one_line(short_name(run.kernel))
     details: Details = {
         "operation": one_line(run.operation),
@@ -136,7 +179,7 @@ def _slices(run: KernelRun | OperationRun) -> list[Slice]:
     held_up = "waits" if run.waited_us > 0.0 else "launch latency"
     return [
         Slice(_ns(run.ready_us), start, Label(held_up, {"kernel": name})),
-        Slice(start, end, Label(name, details)),
+        Slice(start, end, Label(name, details, work.of(run))),
     ]
 
 

@@ -22,19 +22,24 @@ from typing import NamedTuple
 
 from gpusim.hardware.gpu import ModelConstants
 from gpusim.model.memory import MemoryLoad, memory_that_binds
+from gpusim.model.mixing import Use, blocked_slots, burst_length, progress
 from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
 
 SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
+ISSUE, TENSOR, LSU = (SHARED.index(f"{name}_cycles") for name in ("issue", "tensor", "lsu"))
+SCHEDULER_PIPES = ("alu_cycles", "fma_cycles")  # and those that only kernels of their own use:
+OTHER_PIPES = ("multiply_cycles", "special_cycles", "double_cycles")
 L1_PATH = SHARED.index("l1_cycles")
 UNKNOWN = "unknown"  # what binds a kernel whose demands were not counted
 FEWEST_TURNS = 1.3  # warps that compete on a scheduler, above which the recorded time tells how their turns add
 UNSEEN_SERIAL_SHARE = 0.5  # where they are fewer: halfway between the two ways [D]
-MOST_PREFERRED = 0.2  # how much less than theirs a warp counts beside warps that are older, at most [D]
+UNCOUNTED = 0.02  # how much busier than all counted pipes an SM is, at least, where a pipe was not counted
 QUEUED_SHARE = 0.7  # of waits at the long scoreboard that queues of L2 and DRAM can have been where room was left [D]
 FULL_QUEUE_STALLS = 0.04  # share of stalls for room in the queue to memory with which it was full throughout [D]
 DRAM_LATENCY_CYCLES = 800.0  # idle 700, beside 4.2 TB/s of reads 935 ([V] experiments/h200_microbench, memory.csv)
 LEAST_IN_FLIGHT_BYTES = 1536.0  # that a warp reads ahead: 48 a thread, in registers [D]
 BUFFERS = 2  # that share a block's shared memory: one is read while the other is filled [D]
+LEAST_LSU = 0.02  # busy share of the load/store unit, below which requests of the data path cannot be told
 SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU and LRN of experiments/h200_validation)
 
 
@@ -53,6 +58,10 @@ class WarpDemand:
         one_wave: whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
             scheduler of an SM sets the pace. Refilled blocks take what is free, and the mean of the schedulers does.
         block_us: how long a block lives, as recorded; 0: unknown.
+        others: the same as ``demands`` of `OTHER_PIPES`, and of a pipe that was not counted.
+        cycles: of an instruction of one warp, waits included, as recorded; 0: unknown.
+        burst: instructions that a warp issues in a row.
+        together: share of its time at a scheduler that its warps come in bursts, as the recording shows; else 0.
     """
 
     warps_per_scheduler: float
@@ -64,6 +73,10 @@ class WarpDemand:
     serial_share: float = 0.0
     one_wave: bool = False
     block_us: float = 0.0
+    others: tuple[float, ...] = (0.0,) * (len(OTHER_PIPES) + 1)
+    cycles: float = 0.0
+    burst: float = 1.0
+    together: float = 0.0
 
     @property
     def resource(self) -> str:
@@ -125,6 +138,8 @@ def warp_demand(
     competing = competing_warps(resident_blocks, per_scheduler, one_wave)
     recorded = _recorded_stalls(mix)
     if mix is not None and recorded is not None:
+        if mix.issue_cycles:  # Little's law: what no reason tells is latency
+            recorded = recorded[0], max(recorded[1], mean / busy[0])
         path_busy = busy[L1_PATH] if demands[L1_PATH] == max(demands) else 0.0
         hidden = hidden_cycles(mix, shared_bytes_per_warp)
         latency = max(service_demand, _latency_share(*recorded, competing, path_busy, hidden, constants))
@@ -135,8 +150,20 @@ def warp_demand(
     else:
         latency = latency_beside(service_demand, 0.0, competing)
     latency = max(latency, service_demand)
-    counted = mix is not None and mix.counts(ALL_COUNTERS)
-    return WarpDemand(per_scheduler, latency, service_demand, demands, bound, counted, serial_share, one_wave)
+    return WarpDemand(
+        per_scheduler,
+        latency,
+        service_demand,
+        demands,
+        bound,
+        mix is not None and mix.counts(ALL_COUNTERS),
+        serial_share,
+        one_wave,
+        others=tuple(busy_share / mean for busy_share in _busy_elsewhere(mix, blocks_per_sm, busy)),
+        cycles=recorded[1] if recorded is not None else 0.0,
+        burst=burst_length(_of(recorded[0].wait)) if recorded is not None else 1.0,
+        together=serial_share if competing > FEWEST_TURNS else 0.0,
+    )
 
 
 def latency_beside(service_demand: float, serial_share: float, competing: float) -> float:
@@ -190,6 +217,7 @@ def demand_elsewhere(
         latency=max(demand.latency * clock, service_demand),
         service_demand=service_demand,
         demands=tuple(one * lanes for one in demand.demands),
+        others=tuple(one * lanes for one in demand.others),
     )
 
 
@@ -197,62 +225,71 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
     """Time per instruction of each kernel of a mix on one SM, relative to its recording.
 
     Args:
-        residents: kernels with their resident blocks (at least 1 each).
+        residents: kernels with their resident blocks (at least 1 each), the one that was there first at the start.
         least: what no time may fall below, one each (`capped_time`); empty: no such limit.
 
     Returns:
         One time each. For one kernel with m warps a scheduler: sqrt(latency^2 + (m^2 - 1) service_demand^2) where its
-        serial share is 0, latency + (m - 1) service_demand where it is 1. Each warp of another kernel adds what it
-        holds of the resource that binds that other kernel, whichever it is: warps take turns at the scheduler before
-        they reach a pipe. It counts by `_seniority` more or less. Two kernels with the same numbers behave as one. For
-        a kernel in one wave m is that of the fullest scheduler where that makes it wait longer.
+        serial share is 0, latency + (m - 1) service_demand where it is 1. Beside others that over its progress there
+        (`gpusim.model.mixing`).
     """
-    asked = [(max(kernel.demands), count * kernel.warps_per_scheduler, kernel.block_us) for kernel, count in residents]
-    times = []
-    for i, (kernel, _) in enumerate(residents):
-        own, (_, warps, block_us) = kernel.service_demand, asked[i]
-        scale = own / kernel.demands[kernel.bound]
-        others = [
-            (scale * busiest * _seniority(their_us, block_us), count)
-            for busiest, count, their_us in asked[:i] + asked[i + 1 :]
-        ]
-        queue = warps * own + fsum([each * count for each, count in others])
-        if kernel.one_wave:
-            queue = max(queue, _queue_on_the_fullest(own, warps, others))
-        times.append(_time(kernel, max(own, queue)))
-    return [max(time, floor) for time, floor in zip(times, least, strict=True)] if least else times
+    alone = [_time_alone(kernel, count) for kernel, count in residents]
+    if len(residents) > 1:
+        uses = [_use(kernel, count, time) for (kernel, count), time in zip(residents, alone, strict=True)]
+        alone = [time / share for time, share in zip(alone, _mixed(residents, uses), strict=True)]
+    return [max(time, floor) for time, floor in zip(alone, least, strict=True)] if least else alone
 
 
-def _seniority(their_block_us: float, own_block_us: float) -> float:
-    """How much a warp of another kernel counts for one of a kernel, by how long blocks of each live; 1 where unknown.
+def _time_alone(kernel: WarpDemand, count: int) -> float:
+    """Time per instruction of a kernel whose blocks have an SM alone."""
+    warps = competing_warps(count, kernel.warps_per_scheduler, kernel.one_wave)
+    return _time(kernel, warps * kernel.service_demand)
 
-    Warp schedulers prefer old warps ([V] experiments/h200_microbench, sharing.csv). Blocks that live longer are older
-    on the mean, so theirs count more, and what both do together stays the same: one factor is the inverse of the other.
-    That the ratio of the lives is the factor, within limits, is [D].
+
+def _use(kernel: WarpDemand, count: int, time: float) -> Use:
+    """What a kernel uses of an SM that it has alone, where an instruction takes ``time``."""
+    warps = count * kernel.warps_per_scheduler / time
+    demands = [min(1.0, warps * one) for one in kernel.demands]
+    tensor = blocked_slots(demands[ISSUE], demands[TENSOR])
+    pipes = (*demands[ISSUE + 1 : LSU], *[min(1.0, warps * one) for one in kernel.others])
+    return Use(
+        issue=demands[ISSUE],
+        pipes=pipes,
+        operands=tensor,
+        path=demands[L1_PATH],
+        visit=demands[L1_PATH] / max(demands[LSU], LEAST_LSU),
+        cycles=kernel.cycles * time,
+        burst=kernel.burst,
+        together=kernel.together,
+        warps=count * kernel.warps_per_scheduler,
+        slowest_counts=kernel.one_wave or kernel.warps_per_scheduler >= 1.0,
+    )
+
+
+def _mixed(residents: Sequence[tuple[WarpDemand, int]], uses: Sequence[Use]) -> list[float]:
+    """Progress of each kernel of a mix, the mean over who is older."""
+    pairs = [(one, other) for i, (one, _) in enumerate(residents) for other, _ in residents[i + 1 :]]
+    in_order = fsum([chance_older(one, other) for one, other in pairs]) / len(pairs)
+    shares = progress(uses)
+    if in_order == 1.0:
+        return shares
+    turned = reversed(progress(uses[::-1]))
+    return [in_order * one + (1.0 - in_order) * other for one, other in zip(shares, turned, strict=True)]
+
+
+def chance_older(first: WarpDemand, second: WarpDemand) -> float:
+    """Chance that a block of the kernel that was first on an SM is older than one of another there.
+
+    Blocks in one wave are not replaced, so they stay the older ones. Of blocks that are, those that live longer are
+    older on the mean: ages are anything up to the lives, so a share of the shorter life over twice the longer is not.
     """
-    if own_block_us <= 0.0 or their_block_us <= 0.0:
+    if first.one_wave:
         return 1.0
-    return min(1.0 / (1.0 - MOST_PREFERRED), max(1.0 - MOST_PREFERRED, their_block_us / own_block_us))
-
-
-def _queue_on_the_fullest(service_demand: float, warps: float, others: Sequence[tuple[float, float]]) -> float:
-    """What a warp on the fullest scheduler waits for, its own instruction included.
-
-    Schedulers get warps round robin, whosever they are: the fullest has the mean rounded up ([V]
-    experiments/h200_microbench, schedulers.csv: in all but 12 of 324 cases). Which of them are whose is not known:
-    beside the waiting warp those count first that hold most [D].
-
-    Args:
-        service_demand: of the kernel's own warps.
-        warps: of the kernel on a mean scheduler.
-        others: what a warp of each other kernel adds, and its warps on a mean scheduler.
-    """
-    position, reached, queue = min(1.0, warps), 1, service_demand
-    for each, more in sorted([(service_demand, warps - position), *others], reverse=True):
-        position += more
-        queue += each * (ceil(position) - reached)
-        reached = ceil(position)
-    return queue
+    if first.block_us <= 0.0 or second.block_us <= 0.0:
+        return 0.5
+    if first.block_us < second.block_us:
+        return first.block_us / second.block_us / 2.0
+    return 1.0 - second.block_us / first.block_us / 2.0
 
 
 def competing_warps(blocks: float, warps_per_scheduler: float, one_wave: bool) -> float:
@@ -409,6 +446,15 @@ def _busy(mix: Mix | None, blocks_per_sm: float) -> list[float]:
         return [min(1.0, max(c * blocks_per_sm / mix.active_cycles_avg, 1e-3)) for c in cycles]
     known = mix.alu_utilisation_percent if mix is not None else None
     return [(50.0 if known is None else max(known, 0.1)) / 100.0] + [1e-3] * (len(SHARED) - 1)
+
+
+def _busy_elsewhere(mix: Mix | None, blocks_per_sm: float, busy: Sequence[float]) -> list[float]:
+    """How busy each of `OTHER_PIPES` was, and one that was not counted: at most as busy as the SM [D]."""
+    if mix is None or not mix.active_cycles_avg:
+        return [0.0] * (len(OTHER_PIPES) + 1)
+    cycles = [_of(getattr(mix, name)) for name in (*OTHER_PIPES, "sm_cycles")]
+    *pipes, sm = [min(1.0, c * blocks_per_sm / mix.active_cycles_avg) for c in cycles]
+    return [*pipes, sm if sm > max(*busy, *pipes) + UNCOUNTED else 0.0]
 
 
 def _recorded_stalls(mix: Mix | None) -> tuple[WarpStalls, float] | None:

@@ -15,7 +15,7 @@ from typing import Any
 from gpusim.hardware.gpu import GPU
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Kernel, Operation, Stream
 
 MOST_LENGTHENED = 100_000  # launches that are remembered
 
@@ -32,11 +32,39 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
         trace: as recorded; itself where it tells no warm durations.
         gpu: the GPU that runs it.
     """
+    trace = _with_gaps(trace, gpu.model.kernel_gap_us)
     gpus = {stream.gpu for stream in trace.streams}
     longer = {at: _longer_on([stream for stream in trace.streams if stream.gpu == at], gpu) for at in gpus}
     if not any(longer.values()):
         return trace
     return trace.model_copy(update={"streams": tuple(_in_context(one, longer[one.gpu]) for one in trace.streams)})
+
+
+def _with_gaps(trace: Trace, gap_us: float) -> Trace:
+    """A trace whose kernels come late where others of their stream, or themselves, come before them.
+
+    Profilers count a kernel from its start; a call of a library is recorded with all that it takes.
+    """
+    if gap_us == 0.0:
+        return trace
+    streams = tuple(_stream_with_gaps(stream, gap_us) for stream in trace.streams)
+    same = all(new is old for new, old in zip(streams, trace.streams, strict=True))
+    return trace if same else trace.model_copy(update={"streams": streams})
+
+
+def _stream_with_gaps(stream: Stream, gap_us: float) -> Stream:
+    if len(stream.operations) == 1 and stream.arrivals is None:
+        return stream
+    if not any(isinstance(op, Kernel) for op in stream.operations):
+        return stream
+    return stream.model_copy(
+        update={
+            "operations": tuple(
+                op.model_copy(update={"kernel": _longer(op.kernel, 1.0, gap_us)}) if isinstance(op, Kernel) else op
+                for op in stream.operations
+            )
+        }
+    )
 
 
 def _longer_on(streams: Sequence[Stream], gpu: GPU) -> Mapping[int, ConvolutionAlgorithm]:

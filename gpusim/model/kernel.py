@@ -9,8 +9,8 @@ from math import fsum
 from gpusim.model.contention import SHARED, WarpDemand, mix_times, time_at
 from gpusim.model.memory import MemoryLoad, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
+from gpusim.trace.fields import MAX_BLOCK_LENGTHS
 
-PIECES_OF_A_BLOCK = 8  # of its work, where blocks share that of their kernel, that they take in turn [D]
 LATE_SLOWDOWN = 1.02  # how much faster all may be before a replay that works slowdowns out in steps slows them
 
 
@@ -23,7 +23,13 @@ class KernelModel:
         stream: main, or internal0, internal1, …: a stream that a library opens itself.
         memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
         blocks: thread blocks.
-        persistent: it has a block for each SM that may hold one, and its blocks share its work as they go.
+        tiles: of its work: one a block where each does its own; else more, that its blocks share as they go.
+        late_last: its blocks that wait while some end start when all that run have ended.
+        row: blocks of a row of the grid (x).
+        spread: how much longer than the mean the last blocks of a row take, and shorter the first ones.
+        given_lengths: how long blocks take along a row, where the trace says it; empty: by ``spread``.
+        start_us: that the device takes to start a block, before it may start the next; 0: none.
+        sm_start_us: the same of one SM.
         footprint: what a resident block holds of an SM.
         blocks_per_sm: most resident blocks of this kernel alone.
         sm_count: SMs of the GPU that it is replayed on.
@@ -55,7 +61,13 @@ class KernelModel:
     stream: str
     memory_stall_share: float
     blocks: int
-    persistent: bool
+    tiles: int
+    late_last: bool
+    row: int
+    spread: float
+    given_lengths: tuple[float, ...]
+    start_us: float
+    sm_start_us: float
     footprint: Footprint
     blocks_per_sm: int
     sm_count: int
@@ -146,9 +158,19 @@ class KernelModel:
         return self.footprint.need
 
     @property
-    def pieces(self) -> int:
-        """Pieces of each block's work: a block goes on with the next piece of its kernel that none has taken."""
-        return PIECES_OF_A_BLOCK if self.persistent else 1
+    def lengths(self) -> tuple[float, ...]:
+        """How long blocks take along a row of the grid, over the mean; empty: all as long."""
+        given = self.given_lengths
+        if not given and self.spread > 0.0:
+            count = min(self.row, MAX_BLOCK_LENGTHS)
+            given = tuple(1.0 + self.spread * ((2 * i + 1) / count - 1.0) for i in range(count))
+        mean = fsum(given) / len(given) if given else 1.0
+        return tuple(one / mean for one in given)
+
+    @property
+    def persistent(self) -> bool:
+        """Whether its blocks share its work: a block goes on with the next tile of its kernel that none has taken."""
+        return self.tiles > self.blocks
 
     def busy_us(self, resource: str) -> float:
         """Time of a shared resource of an SM (a name in `gpusim.model.contention.SHARED`) that one block takes."""

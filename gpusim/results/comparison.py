@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
 from math import nan
@@ -87,6 +87,9 @@ class Comparison:
         recorded_on: the GPU of the recording, where the trace does not name it.
         bound_us: lower bound on the makespan under any policy; None where it is not known.
         bound_by: what that bound is due to.
+        assumed_us: least and most makespan of each policy over what may bind kernels without counters; empty where
+            all kernels were counted.
+        more_notes: what a reader should know of that.
     """
 
     trace: Trace
@@ -97,6 +100,8 @@ class Comparison:
     recorded_on: GPU | None = None
     bound_us: float | None = None
     bound_by: str = ""
+    assumed_us: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    more_notes: tuple[str, ...] = ()
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -143,7 +148,7 @@ class Comparison:
         if self.seed:
             notes.insert(0, f"seed {self.seed}: the jitter of blocks is another than fitted to the recording")
         of_trace = {ALONE: shares_nothing(self.trace), DEPENDENT: waits_across_streams(self.trace)}
-        return [*(note for note, holds in of_trace.items() if holds), *notes]
+        return [*(note for note, holds in of_trace.items() if holds), *notes, *self.more_notes]
 
     def _repr_html_(self) -> str:
         """The table and the notes, for a notebook."""
@@ -166,8 +171,14 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "recorded_on": comparison.trace.device if recorded_on is None else recorded_on.name,
         "seed": comparison.seed,
         "bound_us": comparison.bound_us,
-        "results": [_entry_json(entry) for entry in comparison.entries],
+        "results": [_entry_json(entry) | _assumed(comparison, entry) for entry in comparison.entries],
     }
+
+
+def _assumed(comparison: Comparison, entry: Entry) -> dict[str, Any]:
+    """The span of a policy's makespan where kernels have no counters."""
+    span = comparison.assumed_us.get(entry.result.policy)
+    return {} if span is None else {"assumed_us": list(span)}
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:

@@ -274,7 +274,9 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
     if never:
         return _never(never)
     if are_programs(trace):
-        experiment = OF_PROGRAMS.get(experiment, experiment)
+        if experiment not in OF_PROGRAMS:
+            return _never(f"whole programs {SHARING[experiment]}")
+        experiment = OF_PROGRAMS[experiment]
     mine = [band for band in measured["bands"] if band["experiment"] == experiment]
     if not mine and experiment in OF_PROGRAMS.values():
         return _never(f"whole programs {SHARING[experiment]}")

@@ -87,6 +87,8 @@ def _gain(best: Entry, comparison: Comparison) -> str:
         sign, found = 1.0, f"{_name(best)} {verb} {number(saved)} µs of {number(serial_us)}"
         if saved <= 0.0:
             return f"{_name(best)} saves nothing over serial"
+        if saved <= _error(best) * serial_us:
+            return f"{found}, less than the model's error"
     gain = {part: sign * us for part, us in (shared.gain_us or {}).items()}
     largest = max((abs(us) for us in gain.values()), default=0.0)
     told = {part: us for part, us in gain.items() if abs(us) >= LEAST_SHARE * largest and number(abs(us)) != "0.0"}
@@ -129,9 +131,9 @@ def _bound(comparison: Comparison) -> str:
     return f"no policy can save more than {number(max(0.0, serial_us - bound_us))} µs ({comparison.bound_by})"
 
 
-def _error(one: Entry, other: Entry) -> float:
-    """The model's errors of two predictions as one share of a makespan; 0 where neither is known."""
-    bands = (entry.how_wrong.band for entry in (one, other))
+def _error(*entries: Entry) -> float:
+    """The model's errors of some predictions as one share of a makespan; 0 where none is known."""
+    bands = (entry.how_wrong.band for entry in entries)
     return hypot(*(band["mape_percent"] / 100.0 for band in bands if band is not None))
 
 

@@ -23,6 +23,8 @@ MAX_BLOCKS = 2**31 - 1  # thread blocks of one launch
 MAX_BLOCKS_PER_US = (
     20_000  # ten a cycle at 2 GHz: a GPU starts less than one a cycle in each of its at most 12 GPCs [D]
 )
+MAX_BLOCK_LENGTHS = 64  # of blocks along a row of a grid
+MAX_CLUSTER_BLOCKS = 16  # of a thread block cluster: more than 8 need a kernel to ask for them
 MAX_TRAFFIC_BYTES = 10**15
 MAX_FLOP = 1e18  # of a launch: a thousand seconds of a petaFLOP/s
 MAX_CYCLES = 1e12

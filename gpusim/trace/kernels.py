@@ -15,8 +15,10 @@ from pydantic import (
 from gpusim.trace.faults import STREAM_PATTERN
 from gpusim.trace.fields import (
     LEAST_DURATION_US,
+    MAX_BLOCK_LENGTHS,
     MAX_BLOCKS,
     MAX_BLOCKS_PER_US,
+    MAX_CLUSTER_BLOCKS,
     MAX_CYCLES,
     MAX_DURATION_US,
     MAX_FLOP,
@@ -58,6 +60,9 @@ class WarpStalls(Strict):
     imc_miss: Annotated[Waiting, described("waiting for the constant cache")] = None
 
 
+_ClusterExtent = Annotated[int, Field(ge=1, le=MAX_CLUSTER_BLOCKS)]
+
+
 class Mix(Strict):
     """Demand of one thread block on an SM and on the memory behind it; every field may be absent.
 
@@ -72,6 +77,12 @@ class Mix(Strict):
     tensor_cycles: Annotated[Cycles, described("tensor pipe busy")] = None
     lsu_cycles: Annotated[Cycles, described("load/store unit busy")] = None
     l1_cycles: Annotated[Cycles, described("L1 and shared-memory data path busy")] = None
+    multiply_cycles: Annotated[
+        Cycles, described("half of the FMA pipe that multiplies integers, beyond the other half")
+    ] = None
+    special_cycles: Annotated[Cycles, described("special function unit busy")] = None
+    double_cycles: Annotated[Cycles, described("pipe of FP64, packed FP16 and tensor instructions busy")] = None
+    sm_cycles: Annotated[Cycles, described("busiest part of the SM busy")] = None
     warp_instructions: Annotated[
         float | None, measured("warp instructions/block", "executed instructions", ge=0, le=MAX_CYCLES)
     ] = None
@@ -98,6 +109,10 @@ class Mix(Strict):
     active_cycles_max: Annotated[ActiveCycles, described("active cycles of the SM that had most")] = None
     shared_memory_config_bytes: Annotated[
         int | None, measured("bytes/SM", "shared memory the driver configured (the carve-out)", ge=0, le=2**24)
+    ] = None
+    cluster: Annotated[
+        tuple[_ClusterExtent, _ClusterExtent, _ClusterExtent] | None,
+        measured("thread blocks", "dimensions x, y, z of a thread block cluster; 1, 1, 1: none; absent: unknown"),
     ] = None
     stalls: Annotated[WarpStalls | None, described("why warps waited")] = None
     alu_utilisation_percent: Annotated[
@@ -189,6 +204,16 @@ class KernelLaunch(Recurring):
     load_us: Annotated[
         Passing,
         described("first part of the duration, in which instructions and constants are loaded and no block runs"),
+    ] = None
+    block_lengths: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=MAX_CYCLES)], ...] | None,
+        measured(
+            "1",
+            "how long blocks take along a row (x) of the grid, relative to one another, each for an equal part of the "
+            "row: 1, 3, 5, 7 of attention with a causal mask; absent: all as long, or as the counters show",
+            min_length=1,
+            max_length=MAX_BLOCK_LENGTHS,
+        ),
     ] = None
     communicates: Annotated[
         bool | None,

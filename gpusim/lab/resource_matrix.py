@@ -1,0 +1,296 @@
+"""What kernels that load one resource each do to one another, measured and predicted: `experiments/resource_matrix`.
+
+`gpusim record microbench --matrix --counters` ran every kernel isolated and every pair of them, on the same SMs and on
+disjoint halves of the SMs, in both orders. A prediction uses the counters and times of the two kernels isolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean, median
+
+from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.scaling import confined_us
+from gpusim.common.progress import tracked
+from gpusim.common.spreadsheet import recorded_rows
+from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.io.ncu import launch_from_counters
+from gpusim.lab.dataset import Row
+from gpusim.lab.record.matrix import RESOURCES
+from gpusim.session import Session
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Host, Kernel, Stream
+
+PAIRS, ISOLATED, COUNTERS = "pairs.csv.gz", "isolated.csv.gz", "counters.csv.gz"
+SAME, DISJOINT = "same", "disjoint"
+PLACEMENTS = {SAME: "the same SMs", DISJOINT: "disjoint SMs"}
+
+
+def recorded_gpus(folder: Path) -> list[Path]:
+    """The folders of a resource matrix, one GPU each, named after it; none where it holds none."""
+    return [
+        path
+        for path in (folder, *sorted((folder / "data").glob("*")))
+        if (path / PAIRS).is_file() and (path / ISOLATED).is_file()
+    ]
+
+
+def score_matrix(folders: Sequence[Path], jobs: int = 2) -> list[Point]:
+    """Every kernel of every pair, predicted and measured.
+
+    Args:
+        folders: of one GPU each, named after it.
+        jobs: processes at once, at least 1.
+    """
+    with ProcessPoolExecutor(jobs) as pool:
+        return [point for recorded in pool.map(points, folders) for point in recorded]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kernel beside another, measured and predicted.
+
+    Attributes:
+        gpu: that was measured.
+        kernel: name and warps per scheduler.
+        beside: the other kernel.
+        placement: same or disjoint SMs.
+        order: first or second: whether its blocks are the older ones.
+        shared: part of the kernel's time in which the other one ran.
+        co_resident: part of its SMs that also had blocks of the other.
+        measured: its time over its isolated time on the same SMs, the median of the runs.
+        predicted: the same.
+        while_both: measured slowdown over the time in which both ran.
+    """
+
+    gpu: str
+    kernel: str
+    beside: str
+    placement: str
+    order: str
+    shared: float
+    co_resident: float
+    measured: float
+    predicted: float
+    while_both: float
+
+    @property
+    def error_percent(self) -> float:
+        """Error of the predicted slowdown."""
+        return 100.0 * (self.predicted / self.measured - 1.0)
+
+    @property
+    def resources(self) -> tuple[str, str]:
+        """What the kernel and the other one load."""
+        return _resource(self.kernel), _resource(self.beside)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors of the kernels that load one resource beside those that load another.
+
+    Attributes:
+        gpu: that was measured.
+        placement: same or disjoint SMs.
+        resource: that the kernel loads.
+        beside: that the other kernel loads.
+        kernels: kernels beside kernels, in both orders.
+        measured: mean slowdown.
+        predicted: the same.
+        mape_percent: mean absolute error.
+        bias_percent: mean error with its sign.
+        p95_percent: 95th percentile of the absolute errors.
+    """
+
+    gpu: str
+    placement: str
+    resource: str
+    beside: str
+    kernels: int
+    measured: float
+    predicted: float
+    mape_percent: float
+    bias_percent: float
+    p95_percent: float
+
+
+def _resource(kernel: str) -> str:
+    return RESOURCES[kernel.split("/")[0]]
+
+
+# ---- measured --------------------------------------------------------------------------------------------------------
+
+
+class Matrix:
+    """What was recorded on one GPU.
+
+    Args:
+        folder: its tables.
+        gpu: the GPU.
+    """
+
+    def __init__(self, folder: Path, gpu: GPU) -> None:
+        self.gpu = gpu
+        self._isolated: dict[tuple[str, str], list[Row]] = {}
+        for row in _table(folder / ISOLATED, ("kernel", "placement", "us", "sms", "done_1_us")):
+            self._isolated.setdefault((row["kernel"], row["placement"]), []).append(row)
+        counted = _table(folder / COUNTERS, ("kernel", "Kernel Name", "launch__grid_size"))
+        self._launches = {row["kernel"]: self._launch(row) for row in counted}
+        self._pairs = _table(folder / PAIRS, ("first", "second", "placement", "first_end_us", "shared_sms"))
+
+    def launch(self, kernel: str) -> KernelLaunch:
+        """A kernel as profiled, with the duration that it has isolated."""
+        return self._launches[kernel]
+
+    def us(self, kernel: str, part: str) -> float:
+        """Isolated time on all SMs, or on the first or second half of them."""
+        return median(float(row["us"]) for row in self._isolated[kernel, part])
+
+    def sms(self, kernel: str, part: str) -> int:
+        """SMs that it ran on."""
+        return int(self._isolated[kernel, part][0]["sms"])
+
+    def done_us(self, kernel: str, part: str, done: float) -> float:
+        """When a part of its work is done, isolated."""
+        rows = self._isolated[kernel, part]
+        steps = [name for name in rows[0] if name.startswith("done_")]
+        times = [0.0, *(median(float(row[name]) for row in rows) for name in steps)]
+        step = min(int(done * len(steps)), len(steps) - 1)
+        return times[step] + (done * len(steps) - step) * (times[step + 1] - times[step])
+
+    def pairs(self) -> list[tuple[str, str, str, dict[str, str]]]:
+        """Each pair in each order and placement, with the medians of its runs."""
+        found = []
+        for (first, second, placement), rows in groupby(
+            self._pairs, lambda row: (row["first"], row["second"], row["placement"])
+        ):
+            runs = list(rows)
+            if first in self._launches and second in self._launches:
+                numbers = [name for name in runs[0] if name not in ("first", "second", "placement", "run")]
+                middle = {name: str(median(float(run[name]) for run in runs)) for name in numbers}
+                found.append((first, second, placement, middle))
+        return found
+
+    def _launch(self, row: Row) -> KernelLaunch:
+        counters = {name: value for name, value in row.items() if value and value != "n/a"}
+        launch = launch_from_counters(counters, self.gpu.sm_count)
+        us = self.us(row["kernel"], "all") + self.gpu.model.launch_latency_us
+        return launch.model_copy(update={"name": row["kernel"], "duration_us": us})
+
+
+def _table(path: Path, columns: tuple[str, ...]) -> Sequence[Row]:
+    return recorded_rows(path, columns, "what gpusim record microbench --matrix --counters writes")
+
+
+# ---- predicted -------------------------------------------------------------------------------------------------------
+
+
+def points(folder: Path) -> list[Point]:
+    """Every kernel of every pair that was recorded on a GPU, which the folder is named after."""
+    return list(_points(Matrix(folder, load_gpu(folder.name))))
+
+
+def _points(matrix: Matrix) -> Iterator[Point]:
+    kernels, session = Kernels(matrix.gpu, matrix.gpu), Session(matrix.gpu, matrix.gpu)
+    alone: dict[tuple[str, int], float] = {}
+
+    def alone_us(kernel: str, sms: int) -> float:
+        if (kernel, sms) not in alone:
+            model = kernels.model(matrix.launch(kernel), kernel)
+            alone[kernel, sms] = confined_us(model, sms, matrix.gpu) - model.latency_us
+        return alone[kernel, sms]
+
+    pairs = matrix.pairs()
+    for first, second, placement, run in tracked(pairs, len(pairs), matrix.gpu.name):
+        parts = ("all", "all") if placement == SAME else ("first", "second")
+        sms = [matrix.sms(kernel, part) for kernel, part in zip((first, second), parts, strict=True)]
+        starts = 0.0, float(run["second_start_us"])
+        ends = float(run["first_end_us"]), float(run["second_end_us"])
+        overlap = max(0.0, min(ends) - max(starts))
+        predicted = predicted_us(matrix, session, (first, second), starts[1], placement, sms)
+        for i, (kernel, beside, order) in enumerate(((first, second, "first"), (second, first, "second"))):
+            us = ends[i] - starts[i]
+            before, after = (
+                matrix.done_us(kernel, parts[i], float(run[f"{order}_done_{at}"])) for at in ("before", "after")
+            )
+            yield Point(
+                matrix.gpu.name,
+                kernel,
+                beside,
+                placement,
+                order,
+                overlap / us,
+                float(run["shared_sms"]) / float(run[f"{order}_sms"]),
+                us / matrix.us(kernel, parts[i]),
+                predicted[i] / alone_us(kernel, sms[i]),
+                overlap / (after - before) if after > before else 1.0,
+            )
+
+
+def predicted_us(
+    matrix: Matrix, session: Session, pair: tuple[str, str], later_us: float, placement: str, sms: Sequence[int]
+) -> tuple[float, float]:
+    """Times of two kernels, from the first block's start to the last one's end.
+
+    Args:
+        matrix: what was recorded.
+        session: where they are replayed.
+        pair: the kernels, the first the older.
+        later_us: that the second is there.
+        placement: same or disjoint SMs.
+        sms: of each, where these are disjoint.
+    """
+    late = Host(id="late", kind="host", what="other", duration_us=max(0.0, later_us))
+    launches = [
+        Kernel(id=name, kind="kernel", kernel=matrix.launch(kernel)) for name, kernel in zip("ab", pair, strict=True)
+    ]
+    streams = (Stream(name="a", operations=(launches[0],)), Stream(name="b", operations=(late, launches[1])))
+    trace = Trace(version=1, name=" + ".join(pair), device=matrix.gpu.name, streams=streams)
+    policy = "leftover" if placement == SAME else f"inter-sm:sms={sms[0]}+{sms[1]}"
+    result = session.replay(trace, policy, keep=())
+    rows = result.kernels.to_dict("records")
+    times = {str(row["stream"]): float(row["end_us"]) - float(row["start_us"]) for row in rows}
+    return times["a"], times["b"]
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------
+
+
+def errors_of(name: tuple[str, str, str, str], rows: Sequence[Point]) -> Errors:
+    """The errors of some kernels; ``name``: the first four columns."""
+    errors = [row.error_percent for row in rows]
+    sizes = [abs(error) for error in errors]
+    mean = fmean(row.measured for row in rows), fmean(row.predicted for row in rows)
+    return Errors(*name, len(rows), *mean, fmean(sizes), fmean(errors), _percentile(sizes, 95.0))
+
+
+def _percentile(values: Sequence[float], percent: float) -> float:
+    """A percentile, linear between the values that are next to it."""
+    ordered = sorted(values)
+    place = percent / 100.0 * (len(ordered) - 1)
+    low = min(int(place), len(ordered) - 2) if len(ordered) > 1 else 0
+    above = ordered[min(low + 1, len(ordered) - 1)]
+    return ordered[low] + (place - low) * (above - ordered[low])
+
+
+def by_resource(rows: Iterable[Point]) -> list[Errors]:
+    """The errors of each pair of resources, the largest first within a GPU and placement."""
+    groups: dict[tuple[str, str, str, str], list[Point]] = {}
+    for row in rows:
+        groups.setdefault((row.gpu, row.placement, *row.resources), []).append(row)
+    found = [errors_of(name, mine) for name, mine in groups.items()]
+    gpus = list(dict.fromkeys(one.gpu for one in found))
+    return sorted(found, key=lambda one: (gpus.index(one.gpu), one.placement != SAME, -one.mape_percent))
+
+
+def totals(rows: Sequence[Point]) -> list[Errors]:
+    """The errors of each GPU and placement."""
+    names = dict.fromkeys((row.gpu, row.placement) for row in rows)
+    return [
+        errors_of((*name, "all", "all"), [row for row in rows if (row.gpu, row.placement) == name]) for name in names
+    ]

@@ -1,0 +1,148 @@
+"""How kernels mix on one SM: what each progresses beside the others, relative to having the SM alone.
+
+At a resource that all residents together saturate, the older kernel takes what it takes alone and the younger ones get
+the rest. Four things bend that rule, each seen in experiments/resource_matrix:
+
+* A warp that can go on issuing goes on: an older warp waits until it stalls (greedy, then oldest).
+* An instruction of the tensor cores reads its operands over several cycles, in which nothing else issues.
+* The path to L1 and shared memory is a queue: what is in it is served in turn, whoever is older.
+* Blocks that are replaced are now older, now younger: a kernel then gets the mean of both.
+
+Everything here is a share of one SM's time; a statistical simulation of one scheduler, warp by warp, is the oracle of
+these rules in tests/scheduler_oracle.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, fsum
+from typing import NamedTuple
+
+ROUNDS = 3  # in which what kernels leave to one another settles
+LEAST_LEFT = 0.05  # of a resource, to younger kernels, at least
+OLDER_IN_QUEUE = 3.0  # requests of the older kernel for each of the younger in a full queue ([V] shared beside shared)
+LONGEST_BURST = 30.0  # instructions that a warp issues in a row, at most
+STALL_CYCLES = 3.0  # that a warp waits for a result of the arithmetic pipes ([V] fma1: 4 cycles an instruction)
+OPERAND_SLOTS = 2.2  # issue slots that a tensor instruction blocks beside its own, at most ([V] mma beside fma)
+
+
+class Use(NamedTuple):
+    """What one kernel uses of an SM that its resident blocks have alone.
+
+    Attributes:
+        issue: share of the issue slots.
+        pipes: share of each pipe that belongs to a scheduler.
+        operands: share of the issue slots that its tensor instructions block beside their own.
+        path: share of the L1 and shared-memory data path.
+        visit: time of the path that one of its requests takes, in any unit.
+        cycles: of an instruction of one warp, waits included; 0: unknown.
+        burst: instructions that a warp issues in a row.
+        together: how far its warps issue in bursts of all of them (0 to 1): then nobody else does.
+        warps: on the mean scheduler.
+        slowest_counts: whether a block is as slow as its warp on the fullest scheduler.
+    """
+
+    issue: float
+    pipes: tuple[float, ...]
+    operands: float = 0.0
+    path: float = 0.0
+    visit: float = 1.0
+    cycles: float = 0.0
+    burst: float = 1.0
+    together: float = 0.0
+    warps: float = 1.0
+    slowest_counts: bool = False
+
+    @property
+    def taken(self) -> float:
+        """Share of the issue slots that others cannot use."""
+        return min(1.0, self.issue + self.operands)
+
+
+def burst_length(wait: float) -> float:
+    """Instructions that a warp issues in a row, by its stalls for fixed latencies per instruction."""
+    return min(LONGEST_BURST, max(1.0, STALL_CYCLES / wait)) if wait > 0.0 else 1.0
+
+
+def blocked_slots(issue: float, tensor: float) -> float:
+    """Share of the issue slots that tensor instructions block while their operands are read."""
+    return min(max(0.0, tensor - issue), OPERAND_SLOTS * issue)
+
+
+def progress(uses: Sequence[Use]) -> list[float]:
+    """What each kernel progresses, 1 being as if it had the SM alone; the kernels in order of age, the oldest first."""
+    shares = [1.0] * len(uses)
+    for _ in range(ROUNDS if len(uses) > 1 else 0):
+        for i in reversed(range(len(uses))):
+            shares[i] = 1.0 / (1.0 + _stretch(i, uses, shares))
+        _share_path(uses, shares)
+    over = max(1.0, *_totals(uses, shares)) if len(uses) > 1 else 1.0
+    return [share / over for share in shares]
+
+
+def _totals(uses: Sequence[Use], shares: Sequence[float]) -> list[float]:
+    """How busy each resource of the SM is."""
+    columns = zip(*[(use.issue, *use.pipes, use.path) for use in uses], strict=True)
+    return [fsum([use * share for use, share in zip(column, shares, strict=True)]) for column in columns]
+
+
+def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
+    """How much longer a kernel's instruction takes, relative, for what others leave of the schedulers."""
+    mine = uses[i]
+    meet = _meeting(i, uses)
+    others = [(use, share * meet, j < i) for j, (use, share) in enumerate(zip(uses, shares, strict=True)) if j != i]
+    older = [(use, share) for use, share, is_older in others if is_older]
+    younger = [(use, share) for use, share, is_older in others if not is_older]
+    taken = fsum([use.issue * share for use, share in older])
+    in_bursts = fsum([use.issue * share * use.together for use, share in older])
+    waits = mine.issue + (in_bursts / taken if taken > 0.0 else 0.0) * (1.0 - mine.issue)
+    stretch = _beside(waits, taken)
+    for r, pipe in enumerate(mine.pipes):
+        stretch = max(stretch, _beside(pipe, fsum([use.pipes[r] * share for use, share in older])))
+    stretch += fsum([use.issue * share * use.together for use, share in younger])
+    if mine.cycles > 0.0:
+        stretch += fsum([use.issue * share * (use.burst - 0.5) for use, share in younger]) / mine.burst / mine.cycles
+        if mine.operands == 0.0:
+            stretch += fsum([_operand_wait(use) * share for use, share, _ in others]) / mine.cycles
+    if mine.operands > 0.0:  # whoever else can issue goes before an instruction that blocks, down to an equal share
+        used = fsum([use.issue * share for use, share, _ in others])
+        equal = max(0.0, mine.taken + fsum([use.issue for use, _, _ in others]) - 1.0)
+        stretch = max(stretch, min(_beside(mine.taken, used), equal))
+    return stretch
+
+
+def _meeting(i: int, uses: Sequence[Use]) -> float:
+    """Warps of others on the fullest scheduler beside a kernel's own, over those on the mean scheduler."""
+    mine = uses[i]
+    if not mine.slowest_counts:
+        return 1.0
+    others = fsum([use.warps for j, use in enumerate(uses) if j != i])
+    fullest = ceil(others + mine.warps - 1e-9)
+    return max(0.0, fullest - max(1.0, mine.warps)) / others
+
+
+def _beside(used: float, taken: float) -> float:
+    """How much longer the time at a resource takes of which others leave only a part."""
+    return used / max(LEAST_LEFT, 1.0 - taken) - used
+
+
+def _operand_wait(use: Use) -> float:
+    """Cycles that another instruction waits for the operands of one that blocks, on the mean."""
+    return use.taken * use.taken / use.issue / 2.0 if use.operands > 0.0 else 0.0
+
+
+def _share_path(uses: Sequence[Use], shares: list[float]) -> None:
+    """Divide a data path that is asked for more than it has by what is in its queue."""
+    left, waiting = 1.0, [i for i, use in enumerate(uses) if use.path > 0.0]
+    if fsum([uses[i].path * shares[i] for i in waiting]) <= 1.0:
+        return
+    weights = {i: uses[i].visit * OLDER_IN_QUEUE ** (len(uses) - 1 - i) for i in waiting}
+    while waiting:
+        whole = fsum([weights[i] for i in waiting])
+        content = [i for i in waiting if uses[i].path * shares[i] <= left * weights[i] / whole]
+        if not content:
+            for i in waiting:
+                shares[i] = left * weights[i] / whole / uses[i].path
+            return
+        left -= fsum([uses[i].path * shares[i] for i in content])
+        waiting = [i for i in waiting if i not in content]
