@@ -39,7 +39,7 @@ class Division:
 
     @property
     def us(self) -> float:
-        """What the parts take together."""
+        """Sum of the parts."""
         return fsum(part.us for part in self.parts)
 
     @property

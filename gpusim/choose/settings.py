@@ -144,7 +144,7 @@ def _mig(programs: Sequence[str], profiles: tuple[str, ...]) -> Setting:
 
 
 def _instances(gpu: GPU, programs: int) -> Iterator[tuple[str, ...]]:
-    """Profiles of each program that fit together, of which none could be larger."""
+    """Profiles of each program that fit together, where none could be larger."""
     try:
         known = mig_profiles(gpu)
     except InputError:

@@ -57,7 +57,7 @@ def quote(value: object) -> str:
 
 
 def expected_one_of(names: Iterable[str], given: object, other: str = "") -> str:
-    """Return what was expected where a name is none of those that there are: all, ``other``, and the closest."""
+    """Return the expectation for an unknown name: all, ``other``, and the closest."""
     known = list(names)
     expected = ", ".join([f"one of {', '.join(known)}" if known else "none", *([other] if other else [])])
     close = closest(given, known)

@@ -99,9 +99,9 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) -> bytes:
-    """Return what gzip data holds, all members of it; it is never held beyond the limit.
+    """Return the content of gzip data, all members of it. It is never held beyond the limit.
 
-    That is ``most`` bytes, and `MAX_EXPANSION` times what the data have beyond the first `FREE_EXPANSION_BYTES`.
+    The limit is ``most`` bytes, and `MAX_EXPANSION` times the data beyond the first `FREE_EXPANSION_BYTES`.
 
     Raises:
         InputError: it holds more, or is no gzip data.

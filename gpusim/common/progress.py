@@ -28,7 +28,7 @@ def no_step(name: str) -> None:
 
 @contextmanager
 def named_steps() -> Iterator[Step]:
-    """Gives a function that shows the name of what is being done, in place of the name before; none is left behind."""
+    """Yield a function that shows the name of the current step in place of the last one; none is left behind."""
     if not sys.stderr.isatty():
         yield no_step
         return

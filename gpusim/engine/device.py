@@ -347,7 +347,7 @@ class Device:
     # ---- a launch that has the SMs to itself -------------------------------------------------------------------------
 
     def _known_run(self, horizon: float) -> Alone | None:
-        """What becomes of the launch that has arrived, where its like has run alone before.
+        """Outcome of a launch that has arrived, where an equal one ran in isolation before.
 
         None where something else happens before its end, and where it needs more than one bin of the usage history:
         how its uses are shared among several is not known.
@@ -507,7 +507,7 @@ class Device:
         return [0.0] * self._gpu.sm_count if slot is None else self._sms.work_done_by_sm(slot)
 
     def work_done(self, launch: Launch) -> float:
-        """Share of a launch's work that is done (0 to 1), blocks that still run counted by what they have done."""
+        """Share of a launch's work that is done (0 to 1). Running blocks count in part."""
         if launch.end_us >= 0.0:
             return 1.0
         if launch.slot is None:

@@ -11,7 +11,7 @@ NO_LIMITS: Limits = (None, None, None, None)
 
 
 def caps_of(grant: Grant, blocks_per_sm: int, sms: int) -> list[int]:
-    """Most blocks on each SM that a grant lets a kernel have, of which ``blocks_per_sm`` fit."""
+    """Most blocks on each SM that a grant allows a kernel, at most ``blocks_per_sm``."""
     if grant.per_sm is not None:
         return [min(cap, blocks_per_sm) for cap in grant.per_sm]
     most = blocks_per_sm if grant.blocks_per_sm is None else min(grant.blocks_per_sm, blocks_per_sm)

@@ -333,7 +333,7 @@ class _Replay:
         return everybody
 
     def resource(self, name: str) -> simpy.Resource:
-        """A resource, such as a copy engine, of which one operation at a time makes use."""
+        """A resource that serves one operation at a time, such as a copy engine."""
         return self.resources.setdefault(name, simpy.Resource(self.env, 1))
 
     def _branches(

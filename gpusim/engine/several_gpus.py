@@ -226,7 +226,7 @@ class EachGPU(Policy):
         return found
 
     def partition(self, view: View) -> Partition:
-        """What each decides for its GPU, or last decided."""
+        """Last decision of each policy for its GPU."""
         evictions = tuple(
             replace(eviction, sm=eviction.sm + at * self._gpu.sm_count)
             for at in range(len(self._policies))

@@ -1,6 +1,7 @@
 """JSON traces in Chrome's form, event by event: files of gigabytes in a few megabytes of memory.
 
-Profilers write what a strict parser refuses: control characters and paths of Windows in texts, and bare `N/A`, `inf` or
+Profilers write JSON that a strict parser refuses: control characters and paths of Windows in texts, and bare `N/A`,
+`inf` or
 `nan` where a number should be. All are read here. A file that ends early, as that of a killed program does, is refused.
 """
 

@@ -1,4 +1,4 @@
-"""Predict what a real GPU did, and say how far off that was: `gpusim validate DATASET`.
+"""Predict measured co-runs, and score the predictions: `gpusim validate DATASET`.
 
 A dataset is a folder of CSV files as in experiments/h200_validation: `convolutions.csv` and `kernels.csv.gz` are what
 a prediction may use, the outcome files (`sm_curve.csv`, `residency_curve.csv`, `pairs.csv`, `quota.csv`,
@@ -57,7 +57,7 @@ NO_SHAPE = ConvolutionShape(  # a replay does not look at it
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is predicted, and from what; by names, so that worker processes can load it.
+    """Outcomes to predict, and recordings to predict from; by names, so that worker processes can load it.
 
     Attributes:
         folder: of the dataset with the outcomes.
@@ -289,7 +289,7 @@ class Predictor:
         return {condition.experiment: us / 1e3}
 
     def nothing(self, condition: Condition) -> dict[str, float]:
-        """What the do-nothing model of the dataset's README says, ms."""
+        """Return the prediction of the baseline, as the README of the dataset defines it, ms."""
         each = [fsum(self._recordings.op(op).ms for op in ops) for ops in condition.ops]
         if condition.experiment == "sm_curve":
             return {"sm_curve": each[0] * self._gpu.sm_count / condition.sms[0]}

@@ -36,7 +36,7 @@ def fitting_occupancy(launch: KernelLaunch, gpu: GPU, place: str) -> Occupancy:
 
 
 def fits_no_sm(place: str, what: str, gpu: GPU, fit: Occupancy, instead: str = "") -> InputError:
-    """The refusal of what no SM holds a block of; ``instead`` says what would do."""
+    """Error for a launch without a block that fits an SM; ``instead`` says what would do."""
     problem = f"a block of {what} fits no SM of {gpu.name} ({fit.limiter})"
     expected = "a kernel that this GPU can launch"
     return InputError(None, place, problem, f"{expected}: {instead}" if instead else expected)

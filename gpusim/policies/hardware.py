@@ -1,4 +1,4 @@
-"""What the hardware does by itself: one kernel after another, and plain CUDA streams."""
+"""Policies of the hardware itself: one kernel after another, and plain CUDA streams."""
 
 from __future__ import annotations
 

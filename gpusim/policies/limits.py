@@ -159,7 +159,7 @@ def green_sizes(gpu: GPU) -> tuple[int, int]:
 
 @dataclass
 class Mps(Parts):
-    """A process a stream under the Multi-Process Service, each with an active-thread percentage."""
+    """One process per stream under the Multi-Process Service, each with an active-thread percentage."""
 
     name = "mps"
     validated_as = ("green",)

@@ -132,7 +132,7 @@ class Maestro(MeasuringPolicy):
         return (*told, *self._split.notes())
 
     def _search(self, view: View, streams: int) -> Search:
-        """What is known of these kernels."""
+        """Measurements of these kernels."""
         key = kinds(view)
         if key not in self._searches:
             even = Config(SPATIAL)

@@ -1,4 +1,4 @@
-"""How wrong an answer may be: the error that was found where a real GPU shared as a replay did.
+"""The model error of a replay: the error on measured co-runs that shared a GPU in the same way.
 
 `gpusim/results/validated.json` holds, for each GPU and each GPU whose recordings were used, the mean absolute error of
 the model on measured co-runs, by the kind of experiment and by how long its calls take, and the identity of the model
@@ -113,7 +113,7 @@ class ErrorBand(TypedDict):
 
 
 class HowWrong(NamedTuple):
-    """What is known of an answer's error: a band and the GPUs that it was measured on, or why there is none."""
+    """The model error of a result: a band and the GPUs that it was measured on, or why there is none."""
 
     band: ErrorBand | None
     reason: str
@@ -131,7 +131,7 @@ class HowWrong(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What is run, as far as it decides whether its like was measured.
+    """Properties of the work that decide whether a comparable case was measured.
 
     Attributes:
         call_us: mean time of a library call (an operation), its kernels' recorded durations summed.

@@ -12,7 +12,7 @@ from gpusim.trace.operations import Collective
 
 
 def shares_nothing(trace: Trace) -> bool:
-    """Whether no two kernels can run at the same time, so that there is nothing to share."""
+    """Whether kernels never run at the same time. A policy then has nothing to share."""
     streams = [stream for stream in trace.streams if stream.operations]
     return len(streams) < 2 and all(launch.stream == "main" for launch in trace.launches())
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import MAX_BYTES, decompressed
 
-# What the text of a trace can have, checked before it is parsed: parsing takes memory for every object and list.
+# Limits of the text of a trace, checked before it is parsed: parsing takes memory for every object and list.
 LEAST_BYTES_PER_GROUP = 16  # text for each object or list; the shortest kernels take 22
 FREE_GROUPS = 2**12  # brackets beyond that, such as those in names
 MAX_KEYS = 64  # of one object; a mix has 28

@@ -44,7 +44,7 @@ class Order:
 
 
 def record(order: Order, folder: Path) -> Iterator[str]:
-    """Records what is missing; yields a line of progress for each step.
+    """Record missing rows; yields a line of progress for each step.
 
     Raises:
         InputError: nvcc, cuDNN, ncu or a GPU is missing, or fails; the folder is a recording of something else.

@@ -105,7 +105,7 @@ def _residencies(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
 
 
 def _independent(steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[tuple[Call, Call]]:
-    """Pairs of convolutions of which neither waits for the other, each pair of calls once.
+    """Independent pairs of convolutions, each pair of calls once.
 
     A convolution is looked at beside the few before it only: what is far apart hardly runs at once.
     """

@@ -42,7 +42,7 @@ LI2016 = {  # Li et al., ICPP'16: channels, size, filters, filter size, padding,
 
 @dataclass(frozen=True)
 class Subject:
-    """What is recorded."""
+    """Shapes to record."""
 
     name: str  # a network's, or a file's without its ending
     steps: list[Step]  # of a pass; of a list of shapes, steps that wait for nothing

@@ -29,7 +29,7 @@ def steady(view: View) -> bool:
 
 @dataclass
 class Epochs:
-    """Epochs of which the first half lets SMs change hands and the second half is measured."""
+    """Epochs. In the first half SMs change hands; the second half is measured."""
 
     length_us: float | None  # of an epoch; None: twice the longest time that a block of the kernels takes
     until_us: float = 0.0  # when to look again
