@@ -7,7 +7,7 @@ quick.
 
 A tag behind a statement in these sources tells how sure it is: [V] verified, read in the source named; [A] from the
 published abstract only; [M] recalled from memory, not checked; [D] designed here. A statement without a tag is about
-this code. CONTRIBUTING.md says what each folder holds and which may import which.
+this code. CONTRIBUTING.md describes each folder and the allowed imports.
 """
 
 from importlib import import_module

@@ -170,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: InputError) -> None:
-    """Prints what is wrong on standard error; where that cannot be written, the exit status has to do."""
+    """Print an error on standard error; where that cannot be written, the exit status has to do."""
     try:
         print(error, file=sys.stderr, flush=True)
     except OSError:
@@ -178,7 +178,7 @@ def _tell(error: InputError) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Discards what is buffered for a stream, so that the exit does not fail again."""
+    """Discard the buffer of a stream, so that the exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

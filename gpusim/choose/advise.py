@@ -50,7 +50,7 @@ TIMES_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
 
 @dataclass(frozen=True)
 class Target:
-    """What a program is to keep: a slowdown, or a time for one pass or request.
+    """Target of a program: a slowdown, or a time for one pass or request.
 
     Attributes:
         program: its name.
@@ -124,7 +124,7 @@ class Choice:
     interval_us: Mapping[str, float] = field(default_factory=dict)
 
     def cost(self, objective: Objective) -> float:
-        """What is to be small; infinite where it is not known."""
+        """Value to minimise; infinite where it is not known."""
         if objective == "makespan":
             return self.makespan_us
         value = self.stp if objective == "stp" else self.antt
@@ -364,7 +364,7 @@ def _in_process(way: Setting) -> Choice:
 
 
 def _choice(shared: _Shared, way: Setting) -> Choice:
-    """What a setting gives."""
+    """Result of a setting."""
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=PLACED)
     band = error_band(once, trace, session.gpu, session.recorded_on)

@@ -108,7 +108,7 @@ class Explanation:
 
     @property
     def cost_us(self) -> dict[str, float]:
-        """What each contention cost all kernels together, us, the most first."""
+        """Total cost of each contention over all kernels, us, largest first."""
         return _added(one.by_us for one in self.kernels)
 
 

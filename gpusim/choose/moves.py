@@ -21,7 +21,7 @@ MIXES = ("even", "warped-slicer", "inter-sm")  # blocks of several kernels on an
 
 
 def ways_to_share(sharing: str) -> tuple[str, ...]:
-    """What a kind of sharing allows: itself, and those before it in `SHARING`."""
+    """Moves that a kind of sharing allows: itself, and those before it in `SHARING`."""
     return SHARING[: SHARING.index(sharing) + 1]
 
 

@@ -92,7 +92,7 @@ Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
 
 @dataclass(frozen=True)
 class Selection:
-    """What a search found: the best plan, and what to compare it with.
+    """Result of a search: the best plan, and what to compare it with.
 
     Attributes:
         work: the operations with the algorithms that they could take.

@@ -126,7 +126,7 @@ def trace_and_session(args: argparse.Namespace, paths: Sequence[str], seed: int 
 
 @contextmanager
 def told_with(paths: Sequence[str]) -> Iterator[None]:
-    """Names the files of a trace in what is found wrong with it meanwhile."""
+    """Name the files of a trace in errors that are raised in the block."""
     try:
         yield
     except InputError as error:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Replays, or reads what a replay wrote, and writes the page."""
+    """Replay, or read the folder of a replay, and write the page."""
     from gpusim.common.files import require_output
     from gpusim.common.progress import named_steps
     from gpusim.io.report.content import content_in, content_of

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Computes what is missing, prints a summary and, when asked, draws."""
+    """Compute missing points, print a summary and, when asked, draw."""
     from gpusim.common.files import require_output
     from gpusim.results.style import picture_format
     from gpusim.sweep.experiment import load_experiment
@@ -259,7 +259,7 @@ def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list
 
 
 def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[list[Column], list[list[str]], str]:
-    """The best policy of each workload, by STP where streams restart, and what each oracle found for it."""
+    """Return the best policy of each workload, by STP where programs restart, and the division of each oracle."""
     from gpusim.common.tables import Column
     from gpusim.sweep.run import label_names
     from gpusim.sweep.summary import best_of

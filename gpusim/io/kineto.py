@@ -206,7 +206,7 @@ class _Reader:
         self._give_work()
 
     def _give_work(self) -> None:
-        """The longest kernel of each operator gets what the operator computes and moves [D]."""
+        """The longest kernel of each operator gets the operator's work and traffic [D]."""
         activities = self.found.activities
         longest: dict[int, tuple[float, int, KernelRun]] = {}
         for n, external in self.externals.items():

@@ -1,4 +1,4 @@
-"""A GPU file made of what a profile says of its GPU: nsys's TARGET_INFO_GPU, or Kineto's deviceProperties."""
+"""A GPU file from the description of the GPU in a profile: nsys's TARGET_INFO_GPU, or Kineto's deviceProperties."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OF_NSYS = {
 
 @dataclass(frozen=True)
 class Described:
-    """What a profile says of a GPU.
+    """Description of a GPU in a profile.
 
     Attributes:
         name: the product's.

@@ -73,7 +73,7 @@ def operator_of(name: str, args: Mapping[str, Any]) -> Operator:
 
 
 def work_of(operator: Operator) -> Work | None:
-    """What an operator computes and moves at least; None where its inputs do not tell."""
+    """Least work and traffic of an operator; None where its inputs do not tell."""
     name = operator.name.rpartition("::")[2]
     tensors = _tensors(operator)
     if not tensors:

@@ -107,7 +107,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a profile says of a GPU; None where it does not."""
+    """Description of a GPU in a profile; None where it does not."""
 
     name: str | None = None
     sm_count: int | None = None
@@ -138,7 +138,7 @@ class Timeline:
         return dict(sorted(Counter(a.device for a in self.activities if isinstance(a.work, KernelRun)).items()))
 
     def on(self, device: int) -> Timeline:
-        """What one GPU did, in the order in which it started."""
+        """Work of one GPU, in the order of its start."""
         chosen = [a for a in self.activities if a.device == device]
         chosen.sort(key=lambda activity: (activity.start_us, activity.order))
         return replace(self, activities=chosen)

@@ -46,7 +46,7 @@ REPEATS = 5
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one case took.
+    """Time of one case.
 
     Attributes:
         group: what grows.

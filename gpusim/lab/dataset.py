@@ -297,7 +297,7 @@ class Recordings:
 
 
 class Dataset(Recordings):
-    """A folder of recordings and of what the GPU did with them, read and checked.
+    """A folder of recordings and outcomes, read and checked.
 
     Args:
         folder: where.

@@ -54,7 +54,7 @@ class KernelMix:
 
 
 def kernel_mixes(trace: Trace, recorded_on: GPU) -> list[KernelMix]:
-    """What is known of the kernels of a trace, those that take most time first.
+    """Properties of the kernels of a trace, sorted by time.
 
     Args:
         trace: of any recording.

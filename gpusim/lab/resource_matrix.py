@@ -86,7 +86,7 @@ class Point:
 
     @property
     def resources(self) -> tuple[str, str]:
-        """What the kernel and the other one load."""
+        """Resources that the two kernels load."""
         return _resource(self.kernel), _resource(self.beside)
 
 

@@ -30,7 +30,7 @@ EXPERIMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One prediction beside its measurement, and what the do-nothing model says: ms, or the gain of a mix (sharing)."""
+    """One prediction, its measurement and the baseline: ms, or the gain of a mix (sharing)."""
 
     experiment: str
     key: str

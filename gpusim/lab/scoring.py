@@ -56,7 +56,7 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """What one experiment misses much, and why.
+    """Largest errors of one experiment, and their causes.
 
     Attributes:
         experiment: which.
@@ -181,7 +181,7 @@ def worst(found: Scoring, count: int) -> list[Miss]:
 
 
 def grouped(found: Scoring, experiment: str) -> dict[tuple[str, tuple[str, ...]], list[float]]:
-    """Errors (%) of one experiment by what ran."""
+    """Errors (%) of one experiment, by the work that ran."""
     mine = [row for row in found.rows if row.experiment == experiment]
     groups: dict[tuple[str, tuple[str, ...]], list[float]] = {}
     for row in residency_ratios(mine) if experiment == "residency_curve" else mine:

@@ -42,7 +42,7 @@ A_FOLDER = "a folder of whole models, as gpusim record OPS.py writes"
 
 @dataclass(frozen=True, slots=True)
 class ModelCase:
-    """What is predicted, by names, so that worker processes can load it.
+    """Outcomes to predict, by names, so that worker processes can load them.
 
     Attributes:
         folder: of the profiles and the measurements.

@@ -45,7 +45,7 @@ SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU 
 
 @dataclass(frozen=True, slots=True)
 class WarpDemand:
-    """What one kernel's warps demand of an SM per instruction; times relative to the recorded time per instruction.
+    """Demand of one kernel's warps on an SM per instruction; times relative to the recorded time per instruction.
 
     Attributes:
         warps_per_scheduler: of one block; below 1 a block leaves some schedulers of the SM idle.
@@ -108,7 +108,7 @@ def warp_demand(
     one_wave: bool = False,
     shared_bytes_per_warp: float = 0.0,
 ) -> WarpDemand:
-    """What a kernel's warps demand of an SM, from its recorded counters.
+    """Return the demand of a kernel's warps on an SM, from its recorded counters.
 
     Args:
         mix: the recorded counters, or None.
@@ -197,7 +197,7 @@ def demand_elsewhere(
     source: ModelConstants,
     target: ModelConstants,
 ) -> WarpDemand:
-    """What a kernel's warps demand of an SM of another GPU.
+    """Return the demand of a kernel's warps on an SM of another GPU.
 
     Latency keeps its cycles, so it scales with the clock, but is no less than the service demand. That at a pipe keeps
     its operations, so it scales with the clock and the FP32 lanes of an SM [D].
@@ -247,7 +247,7 @@ def _time_alone(kernel: WarpDemand, count: int) -> float:
 
 
 def _use(kernel: WarpDemand, count: int, time: float) -> Use:
-    """What a kernel uses of an SM that it has alone, where an instruction takes ``time``."""
+    """Return the use of an SM by an isolated kernel, where an instruction takes ``time``."""
     warps = count * kernel.warps_per_scheduler / time
     demands = [min(1.0, warps * one) for one in kernel.demands]
     tensor = blocked_slots(demands[ISSUE], demands[TENSOR])

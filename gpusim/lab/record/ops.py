@@ -49,7 +49,7 @@ MODULE_COLUMNS = ("module", "selection", "branch", "ops", "mode", "ms_end", "ms_
 
 
 def record_ops(path: Path, folder: Path, outcomes: bool, open_gpu: Callable[[], Gpu]) -> Iterator[str]:
-    """Record what a file names; yield a line of progress for each step.
+    """Record the content of a file; yield a line of progress for each step.
 
     Args:
         path: the file (`gpusim.lab.record.ops_file`).

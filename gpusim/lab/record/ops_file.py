@@ -29,7 +29,7 @@ _MODEL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,60}")  # is a file's name, too
 
 @dataclass(frozen=True)
 class Ops:
-    """What a file names.
+    """Content of a file.
 
     Attributes:
         path: the file.

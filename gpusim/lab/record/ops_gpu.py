@@ -72,7 +72,7 @@ class Gpu(Protocol):
 
 
 def made(ops: Ops, kind: str, name: str) -> Call:
-    """What a file's function makes.
+    """Return the result of a file's function.
 
     Args:
         ops: the file.

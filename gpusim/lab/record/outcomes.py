@@ -92,7 +92,7 @@ def _resident(kernel: Row) -> int:
 
 
 def _shared_bytes(kernel: Row) -> int:
-    """Shared memory of a block, including what the driver reserves."""
+    """Shared memory of a block, including the driver's reservation."""
     parts = ("static", "dynamic", "driver")
     return sum(int(float(kernel[f"launch__shared_mem_per_block_{part}"])) for part in parts)
 
