@@ -37,7 +37,6 @@ NETWORKS = ("alexnet", "resnet50", "vgg16")
 RANKS = (2, 4)  # with which iterations were measured
 LIMITS_GB = (1, 2, 4, 8, 16, 32, 141)
 RESNET152 = {"2": (3, 64), "3": (8, 128), "4": (36, 256), "5": (3, 512)}  # blocks and narrow channels, by stage
-WAYS = ("forward_us", "backward_us")
 EXTRAS = DIVIDED, BY_SIZE, COPIES = "times of divided layers", "times of messages by size", "local copies"
 BUCKET_BYTES = 25 * 2**20
 BLOCKS = (1, 2, 4, 8, 16, 32)  # that NCCL was told to take
