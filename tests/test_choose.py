@@ -333,7 +333,7 @@ def test_a_network_joined_from_its_blocks_is_not_called_complete() -> None:
     assert not select(trace(*(stream(op.id, op) for op in chain)), GPU, sharing="streams").complete
 
 
-@examples(25)
+@examples(150)
 @given(problems(most=4), st.integers(0, 2**31 - 1), st.data())
 def test_no_replay_beats_the_bound(made: Trace, seed: int, data: st.DataObject) -> None:
     """Thousands of random plans in the release profile, whatever the jitter of blocks."""

@@ -200,8 +200,8 @@ def searched(module: str, limit_mib: int, session: gpusim.Session) -> dict[str, 
     return {
         SERIAL: (whole.work, dict(whole.baselines)["serial, fastest"].plan),
         WR: (divided.work, dict(divided.baselines)["serial, fastest"].plan),
-        STREAMS: (whole.work, whole.best.plan),
-        DIVIDED: (divided.work, divided.best.plan),
+        STREAMS: (whole.work, whole.found.plan),
+        DIVIDED: (divided.work, divided.found.plan),
     }
 
 

@@ -6,6 +6,7 @@ of them, and prints them.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,10 +24,10 @@ from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Operation, Stream
 from gpusim.training.networks.network import Network
 from gpusim.training.networks.steps import training_iteration
-from gpusim.training.networks.zoo import network
+from gpusim.training.networks.zoo import network, residual
 from gpusim.training.paradl.cluster import load_cluster
 from gpusim.training.paradl.equations import DELTA, Links, data_us, filter_us
-from gpusim.training.paradl.layers import measured_times, sizes
+from gpusim.training.paradl.layers import MEASURED, LayerTimes, measured_times, sizes
 from gpusim.training.paradl.oracle import STRATEGIES as ALL
 from gpusim.training.paradl.oracle import Impossible, Oracle, fastest
 
@@ -35,6 +36,7 @@ TRACE = TRACES / "resnet50_b64_training.json.gz"
 NETWORKS = ("alexnet", "resnet50", "vgg16")
 RANKS = (2, 4)  # with which iterations were measured
 LIMITS_GB = (1, 2, 4, 8, 16, 32, 141)
+RESNET152 = {"2": (3, 64), "3": (8, 128), "4": (36, 256), "5": (3, 512)}  # blocks and narrow channels, by stage
 EXTRAS = DIVIDED, BY_SIZE, COPIES = "times of divided layers", "times of messages by size", "local copies"
 BUCKET_BYTES = 25 * 2**20
 BLOCKS = (1, 2, 4, 8, 16, 32)  # that NCCL was told to take
@@ -198,9 +200,37 @@ def _cases(took: Measured, name: str) -> Iterator[tuple[int, int, list[str]]]:
             yield ranks, batch, [strategy for strategy in ALL if (name, strategy, ranks, batch) in took]
 
 
+def resnet152() -> Oracle:
+    """The oracle of ResNet-152: it has ResNet-50's blocks more often, and each takes what its like takes there."""
+    net, of_50 = residual("resnet152", RESNET152), network("resnet50")
+    like = {node.name: _like(node.name) for node in net.nodes}
+    wanted: dict[str, list[str]] = {}
+    for layer, other in like.items():
+        wanted.setdefault(other, []).append(layer)
+    rows = [
+        (
+            layer,
+            row["divided"],
+            int(row["parts"]),
+            int(row["batch"]),
+            float(row["forward_us"]),
+            float(row["backward_us"]),
+        )
+        for row in lines(MEASURED / "h200.csv.gz")
+        if row["network"] == of_50.name
+        for layer in wanted.get(row["layer"], [row["layer"]] if row["layer"] == "loss" else [])
+    ]
+    return Oracle(net, LayerTimes("h200", rows), load_cluster("h200"), gamma(of_50))
+
+
+def _like(layer: str) -> str:
+    """The layer of ResNet-50 that does what one of ResNet-152 does: of a block that is not its stage's first, `b`."""
+    return re.sub(r"^([2-5])[b-zA-Z]", r"\1b", layer)
+
+
 def scaling(oracles: dict[str, Oracle]) -> Iterator[tuple[object, ...]]:
     """Milliseconds of an iteration on 2 to 1024 ranks by the formulas: nothing beyond 4 was measured."""
-    for name, known in oracles.items():
+    for name, known in {**oracles, "resnet152": resnet152()}.items():
         for kind, of_all, of_rank in (("strong", 1024, 0), ("weak", 0, 64)):
             for ranks in (2, 4, 8, 16, 64, 256, 1024):
                 batch = of_all or of_rank * ranks

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from string import ascii_letters
 
 from gpusim.common.errors import InputError, quote
 from gpusim.training.networks.layers import (
@@ -109,13 +110,19 @@ def googlenet() -> Network:
 
 def resnet50() -> Network:
     """ResNet-50 (He et al., CVPR'16) with the stride of a block on its 3x3, as in version 1.5 [M]."""
-    net = Builder("resnet50", Shape(3, 224, 224))
+    return residual("resnet50", RESNET50)
+
+
+def residual(name: str, stages: Mapping[str, tuple[int, int]]) -> Network:
+    """A ResNet of blocks of three convolutions: for each stage how many, and their narrow channels."""
+    net = Builder(name, Shape(3, 224, 224))
     _conv_norm(net, "conv1", 64, (7, 7), stride=2, padding=(3, 3))
     last = net.add("pool1", Pooling("max", (3, 3), 2, (1, 1)))
-    for stage, (blocks, width) in RESNET50.items():
+    for stage, (blocks, width) in stages.items():
         for at in range(blocks):
             stride = 2 if at == 0 and stage != "2" else 1
-            last = _residual(net, f"{stage}{'abcdef'[at]}", last, width, stride, shortcut=at == 0)
+            block = f"{stage}{ascii_letters[at]}"
+            last = _residual(net, block, last, width, stride, shortcut=at == 0)
     net.add("pool5", Pooling("average", (7, 7)), last)
     net.add("classifier", Linear(CLASSES))
     return net.network()
