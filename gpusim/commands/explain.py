@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 15
 NAME_WIDTH = 60
 SHOWN_CAUSES = 2
-SAME = 0.02  # of two makespans, relative: what the model cannot tell apart, as in gpusim.choose.advise
+SAME = 0.03  # of two makespans, relative: what the model cannot tell apart, as in gpusim.choose.advise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
