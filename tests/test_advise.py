@@ -171,6 +171,18 @@ def test_one_program_is_refused() -> None:
         advise([Trace(name="one", device="tiny", streams=[stream("a", kernel("ka", 2, 10.0))])], Session(tiny()))
 
 
+def test_programs_of_different_gpus_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for name, device in (("pre", "h200"), ("dec", "h100-sxm")):
+        Trace(name=name, device=device, streams=[stream("main", kernel(f"k_{name}", 60, 50.0))]).save(
+            tmp_path / f"{name}.json"
+        )
+        files.append(str(tmp_path / f"{name}.json"))
+    assert cli.main(["advise", *files]) == 2
+    err = capsys.readouterr().err
+    assert "traces of h100-sxm, h200; expected traces recorded on one GPU" in err and err.count("\n") == 1
+
+
 def test_a_target_of_no_program_names_those_there_are() -> None:
     with pytest.raises(InputError, match="'c'"):
         advised(two(), targets=["c=x2"])

@@ -249,6 +249,13 @@ def test_the_residency_of_an_operation_ends_with_all_that_fit() -> None:
     assert curve.predicted_us[2] == pytest.approx(alone) and curve.predicted_us[1] > alone
 
 
+def test_processes_give_the_split_curve_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(load_gpu("h200"), sm_count=8)
+    one = curves.split_of_trace(load_trace(str(PAIR)), small)
+    monkeypatch.setattr(curves, "MANY_KERNELS", 1)
+    assert curves.split_of_trace(load_trace(str(PAIR)), small) == one
+
+
 def test_curves_of_a_dataset_stand_beside_what_was_measured() -> None:
     dataset = Dataset(DATA, load_gpu("h200"))
     row = next(row for row in dataset.outcomes["residency_curve.csv"] if dataset.gpu_bound(row["op"]))

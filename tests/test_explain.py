@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from test_import_kineto import kernel as kineto_kernel
+from test_import_kineto import write
 from tiny import kernel, stream, tiny
 
 from experiments.advise import run as study
@@ -88,3 +90,37 @@ def test_one_stream_is_refused() -> None:
     trace = Trace(name="one", device="tiny", streams=[stream("a", kernel("ka", 4, 10.0))])
     with pytest.raises(InputError, match="has one stream, so that no kernels overlap"):
         explain(trace, Session(tiny()))
+
+
+# ---- as recorded
+
+
+def profile(path: Path) -> Path:
+    """`a` runs by itself for 100 us and beside `b` for 150 us; `b` never by itself."""
+    events = [
+        kineto_kernel("a", 0, 100, order=1),
+        kineto_kernel("a", 200, 150, order=2),
+        kineto_kernel("b", 220, 100, stream=9, order=3),
+        kineto_kernel("a", 400, 104, order=4),
+    ]
+    return write(path, events, deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}])
+
+
+def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", str(profile(tmp_path / "p.json")), "--json", "--no-cache"]) == 0
+    a, b = json.loads(capsys.readouterr().out)["overlapped"]
+    assert (a["kernel"], a["isolated_us"], a["took_us"], a["beside"]) == ("a", 102.0, 150.0, ["b"])
+    assert a["slowdown"] == pytest.approx(150.0 / 102.0)
+    assert a["overlap_us"] == pytest.approx(100.0)
+    assert (b["kernel"], b["isolated_us"], b["slowdown"]) == ("b", None, None)
+    assert cli.main(["explain", str(profile(tmp_path / "p.json")), "--no-cache"]) == 0
+    assert "2 of 4 kernels ran beside kernels of other streams when recorded" in capsys.readouterr().out
+
+
+def test_a_profile_without_overlaps_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "p.json", [kineto_kernel("a", 0)], deviceProperties=[{"id": 0, "name": "NVIDIA H200"}])
+    assert cli.main(["explain", str(path), "--no-cache"]) == 2
+    assert (
+        "holds no kernels that overlapped; expected a profile in which streams ran side by side"
+        in capsys.readouterr().err
+    )

@@ -27,6 +27,8 @@ from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 
 MOST_KEPT = 4096  # programs and pairs that are remembered
+NOTICED = 1.02  # a slowdown that counts [D]
+FELT_LOAD = 0.7  # of DRAM or L2 by both kernels: what makes it, and not the SMs, their bottleneck [D]
 WAYS = "streams, in turn, or an SM split such as 64+68"
 _SAME = {"leftover": "streams", "serial": "in turn", "equal priority": "streams", "one after the other": "in turn"}
 
@@ -262,6 +264,18 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> Slowdown | None:
         scale = alone.per_wave / time
         paces.append(_Pace(time, alone.waves, alone.dram * scale, alone.l2 * scale))
     return _over_alone((p, q), paces)
+
+
+def contended(gpu: GPU, p: KernelModel, q: KernelModel) -> str:
+    """What two kernels that overlap contend for: ``no room``, ``dram``, ``l2`` or ``SM``; empty: nothing much."""
+    found = _of_kernels(gpu, p, q, None)
+    if found is None:
+        return "no room"
+    if max(found) < NOTICED:
+        return ""
+    dram = p.full_load.dram + q.full_load.dram
+    l2 = p.full_load.l2 + q.full_load.l2
+    return "dram" if dram >= max(l2, FELT_LOAD) else "l2" if l2 >= FELT_LOAD else "SM"
 
 
 def _over_alone(models: tuple[KernelModel, KernelModel], paces: Sequence[_Pace]) -> Slowdown:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_session
+from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, trace_and_session
+from gpusim.common.errors import InputError
 
 if TYPE_CHECKING:
     from gpusim.choose.explain import Explanation, Group
+    from gpusim.choose.recorded import Overlapped
 
 MOST_ROWS = 15
 NAME_WIDTH = 60
 SHOWN_CAUSES = 2
-SAME = 0.02  # of two makespans, relative: what the model cannot tell apart, as in gpusim.choose.advise
+SAME = 0.03  # of two makespans, relative: what the model cannot tell apart, as in gpusim.choose.advise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "traces", nargs="+", metavar="TRACE", help="a trace of several streams; several traces run side by side"
+        "traces",
+        nargs="+",
+        metavar="TRACE",
+        help="a trace of several streams, or several traces, which run side by side; or a profile of PyTorch or nsys, "
+        "whose kernels are explained as they overlapped when recorded",
     )
     gpu_arguments(parser)
     json_flag(parser)
@@ -32,12 +39,95 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.common.progress import named_steps
     from gpusim.common.tables import print_json
 
+    if len(args.traces) == 1 and _is_profile(args.traces[0]):
+        return _explain_profile(args)
     with named_steps() as step, trace_and_session(args, args.traces) as (trace, session):
         found = explain(trace, session, step=step)
     if args.json:
         print_json(as_json(found))
     else:
         _print(found)
+
+
+def _is_profile(path: str) -> bool:
+    """Whether a file is a profile, and no trace."""
+    from gpusim.io.importing import detect
+    from gpusim.trace.file import load_trace
+
+    try:
+        load_trace(path)
+    except InputError:
+        try:
+            return detect(Path(path)) in ("kineto", "nsys", "nvprof")
+        except InputError:
+            return False
+    return False
+
+
+def _explain_profile(args: argparse.Namespace) -> None:
+    """Explains kernels as they overlapped when they were recorded."""
+    from gpusim.choose.explain import operator_of
+    from gpusim.choose.recorded import Recorded, as_json, overlapped
+    from gpusim.common.tables import print_json
+    from gpusim.io.importing import activities_of, import_profile
+    from gpusim.io.timeline import KernelRun
+    from gpusim.session import Session
+
+    path = Path(args.traces[0])
+    gpu = None if args.gpu is None else gpu_from(args.gpu)
+    trace = import_profile(path, gpu=gpu).trace
+    kernels = [
+        Recorded(
+            (one.work.name, one.work.grid, one.work.block),
+            operator_of(one.label) if one.label else "",
+            one.stream.number,
+            one.start_us,
+            one.duration_us,
+        )
+        for one in activities_of(path)
+        if isinstance(one.work, KernelRun)
+    ]
+    found = overlapped(kernels, trace, Session(gpu or gpu_from(trace.device), cache=not args.no_cache))
+    if not found:
+        raise InputError(path, "", "holds no kernels that overlapped", "a profile in which streams ran side by side")
+    if args.json:
+        print_json({"version": 1, "profile": path.name, "gpu": trace.device, "overlapped": as_json(found)})
+    else:
+        _print_recorded(path.name, trace.device, len(kernels), found)
+
+
+def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlapped]) -> None:
+    from gpusim.common.tables import Column, number, print_line, print_table, short_name, told_apart
+
+    known = [one for one in found if one.isolated_us is not None]
+    extra = sum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
+    print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
+    print_line(
+        f"{len(known)} of them also ran by themselves; overlapping made these {number(extra)} us longer together"
+    )
+    print()
+    groups: dict[str, list[Overlapped]] = {}
+    for one in found:
+        title = short_name(one.kernel.kind[0])
+        groups.setdefault(f"{one.kernel.operator}: {title}" if one.kernel.operator else title, []).append(one)
+    ordered = sorted(groups.items(), key=lambda item: -sum(one.kernel.took_us for one in item[1]))[:MOST_ROWS]
+    rows = []
+    for (_, of), text in zip(ordered, told_apart([title for title, _ in ordered], NAME_WIDTH), strict=True):
+        slowed = [one.slowdown for one in of if one.slowdown is not None]
+        causes = [one.cause for one in of if one.cause]
+        rows.append(
+            (
+                text,
+                str(len(of)),
+                number(sum(one.kernel.took_us for one in of)),
+                f"{sum(slowed) / len(slowed):.2f}x" if slowed else "?",
+                max(set(causes), key=lambda cause: (causes.count(cause), cause)) if causes else "",
+                of[0].beside[0] if of[0].beside else "",
+            )
+        )
+    numbers = (Column(title, right=True) for title in ("launches", "took us", "slowed"))
+    columns = [Column("kernel", narrow="cut"), *numbers, Column("contend for"), Column("beside", narrow="cut")]
+    print_table(columns, rows, "Kernels that overlapped, as recorded")
 
 
 def _print(found: Explanation) -> None:

@@ -116,6 +116,18 @@ def import_profile(
     return Imported(trace, format, tuple(trace.notes.splitlines()[1:]))
 
 
+def activities_of(path: Path, device: int | None = None) -> list[Activity]:
+    """What one GPU of a profile did, in the order in which it started: times as recorded.
+
+    Raises:
+        InputError: as `import_profile`.
+    """
+    whole, _ = _read(path, detect(path))
+    if whole.one_at_a_time:
+        raise InputError(path, "", "is a profile of Nsight Compute, under which nothing overlaps", "a timeline")
+    return _on_one_device(whole, path, device)[0].activities
+
+
 def detect(path: Path) -> str:
     """The format of a profile, by its content.
 

@@ -5,7 +5,9 @@ Predicted for a trace, by replays; for a dataset (`gpusim.lab.dataset`) as `gpus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from gpusim.common.errors import InputError, closest, quote
@@ -16,13 +18,13 @@ from gpusim.lab.validate import Condition, Predictor, conditions, measurements
 from gpusim.policies.oracles import OracleInterSM
 from gpusim.policies.quota import Quota
 from gpusim.results.error_band import HowWrong, error_band
-from gpusim.results.result import Result
 from gpusim.session import Session
 from gpusim.trace.edit import select
 from gpusim.trace.format import Trace
 
 UNDIVIDED = {"serial": "one after the other", "leftover": "together, SMs not divided"}  # policies, in words
 MOST_NAMED = 6  # of the names that would have been right
+MANY_KERNELS = 100  # of a trace, from which on processes are worth their start
 LEAST_SMS = 8  # of a part: the fewest that a dataset's green contexts had
 
 
@@ -79,20 +81,41 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
         raise InputError(None, "--stream", f"{len(names)} streams are there", f"two of {', '.join(names)}")
     session = Session(gpu)
     divide, step = OracleInterSM(), gpu.sms_per_tpc
-    found: dict[int, Result] = {}
     sizes = range(step, gpu.sm_count - step + 1, step)
-    for sms in tracked(sizes, len(sizes), "splits"):
-        policy = divide.division(names, (sms, gpu.sm_count - sms), False)
-        found[sms] = session.replay(trace, policy)
-    best = min(found.values(), key=lambda result: result.makespan_us)
+    policies = [divide.division(names, (sms, gpu.sm_count - sms), False) for sms in sizes]
+    found = list(tracked(_makespans_us(trace, session, policies), len(sizes), "splits"))
+    best = session.replay(trace, policies[found.index(min(found))])
     return SplitCurve(
         f"{trace.name} on {gpu.name}",
-        {sms: result.makespan_us for sms, result in found.items()},
+        dict(zip(sizes, found, strict=True)),
         how_wrong=error_band(best, trace, gpu),
         streams=(names[0], names[1]),
         sm_count=gpu.sm_count,
         undivided_us={words: session.makespan_us(trace, name) for name, words in UNDIVIDED.items()},
     )
+
+
+_OF_PROCESS: list[tuple[Trace, Session]] = []  # of a worker process
+
+
+def _makespans_us(trace: Trace, session: Session, policies: Sequence[str]) -> Iterator[float]:
+    """The makespan under each policy, in order; of a long trace on as many cores as there are."""
+    workers = min(os.cpu_count() or 1, len(policies))
+    if workers < 2 or sum(len(op.launches()) for op in trace.operations()) < MANY_KERNELS:
+        yield from (session.replay(trace, policy, keep=()).makespan_us for policy in policies)
+        return
+    session.replay(trace, policies[0], keep=())  # fits its kernels once, for all processes
+    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(trace, session)) as pool:
+        yield from pool.map(_makespan_us, policies)
+
+
+def _begin(trace: Trace, session: Session) -> None:
+    _OF_PROCESS.append((trace, session))
+
+
+def _makespan_us(policy: str) -> float:
+    trace, session = _OF_PROCESS[0]
+    return session.replay(trace, policy, keep=()).makespan_us
 
 
 def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> ResidencyCurve:

@@ -1,0 +1,134 @@
+"""A timeline as recorded: how much kernels that overlapped were slowed, from launches of their kind that did not.
+
+The time of a kernel isolated is the median of the recorded launches of its name, grid and block that ran beside no
+other kernel. Where there is none it is not known, and neither is the slowdown. What two kernels contend for is what the
+model says of the pair [D].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from gpusim.choose.interference import contended
+from gpusim.common.tables import short_name
+from gpusim.model.kernel import KernelModel
+from gpusim.session import Session
+from gpusim.trace.format import Trace
+
+NEARBY = 64  # kernels before and after one that may run beside it
+CLOCK_US = 1.0  # overlaps of less are those of the clock
+Kind = tuple[str, tuple[int, int, int], tuple[int, int, int]]  # name, grid and block
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A kernel as recorded; times in us.
+
+    Attributes:
+        kind: name, grid and block.
+        operator: what launched it; empty: not known.
+        stream: its stream.
+        start_us, took_us: when it started, and for how long it ran.
+    """
+
+    kind: Kind
+    operator: str
+    stream: str
+    start_us: float
+    took_us: float
+
+
+@dataclass(frozen=True)
+class Overlapped:
+    """A kernel that ran beside others.
+
+    Attributes:
+        kernel: as recorded.
+        isolated_us: its kind's time beside nobody; None: no launch of its kind ran so.
+        overlap_us: how long others ran meanwhile.
+        beside: names of the others, the longest beside it first.
+        cause: what it and the first of them contend for; empty: nothing that the model knows.
+    """
+
+    kernel: Recorded
+    isolated_us: float | None
+    overlap_us: float
+    beside: tuple[str, ...]
+    cause: str
+
+    @property
+    def slowdown(self) -> float | None:
+        """Recorded time over the time isolated."""
+        return None if not self.isolated_us else self.kernel.took_us / self.isolated_us
+
+
+def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> list[Overlapped]:
+    """The kernels that ran beside kernels of other streams, in the order in which they started.
+
+    Args:
+        kernels: all of the recording.
+        trace: the same kernels, as they are modelled.
+        session: on the GPU of the recording.
+    """
+    ordered = sorted(kernels, key=lambda one: (one.start_us, one.took_us))
+    models = _models(trace, session)
+    beside = [_beside(ordered, at) for at in range(len(ordered))]
+    alone: dict[Kind, list[float]] = {}
+    for one, others in zip(ordered, beside, strict=True):
+        if not others:
+            alone.setdefault(one.kind, []).append(one.took_us)
+    found = []
+    for one, others in zip(ordered, beside, strict=True):
+        if not others:
+            continue
+        longest = max(others, key=lambda kind: others[kind])
+        pair = models.get(one.kind), models.get(longest)
+        cause = "" if pair[0] is None or pair[1] is None else contended(session.gpu, pair[0], pair[1])
+        names = tuple(dict.fromkeys(short_name(kind[0]) for kind in sorted(others, key=lambda kind: -others[kind])))
+        isolated = median(alone[one.kind]) if one.kind in alone else None
+        found.append(Overlapped(one, isolated, min(one.took_us, sum(others.values())), names, cause))
+    return found
+
+
+def _models(trace: Trace, session: Session) -> dict[Kind, KernelModel]:
+    kernels, found = session.kernels(trace), dict[Kind, KernelModel]()
+    for operation in trace.operations():
+        for launch in operation.launches():
+            kind = launch.name, launch.grid, launch.block
+            if kind not in found:
+                found[kind] = kernels.model(launch, operation.id)
+    return found
+
+
+def _beside(ordered: Sequence[Recorded], at: int) -> dict[Kind, float]:
+    """How long kernels of other streams ran beside one, by kind; kernels by start."""
+    own, found = ordered[at], dict[Kind, float]()
+    end_us = own.start_us + own.took_us
+    nearby = [*ordered[max(0, at - NEARBY) : at], *ordered[at + 1 : at + 1 + NEARBY]]
+    for other in nearby:
+        common = min(end_us, other.start_us + other.took_us) - max(own.start_us, other.start_us)
+        if other.stream != own.stream and common > min(CLOCK_US, 0.1 * own.took_us):
+            found[other.kind] = found.get(other.kind, 0.0) + common
+    return found
+
+
+def as_json(found: Iterable[Overlapped]) -> list[dict[str, Any]]:
+    """What `gpusim explain --json` prints of a profile."""
+    return [
+        {
+            "kernel": one.kernel.kind[0],
+            "operator": one.kernel.operator or None,
+            "stream": one.kernel.stream,
+            "start_us": one.kernel.start_us,
+            "took_us": one.kernel.took_us,
+            "isolated_us": one.isolated_us,
+            "slowdown": one.slowdown,
+            "overlap_us": one.overlap_us,
+            "beside": list(one.beside),
+            "cause": one.cause or None,
+        }
+        for one in found
+    ]
