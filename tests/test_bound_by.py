@@ -45,6 +45,7 @@ def test_a_kernel_alone_is_bound_by_what_policies_are_told(path: Path) -> None:
 def on_fma(id: str, blocks: int, us: float, busy: float, waits: float) -> Kernel:
     """One that keeps the FMA pipes busy, and of whose 11 stalls an instruction some wait for no other warp."""
     cycles = us * tiny().boost_clock_mhz
+    each = 4.0 / 0.05 / 11.0  # 4 warps a scheduler that issue in a twentieth of the slots: all their time has a reason
     nothing = ("alu_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles", "dram_read_bytes", "dram_write_bytes")
     mix = Mix(
         issue_cycles=0.05 * cycles * 4 / blocks,
@@ -52,7 +53,7 @@ def on_fma(id: str, blocks: int, us: float, busy: float, waits: float) -> Kernel
         active_cycles_avg=cycles,
         active_cycles_max=cycles,
         achieved_warps_per_sm=16.0,
-        stalls=WarpStalls(selected=1.0, wait=waits, math_pipe_throttle=10.0 - waits),
+        stalls=WarpStalls(selected=each, wait=each * waits, math_pipe_throttle=each * (10.0 - waits)),
         **dict.fromkeys((*nothing, "l2_bytes", "l2_read_bytes", "l2_write_bytes", "l2_busy_us"), 0.0),
     )
     made = launch(blocks, us, threads=512).model_copy(update={"mix": mix, "registers_per_thread": 32})
@@ -65,14 +66,14 @@ def on_fma(id: str, blocks: int, us: float, busy: float, waits: float) -> Kernel
         (None, 0.0, "latency"),
         (0.0, 20.0, "latency"),
         (0.0, 40.0, "fma"),
-        (10.0, 100.0, "fma"),
+        (10.0, 100.0, "latency"),  # it is the older one then, and goes first
         (40.0, 100.0, "latency"),
     ],
 )
 def test_what_binds_a_kernel_is_booked_by_the_mix_that_ran(comes_us: float | None, takes_us: float, bound: str) -> None:
-    """Alone it is latency, beside another one the FMA pipes: it counts which was longer."""
+    """Alone it is latency, beside an older one the FMA pipes: it counts which was longer."""
     streams = [stream("a", on_fma("a", 4, 50.0, 0.3, 9.0))]
     if comes_us is not None:
         before = (copy("before", comes_us),) if comes_us else ()
-        streams.append(stream("b", *before, on_fma("b", 8, takes_us, 0.8, 1.0)))
+        streams.insert(0, stream("b", *before, on_fma("b", 8, takes_us, 0.8, 1.0)))
     assert run_of(played("leftover", *streams), "a").bound_by == bound

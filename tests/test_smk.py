@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -86,15 +84,6 @@ def test_rounds_keep_the_ratio_of_quotas(counts: tuple[int, int], quotas: tuple[
     assert progress[0] / progress[1] == pytest.approx(quotas[0] / quotas[1], rel=1e-9)
     loads = [n * rate * model.unit_us * model.load.dram for (model, n), rate in zip(residents, rates, strict=True)]
     assert dram == pytest.approx(sum(loads)) and l2 > 0.0
-
-
-def test_the_order_of_kernels_changes_no_bit_of_a_rounds_loads() -> None:
-    mix = [(A, 1, 1.0), (B, 2, 0.3), (replace(A, unit_us=0.7 * A.unit_us), 3, None)]
-    found = {
-        round_rates([(model, count) for model, count, _ in order], [quota for *_, quota in order])[1:]
-        for order in permutations(mix)
-    }
-    assert len(found) == 1
 
 
 # ---- quotas ----------------------------------------------------------------------------------------------------------
