@@ -222,11 +222,11 @@ def _whole_tiles(tile: float) -> int:
 def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     """Blocks of a cluster of a launch, 1 of one without clusters.
 
-    Where the recording does not tell, those of more than two blocks are guessed. A kernel is taken to launch in them
-    [D] where it has one block a SM, with more shared memory than a block could have before clusters, and a grid of 3 to 8 in y, which are its clusters', all
-    of which the GPU holds at once (on an H200 the largest such grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3: as many
-    clusters of 8, 7, 4 and 3 as fit), or a grid of one dimension with just as many blocks as clusters of the largest
-    size can have (120): of the smallest that can.
+    Where the recording does not tell, those of more than two blocks are guessed. A kernel is taken to launch in
+    them [D] where it has one block a SM, with more shared memory than a block could have before clusters, and a
+    grid of 3 to 8 in y, which are its clusters', all of which the GPU holds at once (on an H200 the largest such
+    grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3: as many clusters of 8, 7, 4 and 3 as fit), or a grid of one
+    dimension with just as many blocks as clusters of the largest size can have (120): of the smallest that can.
     """
     if launch.mix is not None and launch.mix.cluster is not None:
         return prod(launch.mix.cluster)

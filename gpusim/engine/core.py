@@ -18,8 +18,8 @@ launch is in the time of the caller.
 
 Vocabulary: a *slot* is the number under which a kernel launch is known here while it is active; a *mix* is how many
 blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), or blocks share
-the *tiles* of their launch; its *rate* is work per microsecond of its slot's virtual time; a *domain* is a set of SMs that share one L2 and DRAM (all of
-them, except under MIG); a *clock* is the number of a domain and a slot.
+the *tiles* of their launch; its *rate* is work per microsecond of its slot's virtual time; a *domain* is a set of SMs
+that share one L2 and DRAM (all of them, except under MIG); a *clock* is the number of a domain and a slot.
 """
 
 from __future__ import annotations
