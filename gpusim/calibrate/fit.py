@@ -79,10 +79,10 @@ def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
     """The kernel with the time that the device and an SM take to start a block.
 
     Where blocks came as fast as they can start, they lived as long as their recorded number on an SM says (Little's
-    law), and not as long as their work would fill the recorded time.
+    law), and not as long as their work would fill the recorded time. Those that are all resident at once start once.
     """
     rates = gpu.model.block_starts_per_us, gpu.model.sm_block_starts_per_us
-    if not all(rates):
+    if not all(rates) or model.demand.one_wave:
         return model
     starts_us, sm_us = (1.0 / rate for rate in rates)
     each = working_us / model.blocks
