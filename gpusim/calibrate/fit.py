@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
-from gpusim.engine.sm_array import AloneTimes, alone_on
+from gpusim.engine.sm_array import AloneTimes, alone_on, run_alone
 from gpusim.hardware.compute_capability import CAPABILITIES
 from gpusim.hardware.gpcs import most_clusters
 from gpusim.hardware.gpu import GPU
@@ -79,18 +79,21 @@ def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
     """The kernel with the time that the device and an SM take to start a block.
 
     Where blocks came as fast as they can start, they lived as long as their recorded number on an SM says (Little's
-    law), and not as long as their work would fill the recorded time.
+    law), and not as long as their work would fill the recorded time. Those that are all resident at once start once.
     """
     rates = gpu.model.block_starts_per_us, gpu.model.sm_block_starts_per_us
-    if not all(rates):
+    if not all(rates) or model.demand.one_wave:
         return model
     starts_us, sm_us = (1.0 / rate for rate in rates)
     each = working_us / model.blocks
     if each * START_BOUND > starts_us:
-        return replace(model, start_us=starts_us, sm_start_us=sm_us)
+        pace_us = (1.0 - 1e-9) * model.most_share_us  # alone it is held back by nothing but itself
+        return replace(model, start_us=min(starts_us, pace_us), sm_start_us=min(sm_us, gpu.sm_count * pace_us))
     residents = model.resident_share * model.most_resident
     life = residents * gpu.sm_count * each / _block_us(replace(model, unit_us=1.0)) * model._time(model.most_resident)
-    return replace(model, start_us=each, sm_start_us=sm_us, unit_us=life / time_at(model.demand, residents))
+    bound = replace(model, start_us=each, sm_start_us=sm_us, unit_us=life / time_at(model.demand, residents))
+    off = working_us / run_alone(bound, gpu).makespan_us  # times scale together
+    return replace(bound, start_us=off * each, sm_start_us=off * sm_us, unit_us=off * bound.unit_us)
 
 
 def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelModel, float]:
