@@ -104,6 +104,9 @@ def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
         stretch += fsum([use.issue * share * (use.burst - 0.5) for use, share in younger]) / mine.burst / mine.cycles
         if mine.operands == 0.0:
             stretch += fsum([_operand_wait(use) * share for use, share, _ in others]) / mine.cycles
+    if mine.path > 0.0:  # a request waits for what is left of the one being served, half of it on the mean
+        met = fsum([min(1.0, use.path * share) * use.visit for use, share, _ in others])
+        stretch += mine.path * met / mine.visit / 2.0
     if mine.operands > 0.0:  # whoever else can issue goes before an instruction that blocks, down to an equal share
         used = fsum([use.issue * share for use, share, _ in others])
         equal = max(0.0, mine.taken + fsum([use.issue for use, _, _ in others]) - 1.0)
