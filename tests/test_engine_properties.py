@@ -105,13 +105,14 @@ def test_more_sms_hardly_ever_slow_a_kernel_alone(launch: KernelLaunch, sms: int
     """Where memory binds, more SMs run its last wave at fewer blocks an SM, and a tail may fall otherwise.
 
     Of kernels that last as long as a launch, on twice the SMs ten times as long: the ramp counts as work that memory
-    slows, the more so the more blocks begin at once, and shorter kernels are little else.
+    slows, the more so the more blocks begin at once, and shorter kernels are little else. Where all blocks become
+    resident at once, the fullest scheduler of an SM sets their pace.
     """
     least = H200.model.launch_latency_us
     assume(launch.duration_us >= least * (10.0 if sms == 264 else 1.0))
     model = anchored(launch, H200)
     more = transferred(model, launch, H200, faster(H200, sm_count=sms), "")
-    assert more.solo_us <= model.solo_us * 1.1
+    assert more.solo_us <= model.solo_us * 1.15
 
 
 @examples(200)
@@ -132,6 +133,7 @@ def test_fewer_blocks_on_an_sm_save_less_than_the_life_of_one(launch: KernelLaun
     """
     model = anchored(launch, H200)
     assume(model.most_resident > 1)
+    assume(launch.blocks / H200.model.block_starts_per_us < launch.duration_us - model.latency_us)
     fewer = 1 + int(share * (model.most_resident - 2))
     whole, limited = (alone_under(Grant(0, blocks_per_sm=most), model, H200).us for most in (None, fewer))
     slowest = age_shares(model.most_resident, model.age_preference)[-1]

@@ -87,8 +87,10 @@ def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
     starts_us, sm_us = (1.0 / rate for rate in rates)
     each = working_us / model.blocks
     if each * START_BOUND > starts_us:
-        pace_us = (1.0 - 1e-9) * model.most_share_us  # alone it is held back by nothing but itself
-        return replace(model, start_us=min(starts_us, pace_us), sm_start_us=min(sm_us, gpu.sm_count * pace_us))
+        pace_us = (1.0 - 1e-9) * model.most_share_us
+        limited = replace(model, start_us=min(starts_us, pace_us), sm_start_us=min(sm_us, gpu.sm_count * pace_us))
+        # Its recording contradicts limits that would hold it back where it is isolated.
+        return limited if run_alone(limited, gpu).makespan_us <= working_us * (1.0 + 1e-9) else model
     residents = model.resident_share * model.most_resident
     life = residents * gpu.sm_count * each / _block_us(replace(model, unit_us=1.0)) * model._time(model.most_resident)
     bound = replace(model, start_us=each, sm_start_us=sm_us, unit_us=life / time_at(model.demand, residents))

@@ -75,7 +75,10 @@ def progress(uses: Sequence[Use]) -> list[float]:
     for _ in range(ROUNDS if len(uses) > 1 else 0):
         for i in reversed(range(len(uses))):
             shares[i] = 1.0 / (1.0 + _stretch(i, uses, shares))
+        free = list(shares)
         _share_path(uses, shares)
+        waits = [_path_wait(i, uses, shares) for i in range(len(uses))]
+        shares = [min(share, 1.0 / (1.0 / one + wait)) for share, one, wait in zip(shares, free, waits, strict=True)]
     over = max(1.0, *_totals(uses, shares)) if len(uses) > 1 else 1.0
     return [share / over for share in shares]
 
@@ -104,9 +107,6 @@ def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
         stretch += fsum([use.issue * share * (use.burst - 0.5) for use, share in younger]) / mine.burst / mine.cycles
         if mine.operands == 0.0:
             stretch += fsum([_operand_wait(use) * share for use, share, _ in others]) / mine.cycles
-    if mine.path > 0.0:  # a request waits for what is left of the one being served, half of it on the mean
-        met = fsum([min(1.0, use.path * share) * use.visit for use, share, _ in others])
-        stretch += mine.path * met / mine.visit / 2.0
     if mine.operands > 0.0:  # whoever else can issue goes before an instruction that blocks, down to an equal share
         used = fsum([use.issue * share for use, share, _ in others])
         equal = max(0.0, mine.taken + fsum([use.issue for use, _, _ in others]) - 1.0)
@@ -132,6 +132,20 @@ def _beside(used: float, taken: float) -> float:
 def _operand_wait(use: Use) -> float:
     """Cycles that another instruction waits for the operands of one that blocks, on the mean."""
     return use.taken * use.taken / use.issue / 2.0 if use.operands > 0.0 else 0.0
+
+
+def _path_wait(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
+    """How much longer a kernel's time is, relative, for requests of others that its own meet in the path to L1.
+
+    A request waits for the rest of the one being served, which is half of it on the mean.
+    """
+    mine = uses[i]
+    met = [
+        min(1.0, use.path * share) * use.visit
+        for j, (use, share) in enumerate(zip(uses, shares, strict=True))
+        if j != i
+    ]
+    return mine.path * fsum(met) / mine.visit / 2.0
 
 
 def _share_path(uses: Sequence[Use], shares: list[float]) -> None:
