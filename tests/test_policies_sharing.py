@@ -144,10 +144,13 @@ def test_tpcs_of_a_stream_without_work_are_lent() -> None:
 
 
 def test_a_lent_tpc_comes_back_when_the_blocks_on_it_end() -> None:
-    """b has all SMs until a comes at 6 and starts at 9, as b's blocks on its SMs end: two blocks do all of it."""
+    """b has all SMs until a comes at 6 and starts at 9, as b's blocks on its SMs end.
+
+    a's four blocks share 32 tiles of 0.5 us: two do 30 of them until 16.5, then the other two start and do their own.
+    """
     streams = (stream("a", host("before", 6.0), kernel("a", 4, 5.0)), stream("b", kernel("b", 12, 13.0)))
     result = played("tpc-stealing", *streams)
-    assert spans(result, "a") == [(0, 1, 9.0, 17.0), (1, 3, 9.0, 17.0)]
+    assert spans(result, "a") == [(0, 2, 9.0, 17.0), (1, 2, 9.0, 17.0)]
     assert starts_and_ends(result)["b"] == (1.0, 17.0)
 
 

@@ -15,7 +15,8 @@ from gpusim import InputError, Program, Trace, cli, load_trace
 from gpusim.sweep.workload import workload
 from gpusim.trace.edit import merge, select
 from gpusim.trace.file import parse_trace
-from gpusim.trace.operations import LoopArrivals, PoissonArrivals
+from gpusim.trace.kernels import Mix, WarpStalls
+from gpusim.trace.operations import Kernel, LoopArrivals, PoissonArrivals
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,6 +33,13 @@ def programs(**of: tuple[Operation, ...]) -> Trace:
     """Programs of streams with one operation each."""
     made = [Program(name=name, streams=[stream(op.id, op) for op in ops]) for name, ops in of.items()]
     return Trace(name="by hand", device="tiny", programs=made)
+
+
+def waiting(id: str, blocks: int, duration_us: float) -> Kernel:
+    """A kernel whose blocks only wait, so that others on their SMs take nothing from them; eight warps a block."""
+    plain = kernel(id, blocks, duration_us, threads=256)
+    mix = Mix(issue_cycles=1.0, active_cycles_avg=1e6, active_cycles_max=1e6, stalls=WarpStalls(wait=1.0))
+    return plain.model_copy(update={"kernel": plain.kernel.model_copy(update={"mix": mix})})
 
 
 def members(of: Trace) -> dict[str, tuple[str, ...]]:
@@ -298,12 +306,11 @@ def test_other_policies_divide_by_program_in_the_same_way() -> None:
     contexts = gpusim.replay(made, tiny(16), "green-context:by=program")
     assert times(contexts) == {"a1": (0.0, 11.0), "a2": (0.0, 21.0), "b1": (0.0, 11.0)} and not contexts.notes
     assert any("2 parts for 3 streams" in note for note in gpusim.replay(made, tiny(16), "green-context").notes)
-    narrow = programs(
-        a=(kernel("a1", 8, 11.0, threads=256), kernel("a2", 8, 11.0, threads=256)),
-        b=(kernel("b1", 8, 11.0, threads=256),),
-    )
+    narrow = programs(a=(waiting("a1", 8, 11.0), waiting("a2", 8, 11.0)), b=(waiting("b1", 8, 11.0),))
     ends = {name: end for name, (_, end) in times(gpusim.replay(narrow, tiny(), "quota:by=program,blocks=a:1")).items()}
     assert ends["a1"] == pytest.approx(ends["b1"] + 10.0)  # b holds two blocks on each SM at once, a1 one after another
+    other = times(gpusim.replay(narrow, tiny(), "quota:by=program,blocks=b:1"))  # a has all four places until 11
+    assert [other[name][1] for name in ("a1", "b1")] == pytest.approx([11.0, 31.0])
     slices = gpusim.replay(made, tiny(16), "time-slicing:by=program")
     assert max(run.end_us for run in slices.kernel_runs if run.operation != "b1") < slices.makespan_us
 

@@ -193,6 +193,7 @@ class Replays:
         constants = {
             "launch_latency_us": GPU.model.launch_latency_us + latency_us,
             "stream_turn_us": 0.0,  # streams created in a row take no turns where there are two
+            "kernel_gap_us": 0.0,  # times of kernels alone count from the end of the one before, gaps included
             "block_jitter": jitter,
         }
         self._gpu = replace(GPU, model=GPU.model.model_copy(update=constants))
