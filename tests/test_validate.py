@@ -386,7 +386,7 @@ def test_gains_on_one_sm_are_scored_against_the_microbenchmarks(capsys: pytest.C
     (found,) = json.loads(capsys.readouterr().out)["experiments"]
     assert found["experiment"] == "sharing"
     assert found["points"] == 266
-    assert found["mape_percent"] < 12.0 < found["nothing_percent"]
+    assert found["mape_percent"] < 15.0 < found["nothing_percent"]
 
 
 def test_microbenchmarks_without_counters_are_refused(tmp_path: Path) -> None:
