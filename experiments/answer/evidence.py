@@ -101,8 +101,8 @@ def limits() -> str:
         cells.append([name, f"{shares['pairs']:.0f}", *each, f"{100 * shares['few']:.0f} %"])
     titles = ["GPU", "ordered pairs", *(f"SMs: no {words}" for words in RESOURCES.values()), "SMs: a block fits"]
     text = (
-        f"A second convolution finds no room on {refused('k40c'):.0f} % of a K40c's SMs, most often for want of "
-        f"{scarcest('k40c')}, and on {refused('h200'):.0f} % of an H200's, for want of {scarcest('h200')}. In the last "
+        f"A second convolution finds no room on {refused('k40c'):.0f} % of a K40c's SMs, which most often lack "
+        f"{scarcest('k40c')}. On an H200 it is {refused('h200'):.0f} %, which lack {scarcest('h200')}. In the last "
         "column a kernel that is one block short of filling the GPU counts as one that leaves it empty; weighted by "
         "SMs it does not."
     )
@@ -239,7 +239,7 @@ def strict_cases() -> str:
         f"Of the {any_rule} cases on a K40c {any_rule - strict} need FFT for a 1x1 convolution, which no framework "
         f"would take, and the paper's own pair is {'' if own else 'not '}among them. GoogLeNet has 9 inception "
         "modules: 27 may also be read as three pairs in each (3x3 beside 5x5, and either beside the 1x1), whatever "
-        "their algorithms. The paper also says that there are more in ResNet: in ResNet-50's blocks with two branches "
+        "their algorithms. The paper also says that ResNet has more. In ResNet-50's blocks with two branches "
         f"{resnet['k40c'][1]} of {resnet['k40c'][0]} independent pairs have such algorithms on a K40c, "
         f"{resnet['h200'][1]} on an H200."
     )

@@ -71,16 +71,16 @@ def short() -> str:
     better = sum(cases_report.faster(case)["streams"] for case in seen if case.gpu == "h200")
     lines = [
         "**Room.** A convolution by its fastest algorithm leaves no room for a block of another on "
-        f"{evidence.refused('h200'):.0f} % of an H200's SMs, for want of {evidence.scarcest('h200')}, and on "
-        f"{evidence.refused('k40c'):.0f} % of a K40c's, for want of {evidence.scarcest('k40c')}. That is the limit "
-        "that the paper names, and it holds.",
-        "**Plain streams take most of what there is.** Measured on an H200, the branches of an inception module in "
-        f"streams of their own gain {spread(streams[128])} over one stream at batch 128, and {spread(streams[16])} at "
-        "batch 16, where kernels are too small to fill the GPU.",
-        "**Control adds little.** Measured on an H100 over plain streams, for what the model chooses: priorities "
-        f"{numbers['priorities_gain']:+.1f} %, order of the streams {numbers['order_gain']:+.1f} %, SMs of their own "
-        f"{numbers['masks_gain']:+.1f} %, algorithms {numbers['algorithms_gain']:+.1f} %. Quotas on an SM, which no "
-        f"GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %.",
+        f"{evidence.refused('h200'):.0f} % of an H200's SMs. They lack {evidence.scarcest('h200')}. On a K40c it is "
+        f"{evidence.refused('k40c'):.0f} %, which lack {evidence.scarcest('k40c')}. The paper names this limit, and it "
+        "holds.",
+        "**Plain streams take most of the gain.** On an H200, one stream per branch of an inception module gains "
+        f"{spread(streams[128])} over one stream at batch 128, measured. At batch 16 kernels are too small to fill the "
+        f"GPU, and the gain is {spread(streams[16])}.",
+        "**Control adds little.** The model's choices were measured on an H100, over plain streams. Priorities gain "
+        f"{numbers['priorities_gain']:+.1f} %, the order of streams {numbers['order_gain']:+.1f} %, disjoint SMs "
+        f"{numbers['masks_gain']:+.1f} %, and algorithms {numbers['algorithms_gain']:+.1f} %. Quotas on an SM, which "
+        f"no GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %.",
         "**A plan's predicted gain is too good.** Of the plans measured on an H200 the ones predicted best gain "
         f"{recommended['chosen_measured']:+.1f} % over plain streams, where {recommended['chosen_predicted']:+.1f} % "
         "were predicted. `gpusim select` recommends only what gains more than its error: "
@@ -153,14 +153,11 @@ def cases() -> str:
     seen, counts, _ = CASES.read()
     better = sum(cases_report.faster(case)["streams"] for case in seen)
     text = (
-        f"{better} of {len(seen)} cases on both GPUs are faster than what a framework could do, two streams with the "
+        f"{better} of {len(seen)} cases on both GPUs are faster than two streams with the fastest algorithms, which a "
+        "framework could run. Mostly, an algorithm chosen for its resources costs "
     )
-    text += "fastest algorithms: "
-    text += (
-        "mostly, an algorithm chosen for its resources costs more than sharing wins back."
-        if better < len(seen) / 2
-        else "mostly, an algorithm chosen for its resources costs less than sharing wins back."
-    )
+    text += "more" if better < len(seen) / 2 else "less"
+    text += " than sharing wins back."
     return f"{cases_report.count_table(seen, counts)}\n\n{wrapped(text)}"
 
 
