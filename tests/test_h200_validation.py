@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from experiments.h200_validation import crossval, run, tables, variants
+from experiments.h200_validation import crossval, patches, run, tables, variants
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab import validate
@@ -40,7 +40,7 @@ def test_what_replays_quote_is_of_these_sources_and_data() -> None:
 
 def test_a_patch_of_nothing_is_refused() -> None:
     with pytest.raises(AttributeError, match="no_such_thing"):
-        variants._put(validate, "no_such_thing", 1)
+        patches.put(validate, "no_such_thing", 1)
 
 
 def test_variants_replace_constants_that_exist() -> None:
@@ -173,7 +173,7 @@ def test_variants_patch_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
         assert hasattr(owner, name), name
         patched.append(name)
 
-    monkeypatch.setattr(variants, "_put", put)
+    monkeypatch.setattr(patches, "put", put)
     for variant in variants.VARIANTS.values():
         if variant.patch is not None:
             variant.patch()

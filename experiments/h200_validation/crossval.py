@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 
 from experiments.h200_validation.tables import write_csv
-from experiments.h200_validation.variants import GPU_NAME, HERE, OWN, Task, predictions
+from experiments.h200_validation.variants import GPU_NAME, HERE, OWN, Task, predictions, present_model
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.scores import Scored, summaries
 from gpusim.lab.validate import Condition, conditions, measurements
@@ -59,8 +59,11 @@ def cross_validate() -> None:
     found = {"shipped": {name: shipped[name] for name in CONSTANTS}} | {part: fit(part) for part in TRAINING}
     write_csv(
         HERE / "fitted.csv",
-        ["constant", "start", *found],
-        [{"constant": name, "start": START[name]} | {by: found[by][name] for by in found} for name in CONSTANTS],
+        ["constant", "start", *found, "model"],
+        [
+            {"constant": name, "start": START[name], "model": present_model()} | {by: found[by][name] for by in found}
+            for name in CONSTANTS
+        ],
     )
     dataset = OWN.load()
     known, measured = conditions(dataset), measurements(dataset)
@@ -75,6 +78,7 @@ def cross_validate() -> None:
             "mape_percent": one.mape_percent,
             "rank_correlation": one.rank_correlation,
             "regret_percent": one.regret_percent,
+            "model": present_model(),
         }
         for (by, part), rows in zip(scores, predictions("cross_validation", tasks), strict=True)
         for one in summaries(rows, measured)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import fsum
 from pathlib import Path
 
-from experiments.h200_validation.variants import GPU_NAME, HERE, ROOT
+from experiments.h200_validation.variants import GPU_NAME, HERE, ROOT, present_model
 from experiments.markdown import filled
 from experiments.rows import lines as read_csv
 from gpusim.common.errors import InputError
@@ -41,6 +41,13 @@ TARGETS = {  # MAPE in percent that the project set out to reach on these rows
     "quota_b": 6.0,
     "modules_streams": 3.0,
 }
+LITTLE = 0.1  # percentage points, below which a mechanism gains next to nothing
+BOLD = 0.1  # of the model's own score, by which a variant's is off that is set in bold
+INTERVALS = (
+    "In brackets: the paired interval of 95 % of the difference to the model, in points, by a bootstrap over ops, pairs "
+    "or modules with all their rows. ≈: it includes 0. "
+)
+READ_AS = "Bold: off by more than a tenth of the model's own. ·: as the model."
 
 Line = Mapping[str, str]
 
@@ -152,7 +159,7 @@ def accuracy_table() -> str:
 
 
 def ablation_table(kind: str) -> str:
-    """MAPE of each variant, an experiment a column, and the regret."""
+    """MAPE of each variant, an experiment a column, and the regret, with the intervals of the differences."""
     lines = read_csv(HERE / "ablation.csv")
     by: dict[str, dict[str, Line]] = {}
     for line in lines:
@@ -161,21 +168,65 @@ def ablation_table(kind: str) -> str:
     titles = ("variant", "", *SHORT.values(), "regret")
     rows = []
     for variant, of in by.items():
-        cells = [_beside(of, by["model"], name, "mape_percent", 2) for name in SHORT]
-        regret = _beside(of, by["model"], "green", "regret_percent", 2)
+        cells = [_beside(of, by["model"], name) for name in SHORT]
+        regret = _beside(of, by["model"], "green", "regret_")
         rows.append((f"`{variant}`", next(iter(of.values()))["title"], *cells, regret))
-    return markdown(titles, rows, left=2)
+    idle = [idle_sentence(by)] if kind == "off" else []
+    legend = (INTERVALS if "low_points" in lines[0] else "") + READ_AS
+    return "\n\n".join([*age_of("--ablation", lines), markdown(titles, rows, left=2), legend, *idle])
 
 
-def _beside(of: Mapping[str, Line], model: Mapping[str, Line], name: str, column: str, digits: int) -> str:
-    """A cell: the number, bold where it is off the model's by more than a tenth, a dot where it is the model's."""
+def idle_sentence(by: Mapping[str, Mapping[str, Line]]) -> str:
+    """Says which variants cost next to nothing, from the lines of each variant, those of the model among them."""
+    known = by["model"]
+    idle = [
+        f"`{variant}`"
+        for variant, of in by.items()
+        if of is not known and all(gain < LITTLE for name in of for gain in _gains(of[name], known[name]))
+    ]
+    listed = ", ".join(idle) or "none"
+    return f"These cost less than {LITTLE:g} points in every column: {listed}."
+
+
+def _gains(line: Line, known: Line) -> list[float]:
+    """By how many points a variant is worse than the model, in error and, where there is one, in regret."""
+    columns = [name for name in ("mape_percent", "regret_percent") if line[name]]
+    return [float(line[name]) - float(known[name]) for name in columns]
+
+
+def age_of(option: str, lines: Sequence[Line]) -> list[str]:
+    """A paragraph about a stored table that is of another model than that of the present sources; else none."""
+    models = {line.get("model", "") for line in lines}
+    if models == {present_model()}:
+        return []
+    named = ", ".join(f"`{model}`" for model in sorted(models - {""}))
+    which = f" (identity {named})" if named else ", made before tables named their model"
+    return [
+        f"**Of an earlier version of the model{which}.** What has changed since is not in this table; "
+        f"`run.py {option}` makes it anew."
+    ]
+
+
+def _beside(of: Mapping[str, Line], model: Mapping[str, Line], name: str, kind: str = "") -> str:
+    """A cell: the number, and from and to where its difference to the model's lies; a dot where it is the model's.
+
+    ``kind`` is ``regret_`` for the regret, else that of the error.
+    """
     if name not in of:
         return ""
+    column = f"{kind or 'mape_'}percent"
     value, known = float(of[name][column]), float(model[name][column])
-    if of is not model and of[name][column] == model[name][column]:
+    if of is model:
+        return f"{value:.2f}"
+    ends = [of[name].get(f"{kind}{end}_points") or "" for end in ("low", "high")]
+    if of[name][column] == model[name][column] and not any(map(float, filter(None, ends))):
         return "·"
-    text = f"{value:.{digits}f}"
-    return f"**{text}**" if abs(value - known) > 0.1 * known else text
+    off = f"**{value:.2f}**" if abs(value - known) > BOLD * known else f"{value:.2f}"
+    if "" in ends:
+        return off
+    low, high = map(float, ends)
+    unsure = low <= 0.0 <= high
+    return f"{f'≈ {value:.2f}' if unsure else off} ({low:+.2f} to {high:+.2f})"
 
 
 def cross_validation_table() -> str:
@@ -195,9 +246,8 @@ def cross_validation_table() -> str:
         if of:
             regrets = (_number(of[by]["regret_percent"], 2) for by in (part, other, "shipped"))
             rows.append((part, "regret (green)", "", *regrets))
-    return markdown(
-        ("scored on", "experiment", "points", "fitted there", "fitted on the other", "shipped"), rows, left=2
-    )
+    titles = ("scored on", "experiment", "points", "fitted there", "fitted on the other", "shipped")
+    return "\n\n".join([*age_of("--cross-validation", lines), markdown(titles, rows, left=2)])
 
 
 def fitted_table() -> str:
@@ -205,7 +255,8 @@ def fitted_table() -> str:
     lines = read_csv(HERE / "fitted.csv")
     titles = ("constant", "start", "shipped", "fitted on GoogLeNet", "fitted on the others")
     columns = ("start", "shipped", "googlenet", "others")
-    return markdown(titles, [(f"`{line['constant']}`", *(line[by] for by in columns)) for line in lines])
+    rows = [(f"`{line['constant']}`", *(line[by] for by in columns)) for line in lines]
+    return "\n\n".join([*age_of("--cross-validation", lines), markdown(titles, rows)])
 
 
 def datasets_table() -> str:

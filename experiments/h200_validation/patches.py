@@ -1,0 +1,405 @@
+"""What variants of the model patch: each function switches one mechanism off, or builds it another way, for good.
+
+Call one in a process of its own: the package has no switch for any of this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpusim.calibrate import fit
+from gpusim.engine import sm_array
+from gpusim.hardware.gpu import GPU
+from gpusim.lab import validate
+from gpusim.lab.validate import Condition, Predictor
+from gpusim.model import contention, context, memory, mixing
+from gpusim.model import kernel as kernel_model
+from gpusim.policies.interface import Partition, View
+from gpusim.trace.kernels import KernelLaunch
+
+FIXED_POINT_ROUNDS = 60
+
+
+def put(module: Any, name: str, value: Any) -> None:
+    """Replace what must be there: a patch of nothing would score as the model itself."""
+    if not hasattr(module, name):
+        raise AttributeError(f"{module} has no {name} to patch")
+    setattr(module, name, value)
+
+
+def _put_mix_times(mix_times: Callable[..., list[float]]) -> None:
+    """Replace how residents of an SM slow one another, wherever it is called."""
+    for module in (contention, kernel_model, fit):
+        put(module, "mix_times", mix_times)
+
+
+def no_age() -> None:
+    """Old blocks do not go before young ones."""
+    put(fit, "AGE_PREFERENCES", fit.AGE_PREFERENCES[:1])
+
+
+def no_seniority() -> None:
+    """Of two kernels on an SM either is the older one as often."""
+    put(contention, "chance_older", lambda first, second: 0.5)
+
+
+def first_is_older() -> None:
+    """The kernel that was first on an SM is always the older one."""
+    put(contention, "chance_older", lambda first, second: 1.0)
+
+
+def fair_sharing() -> None:
+    """What saturates an SM goes to kernels by their warps, whoever is older; what one leaves goes to the others."""
+
+    def shared(uses: Sequence[mixing.Use]) -> list[float]:
+        shares = [1.0] * len(uses)
+        for column in zip(*[(use.taken, *use.pipes, use.path) for use in uses], strict=True):
+            shares = list(map(min, shares, _by_warps(column, [use.warps for use in uses])))
+        return shares
+
+    put(contention, "progress", shared)
+
+
+def _by_warps(wanted: Sequence[float], warps: Sequence[float]) -> list[float]:
+    """Share that each gets of what it wants of a resource, of which no more than 1 can be given."""
+    got, left, waiting = [1.0] * len(wanted), 1.0, [i for i, want in enumerate(wanted) if want > 0.0]
+    while waiting:
+        each = left / math.fsum([warps[i] for i in waiting])
+        content = [i for i in waiting if wanted[i] <= each * warps[i]]
+        if not content:
+            for i in waiting:
+                got[i] = each * warps[i] / wanted[i]
+            return got
+        left -= math.fsum([wanted[i] for i in content])
+        waiting = [i for i in waiting if i not in content]
+    return got
+
+
+def no_bursts() -> None:
+    """No warp issues several instructions in a row."""
+    put(contention, "burst_length", lambda wait: 1.0)
+
+
+def no_operands() -> None:
+    """Tensor instructions block nobody while their operands are read."""
+    put(contention, "blocked_slots", lambda issue, tensor: 0.0)
+
+
+def no_path_wait() -> None:
+    """Requests of others on the path to L1 take no time."""
+    put(mixing, "_path_wait", lambda i, uses, shares: 0.0)
+
+
+def no_path_queue() -> None:
+    """A full path to L1 slows all kernels alike, as the other resources do that are asked for too much."""
+    put(mixing, "_share_path", lambda uses, shares: None)
+
+
+def no_together() -> None:
+    """Warps of a kernel do not issue in bursts of all of them."""
+    known = contention._use
+    put(contention, "_use", lambda kernel, count, time: known(kernel, count, time)._replace(together=0.0))
+
+
+def no_fullest_beside_others() -> None:
+    """Beside others the mean scheduler counts, not the fullest."""
+    put(mixing, "_meeting", lambda i, uses: 1.0)
+
+
+def no_uncounted_pipe() -> None:
+    """Pipes that were not counted bind nobody."""
+    put(contention, "UNCOUNTED", math.inf)
+
+
+def no_hit_queue() -> None:
+    """Hits in L2 take as long however full it is."""
+    put(memory, "HIT_QUEUE", 0.0)
+
+
+def no_full_queue() -> None:
+    """L2 is as busy as its counters say, and the queue to it never full."""
+    put(contention, "FULL_QUEUE_STALLS", math.inf)
+
+
+def queues_of_any_length() -> None:
+    """Stall reasons do not limit how much of a recorded time was waiting for memory."""
+    put(fit, "queued_share", lambda mix: 1.0)
+
+
+def no_hidden_waits() -> None:
+    """Waits for DRAM that turns hid are no latency."""
+    put(contention, "DRAM_LATENCY_CYCLES", 0.0)
+
+
+def no_l1_queue() -> None:
+    """Long scoreboard is latency, whatever binds."""
+    known = contention._latency_share
+
+    def latency_share(mix: Any, total: float, competing: float, path_busy: float, *rest: Any) -> float:
+        return known(mix, total, competing, 0.0, *rest)
+
+    put(contention, "_latency_share", latency_share)
+
+
+def one_seed() -> None:
+    """The recorded tail does not choose the seed of the jitter."""
+    put(fit, "JITTER_SEEDS", fit.JITTER_SEEDS[:1])
+
+
+def no_age_no_seeds() -> None:
+    """Neither age nor jitter."""
+    no_age()
+    one_seed()
+
+
+def no_sharing() -> None:
+    """Residents of an SM do not slow one another."""
+    _put_mix_times(lambda residents, least=(): [1.0] * len(residents))
+
+
+def blind_to_others() -> None:
+    """Blocks of other kernels on an SM cost nothing."""
+    known = contention.mix_times
+    _put_mix_times(lambda residents, least=(): [known([one])[0] for one in residents])
+
+
+def in_proportion() -> None:
+    """An SM's throughput does not depend on its residents."""
+    known = fit.warp_demand
+
+    def warp_demand(mix: Any, warps: int, residents: float, *rest: Any, **more: Any) -> contention.WarpDemand:
+        kernel = known(mix, warps, residents, *rest, **more)
+        demand = 1.0 / contention.competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave)
+        return replace(kernel, latency=demand, service_demand=demand)
+
+    put(fit, "warp_demand", warp_demand)
+
+
+def even_schedulers() -> None:
+    """The fullest scheduler has as many warps as the mean one: beside others, too."""
+    known = contention.competing_warps
+    put(contention, "competing_warps", lambda blocks, warps, one_wave: known(blocks, warps, False))
+    no_fullest_beside_others()
+
+
+def no_ramp() -> None:
+    """The first blocks of a kernel take no longer than later ones."""
+    put(fit, "fetch_stall_share", lambda mix: 0.0)
+
+
+def longer_ramps() -> None:
+    """The first blocks take 1 us longer than what they wait for."""
+    known = fit._before_work_us
+
+    def before_work_us(launch: KernelLaunch, *rest: Any) -> tuple[float, float]:
+        latency_us, ramp_us = known(launch, *rest)
+        return latency_us, max(ramp_us, min(ramp_us + 1.0, fit.LATENCY_SHARE * launch.duration_us - latency_us))
+
+    put(fit, "_before_work_us", before_work_us)
+
+
+def ramps_take_turns() -> None:
+    """Ramps are lengthened where more of a kernel's blocks share an SM."""
+    put(kernel_model.KernelModel, "_ramps", lambda model: (model.ramp_work,) * model.blocks_per_sm)
+
+
+def without_stalls() -> None:
+    """Latency is what the busiest pipe leaves; no stalls tell of turns and bursts."""
+    known = fit.warp_demand
+
+    def warp_demand(mix: Any, *rest: Any, **more: Any) -> contention.WarpDemand:
+        return known(mix if mix is None else mix.model_copy(update={"stalls": None}), *rest, **more)
+
+    put(fit, "warp_demand", warp_demand)
+
+
+def power(p: float) -> Callable[[], None]:
+    """Latency and service demands of every kernel add with one exponent."""
+
+    def patch() -> None:
+        known = fit.warp_demand
+
+        def warp_demand(mix: Any, warps: int, residents: float, *rest: Any, **more: Any) -> contention.WarpDemand:
+            kernel = known(mix, warps, residents, *rest, **more)
+            competing = contention.competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave)
+            if competing > contention.FEWEST_TURNS:
+                left = max(0.0, 1.0 - kernel.latency**p)
+                demand = max(kernel.demands[kernel.bound], (left / (competing**p - 1.0)) ** (1.0 / p))
+                kernel = replace(kernel, service_demand=demand)
+            return kernel
+
+        def time(kernel: contention.WarpDemand, queue: float) -> float:
+            return float(max(kernel.latency**p + queue**p - kernel.service_demand**p, 1e-12) ** (1.0 / p))
+
+        put(fit, "warp_demand", warp_demand)
+        put(contention, "_time", time)
+
+    return patch
+
+
+def fixed_point() -> None:
+    """Warps of another kernel count by how often they come by while one instruction of this one runs."""
+
+    def mix_times(residents: Sequence[tuple[contention.WarpDemand, int]], least: Sequence[float] = ()) -> list[float]:
+        times = [1.0] * len(residents)
+        for _ in range(FIXED_POINT_ROUNDS):
+            found = []
+            for i, (kernel, count) in enumerate(residents):
+                queue = _own_queue(kernel, count)
+                for j, (other, others) in enumerate(residents):
+                    if j != i:
+                        held = other.demands[kernel.bound] * kernel.service_demand / kernel.demands[kernel.bound]
+                        queue += others * other.warps_per_scheduler * held * times[i] / times[j]
+                found.append(contention._time(kernel, max(kernel.service_demand, queue)))
+            times = [(a * b) ** 0.5 for a, b in zip(times, found, strict=True)]
+        return times
+
+    _put_mix_times(mix_times)
+
+
+def _own_queue(kernel: contention.WarpDemand, count: int) -> float:
+    """What a kernel's own warps hold of the resource that binds it, as where it has the SM alone."""
+    warps = contention.competing_warps(count, kernel.warps_per_scheduler, kernel.one_wave)
+    return warps * kernel.service_demand
+
+
+def same_resource() -> None:
+    """Warps of another kernel count by what they hold of the resource that binds this kernel."""
+
+    def mix_times(residents: Sequence[tuple[contention.WarpDemand, int]], least: Sequence[float] = ()) -> list[float]:
+        times = []
+        for i, (kernel, count) in enumerate(residents):
+            scale = kernel.service_demand / kernel.demands[kernel.bound]
+            queue = _own_queue(kernel, count)
+            for j, (other, others) in enumerate(residents):
+                if j != i:
+                    queue += scale * others * other.warps_per_scheduler * other.demands[kernel.bound]
+            times.append(contention._time(kernel, max(kernel.service_demand, queue)))
+        return times
+
+    _put_mix_times(mix_times)
+
+
+def loads_times(dram: float, l2: float) -> Callable[[], None]:
+    """What blocks ask of DRAM and of L2 is multiplied by 0 or 1."""
+
+    def patch() -> None:
+        dram_bytes, l2_us = fit._dram_bytes, fit._l2_us
+        put(fit, "_dram_bytes", lambda launch: dram * dram_bytes(launch))
+        put(fit, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
+
+    return patch
+
+
+def any_memory_part() -> None:
+    """What keeps an SM busy does not limit how much of a recorded time was waiting for memory."""
+    known = memory.loads_beside
+    put(fit, "loads_beside", lambda dram_busy, l2_busy, least_free, full: known(dram_busy, l2_busy, 0.0, full))
+
+
+def no_carveouts() -> None:
+    """Every SM holds all its shared memory for every kernel."""
+    put(fit, "carveouts", lambda launch, foot, blocks_per_sm, gpu: (gpu.limits.shared_memory_per_sm_bytes, 0))
+
+
+def carveouts_as_set() -> None:
+    """A kernel joins others only where the SM is set to what an idle one would be set to for it."""
+    known = fit.carveouts
+
+    def carveouts(*arguments: Any) -> tuple[int, int]:
+        set_to, _ = known(*arguments)
+        return set_to, set_to
+
+    put(fit, "carveouts", carveouts)
+
+
+def registers_summed() -> None:
+    """Several kernels share an SM's registers as a whole."""
+    put(sm_array, "register_blocks", lambda limits, others, block: limits.max_blocks_per_sm)
+
+
+def never_cold() -> None:
+    """L2 keeps the tensors of all calls."""
+    known = context._lengthened
+    put(context, "_lengthened", lambda selected, switch_us, lost_share: known(selected, switch_us, 0.0))
+
+
+def no_tiles() -> None:
+    """Blocks of persistent kernels share no work."""
+    put(fit, "is_persistent", lambda launch, blocks_per_sm, gpu: False)
+
+
+def tiles_uncounted() -> None:
+    """Each block of a persistent kernel has as many tiles as where no counter tells."""
+
+    def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
+        shared = not launch.block_lengths and fit.is_persistent(launch, blocks_per_sm, gpu)
+        return launch.blocks * (fit.TILES_OF_A_BLOCK if shared else 1)
+
+    put(fit, "tiles", tiles)
+
+
+def no_late_last() -> None:
+    """Blocks that wait for an SM of a persistent kernel start as one is free."""
+    known = fit._shape
+    put(fit, "_shape", lambda *launch: replace(known(*launch), late_last=False))
+
+
+def no_unequal_blocks() -> None:
+    """All blocks of a kernel are as long, but for the jitter."""
+    put(fit, "UNEQUAL", math.inf)
+
+
+def clusters_anywhere() -> None:
+    """Blocks of clusters start by themselves, on any SM."""
+    known = fit._shape
+    put(fit, "_shape", lambda *launch: replace(known(*launch), cluster_blocks=1))
+
+
+def theoretical_residency() -> None:
+    """Recorded at occupancy, not sm__warps_active."""
+
+    def residents(launch: Any, foot: Any, blocks_per_sm: int, gpu: GPU) -> float:
+        return float(min(blocks_per_sm, -(-launch.blocks // gpu.sm_count)))
+
+    put(fit, "_recorded_residents", residents)
+
+
+def enqueue_order() -> None:
+    """Streams start in the order of enqueuing, not the mean over orders."""
+
+    def released(self: Predictor, condition: Condition) -> float:
+        order = list(range(len(condition.ops)))
+        if condition.experiment == "streams_b_first":
+            order.reverse()
+        overhead = self._gpu.model.event_overhead_us
+        in_order = validate._InOrder(tuple(order), validate.RELEASE_MARKS * overhead, condition.sms)
+        return self._makespan(condition, in_order) + overhead
+
+    put(Predictor, "_released_together", released)
+
+
+def no_head_of_line() -> None:
+    """A kernel's blocks start beside an earlier kernel's that wait."""
+    known = validate._InOrder.partition
+
+    def partition(self: Any, view: View) -> Partition:
+        found, stream = known(self, view), {kernel.id: kernel.stream_index for kernel in view.kernels}
+        return replace(found, grants=tuple(replace(one, queue=stream[one.kernel]) for one in found.grants))
+
+    put(validate._InOrder, "partition", partition)
+
+
+def no_hold() -> None:
+    """Waiting blocks of high priority hold nobody back."""
+    known = validate._PriorityEntry.partition
+
+    def partition(self: Any, view: View) -> Partition:
+        found = known(self, view)
+        of = {kernel.id: kernel.stream_index for kernel in view.kernels}
+        return replace(found, grants=tuple(replace(grant, queue=of[grant.kernel]) for grant in found.grants))
+
+    put(validate._PriorityEntry, "partition", partition)
