@@ -167,8 +167,9 @@ def test_requests_that_come_too_fast_are_refused() -> None:
 
 
 def test_one_trace_needs_no_list() -> None:
-    with pytest.raises(InputError, match="is one program; expected two or more to share a GPU"):
-        advise(gpusim.load_trace("traces/inception_3a.json.gz"))  # type: ignore[arg-type]
+    one = Trace(name="one", device="tiny", streams=[stream("a", kernel("ka", 2, 10.0))])
+    with pytest.raises(InputError, match="'one' is one program; expected two or more to share a GPU"):
+        advise(one, Session(tiny()))  # type: ignore[arg-type]
 
 
 def test_one_program_is_refused() -> None:

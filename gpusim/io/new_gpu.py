@@ -13,8 +13,8 @@ from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.compute_capability import CAPABILITIES, require_known
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io import chrome, nsys, source
-from gpusim.io.products import Product, gpu_stem, nearest
-from gpusim.io.timeline import finite, whole
+from gpusim.io.products import gpu_stem, nearest
+from gpusim.io.timeline import Product, finite, whole
 
 NSYS, KINETO = "nsys, TARGET_INFO_GPU", "PyTorch's profiler, deviceProperties"
 A_PROFILE = "a profile of nsys (SQLite) or of PyTorch, which describe the GPU"
