@@ -166,6 +166,12 @@ def test_requests_that_come_too_fast_are_refused() -> None:
 # ---- the interface
 
 
+def test_one_trace_needs_no_list() -> None:
+    one = Trace(name="one", device="tiny", streams=[stream("a", kernel("ka", 2, 10.0))])
+    with pytest.raises(InputError, match="'one' is one program; expected two or more to share a GPU"):
+        advise(one, Session(tiny()))  # type: ignore[arg-type]
+
+
 def test_one_program_is_refused() -> None:
     with pytest.raises(InputError, match="is one program; expected two or more"):
         advise([Trace(name="one", device="tiny", streams=[stream("a", kernel("ka", 2, 10.0))])], Session(tiny()))
@@ -308,6 +314,13 @@ def test_a_file_of_other_things_is_refused(text: str, said: str, tmp_path: Path)
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(InputError, match=said):
         arrivals(str(tmp_path / "t.csv"))
+
+
+def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["advise", "a.json", "b.json", "--arrivals", "a=nowhere.csv"])
+    err = capsys.readouterr().err
+    assert "nowhere.csv: cannot be read" in err and "invalid" not in err and err.count("\n") == 1
 
 
 def test_arrivals_every_so_often() -> None:

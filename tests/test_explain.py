@@ -117,6 +117,17 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     assert "2 of 4 kernels ran beside kernels of other streams when recorded" in capsys.readouterr().out
 
 
+def test_kernels_that_never_ran_by_themselves_have_no_known_slowdown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [kineto_kernel("a", 0, 100, order=1), kineto_kernel("b", 20, 100, stream=9, order=2)]
+    path = str(write(tmp_path / "p.json", events, deviceProperties=[]))  # names no GPU
+    assert cli.main(["explain", path, "--recorded-on", "h200", "--no-cache"]) == 0
+    said = capsys.readouterr().out
+    assert "none of these kernels also ran by itself, so how much overlapping slowed them is unknown" in said
+    assert "0 of them" not in said
+
+
 def test_a_profile_without_overlaps_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "p.json", [kineto_kernel("a", 0)], deviceProperties=[{"id": 0, "name": "NVIDIA H200"}])
     assert cli.main(["explain", str(path), "--no-cache"]) == 2

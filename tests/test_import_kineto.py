@@ -224,7 +224,7 @@ def test_kernel_that_exceeds_the_gpu_is_refused(tmp_path: Path) -> None:
     line = refused(write(tmp_path / "a.json", [kernel("k", 0), wide]))
     assert "kernel/1 ('wide'): a block asks for more registers than v100 has; expected the GPU that it ran on" in line
     large = kernel("large", 0, **{"shared memory": 150_000})
-    assert "more shared_memory than v100" in refused(write(tmp_path / "b.json", [large]))
+    assert "more shared memory than v100" in refused(write(tmp_path / "b.json", [large]))
 
 
 def test_kernels_of_communication_keep_their_duration_on_another_gpu(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_cut_gzip_is_refused(tmp_path: Path) -> None:
         (b"<html><body>Not found</body></html>", "is HTML"),
         (b"PK\x03\x04rest", "ZIP"),
         (b"\x1f\x8b\x08\x00 broken", "cannot be read"),
-        (b"\x00\x01\x02\xff", "is no profile"),
+        (b"\x00\x01\x02\xff", "unrecognised profile format"),
     ],
 )
 def test_what_is_no_profile_is_refused_in_one_line(tmp_path: Path, content: bytes, what: str) -> None:

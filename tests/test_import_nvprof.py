@@ -100,7 +100,7 @@ def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
         ('"Kind","Agent_Id","Queue_Id","Kernel_Name"\n0,1,1,"k"\n', "AMD GPU"),
         ('"Name","Calls","TotalDurationNs","AverageNs"\n"k",1,2,2\n', "rocprofv3"),
         ('"Domain","Function","Process_Id"\n"HIP_API","hipFree",1\n', "rocprofv3"),
-        ("a,b,c\n1,2,3\n", "is no profile"),
+        ("a,b,c\n1,2,3\n", "unrecognised profile format"),
     ],
 )
 def test_what_cannot_be_imported_is_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:

@@ -107,6 +107,12 @@ def test_wrong_use_is_one_line(
     assert said in err and err.count("\n") == 1
 
 
+def test_a_gpu_that_ships_is_its_own_nearest(tmp_path: Path) -> None:
+    path = kineto_file(tmp_path / "p.json", name="NVIDIA H200", numSms=132, computeMajor=9, totalGlobalMem=141 * 10**9)
+    written = gpu_file(described(path), path)
+    assert "as of h200, the nearest GPU" in written and "gh200" not in written
+
+
 def test_a_file_that_describes_no_gpu_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="is no profile that describes a GPU; expected a profile of nsys"):

@@ -58,7 +58,10 @@ def test_lists_give_what_each_pair_gives() -> None:
     [
         ([], "streams", "a and b are not as many"),
         (None, "sideways", "is 'sideways'; expected streams, in turn, or an SM split such as 64[+]68"),
-        (None, "3+2", "is '3[+]2'; expected 1 or more SMs each, 4 together"),
+        (None, "3+2", "is '3[+]2'; expected 1 or more SMs each, at most 4 together"),
+        (None, None, "is 'None'; expected streams, in turn"),
+        (None, 3, "is '3'; expected streams, in turn"),
+        (None, [3], "expected streams, in turn"),
         (None, ["streams", "streams"], "2 settings for one pair"),
     ],
 )

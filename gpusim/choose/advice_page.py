@@ -109,7 +109,7 @@ def _reasons(advice: Advice) -> list[str]:
             lines.append(f"{name}: its kernels are bound by {parts} of their time")
     wanted = _most_wanted(best.bound_us)
     if wanted:
-        lines.append(f"both want {wanted} most: sharing gains what the one leaves idle")
+        lines.append(f"both need {wanted} most: sharing gains only the time in which one of them leaves it idle")
     competitor = advice.competitor
     if competitor is not None:
         mine, other = best.cost(advice.objective), competitor.cost(advice.objective)

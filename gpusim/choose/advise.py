@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum, inf, nan, sqrt
+from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 from gpusim.choose.settings import Setting, settings
@@ -286,6 +287,8 @@ def _named(choice: Choice) -> str:
 
 def _together(programs: Sequence[AnyTrace]) -> Trace:
     """One trace of all programs."""
+    if isinstance(programs, Trace | str | PathLike):  # one, which may hold several programs
+        programs = [programs]
     traces = [trace_of(one) for one in programs]
     if not traces:
         raise InputError(None, "programs", "there is none", "two or more to share a GPU")

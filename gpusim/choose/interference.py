@@ -88,14 +88,22 @@ def slowdown(
     if isinstance(a, str | PathLike | Trace) and isinstance(b, str | PathLike | Trace):
         if isinstance(setting, str | Setting):
             return _slowdown(a, b, setting, gpu)
+        _require_settings(setting)
         raise InputError(None, "slowdown", f"{len(setting)} settings for one pair", "one setting")
     if not (isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b)):
         raise InputError(None, "slowdown", "a and b are not as many", "a program each, or lists of as many")
+    if not isinstance(setting, str | Setting):
+        _require_settings(setting)
     ways = [setting] * len(a) if isinstance(setting, str | Setting) else list(setting)
     if len(ways) != len(a):
         problem = f"{len(ways)} settings for {len(a)} pairs"
         raise InputError(None, "slowdown", problem, "one setting, or one for each pair")
     return [_slowdown(one, other, way, gpu) for one, other, way in zip(a, b, ways, strict=True)]
+
+
+def _require_settings(found: object) -> None:
+    if not (isinstance(found, list | tuple) and all(isinstance(one, str | Setting) for one in found)):
+        raise InputError(None, "setting", f"is {quote(str(found))}", WAYS)
 
 
 def _slowdown(a: AnyTrace, b: AnyTrace, setting: str | Setting, gpu: AnyGPU | None) -> Slowdown:
@@ -146,7 +154,7 @@ def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
         raise InputError(None, "setting", f"is {quote(text)}", WAYS)
     sms = int(found[1]), int(found[2])
     if min(sms) < 1 or sum(sms) > gpu.sm_count:
-        raise InputError(None, "setting", f"is {quote(text)}", f"1 or more SMs each, {gpu.sm_count} together")
+        raise InputError(None, "setting", f"is {quote(text)}", f"1 or more SMs each, at most {gpu.sm_count} together")
     return sms
 
 

@@ -162,6 +162,8 @@ def of_program(expected: str, read: Callable[[str], T]) -> Callable[[str], tuple
             return name, read(value)
         except argparse.ArgumentTypeError:
             raise argparse.ArgumentTypeError(f"is {quote(text)}; expected PROGRAM={expected}") from None
+        except InputError as error:  # is a ValueError, whose text argparse leaves out
+            raise argparse.ArgumentTypeError(str(error)) from None
 
     return pair
 

@@ -74,7 +74,8 @@ def _explain_profile(args: argparse.Namespace) -> None:
     from gpusim.session import Session
 
     path = Path(args.traces[0])
-    gpu = None if args.gpu is None else gpu_from(args.gpu)
+    name = args.gpu or args.recorded_on  # of a profile both are the GPU that it was recorded on
+    gpu = None if name is None else gpu_from(name)
     trace = import_profile(path, gpu=gpu).trace
     kernels = [
         Recorded(
@@ -102,9 +103,12 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     known = [one for one in found if one.isolated_us is not None]
     extra = sum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
-    print_line(
-        f"{len(known)} of them also ran by themselves; overlapping made these {number(extra)} us longer together"
-    )
+    if known:
+        print_line(
+            f"{len(known)} of them also ran by themselves; overlapping made these {number(extra)} us longer together"
+        )
+    else:
+        print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
     print()
     groups: dict[str, list[Overlapped]] = {}
     for one in found:

@@ -6,7 +6,7 @@ import argparse
 from typing import get_args
 
 from gpusim.commands.arguments import gpu_from, whole
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, quote
 from gpusim.io import FORMATS, Order
 
 ORDERS = get_args(Order)
@@ -15,7 +15,12 @@ ORDERS = get_args(Order)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "format", nargs="?", choices=FORMATS, metavar="FORMAT", help=f"{', '.join(FORMATS)}; default: what is in FILE"
+        "format",
+        nargs="?",
+        type=_format,
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"{', '.join(FORMATS)}; default: what is in FILE",
     )
     parser.add_argument(
         "file",
@@ -48,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"only what began {what}, counted from the first GPU activity, as 12ms",
         )
     parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
+
+
+def _format(text: str) -> str:
+    if text not in FORMATS:
+        expected = f"one of {', '.join(FORMATS)} before one FILE; `gpusim trace merge` joins traces of several"
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
+    return text
 
 
 def run(args: argparse.Namespace) -> None:

@@ -152,7 +152,7 @@ def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
                 blocks, limiter = _fit(launch, gpu)
                 if blocks == 0:
                     place = f"streams[{s}].operations[{o}]"
-                    problem = f"a block asks for more {limiter} than {gpu.name} has"
+                    problem = f"a block asks for more {limiter.replace('_', ' ')} than {gpu.name} has"
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 

@@ -146,7 +146,7 @@ class _Builder:
             )
             fit = launch_occupancy(known, self.gpu)
             if fit.blocks_per_sm == 0:
-                problem = f"a block asks for more {fit.limiter} than {self.gpu.name} has"
+                problem = f"a block asks for more {fit.limiter.replace('_', ' ')} than {self.gpu.name} has"
                 raise InputError(self.path, f"{id} ({quote(known.name)})", problem, "the GPU that it ran on (--gpu)")
         return known
 

@@ -184,7 +184,7 @@ def _detect_table(path: Path, text: bytes) -> str:
             raise InputError(path, "", "is a table of rocprofv3 (AMD)", "a profile of an NVIDIA GPU")
     if text.startswith(b"NVR") or path.suffix in nsys.REPORTS:
         raise InputError(path, "", "is a report in its tool's own form", "nsys export --type sqlite FILE")
-    what = next((what for magic, what in _UNREAD.items() if text.startswith(magic)), "is no profile that is known")
+    what = next((what for magic, what in _UNREAD.items() if text.startswith(magic)), "unrecognised profile format")
     raise InputError(path, "", what, source.A_PROFILE)
 
 

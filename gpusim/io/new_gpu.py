@@ -11,13 +11,14 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.compute_capability import CAPABILITIES, require_known
-from gpusim.hardware.gpu import gpu_names
+from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io import chrome, nsys, source
-from gpusim.io.products import nearest
-from gpusim.io.timeline import finite, whole
+from gpusim.io.products import gpu_stem, nearest
+from gpusim.io.timeline import Product, finite, whole
 
 NSYS, KINETO = "nsys, TARGET_INFO_GPU", "PyTorch's profiler, deviceProperties"
 A_PROFILE = "a profile of nsys (SQLite) or of PyTorch, which describe the GPU"
+NO_GPU = "does not describe its GPU (nsys: TARGET_INFO_GPU; PyTorch: deviceProperties)"
 
 _OF_KINETO = {
     "totalGlobalMem": "memory_bytes", "numSms": "sm_count", "multiProcessorCount": "sm_count",
@@ -73,7 +74,7 @@ def described(path: Path, device: int | None = None) -> Described:
     is_nsys = source.head(path).startswith(nsys.MAGIC)
     rows = {number: row for row in _rows(path, is_nsys) if (number := whole(row.get("id"))) is not None}
     if not rows:
-        raise InputError(path, "", "does not describe its GPU", A_PROFILE)
+        raise InputError(path, "", NO_GPU, A_PROFILE)
     chosen = next(iter(rows)) if device is None else device
     if chosen not in rows:
         raise InputError(None, "--device", f"GPU {chosen} is not described", f"one of {', '.join(map(str, rows))}")
@@ -118,7 +119,8 @@ def gpu_file(found: Described, path: Path) -> str:
         require_known(found.compute_capability)
     except InputError as error:
         raise InputError(path, "compute capability", error.problem, error.expected) from None
-    like = nearest(found.compute_capability, found.values["sm_count"])
+    ships = gpu_stem(Product(found.name, found.values["sm_count"], found.values.get("memory_bytes")))
+    like = load_gpu(ships) if ships else nearest(found.compute_capability, found.values["sm_count"])
     told, sms = found.source, found.values["sm_count"]
 
     def guessed(what: str) -> str:

@@ -108,10 +108,11 @@ def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
     stem = gpu_stem(product)
     if stem is None:
         sms = "" if product.sm_count is None else f" with {product.sm_count} SMs"
-        problem = f"the profile names {seen}{sms if product.name else ''}, and none was given"
+        problem = f"the profile names {seen}{sms if product.name else ''}"
         expected = f"the GPU it was recorded on: {', '.join(gpu_names())}, or its file"
         if product.name is not None:
             like = nearest(product.compute_capability, product.sm_count)
+            problem += ", which does not ship"
             expected = (
                 f"a GPU that ships (the nearest is {like.name}, with {like.sm_count} SMs), or a file, which "
                 "`gpusim gpus new --from-profile FILE` makes"
