@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write
-from gpusim.sweep.resume import computed
-from gpusim.sweep.workers import Executors
+from gpusim.sweeps.resume import computed
+from gpusim.sweeps.workers import Executors
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -31,7 +31,7 @@ def resumed(
         journal: the file; what it holds of other tasks goes.
         wanted: tasks by identity.
         compute: gives plain data, such as JSON has: lists (no tuples), numbers, text.
-        executors: where to compute (`gpusim.sweep.workers`).
+        executors: where to compute (`gpusim.sweeps.workers`).
         width: tasks handed out at a time.
         doing: what somebody who watches is told.
 

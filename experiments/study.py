@@ -21,7 +21,7 @@ from gpusim.commands.arguments import whole
 from gpusim.common import fingerprint
 from gpusim.common.files import read_text, write_table, write_text
 from gpusim.hardware.gpu import load_gpu
-from gpusim.sweep.workers import local
+from gpusim.sweeps.workers import local
 
 T = TypeVar("T")
 TRACES = Path(__file__).resolve().parent.parent / "traces"

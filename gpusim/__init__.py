@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpusim.results.comparison import Comparison
     from gpusim.results.result import Result
     from gpusim.session import Session, compare, replay
+    from gpusim.sweeps.run import Swept, sweep
     from gpusim.trace.file import load_trace
     from gpusim.trace.format import Trace
     from gpusim.trace.kernels import KernelLaunch, Mix
@@ -63,6 +64,7 @@ _NAMES = {  # what each module has of them
     "gpusim.results.comparison": "Comparison",
     "gpusim.results.result": "Result",
     "gpusim.session": "Session compare replay",
+    "gpusim.sweeps.run": "Swept sweep",
     "gpusim.trace.file": "load_trace",
     "gpusim.trace.format": "Trace",
     "gpusim.trace.kernels": "KernelLaunch Mix",
@@ -75,9 +77,9 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names.spli
 __all__ = [
     "GPU", "Collective", "Comparison", "Convolution", "ConvolutionAlgorithm", "ConvolutionShape", "Copy",
     "Eviction", "Grant", "Host", "InputError", "Kernel", "KernelLaunch", "KernelView", "LoopArrivals", "Mix",
-    "Partition", "PoissonArrivals", "Policy", "Program", "Result", "Session", "Stream", "TimesArrivals", "Trace",
-    "View", "advise", "compare", "import_profile", "load_gpu", "load_trace", "occupancy", "pairs", "replay",
-    "save_timeline", "select", "slowdown", "what_if",
+    "Partition", "PoissonArrivals", "Policy", "Program", "Result", "Session", "Stream", "Swept", "TimesArrivals",
+    "Trace", "View", "advise", "compare", "import_profile", "load_gpu", "load_trace", "occupancy", "pairs", "replay",
+    "save_timeline", "select", "slowdown", "sweep", "what_if",
 ]  # fmt: skip
 
 

@@ -31,10 +31,10 @@ from gpusim.hardware.gpu import load_gpu, load_shipped_gpu
 from gpusim.lab.dataset import Dataset
 from gpusim.policies.registry import policy_from
 from gpusim.results.plots import gantt, occupancy, save_figure
-from gpusim.sweep import run as sweep_run
-from gpusim.sweep.experiment import MAX_COMBINATIONS, load_experiment
-from gpusim.sweep.run import points, sweep
-from gpusim.sweep.table import read_rows
+from gpusim.sweeps import run as sweep_run
+from gpusim.sweeps.experiment import MAX_COMBINATIONS, load_experiment
+from gpusim.sweeps.run import points, sweep
+from gpusim.sweeps.table import read_rows
 from gpusim.trace.file import load_trace, parse_trace
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "gpusim"
 ROOMS = (  # each imports only from itself and those after it
     "commands",
-    "sweep",
+    "sweeps",
     "choose",
     "lab",
     "training",

@@ -12,7 +12,7 @@ from tiny import Operation, kernel, spans, stream, times, tiny, trace
 
 import gpusim
 from gpusim import InputError, Program, Trace, cli, load_trace
-from gpusim.sweep.workload import workload
+from gpusim.sweeps.workload import workload
 from gpusim.trace.edit import merge, select
 from gpusim.trace.file import parse_trace
 from gpusim.trace.kernels import Mix, WarpStalls

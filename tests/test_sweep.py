@@ -16,6 +16,7 @@ from executors import Here
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import gpusim
 from gpusim import cli, load_gpu, load_trace
 from gpusim import replay as replayed
 from gpusim.common import fingerprint
@@ -23,11 +24,11 @@ from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import original
 from gpusim.hardware.what_if import QUANTITIES, what_if
 from gpusim.results.error_band import VALIDATED
-from gpusim.sweep import compute, picture, run, summary
-from gpusim.sweep.experiment import load_experiment
-from gpusim.sweep.run import Swept, label_names, points, sweep
-from gpusim.sweep.table import read_rows
-from gpusim.sweep.workers import local
+from gpusim.sweeps import compute, picture, run, summary
+from gpusim.sweeps.experiment import load_experiment
+from gpusim.sweeps.run import Swept, label_names, points, sweep
+from gpusim.sweeps.table import read_rows
+from gpusim.sweeps.workers import local
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Host, Stream
 
@@ -58,6 +59,15 @@ def lines(path: Path) -> list[str]:
 
 
 # ---- what an experiment asks for
+
+
+def test_a_path_is_enough_from_python(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    swept = gpusim.sweep(path, executors=Here)
+    assert swept.table == path.with_suffix(".csv")
+    assert list(swept.frame["policy"]) == [point.labels[-2] for point in swept.points]
+    again = gpusim.sweep(str(path), executors=Here)
+    assert again.computed == 0 and again.frame.equals(swept.frame)
 
 
 def test_the_points_are_the_product_in_order(tmp_path: Path) -> None:
@@ -309,7 +319,7 @@ def test_identity_names_every_part_of_a_task_but_where_its_code_is() -> None:
 
 
 def test_the_models_sources_are_those_that_a_point_is_computed_with() -> None:
-    sources = fingerprint.sources("gpusim.sweep.compute", "gpusim.policies")
+    sources = fingerprint.sources("gpusim.sweeps.compute", "gpusim.policies")
     assert compute.model_version() == fingerprint.data([sources, fingerprint.files([VALIDATED])])
 
 

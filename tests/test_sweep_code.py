@@ -16,9 +16,9 @@ from gpusim import cli
 from gpusim.common.errors import InputError
 from gpusim.policies import registry
 from gpusim.policies.hardware import Leftover
-from gpusim.sweep import compute
-from gpusim.sweep.experiment import load_experiment
-from gpusim.sweep.run import Swept, points, sweep
+from gpusim.sweeps import compute
+from gpusim.sweeps.experiment import load_experiment
+from gpusim.sweeps.run import Swept, points, sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE_1 = ROOT / "traces" / "spaa20_table1.json"

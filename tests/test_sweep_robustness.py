@@ -20,11 +20,11 @@ import pytest
 from executors import Here
 
 from gpusim import cli
-from gpusim.sweep import workers
-from gpusim.sweep.experiment import load_experiment
-from gpusim.sweep.run import sweep
-from gpusim.sweep.table import read_rows
-from gpusim.sweep.workers import DIED, local
+from gpusim.sweeps import workers
+from gpusim.sweeps.experiment import load_experiment
+from gpusim.sweeps.run import sweep
+from gpusim.sweeps.table import read_rows
+from gpusim.sweeps.workers import DIED, local
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE_1 = ROOT / "traces" / "spaa20_table1.json"
@@ -292,7 +292,7 @@ def test_a_worker_that_dies_once_costs_nothing(
 def test_a_script_without_its_guard_is_told_so(experiment: Path, tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
-        "from gpusim.sweep import run, workers\nfrom gpusim.sweep.experiment import load_experiment\n"
+        "from gpusim.sweeps import run, workers\nfrom gpusim.sweeps.experiment import load_experiment\n"
         f"run.sweep(load_experiment({str(experiment)!r}), 'table.csv', *workers.local(2))\n"
     )
     process = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -14,11 +14,11 @@ import pytest
 from executors import Here
 
 from gpusim.common.errors import InputError
-from gpusim.sweep import table as tables
-from gpusim.sweep.compute import FIGURES, Outcome
-from gpusim.sweep.experiment import load_experiment
-from gpusim.sweep.run import sweep
-from gpusim.sweep.table import KnownRow, Table, TableRow
+from gpusim.sweeps import table as tables
+from gpusim.sweeps.compute import FIGURES, Outcome
+from gpusim.sweeps.experiment import load_experiment
+from gpusim.sweeps.run import sweep
+from gpusim.sweeps.table import KnownRow, Table, TableRow
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE_1 = ROOT / "traces" / "spaa20_table1.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpusim import InputError, load_trace
-from gpusim.sweep.workload import workload, workloads
+from gpusim.sweeps.workload import workload, workloads
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import require_independent, waits_across_streams
 from gpusim.trace.kernels import KernelLaunch

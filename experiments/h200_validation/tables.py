@@ -44,8 +44,8 @@ TARGETS = {  # MAPE in percent that the project set out to reach on these rows
 LITTLE = 0.1  # percentage points, below which a mechanism gains next to nothing
 BOLD = 0.1  # of the model's own score, by which a variant's is off that is set in bold
 INTERVALS = (
-    "In brackets: the paired interval of 95 % of the difference to the model, in points, by a bootstrap over ops, pairs "
-    "or modules with all their rows. ≈: it includes 0. "
+    "In brackets: the paired interval of 95 % of the difference to the model, in points, by a bootstrap over ops, "
+    "pairs or modules with all their rows. ≈: it includes 0. "
 )
 READ_AS = "Bold: off by more than a tenth of the model's own. ·: as the model."
 

@@ -23,7 +23,7 @@ from gpusim.lab.scores import Scored
 from gpusim.lab.validate import Case, Condition, Predictor, measurements
 from gpusim.lab.whole_models import ModelCase
 from gpusim.results.error_band import model_identity
-from gpusim.sweep.workers import local
+from gpusim.sweeps.workers import local
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

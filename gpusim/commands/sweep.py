@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpusim.common.tables import Column
-    from gpusim.sweep.run import Point, Swept
-    from gpusim.sweep.summary import PolicySummary, SweptRow
+    from gpusim.sweeps.run import Point, Swept
+    from gpusim.sweeps.summary import PolicySummary, SweptRow
 
 MOST_ROWS = 40
 
@@ -70,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
     """Compute missing points, print a summary and, when asked, draw."""
     from gpusim.common.files import require_output
     from gpusim.results.style import picture_format
-    from gpusim.sweep.experiment import load_experiment
-    from gpusim.sweep.run import sweep
-    from gpusim.sweep.workers import cluster, local
+    from gpusim.sweeps.experiment import load_experiment
+    from gpusim.sweeps.run import sweep
+    from gpusim.sweeps.workers import cluster, local
 
     if args.plot is not None:
         picture_format(args.plot)
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         _print(swept)
     sys.stdout.flush()
     if args.plot is not None:
-        from gpusim.sweep.picture import draw
+        from gpusim.sweeps.picture import draw
 
         with drawn_as(args):
             draw(swept, args.plot)
@@ -117,8 +117,8 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 def _as_json(swept: Swept) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from gpusim.sweep.run import label_names
-    from gpusim.sweep.summary import policy_summaries
+    from gpusim.sweeps.run import label_names
+    from gpusim.sweeps.summary import policy_summaries
 
     return {
         "experiment": str(swept.experiment.path),
@@ -139,7 +139,7 @@ def _as_json(swept: Swept) -> dict[str, Any]:
 
 def _print(swept: Swept) -> None:
     from gpusim.common.tables import print_table
-    from gpusim.sweep.summary import by_workload, policy_summaries, rows
+    from gpusim.sweeps.summary import by_workload, policy_summaries, rows
 
     summaries = policy_summaries(swept)
     if summaries:
@@ -166,7 +166,7 @@ def _tell_what_is_known(points: Sequence[Point], known: int) -> None:
 
 
 def _tell_what_came_of_it(swept: Swept) -> None:
-    from gpusim.sweep.summary import without_effect
+    from gpusim.sweeps.summary import without_effect
 
     for sentence in without_effect(swept):
         _tell(sentence)
@@ -239,7 +239,7 @@ def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list
     from gpusim.common.tables import Column, number
     from gpusim.hardware.gpu import load_gpu
     from gpusim.hardware.what_if import value_of
-    from gpusim.sweep.summary import against, grouped, rows
+    from gpusim.sweeps.summary import against, grouped, rows
 
     own = {gpu.name: gpu for gpu in swept.experiment.gpus}
     others = [name for name in swept.experiment.varied if name != quantity]
@@ -261,8 +261,8 @@ def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list
 def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[list[Column], list[list[str]], str]:
     """Return the best policy of each workload, by STP where programs restart, and the division of each oracle."""
     from gpusim.common.tables import Column
-    from gpusim.sweep.run import label_names
-    from gpusim.sweep.summary import best_of
+    from gpusim.sweeps.run import label_names
+    from gpusim.sweeps.summary import best_of
 
     names = [
         name
@@ -286,7 +286,7 @@ def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[l
 
 def _merit(row: SweptRow, restart: bool) -> str:
     """The figure by which policies are ranked."""
-    from gpusim.sweep.summary import merit
+    from gpusim.sweeps.summary import merit
 
     return f"{row.figures[merit(restart)]:.3f}" + "x" * (not restart)
 

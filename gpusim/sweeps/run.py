@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stdout
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
@@ -16,13 +18,16 @@ from gpusim.hardware.gpu import GPU, load_shipped_gpu, recorded_by
 from gpusim.hardware.what_if import amount, value_of, what_if
 from gpusim.io.importing import no_trace
 from gpusim.policies.registry import policy_from
-from gpusim.sweep.compute import Outcome, Task, compute, failed, model_version, packed
-from gpusim.sweep.experiment import Experiment, Source
-from gpusim.sweep.resume import computed
-from gpusim.sweep.table import Label, Table, TableRow
-from gpusim.sweep.workers import Executors
-from gpusim.sweep.workload import workloads
+from gpusim.sweeps.compute import Outcome, Task, compute, failed, model_version, packed
+from gpusim.sweeps.experiment import Experiment, Source, load_experiment
+from gpusim.sweeps.resume import computed
+from gpusim.sweeps.table import Label, Table, TableRow
+from gpusim.sweeps.workers import Executors, local
+from gpusim.sweeps.workload import workloads
 from gpusim.trace.file import load_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_POINTS = 10**6  # of one table
 
@@ -47,6 +52,13 @@ class Swept:
     outcomes: tuple[Outcome, ...]  # of the points, in the same order
     computed: int  # how many of them were computed now; the others were in the table
     dropped: int  # rows of the table from before that were of no point of this experiment
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The rows of the table, one per point: labels, outcome, identity and checksum."""
+        import pandas as pd
+
+        return pd.read_parquet(self.table) if self.table.suffix == ".parquet" else pd.read_csv(self.table)
 
     @property
     def failures(self) -> list[tuple[Point, Outcome]]:
@@ -77,26 +89,31 @@ def points(experiment: Experiment) -> tuple[Point, ...]:
 
 
 def sweep(
-    experiment: Experiment,
-    out: str | Path,
-    executors: Executors,
-    width: int,
+    experiment: Experiment | str | Path,
+    out: str | Path | None = None,
+    executors: Executors | None = None,
+    width: int = 1,
     begun: Callable[[Sequence[Point], int], None] | None = None,
 ) -> Swept:
     """Compute the points of an experiment that a table lacks.
 
     Args:
-        experiment: to run.
-        out: the table, ``.csv`` or ``.parquet``; what it holds from an earlier run is taken over.
-        executors: where to compute (`gpusim.sweep.workers`).
-        width: points to hand out at a time.
+        experiment: the experiment, or the path of its TOML file.
+        out: the table, ``.csv`` or ``.parquet``; points that it holds are not computed again. None: beside the
+            experiment, with its name and ``.csv``.
+        executors: where to compute (`gpusim.sweeps.workers`); None: one process per core of this machine.
+        width: points to hand out at a time; not used where ``executors`` is None.
         begun: called with all points and how many of them the table holds, before the first is computed.
 
     Raises:
         InputError: the experiment names what there is not, or the table cannot be read or written. What was
             computed until then is in the table.
     """
-    table = Table(Path(out), label_names(experiment))
+    if not isinstance(experiment, Experiment):
+        experiment = load_experiment(Path(experiment))
+    if executors is None:
+        executors, width = local(os.cpu_count() or 1)
+    table = Table(Path(out or experiment.path.with_suffix(".csv")), label_names(experiment))
     _try_policies(experiment)
     wanted = points(experiment)
     with table.locked():

@@ -21,8 +21,8 @@ from gpusim.results.error_band import VALIDATED, error_band
 from gpusim.results.metrics import SHARING, largest_slowdown, normalised_progress, sharing, utilisation
 from gpusim.results.runs import USES
 from gpusim.session import Keep, Session
-from gpusim.sweep.workers import WorkerDied
-from gpusim.sweep.workload import WorkloadKind, workload
+from gpusim.sweeps.workers import WorkerDied
+from gpusim.sweeps.workload import WorkloadKind, workload
 from gpusim.trace.file import parse_trace
 from gpusim.trace.format import Trace
 
@@ -57,7 +57,7 @@ class Task:
     model: str  # `model_version` of the process that sends the point
     trace: Packed  # what was recorded
     kind: WorkloadKind  # of workload
-    names: tuple[str, ...]  # which of them (`gpusim.sweep.workload`)
+    names: tuple[str, ...]  # which of them (`gpusim.sweeps.workload`)
     device: GPU  # the GPU that the trace was recorded on
     gpu: GPU  # the GPU to replay it on
     policy: str  # with its parameters

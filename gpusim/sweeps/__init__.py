@@ -1,9 +1,8 @@
 """Many replays: every point of an experiment computed once, on all cores or a cluster, into one table.
 
-    from gpusim.sweep import run, workers
-    from gpusim.sweep.experiment import load_experiment
-
-    swept = run.sweep(load_experiment("experiments/sensitivity.toml"), "sensitivity.csv", *workers.local(jobs=8))
+    swept = gpusim.sweep("experiments/sensitivity.toml", "sensitivity.csv")
+    swept.frame  # one row per point
+    gpusim.sweep("experiments/sensitivity.toml", "sensitivity.csv", *gpusim.sweeps.workers.local(jobs=8))
 
 `workers.local(jobs=8)` gives a function that starts an executor of `concurrent.futures`, and the number of points to
 hand out at a time. Any other executor works as well. Points that the table holds are not computed again. The final

@@ -9,9 +9,9 @@ from statistics import NormalDist, stdev
 from typing import NamedTuple
 
 from gpusim.results.metrics import geometric_mean
-from gpusim.sweep.compute import ERROR, FIGURES
-from gpusim.sweep.run import Swept, label_names
-from gpusim.sweep.table import Label
+from gpusim.sweeps.compute import ERROR, FIGURES
+from gpusim.sweeps.run import Swept, label_names
+from gpusim.sweeps.table import Label
 
 CLOSE = 1e-9  # speedups that differ by less are the same
 FEWEST = 3  # points that an interval is of

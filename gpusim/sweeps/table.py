@@ -21,7 +21,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, read_bytes, unwritable
 from gpusim.common.spreadsheet import csv_line, original
 from gpusim.results.metrics import SHARING
-from gpusim.sweep.compute import FIGURES, MAY_BE_UNKNOWN, Outcome
+from gpusim.sweeps.compute import FIGURES, MAY_BE_UNKNOWN, Outcome
 
 Label = str | int | float
 Cell = str | float  # empty where there is none

@@ -21,8 +21,8 @@ from gpusim.results.style import (
     save_figure,
     style,
 )
-from gpusim.sweep.run import Swept
-from gpusim.sweep.summary import (
+from gpusim.sweeps.run import Swept
+from gpusim.sweeps.summary import (
     SweptRow,
     against,
     grouped,

@@ -35,8 +35,8 @@ from gpusim.common.fingerprint import module_spec
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.hardware.what_if import QUANTITIES, amount
 from gpusim.policies.registry import Code, code_of, policy_from, split_file
-from gpusim.sweep.compute import policy_source
-from gpusim.sweep.workload import WorkloadKind
+from gpusim.sweeps.compute import policy_source
+from gpusim.sweeps.workload import WorkloadKind
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]

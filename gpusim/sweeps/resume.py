@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from gpusim.common.progress import tracked
-from gpusim.sweep.workers import Executors, answers
+from gpusim.sweeps.workers import Executors, answers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,7 +25,7 @@ def computed(
     """Compute the wanted tasks, by identity, that are not found yet; yield each with its answer, or what was raised.
 
     An identity is a hash of everything that can change the answer to a task. ``doing`` names the work in progress
-    messages. The other arguments are those of `gpusim.sweep.workers.answers`.
+    messages. The other arguments are those of `gpusim.sweeps.workers.answers`.
     """
     missing = [(identity, task) for identity, task in wanted.items() if identity not in found]
     with closing(answers(missing, partial(_of_pair, compute), executors, width)) as coming:
