@@ -304,6 +304,8 @@ class Session:
             results: of each policy, the best first.
             step: told the name of each step before it.
         """
+        if sum(bool(stream.operations) for stream in trace.streams) < 2:
+            return {}, ()  # nothing shares the GPU
         spans = {result.policy: [result.makespan_us] for result in results}
         winners: dict[Assumption, str] = {}
         for assumption, other in self.extremes(trace).items():

@@ -325,7 +325,7 @@ def test_blocks_that_follow_one_another_are_searched_together_where_plans_are_fe
     every = (planned_trace(work, plan) for plan in every_plan(work, "streams"))
     selection = select(made, session, sharing="streams")
     assert selection.complete
-    assert selection.best.makespan_us == min(session.makespan_us(one, "leftover") for one in every)
+    assert selection.found.makespan_us == min(session.makespan_us(one, "leftover") for one in every)
 
 
 def test_a_network_joined_from_its_blocks_is_not_called_complete() -> None:

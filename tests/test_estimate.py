@@ -225,7 +225,7 @@ def test_the_warning_is_one_line() -> None:
     trace = side_by_side(launch())
     both: dict[Assumption, str] = {"compute": "even", "memory": "serial"}
     assert warning(trace, "even", (1.0, 2.0), both) == (
-        "1 of 1 kernels have no counters: even takes 1.0 to 2.0 us, and what is best depends on what bound them: "
+        "1 of 1 kernels have no counters: even takes 1.0 to 2.0 µs, and what is best depends on what bound them: "
         "even if arithmetic bound them, serial if memory bound them"
     )
     same: dict[Assumption, str] = {"compute": "even", "memory": "even"}

@@ -60,8 +60,8 @@ def warning(trace: Trace, best: str, span_us: tuple[float, float], winners: Mapp
     """
     launches = list(trace.launches())
     bare = sum(launch.estimated for launch in launches)
-    least, most = (number(us) for us in span_us)
-    text = f"{bare} of {len(launches)} kernels have no counters: {best} takes {least} to {most} us"
+    span = " to ".join(dict.fromkeys(number(us) for us in span_us))
+    text = f"{bare} of {len(launches)} kernels have no counters: {best} takes {span} µs"
     if set(winners.values()) == {best}:
         return f"{text}, and is best, whether arithmetic or memory bound them"
     by = ", ".join(f"{winner} if {WORDS[one]} bound them" for one, winner in winners.items())

@@ -140,6 +140,8 @@ def _path_wait(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
     A request waits for the rest of the one being served, which is half of it on the mean.
     """
     mine = uses[i]
+    if mine.path == 0.0:
+        return 0.0
     met = [
         min(1.0, use.path * share) * use.visit
         for j, (use, share) in enumerate(zip(uses, shares, strict=True))
