@@ -112,4 +112,4 @@ def test_profile_of_a_training_step_keeps_its_recorded_time(shared: Path) -> Non
     if not path.is_file():
         pytest.skip("needs ../shared/traces/public/hta_nccl_data.json.gz")
     comparison = compare(import_profile(path).trace, load_gpu("a100-40"), ["leftover"], keep=())
-    assert comparison.entries[0].result.makespan_us == pytest.approx(157_500, rel=0.01)
+    assert comparison.entries[0].result.makespan_us == pytest.approx(157_500, rel=0.025)

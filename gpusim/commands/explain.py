@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     from gpusim.common.tables import Column, number, print_line, print_table, short_name, told_apart
 
     known = [one for one in found if one.isolated_us is not None]
-    extra = sum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
+    extra = fsum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
     if known:
         print_line(
@@ -114,7 +115,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     for one in found:
         title = short_name(one.kernel.kind[0])
         groups.setdefault(f"{one.kernel.operator}: {title}" if one.kernel.operator else title, []).append(one)
-    ordered = sorted(groups.items(), key=lambda item: -sum(one.kernel.took_us for one in item[1]))[:MOST_ROWS]
+    ordered = sorted(groups.items(), key=lambda item: -fsum(one.kernel.took_us for one in item[1]))[:MOST_ROWS]
     rows = []
     for (_, of), text in zip(ordered, told_apart([title for title, _ in ordered], NAME_WIDTH), strict=True):
         slowed = [one.slowdown for one in of if one.slowdown is not None]
@@ -123,8 +124,8 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
             (
                 text,
                 str(len(of)),
-                number(sum(one.kernel.took_us for one in of)),
-                f"{sum(slowed) / len(slowed):.2f}x" if slowed else "?",
+                number(fsum(one.kernel.took_us for one in of)),
+                f"{fsum(slowed) / len(slowed):.2f}x" if slowed else "?",
                 max(set(causes), key=lambda cause: (causes.count(cause), cause)) if causes else "",
                 of[0].beside[0] if of[0].beside else "",
             )
@@ -144,7 +145,7 @@ def _print(found: Explanation) -> None:
         f"{counted(len(found.trace.streams), 'stream')} take {number(found.makespan_us)} us; "
         f"overlapping slowed {len(slowed)} of them"
     )
-    total = sum(found.cost_us.values())
+    total = fsum(found.cost_us.values())
     if total > 0.0:
         print_line(f"what it cost them, {number(total)} us together: {_causes(found.cost_us, len(found.cost_us))}")
     for line in _gains(found):
@@ -196,5 +197,5 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
 
 
 def _causes(by_us: Mapping[str, float], most: int) -> str:
-    total = sum(by_us.values())
+    total = fsum(by_us.values())
     return ", ".join(f"{name} {us / total:.0%}" for name, us in list(by_us.items())[:most]) if total > 0.0 else ""
