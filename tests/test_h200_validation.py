@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from experiments.h200_validation import crossval, patches, run, tables, variants
+from experiments.h200_validation import crossval, intervals, patches, run, tables, variants
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab import validate
+from gpusim.lab.scores import Scored
 from gpusim.lab.validate import Condition
 from gpusim.results.error_band import COMMAND, VALIDATED, Calls, model_identity
 
@@ -91,6 +92,86 @@ def test_names_of_datasets() -> None:
     assert [run.name_of(str(one)) for one in folders] == ["data", "small", "transformer", "transformer models"]
 
 
+def test_intervals_of_paired_differences() -> None:
+    """Nothing differs from itself; a difference of every row is sure; one of few ops out of many is not."""
+
+    def rows(errors: dict[str, float]) -> list[Scored]:
+        return [Scored("sm_curve", f"{op}|{sms}", 1.0 + e, 1.0, 1.0) for op, e in errors.items() for sms in (8, 16)]
+
+    known = rows({f"op{i}": 0.01 * (i % 3) for i in range(30)})
+    assert intervals.interval(intervals.error_differences(known, known)) == (0.0, 0.0)
+    worse = rows({f"op{i}": 0.01 * (i % 3) + 0.01 + 0.001 * i for i in range(30)})
+    low, high = intervals.interval(intervals.error_differences(worse, known))
+    assert 1.0 < low < 2.45 < high < 4.0  # percentage points, about a mean of 2.45
+    one_off = rows({f"op{i}": 0.5 if i == 7 else 0.01 * (i % 3) for i in range(30)})
+    differences = intervals.error_differences(one_off, known)
+    low, high = intervals.interval(differences)
+    assert low == 0.0 < high and len(differences) == 30
+    assert intervals.interval(differences) == (low, high)
+
+
+def test_intervals_of_regret() -> None:
+    def rows(predicted: tuple[float, float]) -> list[Scored]:
+        return [
+            Scored("green", f"a|1|b|{pair}|{sms}|x", ms, float(sms), 1.0)
+            for pair in range(4)
+            for sms, ms in zip((1, 2), predicted, strict=True)
+        ]
+
+    found = intervals.regret_differences(rows((2.0, 1.0)), rows((1.0, 2.0)))
+    assert list(found.values()) == [[100.0]] * 4
+    assert intervals.interval(found) == (100.0, 100.0)
+
+
+def _line(mape: str, low: str = "", high: str = "") -> dict[str, str]:
+    regret = {"regret_percent": "", "regret_low_points": "", "regret_high_points": ""}
+    return {"mape_percent": mape, "low_points": low, "high_points": high, **regret}
+
+
+def test_differences_that_may_be_none_are_marked() -> None:
+    model = {"green": _line("4", "0", "0")}
+    cells = {
+        ("4", "0", "0"): "·",
+        ("4.2", "-0.1", "0.5"): "≈ 4.20 (-0.10 to +0.50)",
+        ("4.2", "0.1", "0.3"): "4.20 (+0.10 to +0.30)",
+        ("5", "0.8", "1.3"): "**5.00** (+0.80 to +1.30)",
+        ("5", "", ""): "**5.00**",
+    }
+    for line, cell in cells.items():
+        assert tables._beside({"green": _line(*line)}, model, "green") == cell
+    assert tables._beside(model, model, "green") == "4.00"
+    assert tables._beside({}, model, "green") == ""
+
+
+def test_variants_that_cost_next_to_nothing_are_listed() -> None:
+    by = {
+        "model": {"green": _line("4"), "streams": _line("3")},
+        "idle": {"green": _line("4.05"), "streams": _line("2")},
+        "not": {"green": _line("4.05"), "streams": _line("3.2")},
+    }
+    assert tables.idle_sentence(by) == "These cost less than 0.1 points in every column: `idle`."
+    del by["idle"]
+    assert "none" in tables.idle_sentence(by)
+
+
+def test_tables_of_another_model_say_so() -> None:
+    now = variants.present_model()
+    assert tables.age_of("--ablation", [{"model": now}, {"model": now}]) == []
+    (text,) = tables.age_of("--ablation", [{"model": "0123"}])
+    assert "`0123`" in text and "run.py --ablation" in text
+    (text,) = tables.age_of("--ablation", [{"variant": "of a table without the column"}])
+    assert "before tables named" in text
+
+
+def test_lines_of_the_ablation() -> None:
+    rows = [Scored("green", f"a|1|b|1|{sms}|{132 - sms}", 1.1, 1.0 + sms, 1.0) for sms in (8, 16)]
+    own = [Scored("green", row.key, row.measured_ms, row.measured_ms, 1.0) for row in rows]
+    (line,) = run.variant_lines(variants.DESIGNS[0], rows, own, {})
+    assert line["kind"] == "design" and line["model"] == variants.present_model()
+    assert line["low_points"] == pytest.approx(line["mape_percent"]) == line["high_points"]
+    assert (line["regret_low_points"], line["regret_high_points"]) == (0.0, 0.0)
+
+
 @pytest.fixture
 def few() -> tuple[Condition, ...]:
     """Two predictions that take no time."""
@@ -123,32 +204,90 @@ def test_variants_are_predicted_apart_and_kept(
     assert len(computed) == 1 and sum(rows in found for rows in again) == 2
 
 
+COMMON = "resnet50/2a.expand/fwd/IMPLICIT_GEMM/FMA|1|resnet50/3a.shortcut/fwd/IMPLICIT_GEMM/FMA|3"  # in quota.csv
+ON_STREAMS = "googlenet/4e.3x3_reduce/bwd_filter/ALGO_1/TF32|17|googlenet/4e.3x3_reduce/fwd/IMPLICIT_GEMM/FMA|7"
+WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that have none of it
+    **dict.fromkeys(("no-operands", "no-carveouts", "no-clock", "no-turns"), ("streams", ON_STREAMS)),
+    "enqueue-order": ("streams", ON_STREAMS),
+    **dict.fromkeys(
+        ("no-head-of-line", "carveouts-as-set"),
+        ("streams", "googlenet/4c.3x3_reduce/fwd/IMPLICIT_GEMM/FMA|9|googlenet/4c.3x3/fwd/WINOGRAD_NONFUSED/FMA|8"),
+    ),
+    **dict.fromkeys(
+        ("no-tiles", "no-late-last", "tiles-uncounted"),
+        ("sm_curve", "resnet50/4a.3x3/fwd/IMPLICIT_PRECOMP_GEMM/TF32|128"),
+    ),
+    **dict.fromkeys(("no-start-limits", "any-queue"), ("sm_curve", "googlenet/4e.pool_proj/bwd_data/ALGO_0/FMA|8")),
+    "no-clusters": ("sm_curve", "googlenet/4e.3x3/bwd_data/ALGO_1/TF32|120"),
+    **dict.fromkeys(
+        ("even-schedulers", "no-age"), ("sm_curve", "googlenet/5a.pool_proj/fwd/IMPLICIT_PRECOMP_GEMM/FMA|96")
+    ),
+    "no-l2-rates": ("sm_curve", "googlenet/4e.5x5/bwd_filter/ALGO_1/TF32|64"),
+    "no-unequal-blocks": ("residency_curve", "googlenet/3a.3x3_reduce/bwd_filter/ALGO_3/FMA|8"),
+    "no-tail-seed": (
+        "green",
+        "googlenet/4e.5x5_reduce/bwd_filter/ALGO_0/FMA|15|googlenet/3a.5x5/bwd_filter/WINOGRAD_NONFUSED/FMA|9|16|116",
+    ),
+    **dict.fromkeys(
+        ("no-path-queue", "no-l2-atomics"),
+        ("quota", "googlenet/4c.3x3/fwd/IMPLICIT_GEMM/FMA|1|googlenet/4e.3x3/bwd_filter/ALGO_0/FMA|12"),
+    ),
+    "no-hidden-waits": (
+        "quota",
+        "googlenet/4e.3x3_reduce/fwd/IMPLICIT_GEMM/FMA|6|li2016/Conv4/fwd/IMPLICIT_PRECOMP_GEMM/FMA|8",
+    ),
+    **dict.fromkeys(
+        ("no-fullest-beside", "no-priority-hold"),
+        (
+            "quota",
+            "googlenet/3a.1x1/bwd_filter/ALGO_0/FMA|4|resnet50/4a.shortcut/fwd/IMPLICIT_GEMM/FMA|2",
+        ),
+    ),
+}
 EVERY_PATCH = """
-import os
+import json, os, sys
 from experiments.h200_validation import variants
 from gpusim.lab import validate
 
+where, unlike = json.load(sys.stdin), 1e-6
 dataset = variants.OWN.load()
-one = next(condition for condition in validate.conditions(dataset) if condition.experiment == "sm_curve")
+wanted = {(one.experiment, one.key): one for one in validate.conditions(dataset)}
+known, failed = {}, []
 for variant in variants.VARIANTS.values():
+    one = wanted[tuple(where.get(variant.name, where[""]))]
+    if one.key not in known:
+        known[one.key] = None
+        reader, writer = os.pipe()  # the model's own prediction, in a process of its own: the next ones start as clean
+        if os.fork() == 0:
+            os.write(writer, json.dumps([row.predicted_ms for row in variants.scored(dataset, (one,))]).encode())
+            os._exit(0)
+        os.wait()
+        known[one.key] = json.loads(os.read(reader, 10_000))
     child = os.fork()  # what a variant puts in place of the model's own stays there
     if child == 0:
-        if variant.patch is not None:
-            variant.patch()
-        variants.scored(dataset, (one,))
+        rows = variants.answer(variants.Task(variant.name, variants.OWN, (one,)))
+        off = max(abs(row[2] / ms - 1.0) for row, ms in zip(rows, known[one.key], strict=True))
+        if (off > unlike) == (variant is variants.MODEL):
+            os._exit(1)
         os._exit(0)
     if os.waitpid(child, 0)[1]:
-        print(variant.name)
-        os._exit(1)
+        failed.append(variant.name)
+sys.exit(", ".join(failed) or None)
 """
 
 
 @pytest.mark.release
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be copied here")
-def test_what_every_variant_puts_in_place_takes_the_same_arguments() -> None:
+def test_every_variant_takes_the_same_arguments_and_changes_a_prediction() -> None:
+    assert set(WHERE) < set(variants.VARIANTS)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run(
-        [sys.executable, "-c", EVERY_PATCH], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, "-c", EVERY_PATCH],
+        input=json.dumps({**WHERE, "": ("quota", COMMON)}),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

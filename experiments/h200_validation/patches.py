@@ -109,11 +109,6 @@ def no_fullest_beside_others() -> None:
     put(mixing, "_meeting", lambda i, uses: 1.0)
 
 
-def no_uncounted_pipe() -> None:
-    """Pipes that were not counted bind nobody."""
-    put(contention, "UNCOUNTED", math.inf)
-
-
 def no_hit_queue() -> None:
     """Hits in L2 take as long however full it is."""
     put(memory, "HIT_QUEUE", 0.0)

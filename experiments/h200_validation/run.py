@@ -6,9 +6,9 @@ kernels and whole models (experiments/recordings/transformer, and ../shared wher
 gpusim/results/validated.json, which `gpusim replay` quotes, datasets.csv, arithmetic.csv and resources.csv.
 `--matrix` puts the errors of experiments/resource_matrix, as its tables are, into datasets.csv. `--scaling` predicts
 data/ with two scaling points and writes scaling.csv.
-`--ablation` scores the model with one mechanism after the other switched off (ablation.csv), on every tenth op of the
-SM curves, every third of the residency curves, every eighth pair on streams, every tenth in green contexts and every
-second module and row of quota.csv (about 780 conditions, 12 s of CPU time a variant). `--cross-validation`
+`--ablation` scores the model with one mechanism after the other switched off (ablation.csv) on a sample: every tenth op
+of the SM curves, every third of the residency curves, every tenth pair on streams, every twelfth in green contexts,
+every second row of quota.csv and module. That is 773 conditions, 11 to 17 s of CPU time a variant. `--cross-validation`
 fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
 `--all` does everything. Every run then writes the tables into README.md and docs/model.md. What was predicted is kept
 under .cache/, so a run that was interrupted goes on where it stopped, and what is unchanged is not predicted again.
@@ -60,7 +60,7 @@ from gpusim.lab.whole_models import ModelCase, measured_alone, predictor, score_
 from gpusim.lab.whole_models import models_of as models_of_row
 from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, bands, calls_of, model_identity
 
-STRIDES = {"sm_curve": 10, "residency_curve": 3, "streams": 8, "streams_b_first": 8, "green": 10}  # of others: 2
+STRIDES = {"sm_curve": 10, "residency_curve": 3, "streams": 10, "streams_b_first": 10, "green": 12}  # of others: 2
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
 
 

@@ -3,6 +3,9 @@
 A variant patches the package in a process of its own: the package itself has no switch for any of this. What was
 predicted is kept in journals under .cache/, each prediction with a hash of everything that can change it (the sources
 of the model, the GPU's file, the data, the variant), so that a run that was interrupted goes on where it stopped.
+
+No variant is without what no row of data/ depends on: clusters that were counted, lengths of blocks that are given,
+gaps between kernels, pipes that were not counted.
 """
 
 from __future__ import annotations
@@ -80,7 +83,6 @@ ABLATION = (
     Variant("no-together", "warps of a kernel do not issue in bursts of all of them", patch=patches.no_together),
     Variant("no-fullest-beside", "beside others the mean scheduler counts, not the fullest",
             patch=patches.no_fullest_beside_others),
-    Variant("no-uncounted-pipe", "pipes that were not counted bind nobody", patch=patches.no_uncounted_pipe),
     Variant("no-tail-seed", "the recorded tail does not choose the seed of the jitter", patch=patches.one_seed),
     Variant("no-jitter", "every block has the same work", {"block_jitter": 0.0}),
     Variant("no-age-no-jitter", "neither age nor jitter", {"block_jitter": 0.0}, patches.no_age_no_seeds),
