@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import examples
+from strategies import examples, kernels
 from tiny import convolution, copy, kernel, launch, stream, tiny, trace
 
 from gpusim import cli, load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
 from gpusim.choose import search
-from gpusim.choose.bound import HELD, Bounds, Least, least_of_kernel, least_of_launches
+from gpusim.choose.bound import HELD, Bounds, Least, bound_of_trace, least_of_kernel, least_of_launches
 from gpusim.choose.graph import Graph, graph_of, ordered
 from gpusim.choose.judge import Judge
 from gpusim.choose.moves import MIXES, SHARING, all_algorithms, all_lanes, shared, splits, with_split
@@ -26,12 +26,13 @@ from gpusim.choose.plan import Plan, Work, memory_bytes, most_live, planned_trac
 from gpusim.choose.report import as_json, plan_trace
 from gpusim.choose.search import Selection, select, work_of
 from gpusim.common.errors import InputError
-from gpusim.model.contention import WarpDemand, mix_times
+from gpusim.model.contention import SHARED, WarpDemand, mix_times
 from gpusim.model.kernel import KernelModel
 from gpusim.model.memory import MemoryLoad
 from gpusim.session import Session
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape
+from gpusim.trace.kernels import KernelLaunch, Mix
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Kernel
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 GPU = tiny()
@@ -344,6 +345,32 @@ def test_no_replay_beats_the_bound(made: Trace, seed: int, data: st.DataObject) 
     for at in data.draw(st.lists(st.integers(0, len(every) - 1), min_size=20, max_size=20)):
         us = replayed(work, every[at], session)
         assert max(any_us, bounds.of_plan(work, every[at])) <= us * (1.0 + 1e-9)
+
+
+@examples(300)
+@given(st.lists(kernels(max_blocks_x=300), min_size=2, max_size=4), st.sampled_from(["leftover", "even", "inter-sm"]))
+def test_no_replay_of_kernels_with_counters_beats_the_bound(launches: list[KernelLaunch], policy: str) -> None:
+    """Kernels that different resources of an SM bind may run side by side at full speed."""
+    streams = [stream(f"s{n}", Kernel(id=f"k{n}", kernel=one)) for n, one in enumerate(launches)]
+    made, session = trace(*streams, device="h200"), Session(load_gpu("h200"))
+    bound = bound_of_trace(made, session)
+    assert bound is not None and bound.us <= session.makespan_us(made, policy) * (1.0 + 1e-9)
+
+
+def test_kernels_that_different_resources_bind_are_not_added() -> None:
+    """FMA binds one and the L1 path the other, each for nine tenths of its time: together they take hardly longer."""
+    cycles, gpu = 100.0 * 1980.0, load_gpu("h200")
+
+    def busy(**shares: float) -> KernelLaunch:
+        counted = dict.fromkeys(SHARED, 0.0) | {name: share * cycles for name, share in shares.items()}
+        mix = Mix(**counted, active_cycles_avg=cycles, achieved_warps_per_sm=4.0)
+        return launch(132, 100.0, threads=128).model_copy(update={"mix": mix})
+
+    one, other = busy(fma_cycles=0.9, issue_cycles=0.45), busy(l1_cycles=0.9, issue_cycles=0.1)
+    streams = [stream(name, Kernel(id=name, kernel=of)) for name, of in (("a", one), ("b", other))]
+    made, session = trace(*streams, device="h200"), Session(gpu)
+    bound = bound_of_trace(made, session)
+    assert bound is not None and 90.0 < bound.us < session.makespan_us(made, "leftover") < 135.0
 
 
 def test_what_blocks_hold_bounds_the_makespan() -> None:

@@ -4,8 +4,8 @@ Everything here is a lower bound of the model's own replays, whatever runs besid
 
 * A kernel alone, all its blocks resident as evenly as they fit, makes the most progress that it ever can; others only
   slow it. So it takes at least its launch latency and its blocks at that pace.
-* Warps take turns at a scheduler (`gpusim.model.contention.mix_times`), so that what the blocks on an SM hold of the
-  resource that binds each, added over all kernels, never exceeds the SM.
+* What the blocks on an SM use of its issue slots, of a pipe and of the L1 path never exceeds what these sustain
+  (`gpusim.model.mixing.progress`). Kernels that different resources bind may run side by side at full speed.
 * Nothing moves more than DRAM and L2 sustain.
 * A block takes at least as long as one that has its SM to itself, and holds its registers, shared memory, warps and
   slot for that time; what all hold never exceeds the SMs.
@@ -22,7 +22,7 @@ from math import exp, fsum, sqrt
 
 from gpusim.choose.graph import Graph, chains, ordered
 from gpusim.choose.plan import Plan, Work
-from gpusim.model.contention import mix_times
+from gpusim.model.contention import SHARED, mix_times
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.format import Trace
@@ -30,7 +30,8 @@ from gpusim.trace.kernels import KernelLaunch, launch_waits
 
 MOST_OPERATIONS = 2_000  # of a trace whose bound is computed: the time grows with their square
 HELD = ("registers", "shared memory", "warps", "block slots")  # what resident blocks hold of an SM
-PARTS = ("critical path", "SMs", "DRAM", "L2", *HELD)
+SM_RESOURCES = {"issue": "issue slots", "alu": "ALU", "fma": "FMA", "tensor": "tensor cores", "l1": "L1"}
+PARTS = ("critical path", *SM_RESOURCES.values(), "DRAM", "L2", *HELD)
 ROUNDS = 150  # of the ascent to the best weights
 STEPS = (8.0, 2.0)  # how far a round moves them, at the first and at the last
 
@@ -40,7 +41,9 @@ class Least:
     """Lower bounds for one operation."""
 
     alone_us: float  # time on an idle GPU
-    busy_us: tuple[float, float, float]  # least time for which it keeps all SMs, DRAM and L2 fully busy
+    busy_us: tuple[float, float, float]  # least time for which it keeps all SMs, DRAM and L2 fully busy by itself
+    # least time for which it keeps each of `SM_RESOURCES` fully busy on all SMs
+    used_us: tuple[float, ...] = field(default=(0.0,) * len(SM_RESOURCES), compare=False)
     # least time for which it holds all of each of `HELD` on all SMs
     held_us: tuple[float, ...] = field(default=(0.0,) * len(HELD), compare=False)
     idle_us: float = field(default=0.0, compare=False)  # least time before its first block runs
@@ -48,7 +51,7 @@ class Least:
     @property
     def resources_us(self) -> tuple[float, ...]:
         """Times that it takes of each resource, in the order of `PARTS` from the second on."""
-        return (*self.busy_us, *self.held_us)
+        return (*self.used_us, *self.busy_us[1:], *self.held_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,39 +62,48 @@ class Bound:
     by: str  # the one of `PARTS` that contributes most to it
 
 
-def least_of_kernel(model: KernelModel, capacity: Sequence[int] = ()) -> Least:
+def least_of_kernel(model: KernelModel, capacity: Sequence[int] = (), issue_share: float = 1.0) -> Least:
     """The lower bounds of one launch.
 
     Args:
         model: the launch.
         capacity: what an SM has of each of `HELD`; empty: what blocks hold is not bounded.
+        issue_share: share of the issue slots that kernels sustain; where a pipe binds they may all be busy.
     """
     shortest = max(0.0, 1.0 - sqrt(3.0) * model.jitter)  # of uniform jitter
     blocks = model.blocks * shortest
-    sm_us = blocks * model.demand.warps_per_scheduler * max(model.demand.demands) * model.unit_us / model.sm_count
+    demands = model.demand.demands
+    warps_us = blocks * model.demand.warps_per_scheduler * model.unit_us / model.sm_count
+    used = [demands[SHARED.index(f"{name}_cycles")] for name in SM_RESOURCES]
+    used[0] *= issue_share
     block_us = mix_times([(model.demand, 1)])[0] * model.unit_us
     shares = [need / most for need, most in zip(model.need, capacity, strict=True)] if capacity else [0.0] * len(HELD)
     return Least(
         model.latency_us + blocks * model.most_share_us,
-        (sm_us, blocks * model.dram_share_us, blocks * model.l2_share_us),
+        (warps_us * max(demands), blocks * model.dram_share_us, blocks * model.l2_share_us),
+        tuple(warps_us * one for one in used),
         tuple(blocks * block_us * share / model.sm_count for share in shares),
         model.latency_us,
     )
 
 
 def least_of_launches(
-    launches: Sequence[KernelLaunch], models: Sequence[KernelModel], capacity: Sequence[int] = ()
+    launches: Sequence[KernelLaunch],
+    models: Sequence[KernelModel],
+    capacity: Sequence[int] = (),
+    issue_share: float = 1.0,
 ) -> Least:
-    """The lower bounds of the kernels of one operation."""
-    each = [least_of_kernel(model, capacity) for model in models]
+    """The lower bounds of the kernels of one operation; arguments as of `least_of_kernel`."""
+    each = [least_of_kernel(model, capacity, issue_share) for model in models]
     ends: list[float] = []
     waiting = list(launch_waits(launches))
     for waits, one in zip(waiting, each, strict=True):
         ends.append(max((ends[at] for at in waits), default=0.0) + one.alone_us)
     sm, dram, l2 = (fsum(one.busy_us[r] for one in each) for r in range(3))
+    used = tuple(fsum(one.used_us[r] for one in each) for r in range(len(SM_RESOURCES)))
     held = tuple(fsum(one.held_us[r] for one in each) for r in range(len(HELD)))
     idle = min(one.idle_us for waits, one in zip(waiting, each, strict=True) if not waits)
-    return Least(max(ends), (sm, dram, l2), held, idle)
+    return Least(max(ends), (sm, dram, l2), used, held, idle)
 
 
 class Bounds:
@@ -117,8 +129,9 @@ class Bounds:
         if key not in self._known:
             launches = self.launches(id, algorithm)
             if launches:
+                gpu, models = self.session.gpu, self.models(id, algorithm)
                 self._known[key] = least_of_launches(
-                    launches, self.models(id, algorithm), self.session.gpu.limits.capacity
+                    launches, models, gpu.limits.capacity, gpu.model.sustained_issue_share
                 )
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
