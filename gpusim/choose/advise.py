@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpusim.choose.settings import Setting, settings
 from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.progress import Step, no_step
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import spec_of
@@ -46,7 +47,6 @@ SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
 PLACED: tuple[Keep, ...] = ("placements",)
-TIMES_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def target_of(text: str) -> Target:
         raise InputError(None, "--slo", f"is {quote(text)}", "PROGRAM=x1.2 or PROGRAM=5ms")
     if found[1]:
         return Target(name, slowdown=number)
-    return Target(name, latency_us=number * TIMES_US[found[3]])
+    return Target(name, latency_us=number * MICROSECONDS[found[3]])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ isolated, its wait until it got room on an SM, and what sharing SMs and memory a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum
@@ -170,25 +170,36 @@ def _others(gpu: GPU) -> Sequence[str]:
 def _slowed(result: Result) -> tuple[Slowed, ...]:
     """Each kernel beside the others, in the order of their starts."""
     runs = sorted(result.kernel_runs, key=lambda run: (run.start_us, run.ready_us))
+    spans_us = [(run.start_us, run.end_us) for run in runs]
     found = []
     for at, run in enumerate(runs):
         by_us = {NO_ROOM: run.waited_us} if run.waited_us > 0.0 else {}
         if run.sharing_us > 0.0:
             by_us[run.bound_by] = by_us.get(run.bound_by, 0.0) + run.sharing_us
-        found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _beside(runs, at)))
+        found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _beside(runs, spans_us, at)))
     return tuple(found)
 
 
-def _beside(runs: Sequence[KernelRun], at: int) -> tuple[str, ...]:
-    """Kernels that ran at the same time as one, the longest beside it first; runs by start."""
-    own = runs[at]
+def overlaps(spans_us: Sequence[tuple[float, float]], at: int) -> Iterator[tuple[int, float]]:
+    """Yield the index of each kernel that ran while one did, and for how long both ran.
+
+    Args:
+        spans_us: start and end of each kernel, sorted by start.
+        at: index of the kernel; `NEARBY` kernels before and after it are looked at.
+    """
+    start_us, end_us = spans_us[at]
+    for i in range(max(0, at - NEARBY), min(len(spans_us), at + 1 + NEARBY)):
+        common_us = min(end_us, spans_us[i][1]) - max(start_us, spans_us[i][0])
+        if i != at and common_us > 0.0:
+            yield i, common_us
+
+
+def _beside(runs: Sequence[KernelRun], spans_us: Sequence[tuple[float, float]], at: int) -> tuple[str, ...]:
+    """Return the names of the kernels that ran while one did, the longest overlap first."""
     together: dict[str, float] = {}
-    nearby = [*runs[max(0, at - NEARBY) : at], *runs[at + 1 : at + 1 + NEARBY]]
-    for other in nearby:
-        common = min(own.end_us, other.end_us) - max(own.start_us, other.start_us)
-        if common > 0.0:
-            name = short_name(other.kernel)
-            together[name] = together.get(name, 0.0) + common
+    for other, common_us in overlaps(spans_us, at):
+        name = short_name(runs[other].kernel)
+        together[name] = together.get(name, 0.0) + common_us
     return tuple(sorted(together, key=lambda name: -together[name]))
 
 

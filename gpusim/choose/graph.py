@@ -72,7 +72,7 @@ class Graph:
         return Graph({id: tuple(o for o in waits if o in kept) for id, waits in self.before.items() if id in kept})
 
     def with_order(self, lanes: Iterable[Sequence[str]]) -> Graph:
-        """The graph in which each operation also depends on the one before it in its lane.
+        """Return the graph in which each operation also depends on the one before it in its stream.
 
         Raises:
             InputError: the lanes run against the graph.

@@ -55,7 +55,7 @@ def split_units(gpu: GPU, plan: Plan) -> tuple[int, ...]:
 
 
 def splits(gpu: GPU, streams: int) -> Iterator[tuple[int, ...]]:
-    """All SM splits between some streams, in units of the granularity."""
+    """Return every SM split between some streams, in units of the partition granularity."""
     least, step = split_step(gpu)
     fewest, whole = -(-least // step), gpu.sm_count // step
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from gpusim.choose.explain import overlaps
 from gpusim.choose.interference import contended
 from gpusim.common.tables import short_name
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 
-NEARBY = 64  # kernels before and after one that may run beside it
 CLOCK_US = 1.0  # overlaps of less are those of the clock
 Kind = tuple[str, tuple[int, int, int], tuple[int, int, int]]  # name, grid and block
 
@@ -75,7 +75,8 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
     """
     ordered = sorted(kernels, key=lambda one: (one.start_us, one.took_us))
     models = _models(trace, session)
-    beside = [_beside(ordered, at) for at in range(len(ordered))]
+    spans_us = [(one.start_us, one.start_us + one.took_us) for one in ordered]
+    beside = [_beside(ordered, spans_us, at) for at in range(len(ordered))]
     alone: dict[Kind, list[float]] = {}
     for one, others in zip(ordered, beside, strict=True):
         if not others:
@@ -103,15 +104,13 @@ def _models(trace: Trace, session: Session) -> dict[Kind, KernelModel]:
     return found
 
 
-def _beside(ordered: Sequence[Recorded], at: int) -> dict[Kind, float]:
-    """How long kernels of other streams ran beside one, by kind; kernels by start."""
+def _beside(ordered: Sequence[Recorded], spans_us: Sequence[tuple[float, float]], at: int) -> dict[Kind, float]:
+    """Return how long kernels of other streams ran beside one, by kind."""
     own, found = ordered[at], dict[Kind, float]()
-    end_us = own.start_us + own.took_us
-    nearby = [*ordered[max(0, at - NEARBY) : at], *ordered[at + 1 : at + 1 + NEARBY]]
-    for other in nearby:
-        common = min(end_us, other.start_us + other.took_us) - max(own.start_us, other.start_us)
-        if other.stream != own.stream and common > min(CLOCK_US, 0.1 * own.took_us):
-            found[other.kind] = found.get(other.kind, 0.0) + common
+    for other, common_us in overlaps(spans_us, at):
+        one = ordered[other]
+        if one.stream != own.stream and common_us > min(CLOCK_US, 0.1 * own.took_us):
+            found[one.kind] = found.get(one.kind, 0.0) + common_us
     return found
 
 

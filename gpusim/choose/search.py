@@ -165,7 +165,7 @@ def select(
     recorded_on: AnyGPU | None = None,
     step: Step = no_step,
 ) -> Selection:
-    """The best plan for a trace: an algorithm for each convolution, streams, order and partition.
+    """Search for the best plan of a trace: convolution algorithms, streams, launch order and SM partition.
 
     Args:
         trace: its operations with their alternatives; its streams say what waits for what, and are a baseline.

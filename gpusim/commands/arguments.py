@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.numbers import finite_number, whole_number
+from gpusim.common.numbers import MICROSECONDS, finite_number, whole_number
 
 T = TypeVar("T")
 DETAILS = ("saved", "streams", "kernels", "programs")  # tables that `gpusim replay` prints where asked for
@@ -179,7 +179,6 @@ class Arriving:
 
 
 ARRIVALS = "every:US or poisson:PER_S, or a FILE.csv of times"
-_TIMES_US = {"": 1.0, "us": 1.0, "ms": 1e3, "s": 1e6}
 _TIME_COLUMNS = {"time_us": 1.0, "us": 1.0, "time_ms": 1e3, "ms": 1e3, "time_s": 1e6, "s": 1e6}
 
 
@@ -207,7 +206,7 @@ def arrivals(text: str) -> Arriving:
     if colon and kind == "every":
         number = re.fullmatch(r"(.*?)(us|ms|s)?", value.strip())
         assert number is not None
-        return Arriving(text, "every", positive(number[1]) * _TIMES_US[number[2] or ""])
+        return Arriving(text, "every", positive(number[1]) * MICROSECONDS[number[2] or "us"])
     if text.lower().endswith(".csv"):
         return Arriving(text, "times", times_us=_times(Path(text)))
     raise argparse.ArgumentTypeError("is none of them")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 15
 NAME_WIDTH = 60
 SHOWN_CAUSES = 2
-SAME = 0.03  # of two makespans, relative: what the model cannot tell apart, as in gpusim.choose.advise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,11 +159,12 @@ def _print(found: Explanation) -> None:
 
 def _gains(found: Explanation) -> list[str]:
     """What other arrangements would gain or lose."""
+    from gpusim.choose.advise import TIE
     from gpusim.common.tables import number
 
     lines = []
     policy, us = next(iter(found.arrangements.items()))
-    if us < found.makespan_us * (1.0 - SAME):
+    if us < found.makespan_us * (1.0 - TIE):
         lines.append(f"{policy} would take {number(us)} us: {found.makespan_us / us:.2f}x as fast")
     else:
         lines.append(f"no other arrangement is faster; the next, {policy}, takes {number(us)} us")

@@ -35,12 +35,6 @@ _in_file = set[str]()  # those of them that the file holds
 _kept: Path | None = None  # that file
 
 
-def model_sources() -> str:
-    """A hash of the sources of a replay's result: `gpusim.session`, all that it imports, and all policies."""
-    return sources("gpusim.session", "gpusim.policies")
-
-
-@cache
 def sources(*modules: str) -> str:
     """A hash of modules and of all that they import from their own packages, wherever in them an import stands.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 MOST_DIGITS = 40  # of one number
+MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}  # in one of each unit of time
 
 
 def whole_number(text: str) -> int:

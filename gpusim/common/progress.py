@@ -45,7 +45,7 @@ def _show(name: str) -> None:
 
 @contextmanager
 def estimated(step: Step, name: str) -> Iterator[None]:
-    """Show the name of a step; while it runs, add the share that is done and the time left, as `watcher` is told."""
+    """Show the name of a step. While it runs, `watcher` adds the completed share and the remaining time."""
     step(name)
     if step is no_step:
         yield

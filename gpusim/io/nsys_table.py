@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.numbers import MICROSECONDS
 from gpusim.io import source
 from gpusim.io.timeline import (
     Activity,
@@ -17,6 +18,7 @@ from gpusim.io.timeline import (
     Timeline,
     copy_run,
     count,
+    device_of,
     finite,
     three,
     whole,
@@ -25,9 +27,7 @@ from gpusim.io.timeline import (
 A_GPU_TRACE = "nsys stats --report cuda_gpu_trace --format csv FILE"
 NEEDED = ("Start", "Duration", "GrdX", "BlkX", "Strm", "Name")
 _UNIT = re.compile(r"(.*?)\s*\(([A-Za-z]+)\)$")
-_MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 _BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
-_DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")  # NVIDIA H200 (0)
 
 Cells = Mapping[str, str]
 
@@ -46,16 +46,15 @@ def read(path: Path) -> Timeline:
     found = Timeline()
     for number, row, units in _rows(path):
         try:
-            start = _scaled(row["Start"], units["Start"], _MICROSECONDS)
-            duration = _scaled(row["Duration"], units["Duration"], _MICROSECONDS)
+            start = _scaled(row["Start"], units["Start"], MICROSECONDS)
+            duration = _scaled(row["Duration"], units["Duration"], MICROSECONDS)
             work = _work(row, units)
         except ValueError as error:
             raise InputError(path, f"line {number}", str(error), A_GPU_TRACE) from None
         if work is None:
             continue
-        match = _DEVICE.match(row.get("Device", "")[:200])
-        device = int(match[2]) if match else 0
-        found.products.setdefault(device, Product(one_line(match[1]) if match else None))
+        device, name = device_of(row.get("Device", ""))
+        found.products.setdefault(device, Product(None if name is None else one_line(name)))
         stream = StreamKey(row["Strm"] or "0", context=row.get("Ctx", ""), green_context=row.get("GreenCtx", ""))
         order = whole(row.get("CorrId")) or len(found.activities)
         found.activities.append(Activity(device, stream, start, duration, work, order))

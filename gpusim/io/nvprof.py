@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError, one_line
+from gpusim.common.numbers import MICROSECONDS
 from gpusim.io import chrome, source
 from gpusim.io.timeline import (
     Activity,
@@ -19,19 +20,18 @@ from gpusim.io.timeline import (
     Timeline,
     copy_run,
     count,
+    device_of,
     finite,
     three,
 )
 
 COLUMNS = ("Start", "Duration", "Grid X", "Block X", "Name")
 _EXTENTS = tuple(f"{what} {axis}" for what in ("Grid", "Block") for axis in "XYZ")
-LONGEST_CELL = 200  # characters of a number or of a GPU's name
+LONGEST_CELL = 200  # characters of a number
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
 
-_MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 _BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # nvprof's kilobyte has 1024
 _NUMBER_WITH_UNIT = re.compile(r"\s*([-+0-9.,eE]+?)\s*([A-Za-z]*)\s*$")
-_DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")  # Tesla V100-SXM2-16GB (0)
 _PROCESS = re.compile(r"\[(\d+):(\d+)\]\s*(.*)")  # [device:context] Tesla V100-SXM2-16GB
 _ROWS_OF_ALL_GPUS = {"", "Overview", "Compute"}
 _A_GPU_TRACE = "the output of nvprof --print-gpu-trace --csv"
@@ -54,16 +54,15 @@ def read_csv(path: Path) -> Timeline:
             others += 1
             continue
         try:
-            start = _scaled(row["Start"], units.get("Start", ""), _MICROSECONDS)
-            duration = _scaled(row["Duration"], units.get("Duration", ""), _MICROSECONDS)
+            start = _scaled(row["Start"], units.get("Start", ""), MICROSECONDS)
+            duration = _scaled(row["Duration"], units.get("Duration", ""), MICROSECONDS)
             work = _work_of_row(name, row, units)
         except ValueError as error:
             raise InputError(path, f"line {line}", str(error), _A_GPU_TRACE) from None
         if work is None:
             continue
-        match = _DEVICE.match(row.get("Device", "")[:LONGEST_CELL])
-        device = int(match[2]) if match else 0
-        products.setdefault(device, Product(match[1] if match else None))
+        device, name_of_gpu = device_of(row.get("Device", ""))
+        products.setdefault(device, Product(name_of_gpu))
         stream = StreamKey(row.get("Stream", "") or "0", context=row.get("Context", ""))
         order = len(found.activities)
         found.activities.append(Activity(device, stream, start, duration, work, order))
@@ -91,7 +90,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Cells, Cells]]:
             continue
         if [cell.strip() for cell in cells] == header:
             raise InputError(path, f"line {number}", "begins another process", "one a file: nvprof --log-file %p.csv")
-        if not units and cells[0].strip() in _MICROSECONDS:
+        if not units and cells[0].strip() in MICROSECONDS:
             units = dict(zip(header, (cell.strip() for cell in cells), strict=False))
             continue
         if len(cells) == len(header):

@@ -10,10 +10,10 @@ from math import inf
 from pathlib import Path
 
 from gpusim.common.errors import InputError, closest, quote
+from gpusim.common.numbers import MICROSECONDS
 from gpusim.io.timeline import Activity, Range, Timeline
 
 STEP = re.compile(r"ProfilerStep#([0-9]+)")  # the annotations of torch.profiler's step()
-TIMES_US = {"": 1.0, "us": 1.0, "ms": 1e3, "s": 1e6}
 SHOWN = 12  # names in an error
 
 
@@ -46,7 +46,7 @@ def time_us(text: str) -> float:
     found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(us|ms|s|)", text.strip())
     if found is None:
         raise InputError(None, "time", f"is {quote(text)}", "a time from the profile's first GPU activity, as 12ms")
-    return float(found[1]) * TIMES_US[found[2]]
+    return float(found[1]) * MICROSECONDS[found[2] or "us"]
 
 
 def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:

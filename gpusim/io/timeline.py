@@ -22,6 +22,8 @@ HostMemory = Literal["pinned", "pageable"]
 
 CLOCK_US = 1.0  # recorded times are that exact: older profilers write whole microseconds
 
+_DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")
+_LONGEST_DEVICE = 200  # characters
 _BETWEEN_BRACKETS_AND_COMMAS = re.compile(r"""[^\s,;x()\[\]{}'"]+""")
 
 
@@ -202,6 +204,12 @@ _KINDS: tuple[tuple[str, Direction], ...] = (
     (r"(?:device|array|d|a)\W*to\W*h|dtoh|atoh", "d2h"),
     (r"p(?:eer)?\W*to\W*p|ptop", "p2p"),
 )
+
+
+def device_of(text: str) -> tuple[int, str | None]:
+    """Return the index and the name of a GPU such as ``NVIDIA H200 (0)``; 0 and None for other text."""
+    match = _DEVICE.match(text[:_LONGEST_DEVICE])
+    return (int(match[2]), match[1]) if match else (0, None)
 
 
 def copy_direction(name: str) -> Direction | None:

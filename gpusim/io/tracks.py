@@ -33,7 +33,7 @@ class Slice(NamedTuple):
 
 
 class Track(NamedTuple):
-    """Slices in the order of time, without overlap.
+    """Return slices in time order that do not overlap.
 
     They can be iterated over once.
     """

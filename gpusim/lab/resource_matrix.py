@@ -13,6 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from statistics import fmean, median
 
+import numpy as np
+
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.scaling import confined_us
 from gpusim.common.progress import tracked
@@ -266,16 +268,7 @@ def errors_of(name: tuple[str, str, str, str], rows: Sequence[Point]) -> Errors:
     errors = [row.error_percent for row in rows]
     sizes = [abs(error) for error in errors]
     mean = fmean(row.measured for row in rows), fmean(row.predicted for row in rows)
-    return Errors(*name, len(rows), *mean, fmean(sizes), fmean(errors), _percentile(sizes, 95.0))
-
-
-def _percentile(values: Sequence[float], percent: float) -> float:
-    """A percentile, linear between the values that are next to it."""
-    ordered = sorted(values)
-    place = percent / 100.0 * (len(ordered) - 1)
-    low = min(int(place), len(ordered) - 2) if len(ordered) > 1 else 0
-    above = ordered[min(low + 1, len(ordered) - 1)]
-    return ordered[low] + (place - low) * (above - ordered[low])
+    return Errors(*name, len(rows), *mean, fmean(sizes), fmean(errors), float(np.percentile(sizes, 95)))
 
 
 def by_resource(rows: Iterable[Point]) -> list[Errors]:

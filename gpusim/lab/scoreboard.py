@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -214,7 +215,7 @@ def score_of(one: Measured, predicted_ms: Mapping[Place, float]) -> Score:
         for (experiment, key), baseline in one.baseline_ms.items()
         if (experiment, key) in predicted_ms
     ]
-    wanted, given = _counted(one.conditions), _counted(predicted_ms)
+    wanted, given = (Counter(experiment for experiment, _ in places) for places in (one.conditions, predicted_ms))
     modules = {"modules_serial", "modules_streams"} & wanted.keys()
     whole = bool(modules) and all(given.get(name) == wanted[name] for name in modules)
     chosen = choice(rows) if whole else None
@@ -232,13 +233,6 @@ def _undecided(rows: Iterable[Scored]) -> bool:
         if row.experiment == "green":
             splits.setdefault(row.key.rsplit("|", 2)[0], []).append(row.predicted_ms)
     return any(len(times) > 1 and len(set(times)) == 1 for times in splits.values())
-
-
-def _counted(places: Iterable[Place]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for experiment, _ in places:
-        found[experiment] = found.get(experiment, 0) + 1
-    return found
 
 
 def mean_errors(scores: Iterable[Score], split: str) -> tuple[float, float] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import table_rows
-from gpusim.common.tables import counted
+from gpusim.common.tables import counted, short_name, shortened
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab import whole_models
 from gpusim.lab.record.counters import COUNTERS
@@ -176,7 +176,7 @@ def worst(found: Scoring, count: int) -> list[Miss]:
     misses = []
     for experiment in EXPERIMENTS:
         groups = sorted(grouped(found, experiment).items(), key=lambda group: (-_mean_absolute(group[1]), group[0]))
-        misses += [_miss(experiment, what, errors, known) for (what, _), errors in groups[:count]]
+        misses += [_miss(experiment, *work, errors, known) for work, errors in groups[:count]]
     return misses
 
 
@@ -195,8 +195,8 @@ def _mean_absolute(errors: Sequence[float]) -> float:
     return fsum(map(abs, errors)) / len(errors)
 
 
-def _miss(experiment: str, what: str, errors: Sequence[float], known: _Reasons) -> Miss:
-    return Miss(experiment, what, len(errors), _mean_absolute(errors), fsum(errors) / len(errors), known.of(what))
+def _miss(experiment: str, what: str, names: Sequence[str], errors: Sequence[float], known: _Reasons) -> Miss:
+    return Miss(experiment, what, len(errors), _mean_absolute(errors), fsum(errors) / len(errors), known.of(names))
 
 
 class _Reasons:
@@ -205,12 +205,11 @@ class _Reasons:
     def __init__(self, found: Scoring) -> None:
         self._found = found
         self._session = Session(found.gpu, found.recorded_on)
-        self._named = {what: names for one in EXPERIMENTS for what, names in grouped(found, one)}
         self._known: dict[str, str] = {}
 
-    def of(self, what: str) -> str:
-        """Why something may be missed: of the longest kernel of its longest two ops or models."""
-        longest = sorted(map(self._longest, self._named[what]), key=lambda one: -one[1].duration_us)
+    def of(self, names: Sequence[str]) -> str:
+        """Return why some ops or models may be missed, by the longest kernel of each of the longest two."""
+        longest = sorted(map(self._longest, names), key=lambda one: -one[1].duration_us)
         return "; ".join(dict.fromkeys(self._of_kernel(*one) for one in longest[:2]))
 
     def _longest(self, name: str) -> tuple[float, KernelLaunch]:
@@ -224,8 +223,6 @@ class _Reasons:
         return fsum(launch.duration_us for launch in most) / whole, max(most, key=lambda one: one.duration_us)
 
     def _of_kernel(self, share: float, launch: KernelLaunch) -> str:
-        from gpusim.common.tables import short_name, shortened
-
         part = "" if share > 0.995 else f" ({100.0 * share:.0f} % of the time)"
         name = shortened(short_name(launch.name), 40)
         lacks = launch.uncounted

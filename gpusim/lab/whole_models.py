@@ -234,7 +234,7 @@ def score_models(case: ModelCase, executor: Executor | None = None) -> list[Scor
     """
     wanted = model_conditions(case)
     for model in dict.fromkeys(chain(*(one.models for one in wanted))):
-        _predictor(case).profiled(model)
+        predictor(case).profiled(model)
     tasks = [(case, one) for one in wanted]
     if executor is not None:
         answers = list(executor.map(_predict_one, tasks))
@@ -265,15 +265,11 @@ def models_of(row: Scored) -> tuple[str, ...]:
 
 
 @cache
-def _predictor(case: ModelCase) -> ModelPredictor:
+def predictor(case: ModelCase) -> ModelPredictor:
+    """Return the predictor of a case in this process."""
     return ModelPredictor(case)
 
 
-def predictor(case: ModelCase) -> ModelPredictor:
-    """The predictor of a case in this process."""
-    return _predictor(case)
-
-
 def _predict_one(task: tuple[ModelCase, ModelCondition]) -> tuple[float, float]:
-    known = _predictor(task[0])
+    known = predictor(task[0])
     return known.predict_ms(task[1]), known.nothing_ms(task[1])

@@ -10,8 +10,9 @@ queued behind a flag before the clock starts, so that no time of the host is in 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median_high
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_table, write_text
@@ -24,7 +25,6 @@ from gpusim.lab.record.ops_gpu import (
     Queue,
     guarded,
     made,
-    median,
     pair_row,
     parts_of,
     together_ms,
@@ -32,7 +32,7 @@ from gpusim.lab.record.ops_gpu import (
 )
 from gpusim.lab.record.ops_models import record_models
 from gpusim.lab.record.outcomes import thinned
-from gpusim.lab.record.recording import GPU_BOUND_MS, GPU_BOUND_RATIO, KERNEL_COLUMNS, Row
+from gpusim.lab.record.recording import KERNEL_COLUMNS, of_kernels
 
 BACK_TO_BACK = 10  # calls behind ms_stream
 CURVE_CALLS = 3  # calls behind a row of sm_curve.csv
@@ -125,7 +125,7 @@ class _Calls:
     def _ms(self, name: str, calls: int, repeats: int, queue: Queue | None = None, cold: bool = False) -> float:
         """Time of one of some calls back to back, the median of several runs."""
         side = ([self.made[name]] * calls, queue or self.queue)
-        return median(self.gpu.ends_ms([side], cold)[0] for _ in range(repeats)) / calls
+        return median_high(self.gpu.ends_ms([side], cold)[0] for _ in range(repeats)) / calls
 
     def _times(self, name: str) -> dict[str, str]:
         found = {}
@@ -190,17 +190,6 @@ class _Calls:
                         "ms_end": f"{ms[branch]:.6f}",
                         "ms_makespan": f"{max(ms):.6f}",
                     }
-
-
-def of_kernels(times: Mapping[str, str], rows: Sequence[Row]) -> dict[str, str]:
-    """The columns of convolutions.csv that follow from an op's kernels."""
-    if not rows:
-        return {"internal_streams": "False", "kernel_ms": "", "gpu_bound": "False"}
-    kernel_ms = sum(float(row["gpu__time_duration.sum"]) for row in rows) / 1e6
-    least, most = GPU_BOUND_RATIO
-    bound = kernel_ms >= GPU_BOUND_MS and least <= float(times["ms_stream_run1"]) / kernel_ms <= most
-    internal = any(row["stream"] != "main" for row in rows)
-    return {"internal_streams": str(internal), "kernel_ms": f"{kernel_ms:.6g}", "gpu_bound": str(bound)}
 
 
 def queue_lengths(a_ms: float, b_ms: float) -> tuple[int, int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median_high
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeVar
 
@@ -109,12 +110,6 @@ def guarded(path: Path, place: str, run: Callable[[], Call]) -> Call:
         raise raised(path, place, error, "a callable that runs") from None
 
 
-def median(values: Iterable[float]) -> float:
-    """The middle value, of an even number the upper of the two."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]
-
-
 def parts_of(sm_count: int, parts: Sequence[int]) -> list[int]:
     """Numbers of SMs that are such parts of a GPU as `parts` are of 132, in steps of green contexts, each once."""
     wanted = [max(1, round(part * sm_count / OF_SMS / STEP_SMS)) * STEP_SMS for part in parts]
@@ -124,7 +119,7 @@ def parts_of(sm_count: int, parts: Sequence[int]) -> list[int]:
 def together_ms(gpu: Gpu, sides: Sequence[Side], repeats: int) -> list[float]:
     """When each of some streams ended, from the release of all; medians of several runs."""
     runs = [gpu.ends_ms(sides) for _ in range(repeats)]
-    return [median(run[i] for run in runs) for i in range(len(sides))]
+    return [median_high(run[i] for run in runs) for i in range(len(sides))]
 
 
 def pair_row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median_high
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_table, write_text
@@ -16,7 +17,6 @@ from gpusim.lab.record.ops_gpu import (
     Queue,
     guarded,
     made,
-    median,
     pair_row,
     parts_of,
     together_ms,
@@ -101,7 +101,7 @@ def _pairs(ops: Ops, gpu: Gpu, calls: dict[str, Call], queue: Queue) -> Iterator
 
 
 def _ms(gpu: Gpu, graph: Call, passes: int, queue: Queue) -> float:
-    return median(gpu.ends_ms([([graph] * passes, queue)])[0] for _ in range(REPEATS))
+    return median_high(gpu.ends_ms([([graph] * passes, queue)])[0] for _ in range(REPEATS))
 
 
 def passes_of(a_ms: float, b_ms: float) -> tuple[int, int]:

@@ -139,7 +139,7 @@ class Recording:
 
     def write_calls(self) -> None:
         """Writes convolutions.csv."""
-        rows = ({**row, **_of_kernels(row, self._kernels.get(op, []))} for op, row in self._timings.items())
+        rows = ({**row, **of_kernels(row, self._kernels.get(op, []))} for op, row in self._timings.items())
         write_text(self.folder / "convolutions.csv", records(CALL_COLUMNS, rows))
         self._journal.unlink(missing_ok=True)
 
@@ -161,13 +161,18 @@ def work_fields(work: Work) -> dict[str, str]:
     return {"direction": work.direction} | {name: str(number) for name, number in numbers.items()}
 
 
-def _of_kernels(row: Row, kernels: Sequence[Row]) -> dict[str, str]:
-    """The columns that follow from a call's kernels."""
+def of_kernels(times: Mapping[str, str], kernels: Sequence[Row]) -> dict[str, str]:
+    """Return the columns of convolutions.csv that follow from the kernels of a call or op.
+
+    Args:
+        times: the row so far, with its ``ms_stream_run1``.
+        kernels: rows of kernels.csv.gz.
+    """
     if not kernels:
         return {"internal_streams": "False", "kernel_ms": "", "gpu_bound": "False"}
     kernel_ms = sum(float(kernel["gpu__time_duration.sum"]) for kernel in kernels) / 1e6
     least, most = GPU_BOUND_RATIO
-    bound = kernel_ms >= GPU_BOUND_MS and least <= float(row["ms_stream_run1"]) / kernel_ms <= most
+    bound = kernel_ms >= GPU_BOUND_MS and least <= float(times["ms_stream_run1"]) / kernel_ms <= most
     internal = any(kernel["stream"] != "main" for kernel in kernels)
     return {"internal_streams": str(internal), "kernel_ms": f"{kernel_ms:.6g}", "gpu_bound": str(bound)}
 
