@@ -1,8 +1,8 @@
-"""From a recorded launch to what the engine replays: its blocks, their demands, and how long one takes.
+"""Fit a kernel model to a recorded launch: its blocks, their demands, and the time of one block.
 
-The recording fixes the scale: the launch is replayed once alone on the GPU that it was recorded on, and the time of
-a block is chosen so that this takes the recorded duration. How strongly old blocks go before young ones, and the seed
-of the jitter, are chosen so that mean resident warps and active SMs of that replay come close to the recorded ones.
+The recording fixes the scale. The launch is replayed once in isolation on the GPU that recorded it, and the time of a
+block is chosen so that this replay takes the recorded duration. The age preference and the seed of the jitter are chosen
+so that the mean resident warps and active SMs of that replay are close to the recorded ones.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class _Tried:
 
 
 def _fitted(model: KernelModel, mix: Mix | None, alone: Alone, gpu: GPU) -> tuple[KernelModel, float]:
-    """The kernel with the age preference and seed that replay its recording well, and its makespan alone (us)."""
+    """Return the model with the age preference and seed that best reproduce the recording, and its isolated makespan, us."""
     first, *weakest_first = (replace(model, age_preference=a, seed=JITTER_SEEDS[0]) for a in _preferences(model, mix))
     held = _best(_tried(first, mix, alone), weakest_first, mix, alone)
     other_tails = [replace(held.model, seed=seed) for seed in JITTER_SEEDS[1:]]
@@ -184,8 +184,8 @@ def _tried(model: KernelModel, mix: Mix | None, alone: Alone) -> _Tried:
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
     """Whether a launch looks persistent: one block an SM, on all SMs or on all that its clusters can have [D].
 
-    Of the recorded kernels of one block an SM those with 105, 117, 120 and 132 blocks on 132 SMs share their work as
-    they go; those with 126, 128 or 130 have a step where they get fewer SMs (experiments/kernel_curves).
+    The recorded kernels have one block per SM. Those with 105, 117, 120 and 132 blocks on 132 SMs share their work as
+    they go. Those with 126, 128 or 130 blocks take a step longer on fewer SMs (experiments/kernel_curves).
     """
     if blocks_per_sm > 1:
         return False

@@ -165,7 +165,7 @@ class Launches:
         return self.work_of(slot, block)
 
     def next_work(self, slot: int) -> float:
-        """Work of the next tile of a launch whose blocks share them, for one that has done its last."""
+        """Take the next tile of a launch whose blocks share tiles, and return its work."""
         tile = self.next_tile[slot]
         self.next_tile[slot] += 1
         return self.work_of(slot, tile)

@@ -246,7 +246,7 @@ class Residents:
         return room
 
     def share_ramp(self, slot: int, sm: int) -> float:
-        """What one more of a launch's first blocks on an SM has to do beside its own work; each of those there, too."""
+        """Return the ramp of the next first block of a launch on an SM; those already there get the same ramp."""
         here = self.launches.here[slot * self.sms + sm]
         k = slot * self.width + here
         ramp = self.launches.ramps[k]
@@ -339,7 +339,7 @@ class Residents:
             j -= 1
 
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool) -> None:
-        """As `gpusim.engine.core.SMArray.evict`."""
+        """Take the youngest blocks of a slot off an SM, as described at `gpusim.engine.core.SMArray.evict`."""
         launches = self.launches
         self.charge(sm)
         base = sm * self.width

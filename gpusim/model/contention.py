@@ -27,8 +27,7 @@ from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
 
 SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
 ISSUE, TENSOR, LSU = (SHARED.index(f"{name}_cycles") for name in ("issue", "tensor", "lsu"))
-SCHEDULER_PIPES = ("alu_cycles", "fma_cycles")  # and those that only kernels of their own use:
-OTHER_PIPES = ("multiply_cycles", "special_cycles", "double_cycles")
+OTHER_PIPES = ("multiply_cycles", "special_cycles", "double_cycles")  # of a scheduler, beside those of `SHARED`
 L1_PATH = SHARED.index("l1_cycles")
 UNKNOWN = "unknown"  # what binds a kernel whose demands were not counted
 FEWEST_TURNS = 1.3  # warps that compete on a scheduler, above which the recorded time tells how their turns add

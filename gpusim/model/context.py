@@ -41,7 +41,7 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
 
 
 def _with_gaps(trace: Trace, gap_us: float) -> Trace:
-    """A trace whose kernels come late where others of their stream, or themselves, come before them.
+    """Return a trace whose `Kernel` operations start a gap later, in streams of more than one operation or request.
 
     Profilers count a kernel from its start; a call of a library is recorded with all that it takes.
     """
