@@ -1,8 +1,8 @@
 """Fit a kernel model to a recorded launch: its blocks, their demands, and the time of one block.
 
-The recording fixes the scale. The launch is replayed once in isolation on the GPU that recorded it, and the time of a
-block is chosen so that this replay takes the recorded duration. The age preference and the seed of the jitter are chosen
-so that the mean resident warps and active SMs of that replay are close to the recorded ones.
+The recording fixes the scale. The launch is replayed once in isolation on the GPU that recorded it. The time of a block
+is chosen so that this replay takes the recorded duration. The age preference and the seed of the jitter are chosen so
+that the mean resident warps and active SMs of that replay are close to the recorded ones.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class _Tried:
 
 
 def _fitted(model: KernelModel, mix: Mix | None, alone: Alone, gpu: GPU) -> tuple[KernelModel, float]:
-    """Return the model with the age preference and seed that best reproduce the recording, and its isolated makespan, us."""
+    """Return the model with the age preference and seed that best fit the recording, and its isolated makespan, us."""
     first, *weakest_first = (replace(model, age_preference=a, seed=JITTER_SEEDS[0]) for a in _preferences(model, mix))
     held = _best(_tried(first, mix, alone), weakest_first, mix, alone)
     other_tails = [replace(held.model, seed=seed) for seed in JITTER_SEEDS[1:]]

@@ -35,6 +35,7 @@ _in_file = set[str]()  # those of them that the file holds
 _kept: Path | None = None  # that file
 
 
+@cache
 def sources(*modules: str) -> str:
     """A hash of modules and of all that they import from their own packages, wherever in them an import stands.
 
