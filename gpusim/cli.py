@@ -1,8 +1,8 @@
 """The command line: `gpusim COMMAND …`. Exit status: 0 done, 2 bad usage or bad input, 1 a defect of ours.
 
 A command is a module with `add_arguments(parser)` and `run(args)`, which returns a status other than 0, and a line in
-`GROUPS`. Only the module of the command that is called is imported, and such modules import what is heavy in their
-functions, so that help comes at once.
+`GROUPS`. Only the module of the called command is imported. It imports heavy modules inside its functions, so that help
+comes at once.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
 def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
     """The kernel with the time that the device and an SM take to start a block.
 
-    Where blocks came as fast as they can start, they lived as long as their recorded number on an SM says (Little's
-    law), and not as long as their work would fill the recorded time. Those that are all resident at once start once.
+    If blocks started as fast as the device allows, their lifetime follows from the recorded residency by Little's law.
+    It is not the time in which their work would fill the recorded duration. Kernels of one wave have no such limit.
     """
     rates = gpu.model.block_starts_per_us, gpu.model.sm_block_starts_per_us
     if not all(rates) or model.demand.one_wave:
@@ -111,10 +111,10 @@ def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelMod
 
 
 def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple[float, float]:
-    """How late the first blocks of a launch come, and what they take longer than later ones.
+    """Return the launch delay of the first blocks, and the ramp by which they take longer than later blocks.
 
-    Late by the launch and by what the trace says of instructions; longer by what a block waited for instructions and
-    constants, which caches hold afterwards [D]. Both are no more than most of the recorded time.
+    The delay is the launch latency and the load of instructions given in the trace. The ramp is the wait of a block for
+    instructions and constants, which caches hold afterwards [D]. Both are limited to a large part of the recorded time.
     """
     recorded = launch.duration_us
     loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
@@ -193,12 +193,12 @@ def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
 
 
 def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
-    """Tiles of a launch's work: more than blocks where these share it as they go, else one a block.
+    """Return the tiles of a launch: more tiles than blocks if blocks share the work as they go, else one per block.
 
-    Blocks of a persistent kernel differ by a tile at most, so the SM with fewest active cycles tells how long a tile
-    is, and the mean SM how many there are [D]. Where some SMs have no block, those that have one are taken to have done
-    half a tile less than the most on the mean; where all of a launch in recorded clusters did as much, each had one
-    tile [D].
+    Blocks of a persistent kernel differ by at most one tile. The SM with the fewest active cycles therefore gives the
+    length of a tile, and the mean SM gives their number [D]. If some SMs have no block, the others are assumed to have
+    done half a tile less than the largest number on the mean. If all blocks of recorded clusters did the same work,
+    each has one tile [D].
     """
     blocks = launch.blocks
     if launch.block_lengths or not is_persistent(launch, blocks_per_sm, gpu):
@@ -225,13 +225,15 @@ def _whole_tiles(tile: float) -> int:
 
 
 def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
-    """Blocks of a cluster of a launch, 1 of one without clusters.
+    """Return the blocks per cluster of a launch, 1 for a launch without clusters.
 
-    Where the recording does not tell, those of more than two blocks are guessed. A kernel is taken to launch in
-    them [D] where it has one block a SM, with more shared memory than a block could have before clusters, and a
-    grid of 3 to 8 in y, which are its clusters', all of which the GPU holds at once (on an H200 the largest such
-    grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3: as many clusters of 8, 7, 4 and 3 as fit), or a grid of one
-    dimension with just as many blocks as clusters of the largest size can have (120): of the smallest that can.
+    If the recording does not tell, clusters of more than two blocks are guessed [D]. Such a kernel has one block per SM
+    and more shared memory than a block could have before clusters existed. Its grid is one of two kinds:
+
+    * 3 to 8 blocks in y, which form one cluster, and no more clusters than the GPU holds at once. On an H200 the
+      largest such grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3.
+    * One dimension, with as many blocks as clusters of the largest size can have (120 on an H200). The smallest
+      cluster size that allows this number is used.
     """
     if launch.mix is not None and launch.mix.cluster is not None:
         return prod(launch.mix.cluster)
@@ -246,7 +248,7 @@ def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
 
 
 def _cluster_sms(blocks: int, gpu: GPU) -> int:
-    """SMs that clusters of so many blocks can have at once, a block an SM."""
+    """Return the SMs that clusters of this size can occupy at once, with one block per SM."""
     return blocks * most_clusters(gpu.gpc_of_sm, blocks)
 
 

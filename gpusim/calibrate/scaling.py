@@ -58,7 +58,7 @@ def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float],
         gpu: that recorded it.
 
     Returns:
-        Launches whose points add up to the times of the call, in proportion to what the model says of each.
+        Launches with scaling points that add up to the times of the call, in proportion to their modelled times.
     """
     if not points_us:
         return tuple(launches)
@@ -112,9 +112,9 @@ def _changed(model: KernelModel, load: float, turn: float, gpu: GPU) -> KernelMo
 
 
 def _with_turns(demand: WarpDemand, factor: float, residents: float) -> WarpDemand:
-    """Other turns and the latency that keeps an instruction's time at the recorded residents 1.
+    """Scale the service demand, with the latency that keeps the time of an instruction at the recorded residency at 1.
 
-    Turns fill that time at most, and take at least what the busiest resource is held.
+    The service demand is at most that time, and at least the time for which the busiest resource is held.
     """
     competing = competing_warps(residents, demand.warps_per_scheduler, demand.one_wave)
     if factor == 1.0 or competing == 1.0:

@@ -24,9 +24,9 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     `demand_elsewhere` says what its warps demand of an SM. Load of DRAM scales with the bandwidth that it sustains,
     that of L2, on the same chip, with the reads that it sustains: H200 and H100 have the same ratio of reads, writes
     and reductions, and of the time that a kernel keeps L2 busy (experiments/h100_microbench). Of another chip too few
-    constants are known, so L2 scales with DRAM there [D]. Latencies of idle L2 and DRAM, and what one SM reads, are
-    alike on both GPUs. Bytes from DRAM are the recorded ones: with 50 MiB of L2 for 60 a kernel moves 2 % more of them
-    (median of 541; those with 20 to 40 MB of tensors 3 to 4 MB more, about 1 us of DRAM).
+    constants are known, so L2 scales with DRAM there [D]. The latencies of idle L2 and DRAM, and the read rate of
+    one SM, are equal on both GPUs. Bytes from DRAM are the recorded ones: with 50 MiB of L2 for 60 a kernel moves 2 %
+    more of them (median of 541; those with 20 to 40 MB of tensors 3 to 4 MB more, about 1 us of DRAM).
 
     Raises:
         InputError: no SM of the target holds a block.

@@ -458,7 +458,7 @@ def _half_width(values: Sequence[float]) -> float:
 
 
 def _bound_us(result: Result) -> dict[str, dict[str, float]]:
-    """Of each program, the time that its kernels took by what bound them, the most first."""
+    """Return, for each program, the time of its kernels by the resource that bound them, the largest first."""
     program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
     found: dict[str, dict[str, float]] = {run.program: {} for run in result.program_runs}
     for run in result.kernel_runs:

@@ -22,7 +22,7 @@ def fitting(trace: Trace, gpu: GPU) -> tuple[Trace, str]:
     alternative whose kernels all fit.
 
     Returns:
-        The trace, and a note on what is not as selected in it; empty where all is.
+        The trace, and a note on the algorithms that differ from the selected ones; empty if none does.
     """
     changed = {op.id: found for _, op in _unfit(trace, gpu) if (found := _alternative(op, gpu)) is not None}
     streams = [

@@ -2,8 +2,8 @@
 
 A program is taken as its longest kernel of each kind (what binds it), each for the share of the program's time that
 its kind takes. Every kernel of one program meets every kernel of the other for the product of their shares. Two kernels
-that meet have the paces and loads that the replay's own formulas give in a steady state. What a replay adds, such as
-the order of kernels, tails and waits, is left out [D].
+that meet have the paces and loads that the replay's own formulas give in a steady state. The order of kernels, tails
+and waits are left out [D].
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def _slowdown(a: AnyTrace, b: AnyTrace, setting: str | Setting, gpu: AnyGPU | No
 def _over(gpu: GPU, own: Sequence[_Part], others: Sequence[_Part], sms: tuple[int, ...] | None) -> float:
     """The slowdown of the program of some kernels beside another.
 
-    Kernels that are on the SMs together meet by their time. Those that take turns meet one by one: each waits for one
-    of the other program, as a GPU places all blocks of the kernel that came first.
+    Kernels that share the SMs meet in proportion to their times. Kernels that do not fit together alternate. Each then
+    waits for one kernel of the other program, because a GPU places all blocks of the kernel that came first.
     """
     whole = 0.0
     for part in own:
@@ -176,7 +176,7 @@ _PAIRS: dict[tuple[object, object, tuple[int, ...] | None], Slowdown | None] = {
 
 
 def _program(session: Session, trace: Trace) -> _Known:
-    """What is known of a program."""
+    """Return a program as it meets others, from the cache if it came before."""
     key = id(session), id(trace)
     known = _PROGRAMS.get(key)
     if known is None:

@@ -79,7 +79,7 @@ class Judge:
     def launches(self, plan: Plan) -> bool:
         """Whether the GPU launches all kernels of a plan: on its SMs each kernel in clusters has a GPC that holds one.
 
-        [V] of 215 plans that were run on an H200 it refused the three of which that is not true, and no others.
+        [V] An H200 refused three of 215 plans, exactly those that break this rule.
         """
         return all(
             most_clusters(self.gpu.gpc_of_sm[sms[0] : sms[1] + 1], model.cluster_blocks) > 0

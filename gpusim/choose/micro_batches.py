@@ -1,8 +1,8 @@
 """A convolution's batch in parts, one after the other: faster algorithms then fit a workspace, which all parts reuse.
 
 The method is that of µ-cuDNN (Oyama, Ben-Nun, Hoefler, Matsuoka, CLUSTER'18 [A]; its code, github.com/spcl/ucudnn [V]):
-by dynamic programming over the images, the divisions of a batch that no other beats in both time and workspace. There
-cuDNN measures what a call takes; here it is what its recorded kernels take on the GPU of the replay.
+dynamic programming over the images finds the divisions of a batch that no other beats in time and workspace. µ-cuDNN
+measures the time of each call. Here it is the time of the recorded kernels on the GPU of the replay.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Independent convolutions and algorithms of them that complement one another, as Table 1 of SPAA'20 shows for two.
 
-The rule, made from what the paper says of its table [D]. Of each algorithm the kernel that takes longest counts. Two
-algorithms complement one another where
+The rule follows the paper's description of its table [D]. The longest kernel of each algorithm counts. Two algorithms
+complement one another if
 
-* what one holds most of (registers, shared memory, warps or block slots of an SM, all blocks that fit resident) the
-  other holds less of, both ways;
-* a block of each fits an SM together;
-* one computes: the busier of its issue slots and arithmetic pipes is busy for more than half of the time; the other's
-  for no more than half, and more of its warps' stalls wait for memory.
+* each occupies less than the other of the resource that the other occupies most. The resources are registers, shared
+  memory, warps and block slots of an SM, with all blocks resident that fit.
+* one block of each fits an SM together;
+* one computes, and the other waits for memory. The busier of the issue slots and arithmetic pipes is busy for more than
+  half of the time for one, and for no more than half for the other. The stalls of the other wait more for memory.
 
 The paper does not say what it counted as one of its 27 cases; here a case is a pair of convolutions with at least one
 such pair of algorithms.
@@ -44,7 +44,7 @@ class Side:
     operation: str  # its id
     algorithm: str  # its algorithm
     kernel: str  # the longest kernel of the algorithm
-    holds: tuple[str, float]  # the resource of an SM of which that kernel occupies most, and the share occupied: 0 to 1
+    holds: tuple[str, float]  # resource of an SM that this kernel occupies most, and its share: 0 to 1
     computes: float  # share of time for which the busier of its issue slots and arithmetic pipes is busy: 0 to 1
     memory_stalls: float  # share of its warps' stalls that wait for memory
     alone_us: float  # time of the whole algorithm alone

@@ -23,7 +23,7 @@ class Profile:
     """What kernels take alone on a GPU; several are a mean over their time."""
 
     alone_us: float  # time of the kernels one after the other
-    held: tuple[float, ...]  # of each of `STATIC` the share of an SM that all blocks hold of which one fits
+    held: tuple[float, ...]  # share of an SM of each of `STATIC` that all resident blocks hold
     busy: tuple[float, ...]  # of each of `DYNAMIC` the share of the time for which it is busy
     memory_stalls: float  # share of the warps' stalls that wait for memory
     counted: bool  # whether counters of all kernels were recorded; else `busy` is assumed

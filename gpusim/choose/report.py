@@ -219,7 +219,7 @@ def _starts_lines(best: Candidate) -> list[str]:
 
 
 def _chosen_lines(selection: Selection, result: Result) -> list[str]:
-    """What the plan found gains over what a program has without one, and the error of such choices."""
+    """Describe the gain of the plan over plain streams, and the error of such choices."""
     plain, error, where, best = selection.plain, selection.error, selection.gpu.name, selection.best
     if plain is None:
         return [f"model error: {_co_run_error(selection, result)}"]
@@ -324,7 +324,7 @@ def _print_left_out(count: int, what: str) -> None:
 
 
 def _memory(selection: Selection, candidate: Candidate) -> str:
-    """What the workspaces of a plan can hold at once, in words."""
+    """Return the largest total workspace of concurrent operations of a plan, in words."""
     return _size(known_memory_bytes(selection, candidate))
 
 

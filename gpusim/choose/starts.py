@@ -1,8 +1,8 @@
-"""Start orders: in which order the streams of a plan begin, where the program has no say in it.
+"""Start orders: the order in which the streams of a plan begin, if the program does not control it.
 
-Streams that wait for one event, such as those of an inception module behind the layer before it, are let go by the
-GPU in an order that depends on which hardware queue each stream has ([V] experiments/hardware_check). A plan is
-therefore judged by the mean over orders, unless the host launches in an order of its own.
+The branches of an inception module wait for the layer before it. The GPU releases such streams in an order that depends
+on the hardware queue of each stream ([V] experiments/hardware_check). A plan is therefore judged by the mean over
+orders, unless the host launches in its own order.
 """
 
 from __future__ import annotations

@@ -115,9 +115,9 @@ def ios_stages(
 ) -> tuple[Stage, ...]:
     """Return IOS's stages (Ding et al., MLSys'21): the least sum of stage times, by dynamic programming.
 
-    A stage is an ending of what is left: operations that nothing left outside it waits for. Those of a stage that wait
-    for one another are a group, and groups run side by side, each one after the other [V]. The limits are IOS's own.
-    Everything of a stage ends before the next begins.
+    A stage is an ending of the remaining graph: no remaining operation outside it waits for one in it. Operations of a
+    stage that wait for one another form a group. Groups run side by side, and the operations of a group one after the
+    other [V]. The limits are those of IOS. A stage ends before the next begins.
     """
     known: dict[frozenset[str], tuple[float, tuple[Stage, ...]]] = {frozenset(): (0.0, ())}
     latencies_us: dict[frozenset[str], float] = {}

@@ -110,9 +110,9 @@ def gpu_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def trace_and_session(args: argparse.Namespace, paths: Sequence[str], seed: int = 0) -> Iterator[tuple[Trace, Session]]:
-    """The trace of some files, and a session to replay it in, of arguments with `gpu_arguments`.
+    """Give the trace of some files, and a session to replay it in, of arguments with `gpu_arguments`.
 
-    What is found wrong with the trace meanwhile is told with its files.
+    Errors of the trace that are found meanwhile name its files.
     """
     from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.session import Session

@@ -1,4 +1,4 @@
-"""`gpusim gpus`: the GPUs that ship, and what is known of them; one of them in full; a file of a new one."""
+"""`gpusim gpus`: list the GPUs that ship, show one in full, or write the file of a new one."""
 
 from __future__ import annotations
 

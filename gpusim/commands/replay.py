@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
-    """Declare what is replayed, on what and how (`compared` does it); ``traces`` is the positional argument's help."""
+    """Declare the arguments that `compared` reads; ``traces`` is the help of the positional argument."""
     parser.add_argument("traces", nargs="+", metavar="TRACE", help=traces)
     gpu_arguments(parser)
     parser.add_argument(
@@ -138,9 +138,9 @@ def command_of(args: argparse.Namespace) -> str:
 
 
 def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:
-    """Read and replay what the arguments of `add_replay_arguments` say.
+    """Read the traces and replay them under the policies that the arguments of `add_replay_arguments` name.
 
-    Placements are kept where asked for, and what each SM held, unless the trace is too large for that to be shown.
+    Placements and the contents of each SM are kept on demand, unless the trace is too large to show them.
 
     Raises:
         InputError: something in the arguments or in what they name is wrong.

@@ -1,4 +1,4 @@
-"""What each SM held over time, by launch: it is taken while slots are still theirs, before they pass to others."""
+"""Contents of each SM over time, by launch. They are taken while the launches still have their slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the host does: when requests are released, and in which order their kernels are queued on their streams."""
+"""The host: release times of requests, and the order in which their kernels are queued on their streams."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class HostQueue:
         return (self.releases[self.request] or 0.0, self.first[operation] + at)
 
     def look_ahead(self) -> None:
-        """Find what is next."""
+        """Find the next operation to launch."""
         request, handed = self.request, self.handed
         if handed == len(self.order):
             request, handed = request + 1, 0

@@ -92,7 +92,7 @@ class Rates:
         return by_age, dram, l2
 
     def time_parts(self, mix: Mix, slot: int) -> TimeParts:
-        """What the time of a slot's kernel is made of in a mix without limits; of none, alone."""
+        """Return the parts of the time of a slot's kernel in a mix without limits; with no mix, in isolation."""
         model = self._model(slot)
         met = mix or ((slot, model.most_resident),)
         times = self._mixes.times([(self._model(other), count) for other, count in met])
