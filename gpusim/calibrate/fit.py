@@ -16,7 +16,12 @@ from gpusim.hardware.compute_capability import CAPABILITIES
 from gpusim.hardware.gpcs import most_clusters
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
+    BUFFERS,
+    DRAM_LATENCY_CYCLES,
+    LEAST_IN_FLIGHT_BYTES,
+    SECTORS_OF_A_MISS,
     WarpDemand,
+    competing_warps,
     fetch_stall_share,
     full_queue_share,
     hit_wait_share,
@@ -28,7 +33,7 @@ from gpusim.model.contention import (
 )
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
-from gpusim.model.memory import MemoryLoad, hit_queue, loads_beside, memory_slowdown
+from gpusim.model.memory import MemoryLoad, MemoryWait, hit_queue, loads_beside, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
 
@@ -291,6 +296,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
         unit_us=free,
         load=load,
+        wait=_wait(launch, kernel, foot, residents, gpu),
         resident_share=residents / most_resident(launch.blocks, blocks_per_sm, gpu.sm_count),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
@@ -326,6 +332,32 @@ def _memory(
     waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits), free * (1.0 - waited)
+
+
+def _wait(launch: KernelLaunch, kernel: WarpDemand, foot: Footprint, residents: float, gpu: GPU) -> MemoryWait:
+    """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell.
+
+    A kernel that stages data in shared memory reads ahead: it waits only as far as half of that memory is less than
+    what it needs in the time of a read [D].
+    """
+    mix = launch.mix
+    if mix is None or mix.stalls is None:
+        return MemoryWait()
+    read, written = ((moved or 0.0) / SECTORS_OF_A_MISS for moved in (mix.l2_read_bytes, mix.l2_write_bytes))
+    staged = launch.shared_memory_per_block_bytes / BUFFERS
+    exposed = 1.0
+    if mix.active_cycles_avg and staged > LEAST_IN_FLIGHT_BYTES * foot.warps:
+        needed = read * launch.blocks / gpu.sm_count / mix.active_cycles_avg * DRAM_LATENCY_CYCLES
+        exposed = min(1.0, needed / (staged * residents))
+    others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
+    kept = gpu.model.l2_kept_share * gpu.l2_bytes
+    return MemoryWait(
+        share=exposed * memory_stall_share(mix),
+        serial=kernel.latency + kernel.serial_share * others * kernel.service_demand,
+        misses=min(1.0, (mix.dram_read_bytes or 0.0) / read) if read > 0.0 else 1.0,
+        passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / kept if kept > 0.0 else 0.0,
+        touched=launch.blocks * (read + written) / kept if kept > 0.0 else 0.0,
+    )
 
 
 def _issue_us(launch: KernelLaunch, gpu: GPU) -> float:

@@ -38,6 +38,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     bandwidth = source.model.dram_sustained_gb_per_s / target.model.dram_sustained_gb_per_s
     same_chip = source.architecture == target.architecture
     l2_bandwidth = source.model.l2_read_gb_per_s / target.model.l2_read_gb_per_s if same_chip else bandwidth
+    kept = source.model.l2_kept_share * source.l2_bytes / (target.model.l2_kept_share * target.l2_bytes)
     demand = demand_elsewhere(
         model.demand, foot.warps / target.limits.sub_partitions, clock, lanes, source.model, target.model
     )
@@ -52,6 +53,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         least_carveout_bytes=least,
         demand=replace(demand, one_wave=waves(launch.blocks, fit.blocks_per_sm, target.sm_count) <= 1.0),
         load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth, model.load.hits),
+        wait=model.wait._replace(passing=model.wait.passing * kept / bandwidth, touched=model.wait.touched * kept),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,
         l2_share_us=model.l2_share_us * l2_bandwidth,

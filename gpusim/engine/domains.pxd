@@ -9,7 +9,7 @@ cdef class Domains:
     cdef double tensor_cycle, load_step
     cdef bint stale
     cdef long long[::1] of_sm, held_back, tensor_blocks, tensor_seen
-    cdef double[::1] capacity, dram_load, l2_load, dram_seen, l2_seen, virtual, slowdown, progress
+    cdef double[::1] capacity, dram_load, l2_load, dram_seen, l2_seen, virtual, slowdown, progress, beside
 
     @cython.locals(d=cython.longlong, i=cython.longlong)
     cdef void forget_loads(self) noexcept
@@ -25,8 +25,13 @@ cdef class Domains:
     cdef update_domain(self, long long domain)
     @cython.locals(each=cython.double, clock=cython.longlong, queue=cython.double)
     cdef double start_queue(self, long long domain, long long slot) noexcept
-    @cython.locals(dram=cython.double, l2=cython.double, i=cython.longlong, slot=cython.longlong,
-                   progress=cython.double)
+    @cython.locals(dram=cython.double, l2=cython.double, most_dram=cython.double, most_l2=cython.double,
+                   i=cython.longlong, slot=cython.longlong, clock=cython.longlong, progress=cython.double,
+                   own_dram=cython.double)
+    cdef void look_at_others(self, long long domain) noexcept
+    @cython.locals(total=cython.double, i=cython.longlong, slot=cython.longlong, clock=cython.longlong)
+    cdef double served_of(self, long long domain, double[::1] demand) noexcept
+    @cython.locals(dram=cython.double, l2=cython.double)
     cdef double served(self, long long domain) noexcept
     @cython.locals(total=cython.double, clock=cython.longlong)
     cdef double throughput(self, long long slot) noexcept

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpusim.engine.launches import OWN, Launches
+from gpusim.engine.launches import OWN, WAIT, Launches
 from gpusim.engine.tables import reals, zeros
-from gpusim.model.memory import memory_slowdown
+from gpusim.model.memory import memory_slowdown, wait_slowdown
 
 Slowdowns = Callable[[int, float, float, float], dict[int, float]]
 SLACK = 1e-9  # relative, of what a domain can serve: rounding is no excess
@@ -59,6 +59,7 @@ class Domains:
         self.virtual = reals(count * self.slots)
         self.slowdown = reals(count * self.slots, 1.0)  # how much slower virtual time runs
         self.progress = reals(count * self.slots)  # work per microsecond of virtual time, of all blocks in the domain
+        self.beside = reals(self.slots)  # how much others slow each active launch, while that is worked out
         self.stale = False  # some slowdown is to be worked out anew
 
     def forget_loads(self) -> None:
@@ -120,11 +121,44 @@ class Domains:
                 self.slowdown[clocks + slot] = factor
         for i in range(launches.active_count):
             self.slowdown[clocks + launches.active[i]] *= self.start_queue(domain, launches.active[i])
+        self.look_at_others(domain)
         served = self.served(domain)
         self.held_back[domain] = served > 1.0 + SLACK
-        if self.held_back[domain] > 0:
-            for i in range(launches.active_count):
-                self.slowdown[clocks + launches.active[i]] *= served
+        for i in range(launches.active_count):
+            if self.held_back[domain] > 0 and served > self.beside[i]:
+                self.beside[i] = served
+            self.slowdown[clocks + launches.active[i]] *= self.beside[i]
+
+    def look_at_others(self, domain: int) -> None:
+        """Work out how much each launch is slowed in a domain as its reads take longer beside what others read."""
+        launches = self.launches
+        dram = self.served_of(domain, launches.dram_demand)
+        l2 = self.served_of(domain, launches.l2_demand)
+        most_dram = dram if dram > 1.0 else 1.0
+        most_l2 = l2 if l2 > 1.0 else 1.0
+        for i in range(launches.active_count):
+            slot = launches.active[i]
+            clock = domain * self.slots + slot
+            progress = self.progress[clock] / self.slowdown[clock] / self.capacity[domain]
+            own_dram = progress * launches.dram_demand[slot]
+            self.beside[i] = 1.0
+            if launches.active_count > 1:
+                self.beside[i] = wait_slowdown(
+                    (dram - own_dram) / most_dram,
+                    (l2 - progress * launches.l2_demand[slot]) / most_l2,
+                    own_dram / most_dram,
+                    launches.wait,
+                    slot * WAIT,
+                )
+
+    def served_of(self, domain: int, demand: list[float]) -> float:
+        """What a domain serves of a memory over what it can."""
+        total = 0.0
+        for i in range(self.launches.active_count):
+            slot = self.launches.active[i]
+            clock = domain * self.slots + slot
+            total += self.progress[clock] / self.slowdown[clock] * demand[slot]
+        return total / self.capacity[domain]
 
     def start_queue(self, domain: int, slot: int) -> float:
         """How many times as fast as blocks can start those of a launch would end; 1 where they can."""
@@ -138,14 +172,9 @@ class Domains:
 
     def served(self, domain: int) -> float:
         """What a domain serves of DRAM or L2 over what it can, whichever is more."""
-        dram = 0.0
-        l2 = 0.0
-        for i in range(self.launches.active_count):
-            slot = self.launches.active[i]
-            progress = self.progress[domain * self.slots + slot] / self.slowdown[domain * self.slots + slot]
-            dram += progress * self.launches.dram_demand[slot]
-            l2 += progress * self.launches.l2_demand[slot]
-        return (l2 if l2 > dram else dram) / self.capacity[domain]
+        dram = self.served_of(domain, self.launches.dram_demand)
+        l2 = self.served_of(domain, self.launches.l2_demand)
+        return l2 if l2 > dram else dram
 
     def throughput(self, slot: int) -> float:
         """Work of a launch per microsecond, of all its blocks."""

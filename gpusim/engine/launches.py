@@ -6,12 +6,13 @@ from array import array
 from typing import TYPE_CHECKING
 
 from gpusim.engine.tables import RESOURCES, reals, unknown, zeros
-from gpusim.model.memory import MemoryLoad
+from gpusim.model.memory import MemoryLoad, MemoryWait
 
 if TYPE_CHECKING:
     from gpusim.model.kernel import KernelModel
 
 OWN = len(MemoryLoad._fields)  # numbers that `memory_slowdown` knows a launch by
+WAIT = len(MemoryWait._fields)  # numbers that `wait_slowdown` knows a launch by
 MOST_LENGTHS = 64  # of blocks of unequal length, that a launch may have (MAX_BLOCK_LENGTHS of traces)
 
 
@@ -68,6 +69,7 @@ class Launches:
         self.dram_demand = reals(slots)
         self.l2_demand = reals(slots)
         self.own = reals(slots * OWN)  # the `MemoryLoad` of its kernel alone
+        self.wait = reals(slots * WAIT)  # the `MemoryWait` of its kernel
         # what they are held to
         self.tenant = unknown(slots)
         self.together = zeros(slots)  # blocks that start together: a cluster's, or 1 where no GPC may hold one
@@ -135,6 +137,9 @@ class Launches:
         own = model.own_load
         for i in range(OWN):
             self.own[slot * OWN + i] = own[i]
+        wait = model.wait
+        for i in range(WAIT):
+            self.wait[slot * WAIT + i] = wait[i]
         self.first_start[slot] = -1.0
         self.dispatched_at[slot] = -1.0
         self.carried[slot] = 0.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from gpusim.model.contention import SHARED, WarpDemand, mix_times, time_at
-from gpusim.model.memory import MemoryLoad, memory_slowdown
+from gpusim.model.memory import MemoryLoad, MemoryWait, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
 from gpusim.trace.fields import MAX_BLOCK_LENGTHS
 
@@ -40,6 +40,7 @@ class KernelModel:
         on_tensor_cores: whether it computes on tensor cores.
         unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
         load: what one such block adds to the load of L2 and DRAM.
+        wait: what of its time is latency of L2 and DRAM.
         resident_share: mean resident blocks of an SM alone, as recorded, over the most.
         own_load: load of its blocks when it has the whole device to itself: it follows from the rest.
         age_preference: how strongly old blocks go before young ones.
@@ -78,6 +79,7 @@ class KernelModel:
     on_tensor_cores: bool
     unit_us: float
     load: MemoryLoad
+    wait: MemoryWait
     resident_share: float
     age_preference: float
     jitter: float

@@ -17,6 +17,8 @@ from typing import NamedTuple
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
 LEAST_L2_SHARE = 0.8  # of what L2 sustains of streams, that it sustains of accesses that fill its queues, at least [D]
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
+MISS_LATENCY = 2.34  # of DRAM over L2, both idle: 355 and 152 ns ([V] experiments/h200_microbench, memory.csv)
+MISS_QUEUE = 3.0  # how much longer, relative, DRAM takes where it is as busy as it can be [D] (experiments/neighbours)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
@@ -32,6 +34,59 @@ class MemoryLoad(NamedTuple):
     dram: float
     l2: float
     hits: float = 0.0
+
+
+class MemoryWait(NamedTuple):
+    """What of a kernel's time is latency of L2 and DRAM, and what of L2's contents it reads.
+
+    Bytes are relative to those that L2 keeps while others are touched (`l2_kept_share`).
+
+    Attributes:
+        share: of its recorded time, in which its warps wait for data and nothing hides it.
+        serial: how much of a short additional wait lengthens its time: 1 where waits and turns add one after the other.
+        misses: share of its reads that DRAM served in the recording.
+        passing: bytes that DRAM moves in its recorded time, if others keep it busy.
+        touched: bytes that it reads and writes itself.
+    """
+
+    share: float = 0.0
+    serial: float = 0.0
+    misses: float = 0.0
+    passing: float = 0.0
+    touched: float = 0.0
+
+
+def lost_share(touched: float) -> float:
+    """Share of L2's contents that is gone after others were touched, relative to what it keeps [D] (l2_kept)."""
+    return 0.0 if touched < 1.0 else touched - 1.0 if touched < 2.0 else 1.0
+
+
+def wait_slowdown(dram: float, l2: float, own_dram: float, wait: Sequence[float], at: int = 0) -> float:
+    """Factor by which other kernels lengthen a kernel's time, because its reads take longer.
+
+    Reads from L2 and from DRAM take longer the busier these are. What others move from or to DRAM also replaces what
+    L2 held for the kernel: DRAM then serves reads that L2 served in the recording.
+
+    Args:
+        dram: share of the time in which others keep DRAM busy, 0 to 1.
+        l2: the same of L2.
+        own_dram: share of the time in which the kernel itself keeps DRAM busy.
+        wait: a `MemoryWait`.
+        at: where it begins in ``wait``; the core keeps those of all launches in one table.
+    """
+    share = wait[at]
+    serial = wait[at + 1]
+    recorded = wait[at + 2]
+    touched = wait[at + 4]
+    held = 1.0 - lost_share(touched)
+    gone = 1.0 - (1.0 - lost_share(touched + wait[at + 3] * dram)) / held if held > 0.0 else 0.0
+    misses = recorded + (1.0 - recorded) * gone
+    alone = 1.0 + MISS_QUEUE * own_dram * own_dram
+    together = 1.0 + MISS_QUEUE * (own_dram + dram) * (own_dram + dram)
+    before = 1.0 - recorded + recorded * MISS_LATENCY * alone
+    now = (1.0 - misses) * (1.0 + HIT_QUEUE * l2) + misses * MISS_LATENCY * together
+    longer = share * (now / before - 1.0)
+    return math.sqrt(1.0 + longer * (2.0 * serial + longer))
 
 
 def memory_slowdown(dram: float, l2: float, own: Sequence[float], cycle: float = 1.0, at: int = 0) -> float:
