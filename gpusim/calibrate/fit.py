@@ -33,7 +33,7 @@ from gpusim.model.contention import (
 )
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
-from gpusim.model.memory import MemoryLoad, MemoryWait, hit_queue, loads_beside, memory_slowdown
+from gpusim.model.memory import MemoryLoad, MemoryWait, hit_queue, loads_beside, lost_share, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
 
@@ -351,12 +351,13 @@ def _wait(launch: KernelLaunch, kernel: WarpDemand, foot: Footprint, residents: 
         exposed = min(1.0, needed / (staged * residents))
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
     kept = gpu.model.l2_kept_share * gpu.l2_bytes
+    touched = launch.blocks * (read + written) / kept if kept > 0.0 else 0.0
     return MemoryWait(
         share=exposed * memory_stall_share(mix),
         serial=kernel.latency + kernel.serial_share * others * kernel.service_demand,
-        misses=min(1.0, (mix.dram_read_bytes or 0.0) / read) if read > 0.0 else 1.0,
+        misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / read) if read > 0.0 else 1.0,
         passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / kept if kept > 0.0 else 0.0,
-        touched=launch.blocks * (read + written) / kept if kept > 0.0 else 0.0,
+        touched=touched,
     )
 
 

@@ -121,15 +121,16 @@ class Domains:
                 self.slowdown[clocks + slot] = factor
         for i in range(launches.active_count):
             self.slowdown[clocks + launches.active[i]] *= self.start_queue(domain, launches.active[i])
-        self.look_at_others(domain)
+        self.look_at_others(domain, cycle)
         served = self.served(domain)
         self.held_back[domain] = served > 1.0 + SLACK
         for i in range(launches.active_count):
-            if self.held_back[domain] > 0 and served > self.beside[i]:
-                self.beside[i] = served
-            self.slowdown[clocks + launches.active[i]] *= self.beside[i]
+            if self.held_back[domain] > 0:
+                self.slowdown[clocks + launches.active[i]] *= served
+            if self.beside[i] > self.slowdown[clocks + launches.active[i]]:
+                self.slowdown[clocks + launches.active[i]] = self.beside[i]
 
-    def look_at_others(self, domain: int) -> None:
+    def look_at_others(self, domain: int, cycle: float) -> None:
         """Work out how much each launch is slowed in a domain as its reads take longer beside what others read."""
         launches = self.launches
         dram = self.served_of(domain, launches.dram_demand)
@@ -143,7 +144,15 @@ class Domains:
             own_dram = progress * launches.dram_demand[slot]
             self.beside[i] = 1.0
             if launches.active_count > 1:
-                self.beside[i] = wait_slowdown(
+                work = self.progress[clock] / self.capacity[domain]
+                alone = memory_slowdown(
+                    work * launches.dram_each[slot],
+                    work * launches.l2_each[slot],
+                    launches.own,
+                    1.0 if launches.on_tensor_cores[slot] > 0 else cycle,
+                    slot * OWN,
+                )
+                self.beside[i] = alone * wait_slowdown(
                     (dram - own_dram) / most_dram,
                     (l2 - progress * launches.l2_demand[slot]) / most_l2,
                     own_dram / most_dram,

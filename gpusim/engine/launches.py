@@ -69,6 +69,8 @@ class Launches:
         self.dram_demand = reals(slots)
         self.l2_demand = reals(slots)
         self.own = reals(slots * OWN)  # the `MemoryLoad` of its kernel alone
+        self.dram_each = reals(slots)  # load of DRAM and L2 by each work per microsecond
+        self.l2_each = reals(slots)
         self.wait = reals(slots * WAIT)  # the `MemoryWait` of its kernel
         # what they are held to
         self.tenant = unknown(slots)
@@ -137,6 +139,8 @@ class Launches:
         own = model.own_load
         for i in range(OWN):
             self.own[slot * OWN + i] = own[i]
+        self.dram_each[slot] = model.unit_us * model.load.dram
+        self.l2_each[slot] = model.unit_us * model.load.l2
         wait = model.wait
         for i in range(WAIT):
             self.wait[slot * WAIT + i] = wait[i]

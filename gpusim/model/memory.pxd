@@ -3,7 +3,7 @@
                inner=cython.double, most=cython.double, waited=cython.double)
 cpdef double memory_slowdown(double dram, double l2, double[::1] own, double cycle=*, long long at=*) noexcept
 cdef double MISS_LATENCY, MISS_QUEUE, HIT_QUEUE
-cdef double lost_share(double touched) noexcept
+cpdef double lost_share(double touched) noexcept
 @cython.locals(share=cython.double, serial=cython.double, recorded=cython.double, touched=cython.double,
                held=cython.double, gone=cython.double, misses=cython.double, alone=cython.double,
                together=cython.double, before=cython.double, now=cython.double, longer=cython.double)
