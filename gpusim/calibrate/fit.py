@@ -350,13 +350,13 @@ def _wait(launch: KernelLaunch, kernel: WarpDemand, foot: Footprint, residents: 
         needed = read * launch.blocks / gpu.sm_count / mix.active_cycles_avg * DRAM_LATENCY_CYCLES
         exposed = min(1.0, needed / (staged * residents))
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
-    kept = gpu.model.l2_kept_share * gpu.l2_bytes
-    touched = launch.blocks * (read + written) / kept if kept > 0.0 else 0.0
+    kept = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes)
+    touched = launch.blocks * (read + written) / kept
     return MemoryWait(
         share=exposed * memory_stall_share(mix),
         serial=kernel.latency + kernel.serial_share * others * kernel.service_demand,
-        misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / read) if read > 0.0 else 1.0,
-        passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / kept if kept > 0.0 else 0.0,
+        misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / max(1.0, read)),
+        passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / kept,
         touched=touched,
     )
 

@@ -6,6 +6,7 @@ the domain slows the launch. A change of the slowdowns concerns the clocks, and 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 from gpusim.engine.launches import OWN, WAIT, Launches
@@ -160,7 +161,7 @@ class Domains:
                     slot * WAIT,
                 )
 
-    def served_of(self, domain: int, demand: list[float]) -> float:
+    def served_of(self, domain: int, demand: array[float]) -> float:
         """What a domain serves of a memory over what it can."""
         total = 0.0
         for i in range(self.launches.active_count):

@@ -44,7 +44,7 @@ class MemoryWait(NamedTuple):
     Attributes:
         share: of its recorded time, in which its warps wait for data and nothing hides it.
         serial: how much of a short additional wait lengthens its time: 1 where waits and turns add one after the other.
-        misses: share of its reads that DRAM served in the recording.
+        misses: share of its reads that DRAM served: as counted, but no more than its own data replace in L2.
         passing: bytes that DRAM moves in its recorded time, if others keep it busy.
         touched: bytes that it reads and writes itself.
     """
