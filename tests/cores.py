@@ -12,7 +12,7 @@ import pytest
 from gpusim.engine import compiled
 from gpusim.engine import core as used_core
 from gpusim.engine.core import NEVER
-from gpusim.model.memory import MemoryLoad
+from gpusim.model.memory import MemoryLoad, MemoryWait
 
 Mix = tuple[tuple[int, int], ...]
 Rates = Callable[[Mix], Sequence[float]]
@@ -127,6 +127,9 @@ def submit(
         dram_share_us=dram,
         l2_share_us=l2,
         own_load=MemoryLoad(own_dram, 0.0),
+        load=MemoryLoad(0.0, 0.0),
+        wait=MemoryWait(),
+        unit_us=1.0,
         ramps=ramps,
         on_tensor_cores=on_tensor_cores,
         tiles=pieces * blocks,
