@@ -228,10 +228,7 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
         "green",
         "googlenet/4e.5x5_reduce/bwd_filter/ALGO_0/FMA|15|googlenet/3a.5x5/bwd_filter/WINOGRAD_NONFUSED/FMA|9|16|116",
     ),
-    **dict.fromkeys(
-        ("no-path-queue", "no-l2-atomics"),
-        ("quota", "googlenet/4c.3x3/fwd/IMPLICIT_GEMM/FMA|1|googlenet/4e.3x3/bwd_filter/ALGO_0/FMA|12"),
-    ),
+    "no-l2-atomics": ("quota", "googlenet/4c.3x3/fwd/IMPLICIT_GEMM/FMA|1|googlenet/4e.3x3/bwd_filter/ALGO_0/FMA|12"),
     "no-hidden-waits": (
         "quota",
         "googlenet/4e.3x3_reduce/fwd/IMPLICIT_GEMM/FMA|6|li2016/Conv4/fwd/IMPLICIT_PRECOMP_GEMM/FMA|8",

@@ -79,7 +79,6 @@ ABLATION = (
     Variant("no-bursts", "no warp issues several instructions in a row", patch=patches.no_bursts),
     Variant("no-operands", "tensor instructions block nobody while their operands are read", patch=patches.no_operands),
     Variant("no-path-wait", "requests of others on the path to L1 take no time", patch=patches.no_path_wait),
-    Variant("no-path-queue", "a full path to L1 slows all alike", patch=patches.no_path_queue),
     Variant("no-together", "warps of a kernel do not issue in bursts of all of them", patch=patches.no_together),
     Variant("no-fullest-beside", "beside others the mean scheduler counts, not the fullest",
             patch=patches.no_fullest_beside_others),
