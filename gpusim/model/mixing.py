@@ -102,8 +102,6 @@ def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
     stretch += fsum([use.issue * share * use.together for use, share in younger])
     if mine.cycles > 0.0:
         stretch += fsum([use.issue * share * (use.burst - 0.5) for use, share in younger]) / mine.burst / mine.cycles
-        if mine.operands == 0.0:
-            stretch += fsum([_operand_wait(use) * share for use, share, _ in others]) / mine.cycles
     if mine.operands > 0.0:  # whoever else can issue goes before an instruction that blocks, down to an equal share
         used = fsum([use.issue * share for use, share, _ in others])
         equal = max(0.0, mine.taken + fsum([use.issue for use, _, _ in others]) - 1.0)
@@ -124,11 +122,6 @@ def _meeting(i: int, uses: Sequence[Use]) -> float:
 def _beside(used: float, taken: float) -> float:
     """How much longer the time at a resource takes of which others leave only a part."""
     return used / max(LEAST_LEFT, 1.0 - taken) - used
-
-
-def _operand_wait(use: Use) -> float:
-    """Cycles that another instruction waits for the operands of one that blocks, on the mean."""
-    return use.taken * use.taken / use.issue / 2.0 if use.operands > 0.0 else 0.0
 
 
 def _path_wait(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
