@@ -222,7 +222,7 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
     **dict.fromkeys(
         ("even-schedulers", "no-age"), ("sm_curve", "googlenet/5a.pool_proj/fwd/IMPLICIT_PRECOMP_GEMM/FMA|96")
     ),
-    "no-l2-rates": ("sm_curve", "googlenet/4e.5x5/bwd_filter/ALGO_1/TF32|64"),
+    "no-l2-reads": ("sm_curve", "googlenet/4e.5x5/bwd_filter/ALGO_1/TF32|64"),
     "no-unequal-blocks": ("residency_curve", "googlenet/3a.3x3_reduce/bwd_filter/ALGO_3/FMA|8"),
     "no-tail-seed": (
         "green",

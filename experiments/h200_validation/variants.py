@@ -100,11 +100,7 @@ ABLATION = (
     Variant("no-l2", "L2 slows nobody", patch=patches.loads_times(1.0, 0.0)),
     Variant("no-dram", "DRAM slows nobody", patch=patches.loads_times(0.0, 1.0)),
     Variant("no-memory", "neither does", patch=patches.loads_times(0.0, 0.0)),
-    Variant(
-        "no-l2-rates",
-        "no ceilings of L2 reads and writes",
-        {"l2_read_gb_per_s": UNLIMITED, "l2_write_gb_per_s": UNLIMITED},
-    ),
+    Variant("no-l2-reads", "no ceiling of L2 reads", {"l2_read_gb_per_s": UNLIMITED}),
     Variant("no-l2-atomics", "no ceiling of L2 atomics", {"l2_atomic_gb_per_s": UNLIMITED}),
     Variant("any-memory-part", "memory may have had all of a time in which SMs were busy",
             patch=patches.any_memory_part),
