@@ -222,16 +222,13 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
     **dict.fromkeys(
         ("even-schedulers", "no-age"), ("sm_curve", "googlenet/5a.pool_proj/fwd/IMPLICIT_PRECOMP_GEMM/FMA|96")
     ),
-    "no-l2-rates": ("sm_curve", "googlenet/4e.5x5/bwd_filter/ALGO_1/TF32|64"),
+    "no-l2-reads": ("sm_curve", "googlenet/4e.5x5/bwd_filter/ALGO_1/TF32|64"),
     "no-unequal-blocks": ("residency_curve", "googlenet/3a.3x3_reduce/bwd_filter/ALGO_3/FMA|8"),
     "no-tail-seed": (
         "green",
         "googlenet/4e.5x5_reduce/bwd_filter/ALGO_0/FMA|15|googlenet/3a.5x5/bwd_filter/WINOGRAD_NONFUSED/FMA|9|16|116",
     ),
-    **dict.fromkeys(
-        ("no-path-queue", "no-l2-atomics"),
-        ("quota", "googlenet/4c.3x3/fwd/IMPLICIT_GEMM/FMA|1|googlenet/4e.3x3/bwd_filter/ALGO_0/FMA|12"),
-    ),
+    "no-l2-atomics": ("quota", "googlenet/4c.3x3/fwd/IMPLICIT_GEMM/FMA|1|googlenet/4e.3x3/bwd_filter/ALGO_0/FMA|12"),
     "no-hidden-waits": (
         "quota",
         "googlenet/4e.3x3_reduce/fwd/IMPLICIT_GEMM/FMA|6|li2016/Conv4/fwd/IMPLICIT_PRECOMP_GEMM/FMA|8",

@@ -22,7 +22,6 @@ GPUS = HERE.parent.parent / "gpus"
 MEASURED_AS = {  # constant of the model: what of it the microbenchmarks measure
     "dram_sustained_gb_per_s": "dram_read_gb_per_s",
     "l2_read_gb_per_s": "l2_read_gb_per_s",
-    "l2_write_gb_per_s": "l2_write_gb_per_s",
     "l2_atomic_gb_per_s": "l2_red_gb_per_s",
     "block_starts_per_us": "block_launch_per_us",
 }

@@ -93,11 +93,6 @@ def no_path_wait() -> None:
     put(mixing, "_path_wait", lambda i, uses, shares: 0.0)
 
 
-def no_path_queue() -> None:
-    """A full path to L1 slows all kernels alike, as the other resources do that are asked for too much."""
-    put(mixing, "_share_path", lambda uses, shares: None)
-
-
 def no_together() -> None:
     """Warps of a kernel do not issue in bursts of all of them."""
     known = contention._use

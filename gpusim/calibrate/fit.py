@@ -378,17 +378,15 @@ def _active_share(mix: Mix | None) -> float:
 
 
 def _l2_us(mix: Mix | None, gpu: GPU) -> float:
-    """Time that L2 would be fully busy with one block: by counted throughput, by reads, by writes or by atomics."""
+    """Time that L2 would be fully busy with one block: by counted throughput, by reads or by atomics."""
     if mix is None:
         return 0.0
-    written = mix.l2_write_bytes or 0.0
-    plain = written + mix.l2_read_bytes if mix.l2_read_bytes is not None else (mix.l2_bytes or 0.0)
-    atomic = max(0.0, (mix.l2_bytes or 0.0) - plain)
+    every = mix.l2_bytes or 0.0
+    plain = every if mix.l2_read_bytes is None else mix.l2_read_bytes + (mix.l2_write_bytes or 0.0)
     return max(
         (mix.l2_busy_us or 0.0) / gpu.model.l2_sustained_share,
         (mix.l2_read_bytes or 0.0) / (gpu.model.l2_read_gb_per_s * 1e3),
-        written / (gpu.model.l2_write_gb_per_s * 1e3),
-        atomic / (gpu.model.l2_atomic_gb_per_s * 1e3),
+        max(0.0, every - plain) / (gpu.model.l2_atomic_gb_per_s * 1e3),
     )
 
 

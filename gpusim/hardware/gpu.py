@@ -109,7 +109,6 @@ class ModelConstants(Strict):
         0.97, "1", "share of its counted peak that L2 sustains"
     )
     l2_read_gb_per_s: BandwidthGbPerS = _constant(9500.0, "GB/s", "reads that L2 sustains")
-    l2_write_gb_per_s: BandwidthGbPerS = _constant(7400.0, "GB/s", "plain writes that L2 sustains, in counted sectors")
     l2_atomic_gb_per_s: BandwidthGbPerS = _constant(
         2600.0, "GB/s", "traffic of atomics and reductions that L2 sustains"
     )

@@ -5,7 +5,7 @@ the rest. Four things bend that rule, each seen in experiments/resource_matrix:
 
 * A warp that can go on issuing goes on: an older warp waits until it stalls (greedy, then oldest).
 * An instruction of the tensor cores reads its operands over several cycles, in which nothing else issues.
-* The path to L1 and shared memory is a queue: what is in it is served in turn, whoever is older.
+* A request of the path to L1 and shared memory waits for the one that is being served, whoever is older.
 * Blocks that are replaced are now older, now younger: a kernel then gets the mean of both.
 
 Everything here is a share of one SM's time; a statistical simulation of one scheduler, warp by warp, is the oracle of
@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 ROUNDS = 3  # in which what kernels leave to one another settles
 LEAST_LEFT = 0.05  # of a resource, to younger kernels, at least
-OLDER_IN_QUEUE = 3.0  # requests of the older kernel for each of the younger in a full queue ([V] shared beside shared)
 LONGEST_BURST = 30.0  # instructions that a warp issues in a row, at most
 STALL_CYCLES = 3.0  # that a warp waits for a result of the arithmetic pipes ([V] fma1: 4 cycles an instruction)
 OPERAND_SLOTS = 2.2  # issue slots that a tensor instruction blocks beside its own, at most ([V] mma beside fma)
@@ -75,10 +74,8 @@ def progress(uses: Sequence[Use]) -> list[float]:
     for _ in range(ROUNDS if len(uses) > 1 else 0):
         for i in reversed(range(len(uses))):
             shares[i] = 1.0 / (1.0 + _stretch(i, uses, shares))
-        free = list(shares)
-        _share_path(uses, shares)
         waits = [_path_wait(i, uses, shares) for i in range(len(uses))]
-        shares = [min(share, 1.0 / (1.0 / one + wait)) for share, one, wait in zip(shares, free, waits, strict=True)]
+        shares = [1.0 / (1.0 / share + wait) for share, wait in zip(shares, waits, strict=True)]
     over = max(1.0, *_totals(uses, shares)) if len(uses) > 1 else 1.0
     return [share / over for share in shares]
 
@@ -105,8 +102,6 @@ def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
     stretch += fsum([use.issue * share * use.together for use, share in younger])
     if mine.cycles > 0.0:
         stretch += fsum([use.issue * share * (use.burst - 0.5) for use, share in younger]) / mine.burst / mine.cycles
-        if mine.operands == 0.0:
-            stretch += fsum([_operand_wait(use) * share for use, share, _ in others]) / mine.cycles
     if mine.operands > 0.0:  # whoever else can issue goes before an instruction that blocks, down to an equal share
         used = fsum([use.issue * share for use, share, _ in others])
         equal = max(0.0, mine.taken + fsum([use.issue for use, _, _ in others]) - 1.0)
@@ -129,11 +124,6 @@ def _beside(used: float, taken: float) -> float:
     return used / max(LEAST_LEFT, 1.0 - taken) - used
 
 
-def _operand_wait(use: Use) -> float:
-    """Cycles that another instruction waits for the operands of one that blocks, on the mean."""
-    return use.taken * use.taken / use.issue / 2.0 if use.operands > 0.0 else 0.0
-
-
 def _path_wait(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
     """How much longer a kernel's time is, relative, for requests of others that its own meet in the path to L1.
 
@@ -148,20 +138,3 @@ def _path_wait(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
         if j != i
     ]
     return mine.path * fsum(met) / mine.visit / 2.0
-
-
-def _share_path(uses: Sequence[Use], shares: list[float]) -> None:
-    """Divide a data path that is asked for more than it has by what is in its queue."""
-    left, waiting = 1.0, [i for i, use in enumerate(uses) if use.path > 0.0]
-    if fsum([uses[i].path * shares[i] for i in waiting]) <= 1.0:
-        return
-    weights = {i: uses[i].visit * OLDER_IN_QUEUE ** (len(uses) - 1 - i) for i in waiting}
-    while waiting:
-        whole = fsum([weights[i] for i in waiting])
-        content = [i for i in waiting if uses[i].path * shares[i] <= left * weights[i] / whole]
-        if not content:
-            for i in waiting:
-                shares[i] = left * weights[i] / whole / uses[i].path
-            return
-        left -= fsum([uses[i].path * shares[i] for i in content])
-        waiting = [i for i in waiting if i not in content]
