@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -14,6 +14,7 @@ from gpusim.calibrate.assumptions import Assumption as Assumption
 from gpusim.calibrate.assumptions import warning as warning
 from gpusim.calibrate.cache import user_fits
 from gpusim.calibrate.kernels import Kernels
+from gpusim.common.cores import FORKS, in_order
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, estimated, no_step
 from gpusim.engine import replay as engine
@@ -44,6 +45,7 @@ AnyGPU = GPU | str | PathLike[str]  # a GPU, its name or the path of its file
 
 MOST_SEED = 2**31 - 1
 KEPT = 64  # traces that a session remembers
+MANY_KERNELS = 100  # of a trace, from which on processes are worth their start
 MOST_PLACED = 20_000  # launches, of which where their blocks ran is kept to tell how wrong an answer may be
 ORDER_NOTES: dict[StreamOrder, str] = {
     "inferred": "the source records no waits between streams: their order is inferred from the recorded times, "
@@ -62,6 +64,7 @@ class _Traced:
         kernels: its kernels on the GPU, jittered as fitted.
         serial_us: makespan under serial, by seed.
         divisions: what oracles found, by oracle: for each GPU the best division as a policy, and the notes on it.
+        scores: how good policies are, the lower the better, by objective, seed and policy.
     """
 
     def __init__(self, trace: Trace, kernels: Kernels, isolated: Isolated) -> None:
@@ -70,6 +73,7 @@ class _Traced:
         self.kernels = kernels
         self.serial_us: dict[int, float] = {}
         self.divisions: dict[str, tuple[dict[int, str], tuple[str, ...]]] = {}
+        self.scores: dict[tuple[str, int, str], float] = {}
         self._isolated = isolated
 
     @cached_property
@@ -122,8 +126,12 @@ class Session:
     def seeded(self, seed: int) -> Session:
         """The same session with another seed; what it knows is shared."""
         other = copy(self)
-        other.seed = seed
+        other.seed, other._traces = seed, self._traces
         return other
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs: not what is found by the ids of traces, which are others there."""
+        return self.__dict__ | {"_traces": {}}
 
     def on(self, gpu: AnyGPU) -> Session:
         """A session on another GPU for the same recordings; what was fitted to them is shared."""
@@ -215,8 +223,8 @@ class Session:
         baseline = {BASELINE: wanted.get(BASELINE) or spec_of(BASELINE)} if "placements" in keep else {}
         runs = sorted((baseline | wanted).values(), key=lambda spec: spec.text != BASELINE)
         for i, spec in enumerate(runs):
-            step(f"replaying under {spec.text} ({i + 1} of {len(runs)})")
-            results[spec.text] = self.replay(trace, spec, keep=keep)
+            with estimated(step, f"replaying under {spec.text} ({i + 1} of {len(runs)})"):
+                results[spec.text] = self.replay(trace, spec, keep=keep)
         serial = results.get(BASELINE)
         serial_time = sm_time(serial) if serial else None
         entries: list[Entry] = []
@@ -253,6 +261,10 @@ class Session:
         trace = trace_of(trace)
         ends = self.stream_ends_us(trace, policy)
         return max((ends[stream.name] for stream in trace.streams if stream.operations), default=0.0)
+
+    def makespans_us(self, trace: AnyTrace, policies: Sequence[str]) -> Iterator[float]:
+        """Only the makespan of a replay under each policy, in order; of a long trace on all cores."""
+        return self._scores(trace_of(trace), policies, "makespan")
 
     def stream_ends_us(self, trace: AnyTrace, policy: str | Policy) -> dict[str, float]:
         """Only the end of each stream in a replay."""
@@ -397,13 +409,26 @@ class Session:
                 raise InputError(None, f"policy {oracle.name}", waiting, "GPUs that do not: each is divided by itself")
             (at,) = part.gpus
             mine = self._traced(part.trace)
-            score = partial(self._less_stp if oracle.objective == "stp" else self.makespan_us, part.trace)
+            score = partial(self._scores, part.trace, objective=oracle.objective)
             found[at], note = oracle.search(self.gpu, mine.isolated_us, mine.most_blocks(), score)
             notes.append(note)
         if len(found) > 1:
             notes = [f"GPU {at}: {note}" for at, note in zip(found, notes, strict=True)]
         traced.divisions[key] = found, tuple(notes)
         return traced.divisions[key]
+
+    def _scores(self, trace: Trace, policies: Sequence[str], objective: str) -> Iterator[float]:
+        """How good policies are by an objective of oracles, the lower the better; each is replayed once."""
+        known, seed = self._traced(trace).scores, self.seed
+        new = [text for text in dict.fromkeys(policies) if (objective, seed, text) not in known]
+        self.isolated_us(trace)  # fits its kernels once, for all processes
+        long = sum(len(op.launches()) for op in trace.operations()) >= MANY_KERNELS
+        coming = zip(new, in_order(_score, (self, trace, objective), new, None if long and FORKS else 1), strict=True)
+        for text in policies:
+            while (objective, seed, text) not in known:
+                replayed, score = next(coming)
+                known[objective, seed, replayed] = score
+            yield known[objective, seed, text]
 
     def _less_stp(self, trace: Trace, policy: str) -> float:
         """STP of programs that restart, below 0; 0 where one of them starves."""
@@ -435,6 +460,11 @@ class Session:
                 counted = f"{estimated} of {len(launches)} kernels have no counters"
                 notes.append(f"{counted}: their times on {gpu.name} are estimated")
         return tuple(notes)
+
+
+def _score(shared: tuple[Session, Trace, str], policy: str) -> float:
+    session, trace, objective = shared
+    return session._less_stp(trace, policy) if objective == "stp" else session.makespan_us(trace, policy)
 
 
 # ---- one call

@@ -252,7 +252,7 @@ def test_the_residency_of_an_operation_ends_with_all_that_fit() -> None:
 def test_processes_give_the_split_curve_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     small = replace(load_gpu("h200"), sm_count=8)
     one = curves.split_of_trace(load_trace(str(PAIR)), small)
-    monkeypatch.setattr(curves, "MANY_KERNELS", 1)
+    monkeypatch.setattr("gpusim.session.MANY_KERNELS", 1)
     assert curves.split_of_trace(load_trace(str(PAIR)), small) == one
 
 

@@ -14,6 +14,7 @@ from tiny import trace as by_hand
 
 from gpusim import InputError, load_gpu, load_trace
 from gpusim import replay as replay_any
+from gpusim.common.progress import estimated
 from gpusim.policies.oracles import OracleInterSM
 from gpusim.results.result import Result
 from gpusim.session import Session
@@ -160,3 +161,22 @@ def test_a_single_replay_is_no_search() -> None:
 def test_wrong_parameters_are_one_line(text: str) -> None:
     with pytest.raises(InputError, match=r"^policy oracle-.*; expected "):
         played(text, stream("a", kernel("a", 1, 11.0)))
+
+
+@pytest.mark.parametrize("oracle", ["oracle-inter-sm", "oracle-inter-sm:objective=stp", "oracle-intra-sm:replays=20"])
+def test_all_cores_find_what_one_finds(oracle: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [stream(name, kernel(name, blocks, 11.0)) for name, blocks in (("a", 9), ("b", 3), ("c", 5))]
+    made = by_hand(*streams[: 2 if "inter" in oracle else 3])
+    one = Session(tiny(6)).replay(made, oracle)
+    monkeypatch.setattr("gpusim.session.MANY_KERNELS", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert Session(tiny(6)).replay(made, oracle) == one
+
+
+def test_a_search_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusim.common.progress.SHOWN_EVERY_S", 0.0)
+    told: list[str] = []
+    with estimated(told.append, "searching"):
+        played("oracle-inter-sm", stream("a", kernel("a", 8, 21.0)), stream("b", kernel("b", 2, 11.0)))
+    shares = [int(text.split()[1].rstrip("%,")) for text in told[1:]]
+    assert shares[:7] == [round(100 * n / 7) for n in range(1, 8)], "once for each of seven replays"

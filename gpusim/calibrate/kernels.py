@@ -41,6 +41,10 @@ class Kernels:
         self._models: dict[int, tuple[KernelLaunch, KernelModel]] = {}
         self._same: dict[KernelLaunch, KernelModel] = {}
 
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs: not what is found by the ids of launches, which are others there."""
+        return self.__dict__ | {"_models": {}}
+
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
         """The model of one launch.
 

@@ -8,10 +8,8 @@ asks least of whoever sets it is recommended [D].
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +18,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 from gpusim.choose.settings import Setting, settings
+from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.progress import Step, no_step
@@ -343,27 +342,9 @@ class _Shared:
 
 def _replayed(shared: _Shared, ways: Sequence[Setting], jobs: int | None, step: Step) -> Iterator[Choice]:
     """Every setting replayed, on as many cores as there are; the order is that of the settings."""
-    workers = min(jobs or os.cpu_count() or 1, len(ways))
-    if workers == 1:
-        for at, way in enumerate(ways):
-            step(f"{at} of {len(ways)} settings replayed")
-            yield _choice(shared, way)
-        return
-    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(shared,)) as pool:
-        for at, found in enumerate(pool.map(_in_process, ways)):
-            step(f"{at + 1} of {len(ways)} settings replayed")
-            yield found
-
-
-_OF_PROCESS: list[_Shared] = []  # of a worker process
-
-
-def _begin(shared: _Shared) -> None:
-    _OF_PROCESS.append(shared)
-
-
-def _in_process(way: Setting) -> Choice:
-    return _choice(_OF_PROCESS[0], way)
+    for at, found in enumerate(in_order(_choice, shared, ways, jobs), 1):
+        step(f"{at} of {len(ways)} settings replayed")
+        yield found
 
 
 def _choice(shared: _Shared, way: Setting) -> Choice:

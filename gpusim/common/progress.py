@@ -66,6 +66,16 @@ def estimated(step: Step, name: str) -> Iterator[None]:
         _watcher.reset(token)
 
 
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Let nobody watch the work within: it is a part of work of which somebody is told as a whole."""
+    token = _watcher.set(None)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
 def watcher() -> Watcher | None:
     """Return what to tell the share of the work that is done; None where nobody watches."""
     return _watcher.get()

@@ -14,6 +14,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
 from gpusim.engine.mixes import Mix, MixRates
@@ -26,6 +27,8 @@ from gpusim.policies.interface import Grant
 from gpusim.results.runs import Spans
 
 MOST_KNOWN = 4_096  # launches that are remembered, 10 KB each
+MOST_DIVISIONS = 4  # of GPUs into memory domains, for which they are
+_Key = tuple[object, ...]  # a kernel and what it is granted
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,10 @@ def alone_under(
 
 
 class KnownRuns:
-    """A cache of launches on idle SMs: one is simulated when an equal launch comes for the second time.
+    """Timelines of launches on idle SMs, for one replay: known when an equal launch comes for the second time.
+
+    What is simulated serves later replays, too. Each still steps through the first of equal launches, so its result
+    does not depend on the replays before it.
 
     Args:
         gpu: the GPU.
@@ -102,7 +108,8 @@ class KnownRuns:
         self._gpu = gpu
         self._domains = domains
         self._domain_share = domain_share
-        self._known: dict[tuple[object, ...], Alone | None] = {}  # by kernel and grant; None: came once
+        self._came: set[_Key] = set()  # kernels and grants
+        self._known = _simulated(gpu, None if domains is None else tuple(domains), tuple(domain_share))
 
     def find(self, model: KernelModel, grant: Grant) -> Alone | None:
         """The timeline of a launch; None where it comes for the first time, or its grant has limits or no blocks.
@@ -111,14 +118,24 @@ class KnownRuns:
             model: the launch.
             grant: what it has of the GPU.
         """
-        key = model.identity, grant.blocks_per_sm, grant.sms, grant.per_sm
         if limits_of(grant) != NO_LIMITS:
             return None
+        key = model.identity, grant.blocks_per_sm, grant.sms, grant.per_sm
+        if key not in self._came:
+            if len(self._came) > MOST_KNOWN:
+                self._came.clear()
+            self._came.add(key)
+            return None
         if key not in self._known:
+            if not any(caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)):
+                return None
             if len(self._known) > MOST_KNOWN:
                 self._known.clear()
-            self._known[key] = None
-            return None
-        if self._known[key] is None and any(caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)):
             self._known[key] = alone_under(grant, model, self._gpu, self._domains, self._domain_share)
         return self._known[key]
+
+
+@lru_cache(MOST_DIVISIONS)
+def _simulated(gpu: GPU, domains: tuple[int, ...] | None, domain_share: tuple[float, ...]) -> dict[_Key, Alone]:
+    """The launches on idle SMs that any replay of this process has simulated; arguments as of `alone_under`."""
+    return {}

@@ -18,7 +18,7 @@ from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
 from gpusim.engine.history import BINS
 from gpusim.engine.holdings import Holdings
 from gpusim.engine.launch import Launch
-from gpusim.engine.rates import KnownMixes, Rates
+from gpusim.engine.rates import KNOWN_MIXES, Rates
 from gpusim.engine.sm_array import domain_of_sm, sm_array
 from gpusim.engine.tables import NEVER
 from gpusim.hardware.gpu import GPU
@@ -31,6 +31,8 @@ from gpusim.results.runs import Shares, Spans, Usage
 
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
+MOST_VIEWS = 100_000  # kernels of which is remembered what policies see of them, 1 KB each
+_FIXED_VIEWS: dict[object, dict[str, Any]] = {}  # by the identity of the kernel
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
 
@@ -87,8 +89,7 @@ class Device:
         self._launches: dict[int, Launch] = {}  # ready or running, by id
         self._ends: dict[int, simpy.Event] = {}  # of these
         self._slots: dict[int, Launch] = {}  # on the SMs, by slot
-        self._mixes = mixes = KnownMixes()
-        self._rates = rates = Rates(mixes, self._model, self._slots, gpu.sm_count, self._domain_share)
+        self._rates = rates = Rates(KNOWN_MIXES, self._model, self._slots, gpu.sm_count, self._domain_share)
         self._sms = sm_array(
             gpu,
             self._slot_count,
@@ -108,7 +109,6 @@ class Device:
         self._slots_of: defaultdict[object, list[int]] = defaultdict(list)  # that held a kernel last, by its identity
         self._grants: dict[int, Grant] = {}
         self._held: dict[int, Grant] = {}  # what the SMs hold launches to, by slot, in the order of placing blocks
-        self._known_views: dict[object, dict[str, Any]] = {}  # what a view says of a model, whatever its launch
         self._known_sms: dict[bytes, array[int]] = {}  # lists of the SMs that launches ran on
         self._late: deque[Launch] = deque()  # past their launch latency, waiting for a slot
         self._next_id = 0
@@ -475,8 +475,6 @@ class Device:
             if view.waiting != waiting or view.resident != resident or view.started != launch.admitted:
                 launch.view = view = view.later(waiting, resident, launch.admitted)
             return view
-        if model.identity not in self._known_views:
-            self._known_views[model.identity] = _fixed_view(model)
         launch.view = view = KernelView(
             id=launch.id,
             stream=launch.stream,
@@ -490,7 +488,7 @@ class Device:
             queued=launch.queued,
             pass_number=launch.pass_number,
             operation=launch.operation,
-            **self._known_views[model.identity],
+            **_fixed_view(model),
         )
         return view
 
@@ -519,7 +517,7 @@ class Device:
 
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
-        rates, dram, l2 = self._mixes.rates(models)
+        rates, dram, l2 = KNOWN_MIXES.rates(models)
         cycle = self._gpu.model.tensor_cycle if any(model.on_tensor_cores for model, _ in models) else 1.0
         everywhere = float(self._gpu.sm_count if sms is None else sms)
         slowed = [
@@ -538,9 +536,14 @@ class Device:
 
 
 def _fixed_view(model: KernelModel) -> dict[str, Any]:
-    """The fields of a `KernelView` that depend on the kernel only."""
+    """The fields of a `KernelView` that depend on the kernel only, worked out once for all replays of this process."""
+    known = _FIXED_VIEWS.get(model.identity)
+    if known is not None:
+        return known
+    if len(_FIXED_VIEWS) > MOST_VIEWS:
+        _FIXED_VIEWS.clear()
     own, full = model.own_load, model.full_load
-    return {
+    known = _FIXED_VIEWS[model.identity] = {
         "name": model.name,
         "blocks": model.blocks,
         "footprint": model.footprint,
@@ -556,6 +559,7 @@ def _fixed_view(model: KernelModel) -> dict[str, Any]:
         "latency_us": model.latency_us,
         "l2_us": model.unit_us * model.load.l2,
     }
+    return known
 
 
 def _lane(launch: Launch) -> tuple[int, str]:

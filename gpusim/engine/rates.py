@@ -18,19 +18,33 @@ KernelMix = list[tuple[KernelModel, int]]  # kernels with their resident blocks 
 
 
 class KnownMixes:
-    """Rates and times of mixes without limits, each worked out once."""
+    """Rates and times of mixes without limits, each worked out once.
+
+    They depend on the kernels only, so all replays of a process share `KNOWN_MIXES`.
+    """
 
     def __init__(self) -> None:
         self._rates: dict[tuple[tuple[object, int], ...], tuple[list[float], float, float]] = {}
         self._times: dict[tuple[tuple[object, int], ...], list[float]] = {}
+        self._by_age: dict[tuple[tuple[object, int], ...], MixRates] = {}
 
     def rates(self, mix: KernelMix) -> tuple[list[float], float, float]:
         """`mix_rates` without limits."""
         return _known(self._rates, mix, mix_rates)
 
+    def rates_by_age(self, mix: KernelMix) -> MixRates:
+        """The same with the rates of each kernel's blocks, the oldest first."""
+        return _known(self._by_age, mix, self._work_out_by_age)
+
+    def _work_out_by_age(self, mix: KernelMix) -> MixRates:
+        return _by_age(mix, *self.rates(mix))
+
     def times(self, mix: KernelMix) -> list[float]:
         """`mix_times` without limits."""
         return _known(self._times, mix, _times_of)
+
+
+KNOWN_MIXES = KnownMixes()
 
 
 def _known(known: dict[tuple[tuple[object, int], ...], T], mix: KernelMix, work_out: Callable[[KernelMix], T]) -> T:
@@ -41,6 +55,15 @@ def _known(known: dict[tuple[tuple[object, int], ...], T], mix: KernelMix, work_
             known.clear()
         found = known[key] = work_out(mix)
     return found
+
+
+def _by_age(mix: KernelMix, rates: Sequence[float], dram: float, l2: float) -> MixRates:
+    """The rates of a mix with those of each kernel divided among its blocks, the oldest first."""
+    divided = [
+        [rate * share for share in age_shares(count, model.age_preference)]
+        for (model, count), rate in zip(mix, rates, strict=True)
+    ]
+    return divided, dram, l2
 
 
 def _times_of(mix: KernelMix) -> list[float]:
@@ -84,12 +107,9 @@ class Rates:
     def resolve(self, mix: Mix) -> MixRates:
         """What `gpusim.engine.mixes.Resolve` gives: progress by slot and age, and memory loads."""
         residents = [(self._model(slot), count) for slot, count in mix]
-        rates, dram, l2 = self._limited_rates(mix, residents) if self.limits else self._mixes.rates(residents)
-        by_age = [
-            [rate * share for share in age_shares(count, model.age_preference)]
-            for (model, count), rate in zip(residents, rates, strict=True)
-        ]
-        return by_age, dram, l2
+        if not self.limits:
+            return self._mixes.rates_by_age(residents)
+        return _by_age(residents, *self._limited_rates(mix, residents))
 
     def time_parts(self, mix: Mix, slot: int) -> TimeParts:
         """Return the parts of the time of a slot's kernel in a mix without limits; with no mix, in isolation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
 from math import fsum
 from operator import sub
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from gpusim.engine.domains import Slowdowns
 from gpusim.engine.history import BINS
 from gpusim.engine.mixes import Mix, MixRates, Resolve
 from gpusim.engine.tables import NEVER
+from gpusim.hardware.compute_capability import SMLimits
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
@@ -23,6 +25,7 @@ SoloRates = tuple[float, float, float]  # of a block of a launch that has its SM
 # Change of a domain's load after which its slowdown is worked out anew. Just over 0.02: as 50 equal blocks become 49,
 # the load changes by just that, and rounding would decide.
 LOAD_STEP = 0.020001
+MOST_ANSWERS = 100_000  # on how many blocks of a kernel fit beside others, that are remembered
 
 
 class AloneTimes(NamedTuple):
@@ -56,8 +59,10 @@ def sm_array(
     tell_if_plain()
     limits = gpu.limits
 
+    most = _register_blocks(limits)
+
     def most_beside(others: Mix, slot: int) -> int:
-        return register_blocks(limits, [(footprint(other), count) for other, count in others], footprint(slot))
+        return most(tuple([(footprint(other), count) for other, count in others]), footprint(slot))
 
     domains = domains if domains is not None else [0] * gpu.sm_count
     return SMArray(
@@ -76,6 +81,12 @@ def sm_array(
         bins,
         gpu.gpc_of_sm,
     )
+
+
+@cache
+def _register_blocks(limits: SMLimits) -> Callable[[tuple[tuple[Footprint, int], ...], Footprint], int]:
+    """`register_blocks` of an SM, each answer worked out once for all replays of this process."""
+    return lru_cache(MOST_ANSWERS)(partial(register_blocks, limits))
 
 
 def domain_of_sm(domains: Domains, gpu: GPU) -> list[int] | None:

@@ -5,9 +5,7 @@ Predicted for a trace, by replays; for a dataset (`gpusim.lab.dataset`) as `gpus
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpusim.common.errors import InputError, closest, quote
@@ -24,7 +22,6 @@ from gpusim.trace.format import Trace
 
 UNDIVIDED = {"serial": "one after the other", "leftover": "together, SMs not divided"}  # policies, in words
 MOST_NAMED = 6  # of the names that would have been right
-MANY_KERNELS = 100  # of a trace, from which on processes are worth their start
 LEAST_SMS = 8  # of a part: the fewest that a dataset's green contexts had
 
 
@@ -83,7 +80,7 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
     divide, step = OracleInterSM(), gpu.sms_per_tpc
     sizes = range(step, gpu.sm_count - step + 1, step)
     policies = [divide.division(names, (sms, gpu.sm_count - sms), False) for sms in sizes]
-    found = list(tracked(_makespans_us(trace, session, policies), len(sizes), "splits"))
+    found = list(tracked(session.makespans_us(trace, policies), len(sizes), "splits"))
     best = session.replay(trace, policies[found.index(min(found))])
     return SplitCurve(
         f"{trace.name} on {gpu.name}",
@@ -93,29 +90,6 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
         sm_count=gpu.sm_count,
         undivided_us={words: session.makespan_us(trace, name) for name, words in UNDIVIDED.items()},
     )
-
-
-_OF_PROCESS: list[tuple[Trace, Session]] = []  # of a worker process
-
-
-def _makespans_us(trace: Trace, session: Session, policies: Sequence[str]) -> Iterator[float]:
-    """The makespan under each policy, in order; of a long trace on as many cores as there are."""
-    workers = min(os.cpu_count() or 1, len(policies))
-    if workers < 2 or sum(len(op.launches()) for op in trace.operations()) < MANY_KERNELS:
-        yield from (session.replay(trace, policy, keep=()).makespan_us for policy in policies)
-        return
-    session.replay(trace, policies[0], keep=())  # fits its kernels once, for all processes
-    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(trace, session)) as pool:
-        yield from pool.map(_makespan_us, policies)
-
-
-def _begin(trace: Trace, session: Session) -> None:
-    _OF_PROCESS.append((trace, session))
-
-
-def _makespan_us(policy: str) -> float:
-    trace, session = _OF_PROCESS[0]
-    return session.replay(trace, policy, keep=()).makespan_us
 
 
 def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> ResidencyCurve:

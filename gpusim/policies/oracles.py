@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from math import inf
 from typing import ClassVar
 
+from gpusim.common.progress import watcher
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, Policy, View, parameter
 from gpusim.policies.spatial import even_counts, proportional_counts
@@ -42,26 +44,36 @@ class _Space:
         self._moves = moves
         self._widest = widest
 
-    def search(self, score: Callable[[Counts], float], full: Callable[[], bool]) -> None:
-        """Score divisions until all are done, nothing gets better or the limit is reached."""
-        best: Counts | None = None
-        for counts in self._every:
-            if full():
-                return
-            found = score(counts)
-            if best is None or found < score(best):
-                best = counts
+    @property
+    def size(self) -> int:
+        """Divisions that are tried first; all, where it is complete."""
+        return len(self._every)
+
+    def search(self, score: Callable[[Sequence[Counts]], Sequence[float]]) -> None:
+        """Score divisions until all are done, nothing gets better or the limit is reached.
+
+        Args:
+            score: scores some divisions; where the limit is reached, only the first of them.
+        """
+        found = score(self._every)
+        if self.complete or not found or len(found) < len(self._every):
+            return
+        best, least = _first_least(self._every, found)
         step = self._widest
-        while best is not None and not self.complete and step >= 1:
-            better = best
-            for counts in self._moves(best, step):
-                if full():
-                    return
-                if score(counts) < score(better):
-                    better = counts
+        while step >= 1:
+            moved = list(self._moves(best, step))
+            found = score(moved)
+            if len(found) < len(moved):
+                return
+            better, less = _first_least([best, *moved], [least, *found])
             if better == best:
                 step //= 2
-            best = better
+            best, least = better, less
+
+
+def _first_least(every: Sequence[Counts], scores: Sequence[float]) -> tuple[Counts, float]:
+    least = min(scores)
+    return every[scores.index(least)], least
 
 
 def _nowhere(_counts: Counts, _width: int) -> Iterator[Counts]:
@@ -89,7 +101,7 @@ class Oracle(Policy):
         gpu: GPU,
         isolated_us: Mapping[str, float],
         most_blocks: Sequence[int],
-        score: Callable[[str], float],
+        score: Callable[[Sequence[str]], Iterable[float]],
     ) -> tuple[str, str]:
         """The best division of a GPU, as a policy, and a note on how it was found.
 
@@ -97,26 +109,33 @@ class Oracle(Policy):
             gpu: what to divide.
             isolated_us: makespan (us) of each stream alone on the whole GPU, in the order of the trace.
             most_blocks: of each stream, the most blocks of one of its kernels that an SM holds.
-            score: replays a policy and tells how good it is by the objective: the lower, the better.
+            score: replays policies and tells how good each is by the objective: the lower, the better.
         """
         names, scores = tuple(isolated_us), dict[str, float]()
-
-        def scored(text: str) -> float:
-            if text not in scores:
-                scores[text] = score(text)
-            return scores[text]
-
-        def divided(counts: Counts, adapts: bool) -> float:
-            return scored(self.division(names, counts, adapts))
-
-        def is_enough() -> bool:
-            return len(names) > 2 and len(scores) >= self.replays
-
-        for name in self.named:
-            scored(name)
         space = self.space(gpu, tuple(isolated_us.values()), most_blocks)
+        most = self.replays if len(names) > 2 else inf
+        watch, expected = watcher(), len(self.named) + 2 * space.size if space.complete else self.replays
+
+        def score_new(texts: Iterable[str]) -> None:
+            new = list(dict.fromkeys(text for text in texts if text not in scores))
+            for text, found in zip(new, score(new), strict=True):
+                scores[text] = found
+                if watch is not None:
+                    watch(min(1.0, len(scores) / expected))
+
+        def divided(every: Sequence[Counts], adapts: bool) -> list[float]:
+            texts, planned = list[str](), set(scores)
+            for counts in every:
+                if len(planned) >= most:
+                    break
+                texts.append(self.division(names, counts, adapts))
+                planned.add(texts[-1])
+            score_new(texts)
+            return [scores[text] for text in texts]
+
+        score_new(self.named)
         for adapts in (True, False):
-            space.search(partial(divided, adapts=adapts), is_enough)
+            space.search(partial(divided, adapts=adapts))
         best = min(scores, key=lambda text: scores[text])  # of equals the first tried
         how = "all divisions" if space.complete else "a local search"
         return best, f"best of {len(scores)} replays ({how}) by {self.objective}: {best}"
