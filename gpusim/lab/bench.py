@@ -46,27 +46,16 @@ REPEATS = 5
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Time of one case.
+    """Time of one case."""
 
-    Attributes:
-        group: what grows.
-        case: how large it is.
-        replays: how many replays `replay_s` is of.
-        kernels: kernel launches of one replay.
-        blocks: thread blocks of one replay.
-        fit_s: time to fit the kernels to their recording.
-        replay_s: engine time of the replays, streams alone included.
-        peak_mib: most memory that the process held.
-    """
-
-    group: str
-    case: str
-    replays: int
-    kernels: int
-    blocks: int
-    fit_s: float
-    replay_s: float
-    peak_mib: float
+    group: str  # what grows
+    case: str  # how large it is
+    replays: int  # how many replays `replay_s` is of
+    kernels: int  # kernel launches of one replay
+    blocks: int  # thread blocks of one replay
+    fit_s: float  # time to fit the kernels to their recording
+    replay_s: float  # engine time of the replays, streams alone included
+    peak_mib: float  # most memory that the process held
 
 
 def groups() -> dict[str, Callable[[], list[Callable[[], Measurement]]]]:

@@ -51,28 +51,17 @@ LEAST_MS, MOST_MS = LEAST_DURATION_US / 1e3, MAX_DURATION_US / 1e3
 
 @dataclass(frozen=True)
 class Op:
-    """A recorded convolution call.
+    """A recorded convolution call."""
 
-    Attributes:
-        name: network/layer/direction/algorithm/math.
-        ms: of one of many calls back to back.
-        gpu_bound: whether the GPU, and not the host, bounds it.
-        kernels: in launch order.
-        workspace_bytes: of its workspace; None where the file does not say.
-        touched_bytes: of its tensors and workspace; None where the file does not say.
-        warm_us: one call after calls of itself, from event to event; without such a column as back to back.
-        cold_us: one call with nothing in L2, from event to event; None where the file does not say.
-        scaling_ms: what a call takes on other numbers of SMs, where a prediction may use it.
-    """
-
-    name: str
-    ms: float
-    gpu_bound: bool
-    kernels: tuple[KernelLaunch, ...]
-    workspace_bytes: int | None
-    touched_bytes: int | None
-    warm_us: float
-    cold_us: float | None
+    name: str  # network/layer/direction/algorithm/math
+    ms: float  # of one of many calls back to back
+    gpu_bound: bool  # whether the GPU, and not the host, bounds it
+    kernels: tuple[KernelLaunch, ...]  # in launch order
+    workspace_bytes: int | None  # of its workspace; None where the file does not say
+    touched_bytes: int | None  # of its tensors and workspace; None where the file does not say
+    warm_us: float  # one call after calls of itself, from event to event; without such a column as back to back
+    cold_us: float | None  # one call with nothing in L2, from event to event; None where the file does not say
+    # what a call takes on other numbers of SMs, where a prediction may use it
     scaling_ms: Mapping[int, float] = field(default_factory=dict)
 
 

@@ -55,31 +55,18 @@ def score_matrix(folders: Sequence[Path], jobs: int = 2) -> list[Point]:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A kernel beside another, measured and predicted.
+    """A kernel beside another, measured and predicted."""
 
-    Attributes:
-        gpu: that was measured.
-        kernel: name and warps per scheduler.
-        beside: the other kernel.
-        placement: same or disjoint SMs.
-        order: first or second: whether its blocks are the older ones.
-        shared: part of the kernel's time in which the other one ran.
-        co_resident: part of its SMs that also had blocks of the other.
-        measured: its time over its isolated time on the same SMs, the median of the runs.
-        predicted: the same.
-        while_both: measured slowdown over the time in which both ran.
-    """
-
-    gpu: str
-    kernel: str
-    beside: str
-    placement: str
-    order: str
-    shared: float
-    co_resident: float
-    measured: float
-    predicted: float
-    while_both: float
+    gpu: str  # that was measured
+    kernel: str  # name and warps per scheduler
+    beside: str  # the other kernel
+    placement: str  # same or disjoint SMs
+    order: str  # first or second: whether its blocks are the older ones
+    shared: float  # part of the kernel's time in which the other one ran
+    co_resident: float  # part of its SMs that also had blocks of the other
+    measured: float  # its time over its isolated time on the same SMs, the median of the runs
+    predicted: float  # the same
+    while_both: float  # measured slowdown over the time in which both ran
 
     @property
     def error_percent(self) -> float:
@@ -94,31 +81,18 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of the kernels that load one resource beside those that load another.
+    """Errors of the kernels that load one resource beside those that load another."""
 
-    Attributes:
-        gpu: that was measured.
-        placement: same or disjoint SMs.
-        resource: that the kernel loads.
-        beside: that the other kernel loads.
-        kernels: kernels beside kernels, in both orders.
-        measured: mean slowdown.
-        predicted: the same.
-        mape_percent: mean absolute error.
-        bias_percent: mean error with its sign.
-        p95_percent: 95th percentile of the absolute errors.
-    """
-
-    gpu: str
-    placement: str
-    resource: str
-    beside: str
-    kernels: int
-    measured: float
-    predicted: float
-    mape_percent: float
-    bias_percent: float
-    p95_percent: float
+    gpu: str  # that was measured
+    placement: str  # same or disjoint SMs
+    resource: str  # that the kernel loads
+    beside: str  # that the other kernel loads
+    kernels: int  # kernels beside kernels, in both orders
+    measured: float  # mean slowdown
+    predicted: float  # the same
+    mape_percent: float  # mean absolute error
+    bias_percent: float  # mean error with its sign
+    p95_percent: float  # 95th percentile of the absolute errors
 
 
 def _resource(kernel: str) -> str:

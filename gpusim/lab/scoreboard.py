@@ -34,17 +34,11 @@ Place = tuple[str, str]  # an experiment and a key
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One dataset of the benchmark.
+    """One dataset of the benchmark."""
 
-    Attributes:
-        name: of the dataset in files of predictions.
-        split: ``fit`` or ``score``.
-        case: what is predicted, and from which recordings.
-    """
-
-    name: str
-    split: str
-    case: Case
+    name: str  # of the dataset in files of predictions
+    split: str  # ``fit`` or ``score``
+    case: Case  # what is predicted, and from which recordings
 
     @property
     def recorded_on(self) -> str:
@@ -54,37 +48,24 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A dataset with the measured time and the baseline of each condition.
+    """A dataset with the measured time and the baseline of each condition."""
 
-    Attributes:
-        part: which dataset.
-        conditions: what to predict, by experiment and key; ``quota`` counts as its two experiments.
-        measured_ms: by experiment and key.
-        baseline_ms: sum of isolated times, scaled by SMs or blocks, by experiment and key.
-    """
-
-    part: Part
+    part: Part  # which dataset
+    # what to predict, by experiment and key; ``quota`` counts as its two experiments
     conditions: Mapping[Place, Condition]
-    measured_ms: Mapping[Place, float]
-    baseline_ms: Mapping[Place, float]
+    measured_ms: Mapping[Place, float]  # by experiment and key
+    baseline_ms: Mapping[Place, float]  # sum of isolated times, scaled by SMs or blocks, by experiment and key
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The scores of a predictor on one dataset.
+    """The scores of a predictor on one dataset."""
 
-    Attributes:
-        part: which dataset.
-        summaries: one for each experiment with a prediction.
-        conditions: for each experiment, how many conditions there are.
-        predicted: for each experiment, how many of them have a prediction.
-        choice: quality of the choices between algorithms and modes; None without all predictions that it needs.
-    """
-
-    part: Part
-    summaries: tuple[Summary, ...]
-    conditions: Mapping[str, int]
-    predicted: Mapping[str, int]
+    part: Part  # which dataset
+    summaries: tuple[Summary, ...]  # one for each experiment with a prediction
+    conditions: Mapping[str, int]  # for each experiment, how many conditions there are
+    predicted: Mapping[str, int]  # for each experiment, how many of them have a prediction
+    # quality of the choices between algorithms and modes; None without all predictions that it needs
     choice: Choice | None
 
     @property

@@ -41,29 +41,19 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How far off the predictions of one experiment were, in percent of the measurement.
+    """How far off the predictions of one experiment were, in percent of the measurement."""
 
-    Attributes:
-        experiment: one of `EXPERIMENTS`.
-        points: predictions scored.
-        mape_percent: mean absolute percentage error.
-        median_percent: median of the absolute errors.
-        p95_percent: their 95th percentile.
-        bias_percent: mean error with its sign; positive: predicted too long.
-        nothing_percent: mean absolute percentage error of the do-nothing model.
-        rank_correlation: Spearman's, of predicted and measured speedup over serial; None where there is no serial.
-        regret_percent: measured makespan at the SM split predicted best over the best measured, less 1, mean over
-            the pairs; None but for ``green``.
-    """
-
-    experiment: str
-    points: int
-    mape_percent: float
-    median_percent: float
-    p95_percent: float
-    bias_percent: float
-    nothing_percent: float
+    experiment: str  # one of `EXPERIMENTS`
+    points: int  # predictions scored
+    mape_percent: float  # mean absolute percentage error
+    median_percent: float  # median of the absolute errors
+    p95_percent: float  # their 95th percentile
+    bias_percent: float  # mean error with its sign; positive: predicted too long
+    nothing_percent: float  # mean absolute percentage error of the do-nothing model
+    # Spearman's, of predicted and measured speedup over serial; None where there is no serial
     rank_correlation: float | None
+    # measured makespan at the SM split predicted best over the best measured, less 1, mean over the pairs; None but for
+    # ``green``
     regret_percent: float | None
 
 
@@ -107,15 +97,11 @@ SUMMARY_FIELDS = tuple(field.name for field in fields(Summary))
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Quality of the algorithms and modes that the predictions choose for modules.
+    """Quality of the algorithms and modes that the predictions choose for modules."""
 
-    Attributes:
-        points: modules of which several selections of algorithms were measured.
-        regret_percent: measured makespan at the selection and mode (serial or streams) predicted best over the best
-            measured, less 1, mean over the modules.
-    """
-
-    points: int
+    points: int  # modules of which several selections of algorithms were measured
+    # measured makespan at the selection and mode (serial or streams) predicted best over the best measured, less 1,
+    # mean over the modules
     regret_percent: float
     experiment: str = "choice"
 

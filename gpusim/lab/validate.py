@@ -57,21 +57,13 @@ NO_SHAPE = ConvolutionShape(  # a replay does not look at it
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Outcomes to predict, and recordings to predict from; by names, so that worker processes can load it.
+    """Outcomes to predict, and recordings to predict from; by names, so that worker processes can load it."""
 
-    Attributes:
-        folder: of the dataset with the outcomes.
-        gpu: name or path of the GPU that they were measured on.
-        recordings: folder of the recordings of another GPU; empty: those beside the outcomes.
-        recorded_on: name or path of that GPU.
-        scaling: numbers of SMs at which predictions may use recorded times.
-    """
-
-    folder: str
-    gpu: str
-    recordings: str = ""
-    recorded_on: str = ""
-    scaling: tuple[int, ...] = ()
+    folder: str  # of the dataset with the outcomes
+    gpu: str  # name or path of the GPU that they were measured on
+    recordings: str = ""  # folder of the recordings of another GPU; empty: those beside the outcomes
+    recorded_on: str = ""  # name or path of that GPU
+    scaling: tuple[int, ...] = ()  # numbers of SMs at which predictions may use recorded times
 
     def load(self) -> Dataset:
         """The dataset, read and checked.
@@ -88,25 +80,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One measured condition to predict.
+    """One measured condition to predict."""
 
-    Attributes:
-        experiment: one of `gpusim.lab.scores.EXPERIMENTS`, or ``alone`` and ``quota``.
-        key: the identifying columns joined by ``|``, as they stand in the file.
-        ops: the ops involved, stream by stream.
-        calls: calls of each stream's op; 1 for modules.
-        sms: SMs of each stream, or empty.
-        blocks: residency limits, or empty.
-        release_us: end of the reservation, for ``quota``.
-    """
-
-    experiment: str
-    key: str
-    ops: tuple[tuple[str, ...], ...]
-    calls: tuple[int, ...] = (1,)
-    sms: tuple[int, ...] = ()
-    blocks: tuple[int, ...] = ()
-    release_us: float = 0.0
+    experiment: str  # one of `gpusim.lab.scores.EXPERIMENTS`, or ``alone`` and ``quota``
+    key: str  # the identifying columns joined by ``|``, as they stand in the file
+    ops: tuple[tuple[str, ...], ...]  # the ops involved, stream by stream
+    calls: tuple[int, ...] = (1,)  # calls of each stream's op; 1 for modules
+    sms: tuple[int, ...] = ()  # SMs of each stream, or empty
+    blocks: tuple[int, ...] = ()  # residency limits, or empty
+    release_us: float = 0.0  # end of the reservation, for ``quota``
 
 
 # ---- conditions and measurements -----------------------------------------------------------------------------------

@@ -42,36 +42,22 @@ A_FOLDER = "a folder of whole models, as gpusim record OPS.py writes"
 
 @dataclass(frozen=True, slots=True)
 class ModelCase:
-    """Outcomes to predict, by names, so that worker processes can load them.
+    """Outcomes to predict, by names, so that worker processes can load them."""
 
-    Attributes:
-        folder: of the profiles and the measurements.
-        gpu: name or path of the GPU.
-    """
-
-    folder: str
-    gpu: str
+    folder: str  # of the profiles and the measurements
+    gpu: str  # name or path of the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCondition:
-    """One measured condition.
+    """One measured condition."""
 
-    Attributes:
-        experiment: isolated, sm_curve, streams or green.
-        key: the identifying columns joined by ``|``; of isolated and sm_curve with ``a`` or ``b`` behind them.
-        models: the models that run.
-        passes: of each.
-        sms: SMs of each; empty: the whole GPU.
-        measured_ms: what the GPU took.
-    """
-
-    experiment: str
-    key: str
-    models: tuple[str, ...]
-    passes: tuple[int, ...]
-    sms: tuple[int, ...]
-    measured_ms: float
+    experiment: str  # isolated, sm_curve, streams or green
+    key: str  # the identifying columns joined by ``|``; of isolated and sm_curve with ``a`` or ``b`` behind them
+    models: tuple[str, ...]  # the models that run
+    passes: tuple[int, ...]  # of each
+    sms: tuple[int, ...]  # SMs of each; empty: the whole GPU
+    measured_ms: float  # what the GPU took
 
 
 def holds_models(folder: Path) -> bool:
