@@ -6,16 +6,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import read_table
-from gpusim.common.numbers import finite_number
+from gpusim.common.spreadsheet import count_in, number_in, recorded_rows
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
 from gpusim.model.launchable import launch_occupancy
@@ -24,8 +20,6 @@ from gpusim.trace.kernels import KernelLaunch
 
 SEQUENCE = 10  # calls back to back behind a ms_stream
 Row = Mapping[str, str]
-
-MAX_TEXT_BYTES = 2**27  # of one CSV file: 100 times the largest of experiments/h200_validation
 
 CONVOLUTION_COLUMNS = ("op", "ms_stream_run1", "ms_stream_run2", "supported", "gpu_bound")
 KERNEL_COLUMNS = ("op", "index_in_op", "stream", "launch__waves_per_multiprocessor", *REQUIRED)
@@ -166,10 +160,8 @@ class Recordings:
         path = self.folder / "convolutions.csv"
         sizes: list[int | None] = []
         for column in ("tensor_bytes", "workspace_bytes"):
-            size = number_in(call, column, path, call["op"]) if column in call else None
-            if size is not None and not 0.0 <= size <= MAX_TRAFFIC_BYTES:
-                raise InputError(path, call["op"], f"{column} is {call[column]}", f"0 to {MAX_TRAFFIC_BYTES}")
-            sizes.append(None if size is None else int(size))
+            known = column in call
+            sizes.append(int(number_in(call, column, path, call["op"], 0.0, MAX_TRAFFIC_BYTES)) if known else None)
         return sizes[0], sizes[1]
 
     def _read_calls(self) -> dict[str, Row]:
@@ -264,25 +256,8 @@ class Recordings:
         """The rows of a file, each with its line as a place."""
         path = self.folder / name
         zipped = path.with_name(f"{name}.gz")
-        if not path.is_file() and zipped.is_file():
-            path = zipped
-        if not path.is_file():
-            raise InputError(path, "file", "is missing", "a dataset as in experiments/h200_validation")
-        try:
-            reader = csv.DictReader(io.StringIO(_text(path), newline=""))
-            missing = [column for column in columns if column not in (reader.fieldnames or ())]
-            if missing:
-                raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
-            row = None
-            for row in reader:
-                place = f"line {reader.line_num}"
-                if None in row.values() or None in row:
-                    raise InputError(path, place, "has too few or too many fields", "a full row")
-                yield place, row
-            if row is None:
-                raise InputError(path, "file", "has no rows below its header", "at least one row")
-        except csv.Error as error:
-            raise InputError(path, "file", f"cannot be read: {_first_line(error)}", "a CSV file") from error
+        found = zipped if not path.is_file() and zipped.is_file() else path
+        return recorded_rows(found, columns, "a dataset as in experiments/h200_validation")
 
 
 class Dataset(Recordings):
@@ -369,44 +344,13 @@ class Dataset(Recordings):
                 raise InputError(path, place, f"{column} is {row[column]}", f"at most {self.gpu.sm_count}")
 
 
-def number_in(row: Row, column: str, path: Path, place: str) -> float:
-    """A field of a row as a finite number.
-
-    Raises:
-        InputError: it is none.
-    """
-    try:
-        return finite_number(row[column])
-    except ValueError:
-        raise InputError(path, place, f"{column} is {row[column] or 'empty'}", "a number") from None
-
-
-def _text(path: Path) -> str:
-    return read_table(path, MAX_TEXT_BYTES).removeprefix("\ufeff")
-
-
 def time_in(row: Row, column: str, path: Path, place: str) -> float:
     """A field of a row as a time in ms.
 
     Raises:
         InputError: it is no number, or shorter or longer than any kernel.
     """
-    ms = number_in(row, column, path, place)
-    if not LEAST_MS <= ms <= MOST_MS:
-        raise InputError(path, place, f"{column} is {row[column]}", f"at least {LEAST_MS:g}, at most {MOST_MS:g}")
-    return ms
-
-
-def count_in(row: Row, column: str, least: int, path: Path, place: str) -> int:
-    """A field of a row as a whole number.
-
-    Raises:
-        InputError: it is none, or below ``least``.
-    """
-    text = row[column]
-    if not re.fullmatch(r"-?[0-9]{1,9}", text) or int(text) < least:
-        raise InputError(path, place, f"{column} is {text or 'empty'}", f"a whole number of at least {least}")
-    return int(text)
+    return number_in(row, column, path, place, LEAST_MS, MOST_MS)
 
 
 def _first_line(error: BaseException) -> str:

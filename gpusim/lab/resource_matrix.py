@@ -160,7 +160,8 @@ class Matrix:
 
 
 def _table(path: Path, columns: tuple[str, ...]) -> Sequence[Row]:
-    return recorded_rows(path, columns, "what gpusim record microbench --matrix --counters writes")
+    expected = "what gpusim record microbench --matrix --counters writes"
+    return [row for _, row in recorded_rows(path, columns, expected)]
 
 
 # ---- predicted -------------------------------------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
-from gpusim.common.spreadsheet import recorded_rows
+from gpusim.common.spreadsheet import count_in, recorded_rows
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
-from gpusim.lab.dataset import Row, count_in, time_in
+from gpusim.lab.dataset import Row, time_in
 from gpusim.lab.scores import Scored
 from gpusim.session import Session
 from gpusim.trace.edit import merge
@@ -73,13 +73,11 @@ def model_conditions(case: ModelCase) -> list[ModelCondition]:
     """
     path = Path(case.folder) / PAIRS
     most, seen = load_gpu(case.gpu).sm_count, dict[tuple[str, str], ModelCondition]()
-    for number, row in enumerate(recorded_rows(path, COLUMNS, A_FOLDER), 2):
-        for one in _conditions_of(row, path, f"line {number}", most):
+    for place, row in recorded_rows(path, COLUMNS, A_FOLDER):
+        for one in _conditions_of(row, path, place, most):
             if (one.experiment, one.key) in seen:
-                raise InputError(path, f"line {number}", f"measures {one.key} again", "each once")
+                raise InputError(path, place, f"measures {one.key} again", "each once")
             seen[one.experiment, one.key] = one
-    if not seen:
-        raise InputError(path, "file", "has no rows below its header", "at least one row")
     return list(seen.values())
 
 

@@ -138,7 +138,7 @@ def load_recording(folder: Path) -> Recording:
     blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
     progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
     rows, measured, launched = (
-        recorded_rows(folder / f"{name}.csv", columns, WRITTEN) for name, columns in COLUMNS.items()
+        [row for _, row in recorded_rows(folder / f"{name}.csv", columns, WRITTEN)] for name, columns in COLUMNS.items()
     )
     scalars: Table = [{**row, "rep": int(row["rep"]), "value": float(row["value"])} for row in measured]
     launches = [_launch(folder, row, blocks, progress) for row in launched]
