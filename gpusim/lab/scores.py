@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import fsum
 from pathlib import Path
 
@@ -136,26 +136,21 @@ def _serial(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -
 
 def residency_ratios(rows: Sequence[Scored]) -> list[Scored]:
     """Residency rows over the same op's row at its largest limit, which is left out itself."""
-    most: dict[str, tuple[int, Scored]] = {}
+    of_op: dict[str, list[Scored]] = {}
     for row in rows:
-        op, blocks = row.key.rsplit("|", 1)
-        if op not in most or int(blocks) > most[op][0]:
-            most[op] = (int(blocks), row)
-    ratios = []
-    for row in rows:
-        base = most[row.key.rsplit("|", 1)[0]][1]
-        if row is base:
-            continue
-        ratios.append(
-            Scored(
-                row.experiment,
-                row.key,
-                row.predicted_ms / base.predicted_ms,
-                row.measured_ms / base.measured_ms,
-                row.nothing_ms / base.nothing_ms,
-            )
+        of_op.setdefault(row.key.rpartition("|")[0], []).append(row)
+    most = {op: max(mine, key=lambda row: int(row.key.rpartition("|")[2])) for op, mine in of_op.items()}
+    bases = [(row, most[row.key.rpartition("|")[0]]) for row in rows]
+    return [
+        replace(
+            row,
+            predicted_ms=row.predicted_ms / base.predicted_ms,
+            measured_ms=row.measured_ms / base.measured_ms,
+            nothing_ms=row.nothing_ms / base.nothing_ms,
         )
-    return ratios
+        for row, base in bases
+        if row is not base
+    ]
 
 
 def _rank_correlation(rows: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> float | None:

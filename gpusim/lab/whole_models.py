@@ -163,13 +163,6 @@ class ModelPredictor:
         part = self._gpu.sm_count / condition.sms[0] if len(condition.sms) == 1 else 1.0
         return us * part / 1e3
 
-    def one_pass(self, model: str) -> Trace:
-        """The first pass of a model as a trace of its own."""
-        trace = self.profiled(model)
-        ends = {stream.name: len(stream.operations) // PASSES for stream in trace.streams}
-        streams = [one.model_copy(update={"operations": one.operations[: ends[one.name]]}) for one in trace.streams]
-        return trace.model_copy(update={"name": model, "streams": tuple(streams)})
-
     def passes(self, model: str, count: int) -> Trace:
         """So many passes of a model, one after the other: those of its profile in turn."""
         trace = self.profiled(model)
