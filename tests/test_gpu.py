@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import sm_limits
 
 from gpusim.common.errors import InputError
-from gpusim.hardware.compute_capability import CAPABILITIES, SMLimits, sm_limits, unverified_limits
+from gpusim.hardware.compute_capability import CAPABILITIES, SMLimits, unverified_limits
 from gpusim.hardware.gpu import GPUFile, ModelConstants, gpu_names, load_gpu
 
 NAMES = [

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tiny import sm_limits
 
 import gpusim
 from gpusim.common.errors import InputError
 from gpusim.hardware.compute_capability import CAPABILITIES as KNOWN
-from gpusim.hardware.compute_capability import sm_limits
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.model import occupancy as module
 from gpusim.model.occupancy import Footprint, Occupancy, exceeded, fits, footprint, occupancy, register_blocks

@@ -21,7 +21,6 @@ from gpusim.lab.record.block_log import (
     Recording,
     Row,
     Table,
-    by_repeat,
     load_recording,
     progress_curves,
     repeats,
@@ -35,6 +34,12 @@ SCHEDULERS = 4
 
 REGISTERS = 65_536
 """Of an SM."""
+
+
+def by_repeat(launches: Sequence[Launch]) -> Iterator[tuple[int, dict[str, Launch]]]:
+    """Yields each repeat of a case, in order, with its launches by role."""
+    for group in repeats(launches):
+        yield group[0].rep, {launch.role: launch for launch in group}
 
 
 def rates_by_age(launch: Launch) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ class Strict(BaseModel):
 
 
 class SMLimits(Strict):
-    """Limits of one SM and its units of allocation, by compute capability (`sm_limits`).
+    """Limits of one SM and its units of allocation, by compute capability.
 
     The numbers and the allocation units are those of NVIDIA's cuda_occupancy.h (12.9.79 and 13.5.37) and of
     arch_traits.h in CCCL 13.3.5; for compute capability 3.5 and 3.7 some are recalled (`unverified_limits`).
@@ -172,16 +172,6 @@ _RECALLED_LIMITS: Mapping[str, tuple[str, ...]] = {
     "3.5": (*_RECALLED_KEPLER, "registers_per_sm"),
     "3.7": _RECALLED_KEPLER,
 }
-
-
-def sm_limits(compute_capability: str) -> SMLimits:
-    """Returns the SM limits of a compute capability such as "9.0".
-
-    Raises:
-        InputError: the compute capability is not one of `CAPABILITIES`.
-    """
-    require_known(compute_capability)
-    return SMLimits.model_validate(CAPABILITIES[compute_capability])
 
 
 def unverified_limits(compute_capability: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ disjoint halves of the SMs, in both orders. A prediction uses the counters and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,7 +22,6 @@ from gpusim.common.spreadsheet import recorded_rows
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.ncu import launch_from_counters
 from gpusim.lab.dataset import Row
-from gpusim.lab.record.matrix import RESOURCES
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -73,11 +72,6 @@ class Point:
         """Error of the predicted slowdown."""
         return 100.0 * (self.predicted / self.measured - 1.0)
 
-    @property
-    def resources(self) -> tuple[str, str]:
-        """Resources that the two kernels load."""
-        return _resource(self.kernel), _resource(self.beside)
-
 
 @dataclass(frozen=True, slots=True)
 class Errors:
@@ -93,10 +87,6 @@ class Errors:
     mape_percent: float  # mean absolute error
     bias_percent: float  # mean error with its sign
     p95_percent: float  # 95th percentile of the absolute errors
-
-
-def _resource(kernel: str) -> str:
-    return RESOURCES[kernel.split("/")[0]]
 
 
 # ---- measured --------------------------------------------------------------------------------------------------------
@@ -244,16 +234,6 @@ def errors_of(name: tuple[str, str, str, str], rows: Sequence[Point]) -> Errors:
     sizes = [abs(error) for error in errors]
     mean = fmean(row.measured for row in rows), fmean(row.predicted for row in rows)
     return Errors(*name, len(rows), *mean, fmean(sizes), fmean(errors), float(np.percentile(sizes, 95)))
-
-
-def by_resource(rows: Iterable[Point]) -> list[Errors]:
-    """The errors of each pair of resources, the largest first within a GPU and placement."""
-    groups: dict[tuple[str, str, str, str], list[Point]] = {}
-    for row in rows:
-        groups.setdefault((row.gpu, row.placement, *row.resources), []).append(row)
-    found = [errors_of(name, mine) for name, mine in groups.items()]
-    gpus = list(dict.fromkeys(one.gpu for one in found))
-    return sorted(found, key=lambda one: (gpus.index(one.gpu), one.placement != SAME, -one.mape_percent))
 
 
 def totals(rows: Sequence[Point]) -> list[Errors]:

@@ -123,12 +123,6 @@ def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
     return [[one for one in launches if one.rep == rep] for rep in sorted({launch.rep for launch in launches})]
 
 
-def by_repeat(launches: Sequence[Launch]) -> Iterator[tuple[int, dict[str, Launch]]]:
-    """Yields each repeat of a case, in order, with its launches by role."""
-    for group in repeats(launches):
-        yield group[0].rep, {launch.role: launch for launch in group}
-
-
 def load_recording(folder: Path) -> Recording:
     """Reads what microbench.cu wrote into a folder.
 
