@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from experiments.paradl.record import run
 from gpusim.training.networks.layers import Addition, Convolution, Linear, Pooling, ReLU, Shape
 from gpusim.training.networks.network import Builder, Network
-from gpusim.training.record import run
 
 
 def small(name: str = "small") -> Network:

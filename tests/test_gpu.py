@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import sm_limits
 
 from gpusim.common.errors import InputError
-from gpusim.hardware.compute_capability import SMLimits, compute_capabilities, sm_limits, unverified_limits
+from gpusim.hardware.compute_capability import CAPABILITIES, SMLimits, unverified_limits
 from gpusim.hardware.gpu import GPUFile, ModelConstants, gpu_names, load_gpu
 
 NAMES = [
@@ -119,7 +120,7 @@ def test_limits_are_those_of_the_reference(shared: Path) -> None:
     with open(shared / "reference" / "occupancy.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     # 12.1 is not in the table; arch_traits.h of CCCL gives it the traits of 12.0.
-    assert [*(row["cc"] for row in rows), "12.1"] == list(compute_capabilities())
+    assert [*(row["cc"] for row in rows), "12.1"] == list(CAPABILITIES)
     for row in rows:
         limits = sm_limits(row["cc"])
         for ours, theirs in columns.items():

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.h200_microbench import behaviour
 from gpusim.cli import main
 from gpusim.common.errors import InputError
-from gpusim.lab.record import block_log, clock_tables, scheduler_tables
+from gpusim.lab.record import block_log
 from gpusim.lab.record import microbench as mb
 from gpusim.lab.record import microbench_counters as nsight
 from gpusim.lab.record import microbench_tables as tabulate
@@ -74,20 +75,20 @@ def test_rates_by_age_of_a_strict_and_a_fair_scheduler():
     quarter = [50, 100, 117, 133, 150, 167, 183, 200]  # 2 of 8 segments in the first 100 clocks, 6 in the second
     blocks = [block(0, s, e, i) for i, (s, e) in enumerate(zip(starts, ends, strict=True))]
     fair = launch(blocks, per_sm=2, progress=[steady(100), *[young_then_old] * 4])
-    assert block_log.rates_by_age(fair) == pytest.approx([1 / 200, 1 / 200])
+    assert behaviour.rates_by_age(fair) == pytest.approx([1 / 200, 1 / 200])
     strict = launch(blocks, per_sm=2, progress=[steady(100), *[[quarter]] * 4])
-    older, younger = block_log.rates_by_age(strict)
+    older, younger = behaviour.rates_by_age(strict)
     assert older == pytest.approx(0.75 / 100, rel=0.01)
     assert younger == pytest.approx(0.25 / 100, rel=0.01)
 
 
 def test_rates_by_age_without_a_steady_state_are_nan():
-    assert np.isnan(block_log.rates_by_age(launch([block(0, 0, 80)], progress=[steady(80)]))).all()
+    assert np.isnan(behaviour.rates_by_age(launch([block(0, 0, 80)], progress=[steady(80)]))).all()
 
 
 def test_progress_is_needed_for_rates():
     with pytest.raises(ValueError, match="no progress"):
-        block_log.rates_by_age(launch([block(0, 0, 80)]))
+        behaviour.rates_by_age(launch([block(0, 0, 80)]))
 
 
 def test_overlap_rates_count_only_the_time_when_both_are_there():
@@ -108,12 +109,12 @@ def test_overlap_too_short_to_measure_is_left_out():
 
 def test_extra_blocks_counts_sms():
     blocks = [block(0, 0, 1), block(0, 2, 3), block(0, 2, 3), block(1, 0, 1), block(2, 0, 1), block(2, 2, 3)]
-    assert block_log.extra_blocks(launch(blocks, per_sm=1), sm_count=3).tolist() == [1, 1, 1]
+    assert behaviour.extra_blocks(launch(blocks, per_sm=1), sm_count=3).tolist() == [1, 1, 1]
 
 
 def test_residents_at_a_time():
     log = launch([block(0, 0, 100), block(0, 50, 100), block(2, 0, 50)])
-    assert block_log.residents_at(log, 50, sm_count=3).tolist() == [2, 0, 0]
+    assert behaviour.residents_at(log, 50, sm_count=3).tolist() == [2, 0, 0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1000), st.integers(1, 1000)), min_size=1, max_size=40))
@@ -133,7 +134,7 @@ def test_tail_table_is_relative_to_one_wave():
         return launch(blocks, experiment="tail", case=f"k=1/extra={extra}", kernel="gemm")
 
     recording = block_log.Recording({"sm_count": "2"}, [], [tail("0.000", []), tail("0.500", [180])])
-    rows = list(tabulate.tail_table(recording))
+    rows = list(behaviour.tail_table(recording))
     assert [row["relative_time_median"] for row in rows] == [1.0, 1.8]
     assert (rows[1]["extra_waves"], rows[1]["sms_with_0_extra"], rows[1]["sms_with_1_extra"]) == (0.5, 1, 1)
 
@@ -153,7 +154,7 @@ def test_clusters_are_counted_in_sms():
 
     scalars = [room("first/sms=16/blocks=4", 4), room("rest/sms=20/blocks=8", 1)]
     recording = block_log.Recording({"sm_count": "36"}, scalars, [])
-    assert list(tabulate.cluster_table(recording)) == [
+    assert list(behaviour.cluster_table(recording)) == [
         {"part": "first", "sms": 16, "cluster_blocks": 4, "sms_used": 16},
         {"part": "rest", "sms": 20, "cluster_blocks": 8, "sms_used": 8},
     ]
@@ -169,7 +170,7 @@ def test_the_clock_of_every_sm_beside_a_load():
         for rep, run in enumerate([(50, 55, 50), (50, 55, 60), (50, 55, 50)])
     ]
     load = launch([(0, 90, 0, 100, 1, 0)], role="load", **case)
-    rows = list(clock_tables.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched])))
+    rows = list(tabulate.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched])))
     assert rows == [
         {"load": "tf32", "blocks": 8, "sms_seen": 3, "sms_slow": 1, "mhz_lowest": 1818, "mhz_highest": 2000},
     ]
@@ -182,7 +183,7 @@ def test_lives_beside_a_load():
         )
         for load, role, k in (("spin", "watch", "fma8"), ("spin", "load", "spin"), ("tf32", "watch", "fma8"))
     ]
-    rows = list(clock_tables.beside_table(block_log.Recording({"sm_count": "2"}, [], runs)))
+    rows = list(behaviour.beside_table(block_log.Recording({"sm_count": "2"}, [], runs)))
     assert [(row["kernel"], row["beside"], row["life_us_median"]) for row in rows] == [
         ("fma8", "spin", 4.0),
         ("fma8", "tf32", 4.0),
@@ -205,7 +206,7 @@ def test_warps_on_schedulers_beside_a_warp_alone():
         for case, value in (("alone", 1.0), ("beside", 2.0), ("waves", 1.0))
     ]
     recording = block_log.Recording({"sm_count": "1"}, scalars, launches)
-    alone, beside, waves = scheduler_tables.scheduler_table(recording)
+    alone, beside, waves = behaviour.scheduler_table(recording)
     assert list(alone.values()) == ["k", 1, 1, 0, 0, 0, 0, 1, 1, 1, 1.0, 1.0, "", "", 1.0]
     assert list(beside.values()) == ["k", 3, 1, 2, 1, 0, 0, 1, 5, 2, 2.0, 2.0, 1.8, "", 2.0]
     assert list(waves.values()) == ["k", 1, 1, 0, 0, 0, 0, 2, 1, 1, 1.0, 1.0, "", "", 1.0]
@@ -219,7 +220,7 @@ def test_dependencies_are_timed_from_the_end_of_what_they_wait_for():
         for role, runs in times.items()
         for start, end in runs
     ]
-    rows = list(tabulate.dependency_table(block_log.Recording({"sm_count": "1"}, [], launches)))
+    rows = list(behaviour.dependency_table(block_log.Recording({"sm_count": "1"}, [], launches)))
     delays = {row["kernel"]: row["delay_ns_mean"] for row in rows}
     assert delays == {"parent": 10, "next": 30, "child 1": 40, "child 2": 60}
 
@@ -228,7 +229,7 @@ def test_queue_table_counts_starts_across_streams():
     a = launch([block(0, 0, 9000), block(0, 9000, 20000)], experiment="priority", case="p")
     delay = launch([block(1, 0, 5000)], experiment="priority", case="p", role="delay")
     b = launch([block(0, 8000, 9000), block(1, 10000, 11000)], experiment="priority", case="p", role="b")
-    (row,) = tabulate.queue_table(block_log.Recording({"sm_count": "2"}, [], [a, delay, b]))
+    (row,) = behaviour.queue_table(block_log.Recording({"sm_count": "2"}, [], [a, delay, b]))
     assert row["b_due_us"] == 5.0
     assert row["b_first_start_us"] == 8.0
     assert row["a_last_start_us"] == 9.0
@@ -239,7 +240,7 @@ def test_queue_table_counts_starts_across_streams():
 def test_drain_table_counts_the_sms_that_took_waiting_blocks():
     a = launch([block(0, 0, 9000), block(1, 0, 5000), block(2, 0, 6000)], experiment="drain")
     b = launch([block(1, 5200, 7000), block(1, 5300, 7000), block(2, 6200, 8000)], experiment="drain", role="b")
-    (row,) = tabulate.drain_table(block_log.Recording({"sm_count": "4"}, [], [a, b]))
+    (row,) = behaviour.drain_table(block_log.Recording({"sm_count": "4"}, [], [a, b]))
     assert (row["b_blocks"], row["sms_used_by_b"], row["most_b_blocks_on_an_sm"]) == (3, 2, 2)
     assert row["idle_sms_at_b_first_start"] == 2  # SM 1 and SM 3, which never had any
     assert (row["a_last_start_us"], row["a_last_end_us"]) == (0.0, 9.0)
@@ -250,7 +251,7 @@ def test_register_table_counts_what_starts_at_once_beside_a_block():
     a = launch([block(0, 0, 100), block(1, 0, 100)], experiment="register_room", threads=128, registers=164)
     started = [block(0, 20, 40), block(0, 20, 45), block(1, 20, 41), block(0, 41, 60), block(1, 120, 140)]
     b = launch(started, experiment="register_room", role="b", threads=64, registers=92)
-    (row,) = scheduler_tables.register_table(block_log.Recording({"sm_count": "2"}, [], [a, b]))
+    (row,) = behaviour.register_table(block_log.Recording({"sm_count": "2"}, [], [a, b]))
     assert (row["a_warps"], row["b_warps"], row["b_blocks_at_least"], row["b_blocks_at_most"]) == (4, 2, 1, 2)
     assert row["b_blocks_if_summed"] == (65_536 - 128 * 168) // (64 * 96)
 
@@ -264,7 +265,7 @@ def test_l1_table_parts_blocks_by_what_their_sm_held():
 
     timers = launch([block(0, 0, 100)], experiment="timers")
     launches = [x for rep, slow in enumerate((9, 3, 3, 3)) for x in run(rep, slow)]
-    alone, beside = tabulate.l1_table(block_log.Recording({"sm_count": "2"}, [], [timers, *launches]))
+    alone, beside = behaviour.l1_table(block_log.Recording({"sm_count": "2"}, [], [timers, *launches]))
     assert alone["on_the_sm"] == "no block of 200 KB"
     assert (alone["blocks"], alone["life_us"], alone["second_eighth_us"], alone["last_eighth_us"]) == (1, 80, 10, 10)
     assert beside["on_the_sm"] == "a block of 200 KB at its start"
@@ -377,7 +378,7 @@ def test_a_failing_compiler_is_quoted(tmp_path, monkeypatch):
     program(tmp_path, "nvidia-smi", "echo 9.0; echo 9.0")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"nvcc: failed with status 4 \(last words\)"):
-        mb.build_microbench(tmp_path)
+        mb.run_microbenchmarks(tmp_path / "out")
 
 
 def test_counters_need_nsight(tmp_path, monkeypatch):

@@ -78,14 +78,14 @@ def test_the_study_scores_both_kernels_of_each_pair(data: Path, tmp_path: Path) 
     row = found["fma1/4", "same", "first"]
     assert row.shared == pytest.approx(150.0 / 220.0, rel=1e-5)
     assert row.while_both == pytest.approx(150.0 / 200.0)  # of the work that was done meanwhile
-    assert "| h200 | the same SMs | 4 |" in str(study.page(rows, resource_matrix.by_resource(rows))["totals"])
+    assert "| h200 | the same SMs | 4 |" in str(study.page(rows, study.by_resource(rows))["totals"])
     study.draw("h200", rows, [], tmp_path / "heat.png")
     assert (tmp_path / "heat.png").stat().st_size > 10_000
 
 
 def test_the_table_of_resources_is_that_of_the_points() -> None:
     points, errors = study.STUDY.read()
-    found = resource_matrix.by_resource(points)
+    found = study.by_resource(points)
     names = [{(one.gpu, one.placement, one.resource, one.beside): one for one in rows} for rows in (found, errors)]
     assert names[0].keys() == names[1].keys()
     for name, one in names[0].items():  # the table is rounded, so of equals another may come first
@@ -115,7 +115,7 @@ def test_the_errors_of_a_pair_of_resources() -> None:
     def point(measured: float, predicted: float) -> object:
         return resource_matrix.Point("h200", "fma1/4", "barrier/1", "same", "first", 1.0, 1.0, measured, predicted, 1.0)
 
-    (errors,) = resource_matrix.by_resource([point(1.0, 1.1), point(2.0, 1.6)])
+    (errors,) = study.by_resource([point(1.0, 1.1), point(2.0, 1.6)])
     assert (errors.resource, errors.beside, errors.kernels) == ("FP32", "barriers", 2)
     assert (errors.mape_percent, errors.bias_percent) == (pytest.approx(15.0), pytest.approx(-5.0))
     assert errors.p95_percent == pytest.approx(19.5)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim import load_gpu, replay
+from gpusim.hardware.compute_capability import CAPABILITIES, SMLimits
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Policy
 from gpusim.results.result import Result
@@ -22,6 +23,11 @@ from gpusim.trace.operations import Stream as TraceStream
 
 LATENCY_US = 1.0
 Operation = Kernel | Convolution | Copy | Host
+
+
+def sm_limits(compute_capability: str) -> SMLimits:
+    """The limits of an SM of a compute capability."""
+    return SMLimits.model_validate(CAPABILITIES[compute_capability])
 
 
 def tiny(sm_count: int = 4, latency_us: float = LATENCY_US, jitter: float = 0.0, **constants: float) -> GPU:

@@ -10,7 +10,7 @@ beside itself (or to DIR).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from experiments.markdown import table
 from experiments.study import Run, Study
 from gpusim.lab.record.matrix import RESOURCES
-from gpusim.lab.resource_matrix import PLACEMENTS, Errors, Point, by_resource, score_matrix, totals
+from gpusim.lab.resource_matrix import PLACEMENTS, SAME, Errors, Point, errors_of, score_matrix, totals
 from gpusim.results.plots import new_figure, save_figure
 
 DATA = Path(__file__).resolve().parent / "data"
@@ -94,6 +94,20 @@ def _place(kernel: str) -> tuple[int, int]:
 
 def _grid(names: Sequence[str], slowdowns: Mapping[tuple[str, str], Sequence[float]]) -> NDArray[np.float64]:
     return np.array([[fmean(slowdowns.get((a, b), [np.nan])) for b in names] for a in names])
+
+
+def by_resource(rows: Iterable[Point]) -> list[Errors]:
+    """The errors of each pair of resources, the largest first within a GPU and placement."""
+    groups: dict[tuple[str, str, str, str], list[Point]] = {}
+    for row in rows:
+        groups.setdefault((row.gpu, row.placement, _resource(row.kernel), _resource(row.beside)), []).append(row)
+    found = [errors_of(name, mine) for name, mine in groups.items()]
+    gpus = list(dict.fromkeys(one.gpu for one in found))
+    return sorted(found, key=lambda one: (gpus.index(one.gpu), one.placement != SAME, -one.mape_percent))
+
+
+def _resource(kernel: str) -> str:
+    return RESOURCES[kernel.split("/")[0]]
 
 
 def rows(run: Run) -> dict[str, list[Point] | list[Errors]]:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf, nan
 from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import is_file, read_table
+from gpusim.common.numbers import finite_number
 
 FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
 
@@ -50,26 +53,65 @@ def table_rows(path: str | Path, absent: str | None = None) -> Iterator[csv.Dict
     Raises:
         InputError: the file cannot be read (`read_table`), or the block comes to a line that is no row.
     """
-    reader = csv.DictReader(io.StringIO(read_table(path), newline=""), restval=absent)
+    text = read_table(path).removeprefix("\ufeff")
+    reader = csv.DictReader(io.StringIO(text, newline=""), restval=absent)
     try:
         yield reader
     except csv.Error as error:
         raise InputError(path, f"line {reader.line_num}", f"is no row ({error})", "a table in CSV") from None
 
 
-def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> list[dict[str, str]]:
-    """Return the rows of a recorded table, which has at least some columns; ``expected`` is what makes such a table.
+def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the rows of a table that has at least some columns, each with its line as a place for messages.
 
     Raises:
-        InputError: the file or a column is missing, or the file holds no table.
+        InputError: the file or a column is missing (``expected`` is what makes such a table), the file has no rows, or
+            a row has too few or too many fields.
     """
     if not is_file(path):
         raise InputError(path, "file", "is missing", expected)
-    with table_rows(path, absent="") as reader:
+    with table_rows(path) as reader:
         missing = [column for column in columns if column not in (reader.fieldnames or ())]
         if missing:
             raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
-        return list(reader)
+        place = ""
+        for row in reader:
+            place = f"line {reader.line_num}"
+            if None in row or None in row.values():
+                raise InputError(path, place, "has too few or too many fields", "a full row")
+            yield place, row
+        if not place:
+            raise InputError(path, "file", "has no rows below its header", "at least one row")
+
+
+def number_in(
+    row: Mapping[str, str], column: str, path: str | Path, place: str, least: float = -inf, most: float = inf
+) -> float:
+    """A field of a row as a finite number.
+
+    Raises:
+        InputError: it is none, or not from ``least`` to ``most``.
+    """
+    try:
+        value = finite_number(row[column])
+    except ValueError:
+        value = nan
+    if not least <= value <= most:
+        expected = "a number" if least == -inf else f"a number from {least:g} to {most:g}"
+        raise InputError(path, place, f"{column} is {row[column] or 'empty'}", expected)
+    return value
+
+
+def count_in(row: Mapping[str, str], column: str, least: int, path: str | Path, place: str) -> int:
+    """A field of a row as a whole number of at most nine digits.
+
+    Raises:
+        InputError: it is none, or below ``least``.
+    """
+    text = row[column]
+    if not re.fullmatch(r"-?[0-9]{1,9}", text) or int(text) < least:
+        raise InputError(path, place, f"{column} is {text or 'empty'}", f"a whole number of at least {least}")
+    return int(text)
 
 
 def original(cell: str) -> str:

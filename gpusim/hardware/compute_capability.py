@@ -23,7 +23,7 @@ class Strict(BaseModel):
 
 
 class SMLimits(Strict):
-    """Limits of one SM and its units of allocation, by compute capability (`sm_limits`).
+    """Limits of one SM and its units of allocation, by compute capability.
 
     The numbers and the allocation units are those of NVIDIA's cuda_occupancy.h (12.9.79 and 13.5.37) and of
     arch_traits.h in CCCL 13.3.5; for compute capability 3.5 and 3.7 some are recalled (`unverified_limits`).
@@ -134,22 +134,15 @@ def _capability(
     }
 
 
-_KEPLER: dict[str, Any] = {
-    "blocks": 16, "optin": False, "reserved_bytes": 0, "shared_unit_bytes": 256, "resident_grids": 32,
-}  # fmt: skip
-_MAXWELL: dict[str, Any] = {
-    "optin": False,
-    "reserved_bytes": 0,
-    "shared_unit_bytes": 256,
-    "resident_grids": 32,
-}
+_MAXWELL: dict[str, Any] = {"optin": False, "reserved_bytes": 0, "shared_unit_bytes": 256, "resident_grids": 32}
+_KEPLER: dict[str, Any] = _MAXWELL | {"blocks": 16}
 _PASCAL: dict[str, Any] = _MAXWELL | {"resident_grids": 128}
 _VOLTA: dict[str, Any] = {"reserved_bytes": 0, "shared_unit_bytes": 256}
 _UP_TO_100 = (0, 8, 16, 32, 64, 100)
 _UP_TO_164 = (0, 8, 16, 32, 64, 100, 132, 164)
 _UP_TO_228 = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 
-CAPABILITIES: Mapping[str, dict[str, Any]] = {
+CAPABILITIES: Mapping[str, dict[str, Any]] = {  # limits of an SM, oldest first
     "3.5": _capability(carveouts_kib=(16, 32, 48), **_KEPLER),
     "3.7": _capability(carveouts_kib=(80, 96, 112), registers_per_sm=131072, **_KEPLER),
     "5.0": _capability(carveouts_kib=(64,), **_MAXWELL),
@@ -173,30 +166,12 @@ CAPABILITIES: Mapping[str, dict[str, Any]] = {
 }
 
 _RECALLED_KEPLER = (
-    "max_threads_per_sm",
-    "max_warps_per_sm",
-    "shared_memory_per_sm_bytes",
-    "shared_memory_carveouts_kib",
-)
+    "max_threads_per_sm", "max_warps_per_sm", "shared_memory_per_sm_bytes", "shared_memory_carveouts_kib",
+)  # fmt: skip
 _RECALLED_LIMITS: Mapping[str, tuple[str, ...]] = {
     "3.5": (*_RECALLED_KEPLER, "registers_per_sm"),
     "3.7": _RECALLED_KEPLER,
 }
-
-
-def compute_capabilities() -> tuple[str, ...]:
-    """Returns the compute capabilities whose SM limits are known, oldest first."""
-    return tuple(CAPABILITIES)
-
-
-def sm_limits(compute_capability: str) -> SMLimits:
-    """Returns the SM limits of a compute capability such as "9.0".
-
-    Raises:
-        InputError: the compute capability is not one of `compute_capabilities()`.
-    """
-    require_known(compute_capability)
-    return SMLimits.model_validate(CAPABILITIES[compute_capability])
 
 
 def unverified_limits(compute_capability: str) -> tuple[str, ...]:
@@ -208,12 +183,11 @@ def require_known(compute_capability: str) -> None:
     """Refuse a compute capability whose limits are not known.
 
     Raises:
-        InputError: it is not one of `compute_capabilities()`.
+        InputError: it is not one of `CAPABILITIES`.
     """
     if compute_capability not in CAPABILITIES:
-        raise InputError(
-            None,
-            "compute_capability",
+        problem, expected = (
             f"unknown compute capability {quote(compute_capability)}",
             f"one of {', '.join(CAPABILITIES)}",
         )
+        raise InputError(None, "compute_capability", problem, expected)

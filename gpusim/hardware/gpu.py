@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -139,62 +139,57 @@ class ModelConstants(Strict):
         return 1.0 / self.tensor_clock_share
 
 
-class Sourced(Strict):
-    """Source of one value of a GPU file; the kinds of value follow."""
+class SourcedValue(Strict):
+    """Any value: that of a key which another model knows."""
 
     source: Text = Field(description="where the value is from")
     verified: bool = Field(default=True, description="false where the source was not read, or others disagree")
-
-
-class SourcedValue(Sourced):
-    """Any value: that of a key which another model knows."""
-
     value: Any
 
 
-class SourcedText(Sourced):
+class SourcedText(SourcedValue):
     """A text."""
 
     value: Text
 
 
-class SourcedCount(Sourced):
+class SourcedCount(SourcedValue):
     """A whole number of things."""
 
     value: Count
 
 
-class SourcedSMCount(Sourced):
+class SourcedSMCount(SourcedValue):
     """A number of SMs."""
 
     value: SMCount
 
 
-class SourcedSMCounts(Sourced):
+class SourcedSMCounts(SourcedValue):
     """Numbers of SMs."""
 
     value: SMCounts
 
 
-class SourcedBytes(Sourced):
+class SourcedBytes(SourcedValue):
     """A size in bytes."""
 
     value: Bytes
 
 
-class SourcedClock(Sourced):
+class SourcedClock(SourcedValue):
     """A clock in MHz."""
 
     value: ClockMhz
 
 
-class SourcedTflops(Sourced):
+class SourcedTflops(SourcedValue):
     """A rate in TFLOP/s (1e12 operations a second)."""
 
     value: Tflops
 
 
-class SourcedBandwidth(Sourced):
+class SourcedBandwidth(SourcedValue):
     """A bandwidth in GB/s (1e9 bytes a second)."""
 
     value: BandwidthGbPerS
@@ -326,12 +321,12 @@ class GPU:
     compute_capability: str
     sm_count: int
     sms_per_tpc: int
-    sms_per_gpc: tuple[int, ...]
-    base_clock_mhz: float | None
+    sms_per_gpc: tuple[int, ...] = ()
+    base_clock_mhz: float | None = None
     boost_clock_mhz: float
     fp32_lanes_per_sm: int
-    tensor_fp16_tflops: float | None
-    tensor_tf32_tflops: float | None
+    tensor_fp16_tflops: float | None = None
+    tensor_tf32_tflops: float | None = None
     dram_bandwidth_gb_per_s: float
     l2_bytes: int
     memory_bytes: int
@@ -381,12 +376,8 @@ def load_gpu(name_or_path: str | Path) -> GPU:
         return _read(_folder() / f"{name_or_path}.toml")
     path = path_of(name_or_path, "gpu")
     if len(path.parts) == 1 and path.suffix != ".toml" and not is_file(path):
-        raise InputError(
-            None,
-            "",
-            f"unknown GPU {quote(str(name_or_path))}",
-            expected_one_of(gpu_names(), name_or_path, "or the path of a GPU file"),
-        )
+        expected = expected_one_of(gpu_names(), name_or_path, "or the path of a GPU file")
+        raise InputError(None, "", f"unknown GPU {quote(str(name_or_path))}", expected)
     return _read(path)
 
 
@@ -433,27 +424,10 @@ def _build(name: str, file: GPUFile) -> GPU:
     if model.dram_sustained_gb_per_s > peak:
         problem = f"{model.dram_sustained_gb_per_s:g} is above dram_bandwidth_gb_per_s"
         raise InputError(None, "model.dram_sustained_gb_per_s", problem, f"at most {peak:g}")
-    return GPU(
-        name=name,
-        title=file.title,
-        architecture=file.architecture.value,
-        compute_capability=capability,
-        sm_count=file.sm_count.value,
-        sms_per_tpc=file.sms_per_tpc.value,
-        sms_per_gpc=() if file.sms_per_gpc is None else file.sms_per_gpc.value,
-        base_clock_mhz=_optional(file.base_clock_mhz),
-        boost_clock_mhz=file.boost_clock_mhz.value,
-        fp32_lanes_per_sm=file.fp32_lanes_per_sm.value,
-        tensor_fp16_tflops=_optional(file.tensor_fp16_tflops),
-        tensor_tf32_tflops=_optional(file.tensor_tf32_tflops),
-        dram_bandwidth_gb_per_s=file.dram_bandwidth_gb_per_s.value,
-        l2_bytes=file.l2_bytes.value,
-        memory_bytes=file.memory_bytes.value,
-        limits=limits,
-        model=model,
-        unverified=_unverified(file),
-        host=file.host,
-    )
+    named = ((field.name, getattr(file, field.name, None)) for field in fields(GPU))
+    values: dict[str, Any] = {key: entry.value for key, entry in named if isinstance(entry, SourcedValue)}
+    values |= {"limits": limits, "model": model, "unverified": _unverified(file), "host": file.host}
+    return GPU(name=name, title=file.title, **values)
 
 
 def recorded_by(device: str, gpu: GPU) -> GPU:
@@ -508,7 +482,7 @@ def _optional(entry: SourcedClock | SourcedTflops | None) -> float | None:
 def _unverified(file: GPUFile) -> tuple[str, ...]:
     """Names what the file marks unverified, recalled limits it does not replace and defaults of the model."""
     entries = ((key, getattr(file, key)) for key in GPUFile.model_fields)
-    names = [key for key, entry in entries if isinstance(entry, Sourced) and not entry.verified]
+    names = [key for key, entry in entries if isinstance(entry, SourcedValue) and not entry.verified]
     recalled = unverified_limits(file.compute_capability.value)
     for place, given, doubtful in (
         ("limits", file.limits, recalled),

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 from unittest.mock import patch
 
 from gpusim.common.progress import Step, no_step
@@ -29,68 +29,51 @@ from gpusim.trace.operations import Kernel, LoopArrivals, Stream
 
 GOOGLENET = "googlenet_forward.json.gz"
 PAIR = "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
+MODULE = "inception_3a.json.gz"
 POLICY = "leftover"
 PLACEMENTS: tuple[Keep, ...] = ("placements",)
-GRIDS = (1, 10, 100, 1000)
-STREAMS = (2, 4, 8, 16, 32, 64, 1000)
-SMS = (15, 33, 66, 132, 264, 528, 1056)
-KERNELS = (100, 1_000, 10_000, 100_000)
-SMALL_KERNELS = (100_000, 1_000_000)
-CHAIN_KERNELS = (100_000, 1_000_000)
 SMALL_BLOCKS = 600  # most blocks of a small kernel
-MODULE = "inception_3a.json.gz"
-PAIRS = 1000
 QUICK_S = 0.5  # a replay that takes less is timed several times, and the least counts
 REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Time of one case.
+    """Time of one case."""
 
-    Attributes:
-        group: what grows.
-        case: how large it is.
-        replays: how many replays `replay_s` is of.
-        kernels: kernel launches of one replay.
-        blocks: thread blocks of one replay.
-        fit_s: time to fit the kernels to their recording.
-        replay_s: engine time of the replays, streams alone included.
-        peak_mib: most memory that the process held.
-    """
-
-    group: str
-    case: str
-    replays: int
-    kernels: int
-    blocks: int
-    fit_s: float
-    replay_s: float
-    peak_mib: float
+    group: str  # what grows
+    case: str  # how large it is
+    replays: int  # how many replays `replay_s` is of
+    kernels: int  # kernel launches of one replay
+    blocks: int  # thread blocks of one replay
+    fit_s: float  # time to fit the kernels to their recording
+    replay_s: float  # engine time of the replays, streams alone included
+    peak_mib: float  # most memory that the process held
 
 
-def groups() -> dict[str, Callable[[], list[Callable[[], Measurement]]]]:
-    """The cases by group, each a function that measures in the process that calls it."""
+def groups() -> dict[str, tuple[Callable[[Any], Measurement], Sequence[object]]]:
+    """The cases by group: what measures one in the process that calls it, and how large each is."""
     return {
-        "trace": lambda: [partial(time_trace, path.name) for path in shipped()],
-        "grid": lambda: [partial(time_grid, factor) for factor in GRIDS],
-        "streams": lambda: [partial(time_streams, count) for count in STREAMS],
-        "SMs": lambda: [partial(time_sms, count) for count in SMS],
-        "kernels": lambda: [partial(time_kernels, count) for count in KERNELS],
-        "small kernels": lambda: [partial(time_small_kernels, count) for count in SMALL_KERNELS],
-        "chain": lambda: [partial(time_chain, count) for count in CHAIN_KERNELS],
-        "pairs": lambda: [partial(time_pairs, PAIRS)],
-        "plain core": lambda: [partial(time_plain_core, MODULE)],
+        "trace": (time_trace, [path.name for path in shipped()]),
+        "grid": (time_grid, (1, 10, 100, 1000)),
+        "streams": (time_streams, (2, 4, 8, 16, 32, 64, 1000)),
+        "SMs": (time_sms, (15, 33, 66, 132, 264, 528, 1056)),
+        "kernels": (time_kernels, (100, 1_000, 10_000, 100_000)),
+        "small kernels": (time_small_kernels, (100_000, 1_000_000)),
+        "chain": (time_chain, (100_000, 1_000_000)),
+        "pairs": (time_pairs, (1000,)),
+        "plain core": (time_plain_core, (MODULE,)),
     }
 
 
 def measure(names: Sequence[str], step: Step = no_step) -> Iterator[Measurement]:
     """Run the cases of some groups, one after the other; ``step`` is told each before it begins."""
-    cases = [(name, case) for name in names for case in groups()[name]()]
-    for n, (name, case) in enumerate(cases, 1):
+    known = groups()
+    cases = [(name, known[name][0], size) for name in names for size in known[name][1]]
+    for n, (name, time, size) in enumerate(cases, 1):
         step(f"measuring {name}, case {n} of {len(cases)}")
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            measured = pool.submit(case).result()
+            measured = pool.submit(time, size).result()
         step("")
         yield measured
 
@@ -121,17 +104,13 @@ def time_grid(factor: int) -> Measurement:
 
 def time_streams(count: int) -> Measurement:
     """A number of streams of four kernels each."""
-    launches = _launches(GOOGLENET)
-    made = [[launches[(4 * stream + i) * 7 % len(launches)] for i in range(4)] for stream in range(count)]
-    return _timed("streams", str(count), _made(made), load_gpu("h200"))
+    return _timed("streams", str(count), _made(_spread(count, 4)), load_gpu("h200"))
 
 
 def time_sms(count: int) -> Measurement:
     """Four streams of two kernels each on a GPU with a given number of SMs."""
-    launches = _launches(GOOGLENET)
-    made = [[launches[(2 * stream + i) * 7 % len(launches)] for i in range(2)] for stream in range(4)]
     gpu = replace(load_gpu("h200"), name=f"{count} SMs", sm_count=count, sms_per_tpc=1)
-    return _timed("SMs", str(count), _made(made), gpu)
+    return _timed("SMs", str(count), _made(_spread(4, 2)), gpu)
 
 
 def time_kernels(count: int) -> Measurement:
@@ -196,6 +175,12 @@ def peak_mib() -> float:
 def _launches(name: str) -> list[KernelLaunch]:
     trace = recorded(name)
     return [launch for op in trace.operations() for launch in op.launches() if launch.stream == "main"]
+
+
+def _spread(streams: int, each: int) -> list[list[KernelLaunch]]:
+    """Streams of some kernels each, from all over GoogLeNet."""
+    launches = _launches(GOOGLENET)
+    return [[launches[(each * stream + i) * 7 % len(launches)] for i in range(each)] for stream in range(streams)]
 
 
 def _made(streams: list[list[KernelLaunch]]) -> Trace:

@@ -218,6 +218,3 @@ def pipes_busy(mixes: Sequence[KernelMix], axes: Axes) -> None:
     axes.set_xticklabels([name.replace("/", "/\n").replace(" ", "\n") for name in names], rotation=90)
     axes.set_xlabel("Busy (% of active cycles)")
     axes.tick_params(left=False, labelleft=False)
-
-
-# ---- all of them

@@ -27,36 +27,24 @@ LEAST_SMS = 8  # of a part: the fewest that a dataset's green contexts had
 
 @dataclass(frozen=True)
 class Curve:
-    """Times over a quantity that is varied.
+    """Times over a quantity that is varied."""
 
-    Attributes:
-        title: of what, where.
-        predicted_us: time by number, ascending.
-        measured_us: likewise; empty where nothing was measured.
-        how_wrong: the error found for replays like these; None where the measurement stands beside them.
-    """
-
-    title: str
-    predicted_us: Mapping[int, float]
-    measured_us: Mapping[int, float] = field(default_factory=dict)
+    title: str  # of what, where
+    predicted_us: Mapping[int, float]  # time by number, ascending
+    measured_us: Mapping[int, float] = field(default_factory=dict)  # likewise; empty where nothing was measured
+    # the error found for replays like these; None where the measurement stands beside them
     how_wrong: HowWrong | None = None
 
 
 @dataclass(frozen=True)
 class SplitCurve(Curve):
-    """Makespan of two streams against the SMs of the first; the second has the others.
+    """Makespan of two streams against the SMs of the first; the second has the others."""
 
-    Attributes:
-        streams: the two.
-        sm_count: SMs of the GPU.
-        undivided_us: predicted makespan by how else they ran, in the words of `UNDIVIDED`.
-        measured_undivided_us: likewise, as measured.
-    """
-
-    streams: tuple[str, str] = ("", "")
-    sm_count: int = 0
+    streams: tuple[str, str] = ("", "")  # the two
+    sm_count: int = 0  # SMs of the GPU
+    # predicted makespan by how else they ran, in the words of `UNDIVIDED`
     undivided_us: Mapping[str, float] = field(default_factory=dict)
-    measured_undivided_us: Mapping[str, float] = field(default_factory=dict)
+    measured_undivided_us: Mapping[str, float] = field(default_factory=dict)  # likewise, as measured
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import read_table
-from gpusim.common.numbers import finite_number
+from gpusim.common.spreadsheet import count_in, number_in, recorded_rows
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
 from gpusim.model.launchable import launch_occupancy
@@ -24,8 +20,6 @@ from gpusim.trace.kernels import KernelLaunch
 
 SEQUENCE = 10  # calls back to back behind a ms_stream
 Row = Mapping[str, str]
-
-MAX_TEXT_BYTES = 2**27  # of one CSV file: 100 times the largest of experiments/h200_validation
 
 CONVOLUTION_COLUMNS = ("op", "ms_stream_run1", "ms_stream_run2", "supported", "gpu_bound")
 KERNEL_COLUMNS = ("op", "index_in_op", "stream", "launch__waves_per_multiprocessor", *REQUIRED)
@@ -51,28 +45,17 @@ LEAST_MS, MOST_MS = LEAST_DURATION_US / 1e3, MAX_DURATION_US / 1e3
 
 @dataclass(frozen=True)
 class Op:
-    """A recorded convolution call.
+    """A recorded convolution call."""
 
-    Attributes:
-        name: network/layer/direction/algorithm/math.
-        ms: of one of many calls back to back.
-        gpu_bound: whether the GPU, and not the host, bounds it.
-        kernels: in launch order.
-        workspace_bytes: of its workspace; None where the file does not say.
-        touched_bytes: of its tensors and workspace; None where the file does not say.
-        warm_us: one call after calls of itself, from event to event; without such a column as back to back.
-        cold_us: one call with nothing in L2, from event to event; None where the file does not say.
-        scaling_ms: what a call takes on other numbers of SMs, where a prediction may use it.
-    """
-
-    name: str
-    ms: float
-    gpu_bound: bool
-    kernels: tuple[KernelLaunch, ...]
-    workspace_bytes: int | None
-    touched_bytes: int | None
-    warm_us: float
-    cold_us: float | None
+    name: str  # network/layer/direction/algorithm/math
+    ms: float  # of one of many calls back to back
+    gpu_bound: bool  # whether the GPU, and not the host, bounds it
+    kernels: tuple[KernelLaunch, ...]  # in launch order
+    workspace_bytes: int | None  # of its workspace; None where the file does not say
+    touched_bytes: int | None  # of its tensors and workspace; None where the file does not say
+    warm_us: float  # one call after calls of itself, from event to event; without such a column as back to back
+    cold_us: float | None  # one call with nothing in L2, from event to event; None where the file does not say
+    # what a call takes on other numbers of SMs, where a prediction may use it
     scaling_ms: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -103,6 +86,7 @@ class Recordings:
         self.folder = Path(folder)
         self.gpu = gpu
         self.scaling = tuple(scaling)
+        self._calls_file, self._kernels_file = self.folder / "convolutions.csv", self.folder / "kernels.csv.gz"
         self.calls = self._read_calls()
         kernels = self._read_kernels()
         points = self._read_scaling() if scaling else {}
@@ -118,12 +102,11 @@ class Recordings:
             return self._ops[name]
         if self.supported(name):
             raise self._without_kernels(name)
-        path = self.folder / "convolutions.csv"
-        raise InputError(path, name, "is not supported by cuDNN, so it has no times", "a supported op")
+        raise InputError(self._calls_file, name, "is not supported by cuDNN, so it has no times", "a supported op")
 
     def _without_kernels(self, name: str) -> InputError:
-        path = self.folder / "kernels.csv.gz"
-        return InputError(path, name, "has no kernels", "a row for each kernel of a call that is predicted")
+        expected = "a row for each kernel of a call that is predicted"
+        return InputError(self._kernels_file, name, "has no kernels", expected)
 
     def change_kernels(self, change: Callable[[str, tuple[KernelLaunch, ...]], tuple[KernelLaunch, ...]]) -> None:
         """Replace the kernels of every op, given its name and those that were recorded."""
@@ -142,49 +125,36 @@ class Recordings:
         return self.calls[name]["gpu_bound"] == "True"
 
     def _build(self, name: str, rows: Sequence[Row], scaling_ms: Mapping[int, float]) -> Op:
-        path = self.folder / "kernels.csv.gz"
         kernels = []
         for i, row in enumerate(rows):
             try:
                 kernels.append(launch_from_counters(row, self.gpu.sm_count, row["stream"]))
             except (ValueError, KeyError, ArithmeticError) as error:
                 place, problem = f"{name} kernel {i}", f"has a value that cannot be: {_why(error)}"
-                raise InputError(path, place, problem, "Nsight Compute counters in base units") from error
+                raise InputError(self._kernels_file, place, problem, "Nsight Compute counters in base units") from error
         self._check_waves(name, rows[0], kernels[0])
         for row in rows:
             self._check_bandwidth(name, row)
         call = self.calls[name]
-        times = [
-            time_in(call, column, self.folder / "convolutions.csv", name)
-            for column in ("ms_stream_run1", "ms_stream_run2")
-        ]
-        ms = sum(times) / len(times)
-        cold = self._optional_us(call, "ms_warm", "ms_cold")
-        warm_us, cold_us = cold if cold is not None else (ms * 1e3, None)
-        tensors, workspace = self._sizes(call)
+        ms = (self._ms(call, "ms_stream_run1") + self._ms(call, "ms_stream_run2")) / 2.0
+        warm_us, cold_us = ms * 1e3, None
+        if "ms_warm" in call and "ms_cold" in call:
+            warm_us, cold_us = self._ms(call, "ms_warm") * 1e3, self._ms(call, "ms_cold") * 1e3
+        tensors, workspace = (self._bytes(call, column) for column in ("tensor_bytes", "workspace_bytes"))
         touched = None if tensors is None or workspace is None else tensors + workspace
         return Op(name, ms, self.gpu_bound(name), tuple(kernels), workspace, touched, warm_us, cold_us, scaling_ms)
 
-    def _optional_us(self, call: Row, *columns: str) -> tuple[float, ...] | None:
-        """Times of a call in columns that a file need not have, us."""
-        if not all(column in call for column in columns):
-            return None
-        path = self.folder / "convolutions.csv"
-        return tuple(time_in(call, column, path, call["op"]) * 1e3 for column in columns)
+    def _ms(self, call: Row, column: str) -> float:
+        return time_in(call, column, self._calls_file, call["op"])
 
-    def _sizes(self, call: Row) -> tuple[int | None, int | None]:
-        """Bytes of the tensors and of the workspace of a call, where the file gives them."""
-        path = self.folder / "convolutions.csv"
-        sizes: list[int | None] = []
-        for column in ("tensor_bytes", "workspace_bytes"):
-            size = number_in(call, column, path, call["op"]) if column in call else None
-            if size is not None and not 0.0 <= size <= MAX_TRAFFIC_BYTES:
-                raise InputError(path, call["op"], f"{column} is {call[column]}", f"0 to {MAX_TRAFFIC_BYTES}")
-            sizes.append(None if size is None else int(size))
-        return sizes[0], sizes[1]
+    def _bytes(self, call: Row, column: str) -> int | None:
+        """A size of a call, where the file gives it."""
+        if column not in call:
+            return None
+        return int(number_in(call, column, self._calls_file, call["op"], 0.0, MAX_TRAFFIC_BYTES))
 
     def _read_calls(self) -> dict[str, Row]:
-        path = self.folder / "convolutions.csv"
+        path = self._calls_file
         calls: dict[str, Row] = {}
         for place, row in self._rows(path.name, CONVOLUTION_COLUMNS):
             op = row["op"]
@@ -200,7 +170,7 @@ class Recordings:
 
     def _read_kernels(self) -> dict[str, list[Row]]:
         """Rows of the kernels of each supported op, in launch order."""
-        path = self.folder / "kernels.csv.gz"
+        path = self._kernels_file
         found: dict[str, dict[int, Row]] = {}
         for place, row in self._rows(path.name, KERNEL_COLUMNS):
             op = self._known(row["op"], path, place)
@@ -223,21 +193,15 @@ class Recordings:
 
     def _check_waves(self, op: str, row: Row, launch: KernelLaunch) -> None:
         """The waves that the profiler counted are grid / (SMs x resident blocks): they tell the GPU."""
-        path = self.folder / "kernels.csv.gz"
-        waves = number_in(row, "launch__waves_per_multiprocessor", path, op)
+        waves = number_in(row, "launch__waves_per_multiprocessor", self._kernels_file, op)
         resident = launch_occupancy(launch, self.gpu).blocks_per_sm
         expected = launch.blocks / (self.gpu.sm_count * max(1, resident))
         if resident == 0 or abs(expected - waves) > 0.02 + 0.02 * waves:
-            raise InputError(
-                path,
-                op,
-                f"was recorded with {waves:g} waves per SM, {self.gpu.name} gives {expected:.2f}",
-                "the GPU that the dataset was recorded on",
-            )
+            raise self._other_gpu(op, f"{waves:g} waves per SM, {self.gpu.name} gives {expected:.2f}")
 
     def _check_bandwidth(self, op: str, row: Row) -> None:
         """Bytes over the share of DRAM's peak that they were: that tells GPUs with the same SMs apart."""
-        path = self.folder / "kernels.csv.gz"
+        path = self._kernels_file
         if DRAM_PERCENT not in row:
             return
         percent, ns = (number_in(row, column, path, op) for column in (DRAM_PERCENT, DURATION))
@@ -246,21 +210,19 @@ class Recordings:
         peak = sum(number_in(row, column, path, op) for column in DRAM_BYTES) / ns / percent * 100.0
         known = self.gpu.dram_bandwidth_gb_per_s
         if abs(peak / known - 1.0) > PEAK_TOLERANCE:
-            raise InputError(
-                path,
-                op,
-                f"was recorded with a DRAM peak of {peak:.0f} GB/s, {self.gpu.name} has {known:g}",
-                "the GPU that the dataset was recorded on",
-            )
+            raise self._other_gpu(op, f"a DRAM peak of {peak:.0f} GB/s, {self.gpu.name} has {known:g}")
+
+    def _other_gpu(self, op: str, found: str) -> InputError:
+        problem, expected = f"was recorded with {found}", "the GPU that the dataset was recorded on"
+        return InputError(self._kernels_file, op, problem, expected)
 
     def _read_scaling(self) -> dict[str, dict[int, float]]:
         """Times (ms) of each op at the numbers of SMs that predictions may use."""
         path = self.folder / "sm_curve.csv"
         whole = [sms for sms in self.scaling if sms >= self.gpu.sm_count]
         if whole:
-            raise InputError(
-                path, "sms", f"{whole[0]} SMs are no part of {self.gpu.name}", "scaling points on fewer SMs"
-            )
+            problem = f"{whole[0]} SMs are no part of {self.gpu.name}"
+            raise InputError(path, "sms", problem, "scaling points on fewer SMs")
         points: dict[str, dict[int, float]] = {}
         for place, row in self._rows(path.name, ("op", "sms", "ms")):
             sms = count_in(row, "sms", 1, path, place)
@@ -275,25 +237,8 @@ class Recordings:
         """The rows of a file, each with its line as a place."""
         path = self.folder / name
         zipped = path.with_name(f"{name}.gz")
-        if not path.is_file() and zipped.is_file():
-            path = zipped
-        if not path.is_file():
-            raise InputError(path, "file", "is missing", "a dataset as in experiments/h200_validation")
-        try:
-            reader = csv.DictReader(io.StringIO(_text(path), newline=""))
-            missing = [column for column in columns if column not in (reader.fieldnames or ())]
-            if missing:
-                raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(columns)}")
-            row = None
-            for row in reader:
-                place = f"line {reader.line_num}"
-                if None in row.values() or None in row:
-                    raise InputError(path, place, "has too few or too many fields", "a full row")
-                yield place, row
-            if row is None:
-                raise InputError(path, "file", "has no rows below its header", "at least one row")
-        except csv.Error as error:
-            raise InputError(path, "file", f"cannot be read: {_first_line(error)}", "a CSV file") from error
+        found = zipped if not path.is_file() and zipped.is_file() else path
+        return recorded_rows(found, columns, "a dataset as in experiments/h200_validation")
 
 
 class Dataset(Recordings):
@@ -380,44 +325,13 @@ class Dataset(Recordings):
                 raise InputError(path, place, f"{column} is {row[column]}", f"at most {self.gpu.sm_count}")
 
 
-def number_in(row: Row, column: str, path: Path, place: str) -> float:
-    """A field of a row as a finite number.
-
-    Raises:
-        InputError: it is none.
-    """
-    try:
-        return finite_number(row[column])
-    except ValueError:
-        raise InputError(path, place, f"{column} is {row[column] or 'empty'}", "a number") from None
-
-
-def _text(path: Path) -> str:
-    return read_table(path, MAX_TEXT_BYTES).removeprefix("\ufeff")
-
-
 def time_in(row: Row, column: str, path: Path, place: str) -> float:
     """A field of a row as a time in ms.
 
     Raises:
         InputError: it is no number, or shorter or longer than any kernel.
     """
-    ms = number_in(row, column, path, place)
-    if not LEAST_MS <= ms <= MOST_MS:
-        raise InputError(path, place, f"{column} is {row[column]}", f"at least {LEAST_MS:g}, at most {MOST_MS:g}")
-    return ms
-
-
-def count_in(row: Row, column: str, least: int, path: Path, place: str) -> int:
-    """A field of a row as a whole number.
-
-    Raises:
-        InputError: it is none, or below ``least``.
-    """
-    text = row[column]
-    if not re.fullmatch(r"-?[0-9]{1,9}", text) or int(text) < least:
-        raise InputError(path, place, f"{column} is {text or 'empty'}", f"a whole number of at least {least}")
-    return int(text)
+    return number_in(row, column, path, place, LEAST_MS, MOST_MS)
 
 
 def _first_line(error: BaseException) -> str:

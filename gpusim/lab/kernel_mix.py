@@ -35,21 +35,15 @@ ARITHMETIC = "arithmetic"  # of a paper's table, which does not tell pipes apart
 
 @dataclass(frozen=True)
 class KernelMix:
-    """The launches of kernels of one name; means are over their recorded time.
+    """The launches of kernels of one name; means are over their recorded time."""
 
-    Attributes:
-        name: short.
-        launches: how many.
-        time_us: of all of them, as recorded.
-        stalls: % of the time of its warps by `STALLS`; where a paper tells only those for memory, these and the rest;
-            empty where nothing is known.
-        busy: % of the time that a pipe is busy on the SMs that are active, by `PIPES` or `ARITHMETIC`; those known.
-    """
-
-    name: str
-    launches: int
-    time_us: float
+    name: str  # short
+    launches: int  # how many
+    time_us: float  # of all of them, as recorded
+    # % of the time of its warps by `STALLS`; where a paper tells only those for memory, these and the rest; empty where
+    # nothing is known
     stalls: Mapping[str, float]
+    # % of the time that a pipe is busy on the SMs that are active, by `PIPES` or `ARITHMETIC`; those known
     busy: Mapping[str, float]
 
 

@@ -6,7 +6,7 @@ disjoint halves of the SMs, in both orders. A prediction uses the counters and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,7 +22,6 @@ from gpusim.common.spreadsheet import recorded_rows
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.ncu import launch_from_counters
 from gpusim.lab.dataset import Row
-from gpusim.lab.record.matrix import RESOURCES
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -55,74 +54,39 @@ def score_matrix(folders: Sequence[Path], jobs: int = 2) -> list[Point]:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A kernel beside another, measured and predicted.
+    """A kernel beside another, measured and predicted."""
 
-    Attributes:
-        gpu: that was measured.
-        kernel: name and warps per scheduler.
-        beside: the other kernel.
-        placement: same or disjoint SMs.
-        order: first or second: whether its blocks are the older ones.
-        shared: part of the kernel's time in which the other one ran.
-        co_resident: part of its SMs that also had blocks of the other.
-        measured: its time over its isolated time on the same SMs, the median of the runs.
-        predicted: the same.
-        while_both: measured slowdown over the time in which both ran.
-    """
-
-    gpu: str
-    kernel: str
-    beside: str
-    placement: str
-    order: str
-    shared: float
-    co_resident: float
-    measured: float
-    predicted: float
-    while_both: float
+    gpu: str  # that was measured
+    kernel: str  # name and warps per scheduler
+    beside: str  # the other kernel
+    placement: str  # same or disjoint SMs
+    order: str  # first or second: whether its blocks are the older ones
+    shared: float  # part of the kernel's time in which the other one ran
+    co_resident: float  # part of its SMs that also had blocks of the other
+    measured: float  # its time over its isolated time on the same SMs, the median of the runs
+    predicted: float  # the same
+    while_both: float  # measured slowdown over the time in which both ran
 
     @property
     def error_percent(self) -> float:
         """Error of the predicted slowdown."""
         return 100.0 * (self.predicted / self.measured - 1.0)
 
-    @property
-    def resources(self) -> tuple[str, str]:
-        """Resources that the two kernels load."""
-        return _resource(self.kernel), _resource(self.beside)
-
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of the kernels that load one resource beside those that load another.
+    """Errors of the kernels that load one resource beside those that load another."""
 
-    Attributes:
-        gpu: that was measured.
-        placement: same or disjoint SMs.
-        resource: that the kernel loads.
-        beside: that the other kernel loads.
-        kernels: kernels beside kernels, in both orders.
-        measured: mean slowdown.
-        predicted: the same.
-        mape_percent: mean absolute error.
-        bias_percent: mean error with its sign.
-        p95_percent: 95th percentile of the absolute errors.
-    """
-
-    gpu: str
-    placement: str
-    resource: str
-    beside: str
-    kernels: int
-    measured: float
-    predicted: float
-    mape_percent: float
-    bias_percent: float
-    p95_percent: float
-
-
-def _resource(kernel: str) -> str:
-    return RESOURCES[kernel.split("/")[0]]
+    gpu: str  # that was measured
+    placement: str  # same or disjoint SMs
+    resource: str  # that the kernel loads
+    beside: str  # that the other kernel loads
+    kernels: int  # kernels beside kernels, in both orders
+    measured: float  # mean slowdown
+    predicted: float  # the same
+    mape_percent: float  # mean absolute error
+    bias_percent: float  # mean error with its sign
+    p95_percent: float  # 95th percentile of the absolute errors
 
 
 # ---- measured --------------------------------------------------------------------------------------------------------
@@ -186,7 +150,8 @@ class Matrix:
 
 
 def _table(path: Path, columns: tuple[str, ...]) -> Sequence[Row]:
-    return recorded_rows(path, columns, "what gpusim record microbench --matrix --counters writes")
+    expected = "what gpusim record microbench --matrix --counters writes"
+    return [row for _, row in recorded_rows(path, columns, expected)]
 
 
 # ---- predicted -------------------------------------------------------------------------------------------------------
@@ -269,16 +234,6 @@ def errors_of(name: tuple[str, str, str, str], rows: Sequence[Point]) -> Errors:
     sizes = [abs(error) for error in errors]
     mean = fmean(row.measured for row in rows), fmean(row.predicted for row in rows)
     return Errors(*name, len(rows), *mean, fmean(sizes), fmean(errors), float(np.percentile(sizes, 95)))
-
-
-def by_resource(rows: Iterable[Point]) -> list[Errors]:
-    """The errors of each pair of resources, the largest first within a GPU and placement."""
-    groups: dict[tuple[str, str, str, str], list[Point]] = {}
-    for row in rows:
-        groups.setdefault((row.gpu, row.placement, *row.resources), []).append(row)
-    found = [errors_of(name, mine) for name, mine in groups.items()]
-    gpus = list(dict.fromkeys(one.gpu for one in found))
-    return sorted(found, key=lambda one: (gpus.index(one.gpu), one.placement != SAME, -one.mape_percent))
 
 
 def totals(rows: Sequence[Point]) -> list[Errors]:

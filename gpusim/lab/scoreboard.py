@@ -7,8 +7,6 @@ description of a condition. The measured times of co-runs are for scoring only.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +14,8 @@ from math import isfinite
 from pathlib import Path
 
 from gpusim.common.errors import InputError, expected_one_of, quote
-from gpusim.common.files import atomic_write, read_table
-from gpusim.common.spreadsheet import csv_text
+from gpusim.common.files import atomic_write
+from gpusim.common.spreadsheet import csv_text, recorded_rows
 from gpusim.lab.scores import Choice, Scored, Summary, choice, summaries
 from gpusim.lab.validate import Case, Condition, Predictor, conditions, measurements
 
@@ -26,7 +24,6 @@ RECORDED_GPU = "h200"  # that of the folder itself
 GPU_OF = {"h100": "h100-sxm"}  # by the beginning of the name of a folder, where it is another
 COLUMNS = ("dataset", "experiment", "key", "predicted_ms")
 DESCRIPTION = ("gpu", "recorded_on", "split", "ops", "calls", "sms", "blocks")
-MAX_BYTES = 2**27  # of a file of predictions
 MOST_MS = 1e9
 
 Place = tuple[str, str]  # an experiment and a key
@@ -34,17 +31,11 @@ Place = tuple[str, str]  # an experiment and a key
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One dataset of the benchmark.
+    """One dataset of the benchmark."""
 
-    Attributes:
-        name: of the dataset in files of predictions.
-        split: ``fit`` or ``score``.
-        case: what is predicted, and from which recordings.
-    """
-
-    name: str
-    split: str
-    case: Case
+    name: str  # of the dataset in files of predictions
+    split: str  # ``fit`` or ``score``
+    case: Case  # what is predicted, and from which recordings
 
     @property
     def recorded_on(self) -> str:
@@ -54,37 +45,24 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A dataset with the measured time and the baseline of each condition.
+    """A dataset with the measured time and the baseline of each condition."""
 
-    Attributes:
-        part: which dataset.
-        conditions: what to predict, by experiment and key; ``quota`` counts as its two experiments.
-        measured_ms: by experiment and key.
-        baseline_ms: sum of isolated times, scaled by SMs or blocks, by experiment and key.
-    """
-
-    part: Part
+    part: Part  # which dataset
+    # what to predict, by experiment and key; ``quota`` counts as its two experiments
     conditions: Mapping[Place, Condition]
-    measured_ms: Mapping[Place, float]
-    baseline_ms: Mapping[Place, float]
+    measured_ms: Mapping[Place, float]  # by experiment and key
+    baseline_ms: Mapping[Place, float]  # sum of isolated times, scaled by SMs or blocks, by experiment and key
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The scores of a predictor on one dataset.
+    """The scores of a predictor on one dataset."""
 
-    Attributes:
-        part: which dataset.
-        summaries: one for each experiment with a prediction.
-        conditions: for each experiment, how many conditions there are.
-        predicted: for each experiment, how many of them have a prediction.
-        choice: quality of the choices between algorithms and modes; None without all predictions that it needs.
-    """
-
-    part: Part
-    summaries: tuple[Summary, ...]
-    conditions: Mapping[str, int]
-    predicted: Mapping[str, int]
+    part: Part  # which dataset
+    summaries: tuple[Summary, ...]  # one for each experiment with a prediction
+    conditions: Mapping[str, int]  # for each experiment, how many conditions there are
+    predicted: Mapping[str, int]  # for each experiment, how many of them have a prediction
+    # quality of the choices between algorithms and modes; None without all predictions that it needs
     choice: Choice | None
 
     @property
@@ -145,7 +123,7 @@ def read_predictions(path: Path, benchmark: Sequence[Measured]) -> dict[str, dic
     """
     known = {one.part.name: one for one in benchmark}
     found: dict[str, dict[Place, float]] = {name: {} for name in known}
-    for line, row in _rows(path):
+    for line, row in recorded_rows(path, COLUMNS, "what `gpusim score --template FILE.csv` writes"):
         if row["dataset"] not in known:
             raise InputError(path, line, f"dataset is {quote(row['dataset'])}", expected_one_of(known, row["dataset"]))
         place = (row["experiment"], row["key"])
@@ -160,22 +138,6 @@ def read_predictions(path: Path, benchmark: Sequence[Measured]) -> dict[str, dic
     if not any(found.values()):
         raise InputError(path, "predicted_ms", "is empty in every row", "at least one prediction")
     return found
-
-
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a file of predictions, each with its line as a place."""
-    reader = csv.DictReader(io.StringIO(read_table(path, MAX_BYTES), newline=""))
-    try:
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(path, "header", f"lacks {', '.join(missing)}", f"columns {', '.join(COLUMNS)}")
-        for row in reader:
-            place = f"line {reader.line_num}"
-            if None in row or None in row.values():
-                raise InputError(path, place, "has too few or too many fields", "a full row")
-            yield place, row
-    except csv.Error as error:
-        raise InputError(path, "file", f"cannot be read: {error}", "a CSV file") from error
 
 
 def _ms(path: Path, line: str, text: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import fsum
 from pathlib import Path
 
@@ -41,29 +41,19 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How far off the predictions of one experiment were, in percent of the measurement.
+    """How far off the predictions of one experiment were, in percent of the measurement."""
 
-    Attributes:
-        experiment: one of `EXPERIMENTS`.
-        points: predictions scored.
-        mape_percent: mean absolute percentage error.
-        median_percent: median of the absolute errors.
-        p95_percent: their 95th percentile.
-        bias_percent: mean error with its sign; positive: predicted too long.
-        nothing_percent: mean absolute percentage error of the do-nothing model.
-        rank_correlation: Spearman's, of predicted and measured speedup over serial; None where there is no serial.
-        regret_percent: measured makespan at the SM split predicted best over the best measured, less 1, mean over
-            the pairs; None but for ``green``.
-    """
-
-    experiment: str
-    points: int
-    mape_percent: float
-    median_percent: float
-    p95_percent: float
-    bias_percent: float
-    nothing_percent: float
+    experiment: str  # one of `EXPERIMENTS`
+    points: int  # predictions scored
+    mape_percent: float  # mean absolute percentage error
+    median_percent: float  # median of the absolute errors
+    p95_percent: float  # their 95th percentile
+    bias_percent: float  # mean error with its sign; positive: predicted too long
+    nothing_percent: float  # mean absolute percentage error of the do-nothing model
+    # Spearman's, of predicted and measured speedup over serial; None where there is no serial
     rank_correlation: float | None
+    # measured makespan at the SM split predicted best over the best measured, less 1, mean over the pairs; None but for
+    # ``green``
     regret_percent: float | None
 
 
@@ -107,15 +97,11 @@ SUMMARY_FIELDS = tuple(field.name for field in fields(Summary))
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Quality of the algorithms and modes that the predictions choose for modules.
+    """Quality of the algorithms and modes that the predictions choose for modules."""
 
-    Attributes:
-        points: modules of which several selections of algorithms were measured.
-        regret_percent: measured makespan at the selection and mode (serial or streams) predicted best over the best
-            measured, less 1, mean over the modules.
-    """
-
-    points: int
+    points: int  # modules of which several selections of algorithms were measured
+    # measured makespan at the selection and mode (serial or streams) predicted best over the best measured, less 1,
+    # mean over the modules
     regret_percent: float
     experiment: str = "choice"
 
@@ -150,26 +136,21 @@ def _serial(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -
 
 def residency_ratios(rows: Sequence[Scored]) -> list[Scored]:
     """Residency rows over the same op's row at its largest limit, which is left out itself."""
-    most: dict[str, tuple[int, Scored]] = {}
+    of_op: dict[str, list[Scored]] = {}
     for row in rows:
-        op, blocks = row.key.rsplit("|", 1)
-        if op not in most or int(blocks) > most[op][0]:
-            most[op] = (int(blocks), row)
-    ratios = []
-    for row in rows:
-        base = most[row.key.rsplit("|", 1)[0]][1]
-        if row is base:
-            continue
-        ratios.append(
-            Scored(
-                row.experiment,
-                row.key,
-                row.predicted_ms / base.predicted_ms,
-                row.measured_ms / base.measured_ms,
-                row.nothing_ms / base.nothing_ms,
-            )
+        of_op.setdefault(row.key.rpartition("|")[0], []).append(row)
+    most = {op: max(mine, key=lambda row: int(row.key.rpartition("|")[2])) for op, mine in of_op.items()}
+    bases = [(row, most[row.key.rpartition("|")[0]]) for row in rows]
+    return [
+        replace(
+            row,
+            predicted_ms=row.predicted_ms / base.predicted_ms,
+            measured_ms=row.measured_ms / base.measured_ms,
+            nothing_ms=row.nothing_ms / base.nothing_ms,
         )
-    return ratios
+        for row, base in bases
+        if row is not base
+    ]
 
 
 def _rank_correlation(rows: Sequence[Scored], serial: Mapping[tuple[str, str], float]) -> float | None:

@@ -33,46 +33,28 @@ Kernels = Callable[[str], Sequence[KernelLaunch]]
 
 @dataclass(frozen=True)
 class Scoring:
-    """A folder, predicted and measured.
+    """A folder, predicted and measured."""
 
-    Attributes:
-        rows: every prediction beside its measurement.
-        measured: measured times that are not predicted, such as those of pairs in turn, by experiment and key.
-        gpu: where it was measured.
-        recorded_on: the GPU of the recordings.
-        named: what ran in each row.
-        kernels: the kernels of one call or pass of what ran.
-        notes: what a reader should know of the recordings.
-    """
-
-    rows: Sequence[Scored]
+    rows: Sequence[Scored]  # every prediction beside its measurement
+    # measured times that are not predicted, such as those of pairs in turn, by experiment and key
     measured: Mapping[tuple[str, str], float]
-    gpu: GPU
-    recorded_on: GPU
-    named: Named = field(default_factory=dict)
-    kernels: Kernels = lambda name: ()
-    notes: tuple[str, ...] = ()
+    gpu: GPU  # where it was measured
+    recorded_on: GPU  # the GPU of the recordings
+    named: Named = field(default_factory=dict)  # what ran in each row
+    kernels: Kernels = lambda name: ()  # the kernels of one call or pass of what ran
+    notes: tuple[str, ...] = ()  # what a reader should know of the recordings
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Largest errors of one experiment, and their causes.
+    """Largest errors of one experiment, and their causes."""
 
-    Attributes:
-        experiment: which.
-        what: the ops, models or module.
-        points: its rows.
-        mape_percent: their mean absolute error.
-        bias_percent: their mean error with its sign.
-        why: of what takes longest there, what binds it and which counters it lacks.
-    """
-
-    experiment: str
-    what: str
-    points: int
-    mape_percent: float
-    bias_percent: float
-    why: str
+    experiment: str  # which
+    what: str  # the ops, models or module
+    points: int  # its rows
+    mape_percent: float  # their mean absolute error
+    bias_percent: float  # their mean error with its sign
+    why: str  # of what takes longest there, what binds it and which counters it lacks
 
 
 # ---- every kind of folder --------------------------------------------------------------------------------------------

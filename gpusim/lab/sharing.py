@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.spreadsheet import recorded_rows
+from gpusim.common.spreadsheet import count_in, number_in, recorded_rows
 from gpusim.hardware.gpu import GPU
-from gpusim.lab.dataset import Row, count_in, number_in
+from gpusim.lab.dataset import Row
 from gpusim.lab.scores import Scored
 from gpusim.model.contention import WarpDemand, mix_times, warp_demand
 from gpusim.trace.kernels import Mix, WarpStalls
@@ -110,4 +110,4 @@ def _warps(folder: Path) -> dict[str, int]:
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Sequence[Row]:
-    return recorded_rows(path, columns, "a folder as experiments/h200_microbench")
+    return [row for _, row in recorded_rows(path, columns, "a folder as experiments/h200_microbench")]

@@ -57,21 +57,13 @@ NO_SHAPE = ConvolutionShape(  # a replay does not look at it
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Outcomes to predict, and recordings to predict from; by names, so that worker processes can load it.
+    """Outcomes to predict, and recordings to predict from; by names, so that worker processes can load it."""
 
-    Attributes:
-        folder: of the dataset with the outcomes.
-        gpu: name or path of the GPU that they were measured on.
-        recordings: folder of the recordings of another GPU; empty: those beside the outcomes.
-        recorded_on: name or path of that GPU.
-        scaling: numbers of SMs at which predictions may use recorded times.
-    """
-
-    folder: str
-    gpu: str
-    recordings: str = ""
-    recorded_on: str = ""
-    scaling: tuple[int, ...] = ()
+    folder: str  # of the dataset with the outcomes
+    gpu: str  # name or path of the GPU that they were measured on
+    recordings: str = ""  # folder of the recordings of another GPU; empty: those beside the outcomes
+    recorded_on: str = ""  # name or path of that GPU
+    scaling: tuple[int, ...] = ()  # numbers of SMs at which predictions may use recorded times
 
     def load(self) -> Dataset:
         """The dataset, read and checked.
@@ -88,25 +80,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One measured condition to predict.
+    """One measured condition to predict."""
 
-    Attributes:
-        experiment: one of `gpusim.lab.scores.EXPERIMENTS`, or ``alone`` and ``quota``.
-        key: the identifying columns joined by ``|``, as they stand in the file.
-        ops: the ops involved, stream by stream.
-        calls: calls of each stream's op; 1 for modules.
-        sms: SMs of each stream, or empty.
-        blocks: residency limits, or empty.
-        release_us: end of the reservation, for ``quota``.
-    """
-
-    experiment: str
-    key: str
-    ops: tuple[tuple[str, ...], ...]
-    calls: tuple[int, ...] = (1,)
-    sms: tuple[int, ...] = ()
-    blocks: tuple[int, ...] = ()
-    release_us: float = 0.0
+    experiment: str  # one of `gpusim.lab.scores.EXPERIMENTS`, or ``alone`` and ``quota``
+    key: str  # the identifying columns joined by ``|``, as they stand in the file
+    ops: tuple[tuple[str, ...], ...]  # the ops involved, stream by stream
+    calls: tuple[int, ...] = (1,)  # calls of each stream's op; 1 for modules
+    sms: tuple[int, ...] = ()  # SMs of each stream, or empty
+    blocks: tuple[int, ...] = ()  # residency limits, or empty
+    release_us: float = 0.0  # end of the reservation, for ``quota``
 
 
 # ---- conditions and measurements -----------------------------------------------------------------------------------
@@ -285,7 +267,7 @@ class Predictor:
         elif condition.experiment == "modules_serial":
             us = self._makespan(condition, Serial()) + overhead + (len(condition.ops) - 1) * MARKS * overhead
         else:
-            us = self._released_together(condition)
+            us = released_together_us(self._trace(condition), self._session, condition.sms)
         return {condition.experiment: us / 1e3}
 
     def nothing(self, condition: Condition) -> dict[str, float]:
@@ -300,9 +282,6 @@ class Predictor:
         calls = condition.calls if len(condition.calls) == len(each) else (1,) * len(each)
         return {condition.experiment: fsum(ms * n for ms, n in zip(each, calls, strict=True))}
 
-    def _released_together(self, condition: Condition) -> float:
-        return released_together_us(self._trace(condition), self._session, condition.sms)
-
     def _makespan(self, condition: Condition, policy: Policy) -> float:
         return self._session.makespan_us(self._trace(condition), policy)
 
@@ -314,11 +293,11 @@ class Predictor:
                 self._operation(op).model_copy(update={"id": f"{names[i]}{j}"}) for j, op in enumerate(ops)
             )
             calls = condition.calls[i] if i < len(condition.calls) else 1
-            arrivals = LoopArrivals.model_construct(kind="loop", count=calls) if calls > 1 else None
-            streams.append(Stream.model_construct(name=names[i], priority=0, operations=operations, arrivals=arrivals))
-        return Trace.model_construct(
-            version=1, name=condition.key, device=self._source.name, notes="", streams=tuple(streams)
-        )
+            streams.append(_stream(names[i], operations, calls))
+        return self._traced(condition.key, streams)
+
+    def _traced(self, name: str, streams: Sequence[Stream]) -> Trace:
+        return Trace.model_construct(version=1, name=name, device=self._source.name, notes="", streams=tuple(streams))
 
     def _operation(self, name: str) -> Convolution:
         """The op with its kernels' durations scaled so that calls back to back take the recorded time."""
@@ -338,13 +317,7 @@ class Predictor:
             factor = 1.0
             for _ in range(3):
                 operation = _convolution(op, taking(kernels, factor * recorded_us))
-                trace = Trace.model_construct(
-                    version=1,
-                    name=name,
-                    device=self._source.name,
-                    notes="",
-                    streams=(Stream.model_construct(name="a", priority=0, operations=(operation,), arrivals=None),),
-                )
+                trace = self._traced(name, [_stream("a", (operation,))])
                 factor *= target_us / Session(self._source, self._source).makespan_us(trace, Leftover())
             scaled = taking(kernels, factor * recorded_us)
         operation = self._operations[name] = _convolution(op, scaled)
@@ -370,6 +343,12 @@ class _BesideReservation:
         if model.identity not in self._known:
             self._known[model.identity] = replace(model, carveout_bytes=self._most)
         return self._known[model.identity]
+
+
+def _stream(name: str, operations: tuple[Convolution, ...], calls: int = 1) -> Stream:
+    """A stream that runs its operations so many times; what was checked as it was read is not checked again."""
+    arrivals = LoopArrivals.model_construct(kind="loop", count=calls) if calls > 1 else None
+    return Stream.model_construct(name=name, priority=0, operations=operations, arrivals=arrivals)
 
 
 def _convolution(op: Op, kernels: tuple[KernelLaunch, ...]) -> Convolution:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
-from gpusim.common.spreadsheet import recorded_rows
+from gpusim.common.spreadsheet import count_in, recorded_rows
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
-from gpusim.lab.dataset import Row, count_in, time_in
+from gpusim.lab.dataset import Row, time_in
 from gpusim.lab.scores import Scored
 from gpusim.session import Session
 from gpusim.trace.edit import merge
@@ -42,36 +42,22 @@ A_FOLDER = "a folder of whole models, as gpusim record OPS.py writes"
 
 @dataclass(frozen=True, slots=True)
 class ModelCase:
-    """Outcomes to predict, by names, so that worker processes can load them.
+    """Outcomes to predict, by names, so that worker processes can load them."""
 
-    Attributes:
-        folder: of the profiles and the measurements.
-        gpu: name or path of the GPU.
-    """
-
-    folder: str
-    gpu: str
+    folder: str  # of the profiles and the measurements
+    gpu: str  # name or path of the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCondition:
-    """One measured condition.
+    """One measured condition."""
 
-    Attributes:
-        experiment: isolated, sm_curve, streams or green.
-        key: the identifying columns joined by ``|``; of isolated and sm_curve with ``a`` or ``b`` behind them.
-        models: the models that run.
-        passes: of each.
-        sms: SMs of each; empty: the whole GPU.
-        measured_ms: what the GPU took.
-    """
-
-    experiment: str
-    key: str
-    models: tuple[str, ...]
-    passes: tuple[int, ...]
-    sms: tuple[int, ...]
-    measured_ms: float
+    experiment: str  # isolated, sm_curve, streams or green
+    key: str  # the identifying columns joined by ``|``; of isolated and sm_curve with ``a`` or ``b`` behind them
+    models: tuple[str, ...]  # the models that run
+    passes: tuple[int, ...]  # of each
+    sms: tuple[int, ...]  # SMs of each; empty: the whole GPU
+    measured_ms: float  # what the GPU took
 
 
 def holds_models(folder: Path) -> bool:
@@ -87,13 +73,11 @@ def model_conditions(case: ModelCase) -> list[ModelCondition]:
     """
     path = Path(case.folder) / PAIRS
     most, seen = load_gpu(case.gpu).sm_count, dict[tuple[str, str], ModelCondition]()
-    for number, row in enumerate(recorded_rows(path, COLUMNS, A_FOLDER), 2):
-        for one in _conditions_of(row, path, f"line {number}", most):
+    for place, row in recorded_rows(path, COLUMNS, A_FOLDER):
+        for one in _conditions_of(row, path, place, most):
             if (one.experiment, one.key) in seen:
-                raise InputError(path, f"line {number}", f"measures {one.key} again", "each once")
+                raise InputError(path, place, f"measures {one.key} again", "each once")
             seen[one.experiment, one.key] = one
-    if not seen:
-        raise InputError(path, "file", "has no rows below its header", "at least one row")
     return list(seen.values())
 
 
@@ -178,13 +162,6 @@ class ModelPredictor:
         )
         part = self._gpu.sm_count / condition.sms[0] if len(condition.sms) == 1 else 1.0
         return us * part / 1e3
-
-    def one_pass(self, model: str) -> Trace:
-        """The first pass of a model as a trace of its own."""
-        trace = self.profiled(model)
-        ends = {stream.name: len(stream.operations) // PASSES for stream in trace.streams}
-        streams = [one.model_copy(update={"operations": one.operations[: ends[one.name]]}) for one in trace.streams]
-        return trace.model_copy(update={"name": model, "streams": tuple(streams)})
 
     def passes(self, model: str, count: int) -> Trace:
         """So many passes of a model, one after the other: those of its profile in turn."""

@@ -1,1 +1,1 @@
-"""Training on several GPUs: networks as graphs of layers, ParaDL's oracle and its recorder."""
+"""Training on several GPUs: networks as graphs of layers, ParaDL's oracle."""

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpusim.lab.whole_models import ModelCase, ModelPredictor
+from gpusim.lab.whole_models import PASSES, ModelCase, ModelPredictor
 
 HERE = Path(__file__).resolve().parent
 GPU = "h100-sxm"
@@ -27,7 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out: Path = parser.parse_args(arguments).out
     predictor = ModelPredictor(ModelCase(str(HERE / GPU / "models"), GPU))
     for name, what in MODELS.items():
-        predictor.one_pass(name).model_copy(update={"notes": NOTES.format(what=what)}).save(out / f"{name}.json.gz")
+        trace = predictor.profiled(name)
+        streams = [
+            one.model_copy(update={"operations": one.operations[: len(one.operations) // PASSES]})
+            for one in trace.streams
+        ]
+        changes = {"name": name, "streams": tuple(streams), "notes": NOTES.format(what=what)}
+        trace.model_copy(update=changes).save(out / f"{name}.json.gz")
     return 0
 
 

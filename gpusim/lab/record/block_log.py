@@ -123,12 +123,6 @@ def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
     return [[one for one in launches if one.rep == rep] for rep in sorted({launch.rep for launch in launches})]
 
 
-def by_repeat(launches: Sequence[Launch]) -> Iterator[tuple[int, dict[str, Launch]]]:
-    """Yields each repeat of a case, in order, with its launches by role."""
-    for group in repeats(launches):
-        yield group[0].rep, {launch.role: launch for launch in group}
-
-
 def load_recording(folder: Path) -> Recording:
     """Reads what microbench.cu wrote into a folder.
 
@@ -138,7 +132,7 @@ def load_recording(folder: Path) -> Recording:
     blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
     progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
     rows, measured, launched = (
-        recorded_rows(folder / f"{name}.csv", columns, WRITTEN) for name, columns in COLUMNS.items()
+        [row for _, row in recorded_rows(folder / f"{name}.csv", columns, WRITTEN)] for name, columns in COLUMNS.items()
     )
     scalars: Table = [{**row, "rep": int(row["rep"]), "value": float(row["value"])} for row in measured]
     launches = [_launch(folder, row, blocks, progress) for row in launched]
@@ -226,31 +220,6 @@ def progress_curves(launch: Launch) -> tuple[NDArray[np.float64], NDArray[np.flo
     return clocks, np.linspace(0.0, 1.0, SEGMENTS + 1)
 
 
-def rates_by_age(launch: Launch) -> NDArray[np.float64]:
-    """How fast resident blocks progress by age, in the steady state of a launch of many waves.
-
-    Counts only the time when exactly `per_sm` blocks are resident on an SM and the first wave's start is over.
-
-    Returns:
-        [per_sm] work a cycle (1 = a whole block), oldest first.
-    """
-    clocks, done = progress_curves(launch)
-    k = launch.per_sm
-    work, time = np.zeros(k), 0.0
-    for _, members in launch.by_sm():
-        starts, ends = clocks[members, 0], launch.blocks["end_clock"][members].astype(np.float64)
-        edges = np.unique(np.concatenate([starts, ends]))
-        low, high = edges[:-1], edges[1:]
-        alive = (starts[:, None] <= low) & (ends[:, None] >= high)
-        steady = (alive.sum(axis=0) == k) & ((starts[:, None] <= low).sum(axis=0) > k)
-        gained = np.array([np.diff(np.interp(edges, clocks[i], done)) for i in members])
-        age = np.cumsum(alive, axis=0) - 1
-        for rank in range(k):
-            work[rank] += gained[:, steady][(alive & (age == rank))[:, steady]].sum()
-        time += float((high - low)[steady].sum())
-    return work / time if time else np.full(k, np.nan)
-
-
 def overlap_rates(a: Launch, b: Launch) -> NDArray[np.float64]:
     """How fast the blocks of two launches progress while both are on an SM.
 
@@ -276,18 +245,6 @@ def overlap_rates(a: Launch, b: Launch) -> NDArray[np.float64]:
         )
         rows.append((low - curves_a[in_a, 0].min(), rate_a, rate_b))
     return np.array(rows).reshape(-1, 3)
-
-
-def extra_blocks(launch: Launch, sm_count: int) -> NDArray[np.int64]:
-    """Number of SMs that got 0, 1, 2, … blocks more than the first wave gave them."""
-    counts = np.bincount(launch.blocks["smid"], minlength=sm_count) - launch.per_sm
-    return np.bincount(np.maximum(counts, 0))
-
-
-def residents_at(launch: Launch, ns: int, sm_count: int) -> NDArray[np.int64]:
-    """Blocks of a launch that were on each SM at a time: [SMs]."""
-    there = (launch.starts_ns <= ns) & (launch.ends_ns > ns)
-    return np.bincount(launch.blocks["smid"][there], minlength=sm_count)
 
 
 def spread(values: NDArray[np.float64], name: str, digits: int = 1) -> Row:

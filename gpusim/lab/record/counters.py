@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import csv
 
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+STALL_REASONS = (
+    "long_scoreboard", "short_scoreboard", "barrier", "math_pipe_throttle", "mio_throttle", "lg_throttle", "wait",
+    "not_selected", "selected", "no_instruction", "dispatch_stall",
+)  # fmt: skip
 COUNTERS = (
     "launch__grid_size",
     "launch__block_size",
@@ -36,18 +41,7 @@ COUNTERS = (
     "lts__t_sector_hit_rate.pct",
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
-    "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_short_scoreboard_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_math_pipe_throttle_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_mio_throttle_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_lg_throttle_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_not_selected_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_selected_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_no_instruction_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_dispatch_stall_per_issue_active.ratio",
-    "smsp__average_warps_issue_stalled_imc_miss_per_issue_active.ratio",
+    *map(STALLED.format, (*STALL_REASONS, "imc_miss")),
     "l1tex__t_sector_hit_rate.pct",
     "lts__t_sectors_op_read.sum",
     "lts__t_sectors_op_write.sum",

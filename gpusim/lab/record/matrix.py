@@ -1,8 +1,8 @@
 """The resource matrix: kernels that load one resource each, isolated and every pair of them.
 
-`matrix.cu` has the kernels and times them. This module says which of them run, with how many warps, builds and runs the
-program on this machine's GPU and writes its tables; with Nsight Compute also what each kernel's counters are
-(experiments/resource_matrix reads all of it).
+`matrix.cu` has the kernels and times them; `matrix.csv` says which of them run, and with how many warps. This module
+builds and runs the program on this machine's GPU and writes its tables. With Nsight Compute it also writes the counters
+of each kernel (experiments/resource_matrix reads all of it).
 """
 
 from __future__ import annotations
@@ -47,55 +47,18 @@ class Cell(NamedTuple):
     kernel: str  # its name in matrix.cu
     resource: str  # that it loads
     paired: tuple[int, ...]  # warps per scheduler with which it runs isolated and in pairs
-    isolated: tuple[int, ...] = ()  # with which it runs isolated only
+    isolated: tuple[int, ...]  # with which it runs isolated only
 
 
-CELLS = (
-    Cell("fma1", "FP32", (1, 4, 8), (2, 16)),
-    Cell("fma2", "FP32", (4,), (1, 8)),
-    Cell("fma4", "FP32", (1, 4), (2, 8)),
-    Cell("fp64_1", "FP64", (1, 8), (4,)),
-    Cell("fp64_4", "FP64", (4,), (1,)),
-    Cell("half1", "FP16", (4,), (1,)),
-    Cell("half4", "FP16", (4,), (1,)),
-    Cell("imad1", "integer multiply", (4,), (1,)),
-    Cell("imad4", "integer multiply", (4,), (1,)),
-    Cell("alu1", "integer ALU", (4,), (1,)),
-    Cell("alu4", "integer ALU", (4,), (1,)),
-    Cell("special1", "special functions", (1,), (4,)),
-    Cell("special4", "special functions", (4,), (1,)),
-    Cell("mma_fp16", "tensor cores", (1, 4), (8,)),
-    Cell("mma_bf16", "tensor cores", (4,), (1,)),
-    Cell("mma_tf32", "tensor cores", (4,), (1,)),
-    Cell("mma_int8", "tensor cores", (4,), (1,)),
-    Cell("wgmma", "tensor cores", (1,), (2, 4)),
-    Cell("shared", "shared memory", (1, 8), (4,)),
-    Cell("shared_2way", "shared memory", (4,), (1,)),
-    Cell("shared_8way", "shared memory", (4,), (1,)),
-    Cell("shared_32way", "shared memory", (4,), (1,)),
-    Cell("l1_16k", "L1", (1, 4), (8,)),
-    Cell("l1_64k", "L1", (4,), (1,)),
-    Cell("l2_4m", "L2", (4,), (1, 8)),
-    Cell("l2_16m", "L2", (1, 4), (2, 8)),
-    Cell("l2_32m", "L2", (4,), (1,)),
-    Cell("l2_write", "L2", (4,), (1,)),
-    Cell("dram_read1", "DRAM", (1,), (2, 4, 8)),
-    Cell("dram_read4", "DRAM", (1, 8), (4,)),
-    Cell("dram_write1", "DRAM", (1,), (2, 4)),
-    Cell("dram_write4", "DRAM", (4,), (1,)),
-    Cell("dram_copy1", "DRAM", (1,), (2, 4, 8)),
-    Cell("dram_copy4", "DRAM", (1, 4), (2,)),
-    Cell("red", "atomics", (4,), (1,)),
-    Cell("atom", "atomics", (4,), (1,)),
-    Cell("red_same", "atomics", (1,)),
-    Cell("red_shared", "atomics", (4,), (1,)),
-    Cell("barrier", "barriers", (1, 8), (4,)),
-    Cell("fence", "latency", (1,), (4,)),
-    Cell("sleep", "latency", (1, 8)),
-    Cell("chase_l1", "latency", (1,), (8,)),
-    Cell("chase_l2", "latency", (1, 8), (4,)),
-    Cell("chase_dram", "latency", (1, 8), (4,)),
-)
+def _cells() -> Iterator[Cell]:
+    """The kernels of matrix.csv."""
+    with Path(__file__).with_suffix(".csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            paired, isolated = (tuple(map(int, row[column].split())) for column in ("paired", "isolated"))
+            yield Cell(row["kernel"], row["resource"], paired, isolated)
+
+
+CELLS = tuple(_cells())
 RESOURCES = {cell.kernel: cell.resource for cell in CELLS}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpusim.common.files import make_folder, write_text
 from gpusim.common.spreadsheet import records
-from gpusim.lab.record.block_log import Recording, Table, load_recording
+from gpusim.lab.record.block_log import Table, load_recording
 from gpusim.lab.record.microbench_counters import COUNTERS, MEMORY_COUNTERS, counter_table, memory_counter_table
 from gpusim.lab.record.microbench_tables import constants, summarise
 from gpusim.lab.record.toolchain import build, counted, require_ncu, run
@@ -30,29 +30,9 @@ def _record_counters(program: Path, folder: Path) -> dict[str, Table]:
     return tables | {"memory_counters": memory_counter_table(memory, load_recording(folder).scalars)}
 
 
-def build_microbench(folder: Path) -> Path:
-    """Compiles microbench.cu for this machine's GPU and returns the program.
-
-    Raises:
-        InputError: there is no CUDA compiler or no GPU, or the compiler fails.
-    """
-    program = folder / "microbench"
-    build(Path(__file__).with_suffix(".cu"), program, LEAST_CAPABILITY)
-    return program
-
-
 def write_csv(path: Path, table: Table) -> None:
     """Writes a table; its columns are the keys of its rows in order of appearance."""
     write_text(path, records(list(dict.fromkeys(name for row in table for name in row)), table))
-
-
-def write_results(out_dir: Path, recording: Recording, tables: dict[str, Table]) -> dict[str, Any]:
-    """Writes every table as NAME.csv and the constants as constants.json, and returns what the latter holds."""
-    for name, table in tables.items():
-        write_csv(out_dir / f"{name}.csv", table)
-    result = {"device": recording.device, "constants": constants(recording, tables)}
-    write_text(out_dir / "constants.json", json.dumps(result, indent=2) + "\n")
-    return result
 
 
 def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path | None = None) -> dict[str, Any]:
@@ -70,7 +50,8 @@ def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path 
     if counters:
         require_ncu()
     with tempfile.TemporaryDirectory() as scratch:
-        program = build_microbench(Path(scratch))
+        program = Path(scratch) / "microbench"
+        build(Path(__file__).with_suffix(".cu"), program, LEAST_CAPABILITY)
         raw = Path(scratch) if raw_dir is None else raw_dir
         make_folder(raw)
         run([str(program), str(raw)], "microbench")
@@ -80,4 +61,8 @@ def run_microbenchmarks(out_dir: Path, *, counters: bool = False, raw_dir: Path 
             with tempfile.TemporaryDirectory() as profile:
                 tables |= _record_counters(program, Path(profile))
         make_folder(out_dir)
-        return write_results(out_dir, recording, tables)
+        for name, table in tables.items():
+            write_csv(out_dir / f"{name}.csv", table)
+        result = {"device": recording.device, "constants": constants(recording, tables)}
+        write_text(out_dir / "constants.json", json.dumps(result, indent=2) + "\n")
+        return result

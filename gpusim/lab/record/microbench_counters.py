@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpusim.common.errors import InputError
 from gpusim.lab.record.block_log import Launch, Table
-from gpusim.lab.record.counters import counted_rows
+from gpusim.lab.record.counters import STALL_REASONS, STALLED, counted_rows
 
 COUNTERS = {
     "gpu__time_duration.sum": "duration_ns",
@@ -19,22 +19,7 @@ COUNTERS = {
     "l1tex__throughput.avg.pct_of_peak_sustained_active": "l1_percent",
     "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_percent",
     "smsp__inst_executed.sum": "warp_instructions",
-} | {
-    f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio": f"stall_{reason}"
-    for reason in (
-        "long_scoreboard",
-        "short_scoreboard",
-        "barrier",
-        "math_pipe_throttle",
-        "mio_throttle",
-        "lg_throttle",
-        "wait",
-        "not_selected",
-        "selected",
-        "no_instruction",
-        "dispatch_stall",
-    )
-}
+} | {STALLED.format(reason): f"stall_{reason}" for reason in STALL_REASONS}
 """Nsight Compute's metrics of the kernels of the residency experiment, and our short names for them."""
 
 

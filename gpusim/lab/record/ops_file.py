@@ -29,23 +29,14 @@ _MODEL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,60}")  # is a file's name, too
 
 @dataclass(frozen=True)
 class Ops:
-    """Content of a file.
+    """Content of a file."""
 
-    Attributes:
-        path: the file.
-        ops: makes each op, by name.
-        models: makes each model, by name.
-        pairs: ops side by side.
-        model_pairs: models side by side.
-        sequences: ops in order, a list for each stream, by name.
-    """
-
-    path: Path
-    ops: Mapping[str, Make]
-    models: Mapping[str, Make]
-    pairs: Sequence[tuple[str, str]]
-    model_pairs: Sequence[tuple[str, str]]
-    sequences: Mapping[str, Sequence[Sequence[str]]]
+    path: Path  # the file
+    ops: Mapping[str, Make]  # makes each op, by name
+    models: Mapping[str, Make]  # makes each model, by name
+    pairs: Sequence[tuple[str, str]]  # ops side by side
+    model_pairs: Sequence[tuple[str, str]]  # models side by side
+    sequences: Mapping[str, Sequence[Sequence[str]]]  # ops in order, a list for each stream, by name
 
 
 def read_ops(path: Path) -> Ops:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.numbers import finite_number, whole_number
-from gpusim.common.spreadsheet import table_rows
+from gpusim.common.spreadsheet import count_in, number_in, recorded_rows
 from gpusim.trace.fields import MAX_DURATION_US
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution as RecordedConvolution
 from gpusim.training.networks.network import Network
 from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE
 
-N = TypeVar("N", int, float)
-MOST = 10**9  # parts and samples
 MEASURED = Path(__file__).with_name("layers")  # one table a GPU
 COLUMNS = ("network", "layer", "divided", "parts", "batch", "forward_us", "backward_us")
 
@@ -188,43 +184,20 @@ def _prefixes(name: str) -> Iterable[str]:
 
 
 def _rows(path: str | Path, network: str) -> list[tuple[str, str, int, int, float, float]]:
-    with table_rows(path) as reader:
-        missing = set(COLUMNS) - set(reader.fieldnames or ())
-        if missing:
-            raise InputError(path, "line 1", f"has no column {quote(min(missing))}", f"columns {','.join(COLUMNS)}")
-        found: dict[tuple[str, str, int, int], tuple[float, float]] = {}
-        for row in reader:
-            if row["network"] == network:
-                part, us = _row(path, reader.line_num, row)
-                if part in found:
-                    raise InputError(path, f"line {reader.line_num}", "is another row of the same part", "one of each")
-                found[part] = us
-        if found and not any(any(us) for us in found.values()):
-            raise InputError(path, network, "takes no time at all", "times above 0")
-        return [(*part, *us) for part, us in found.items()]
-
-
-def _row(path: str | Path, line: int, row: Mapping[str, str]) -> tuple[tuple[str, str, int, int], tuple[float, float]]:
-    """Layer, what it is divided into, parts and samples; forward and backward, us."""
-    divided = row["divided"]
-    if divided not in (WHOLE, FILTER, CHANNEL, ROWS):
-        expected = f"{WHOLE}, {FILTER}, {CHANNEL} or {ROWS}"
-        raise InputError(path, f"line {line}: divided", f"is {quote(divided)}", expected)
-    parts, batch = (_within(1, MOST, whole_number, row, name, path, line) for name in ("parts", "batch"))
-    times = ("forward_us", "backward_us")
-    forward_us, backward_us = (_within(0.0, MAX_DURATION_US, finite_number, row, name, path, line) for name in times)
-    return (row["layer"], divided, parts, batch), (forward_us, backward_us)
-
-
-def _within(
-    least: N, most: N, read: Callable[[str], N], row: Mapping[str, str], column: str, path: str | Path, line: int
-) -> N:
-    try:
-        value = read(row[column] or "")
-    except ValueError:
-        value = least - 1
-    if not least <= value <= most:
-        kind = "whole number" if read is whole_number else "number"
-        expected = f"a {kind} from {least:g} to {most:g}"
-        raise InputError(path, f"line {line}: {column}", f"is {quote(row[column])}", expected)
-    return value
+    found: dict[tuple[str, str, int, int], tuple[float, float]] = {}
+    for place, row in recorded_rows(Path(path), COLUMNS, "a table of times of layers"):
+        if row["network"] == network:
+            if row["divided"] not in (WHOLE, FILTER, CHANNEL, ROWS):
+                expected = f"{WHOLE}, {FILTER}, {CHANNEL} or {ROWS}"
+                raise InputError(path, place, f"divided is {quote(row['divided'])}", expected)
+            parts, batch = (count_in(row, column, 1, path, place) for column in ("parts", "batch"))
+            part = row["layer"], row["divided"], parts, batch
+            if part in found:
+                raise InputError(path, place, "is another row of the same part", "one of each")
+            forward_us, backward_us = (
+                number_in(row, column, path, place, 0.0, MAX_DURATION_US) for column in ("forward_us", "backward_us")
+            )
+            found[part] = forward_us, backward_us
+    if found and not any(any(us) for us in found.values()):
+        raise InputError(path, network, "takes no time at all", "times above 0")
+    return [(*part, *us) for part, us in found.items()]

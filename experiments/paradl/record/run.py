@@ -1,4 +1,4 @@
-"""`python -m gpusim.training.record WHAT --out DIR`: one process per GPU, tables in DIR.
+"""`python -m experiments.paradl.record WHAT --out DIR`: one process per GPU, tables in DIR.
 
 collectives: all-reduce, all-gather, reduce-scatter and send/receive by size. blocks: all-reduce by its number of thread
 blocks. layers: forward and backward of every
@@ -22,14 +22,14 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from experiments.paradl.record.measure import called_us, cleared, held_bytes, peak_bytes, replayed_us
+from experiments.paradl.record.model import Model
+from experiments.paradl.record.steps import Overlapped, Pipeline, Step, Training, data
 from gpusim.training.networks.layers import Convolution, Linear, Pooling
 from gpusim.training.networks.network import Network, Node
 from gpusim.training.networks.zoo import network
 from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE, Halo, by_channel, by_filter, by_rows
 from gpusim.training.paradl.segments import balancer, cuts
-from gpusim.training.record.measure import called_us, cleared, held_bytes, peak_bytes, replayed_us
-from gpusim.training.record.model import Model
-from gpusim.training.record.steps import Overlapped, Pipeline, Step, Training, data
 
 BATCHES = {"resnet50": (32, 64, 128, 256), "vgg16": (16, 32, 64, 128), "alexnet": (64, 128, 256, 512)}
 MICRO = 4  # micro-batches of a pipeline
@@ -401,7 +401,7 @@ def _check(args: argparse.Namespace, device: Any) -> Iterator[Row]:
 
 
 def _alone(net: Network, batch: int, device: Any) -> dict[str, list[Any]]:
-    from gpusim.training.record.steps import RATE
+    from experiments.paradl.record.steps import RATE
 
     model = Model(net, WHOLE, None, device)
     samples, labels = data(net, batch, device)

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from experiments.paradl.record.split import Gathered, Shared, Summed, Taken, WithHalo, part
 from gpusim.training.networks.layers import (
     Addition,
     BatchNormalisation,
@@ -22,7 +23,6 @@ from gpusim.training.networks.layers import (
 )
 from gpusim.training.networks.network import INPUT, Network, Node
 from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE, Halo, by_channel, by_filter, by_rows
-from gpusim.training.record.split import Gathered, Shared, Summed, Taken, WithHalo, part
 
 
 class Model:

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from experiments.paradl.record.model import Model
+from experiments.paradl.record.split import part
 from gpusim.training.networks.network import Network
 from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE
-from gpusim.training.record.model import Model
-from gpusim.training.record.split import part
 
 RATE = 1e-3  # of learning
 BUCKET_BYTES = 25 * 2**20  # as DistributedDataParallel has them

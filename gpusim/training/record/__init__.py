@@ -1,4 +1,0 @@
-"""Measure training steps on several GPUs: PyTorch and NCCL, one process per GPU.
-
-Runs on a machine that has PyTorch and need not have pydantic: `python -m gpusim.training.record --help`.
-"""
