@@ -81,13 +81,11 @@ def _write_restarted(result: Result, path: Path) -> None:
 def _usage_rows(result: Result) -> Iterable[list[object]]:
     """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1, blank where unknown."""
     usage = result.usage
-    sms = len(usage.shares)
-    bins = len(usage.shares[0]) if sms else 0
     for b, means in enumerate(zip(*(usage.of_device(use) for use in USES), strict=True)):
         yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
-    for sm in range(sms):
-        for b in range(bins):
-            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(usage.shares[sm][b], usage)]
+    for sm, bins in enumerate(usage.shares):
+        for b, shares in enumerate(bins):
+            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(shares, usage)]
 
 
 def _share_cells(shares: Sequence[float], usage: Usage) -> list[str]:

@@ -118,7 +118,7 @@ def _process(result: Replayed, edges: Sequence[tuple[str, str]], first: int, wor
         _on_sms(result),
         tuple(_counter(result, use) for use in COUNTERS if use not in result.usage.unknown),
         one_line(load_gpu(result.gpu).title if result.gpu in gpu_names() else result.gpu),
-        len(result.usage.shares),
+        result.usage.sms,
     )
 
 
@@ -219,7 +219,7 @@ def _on_sms(result: Replayed) -> Iterator[Track]:
 
 def _slices_before(result: Replayed) -> list[int]:
     """For each SM the number of slices on those before it; the last number is that of all slices."""
-    counts = np.zeros(len(result.usage.shares), np.int64)
+    counts = np.zeros(result.usage.sms, np.int64)
     for _, (sms, *_) in result.placements.launches:
         counts[sms] += 1
     return list(accumulate(counts.tolist(), initial=0))

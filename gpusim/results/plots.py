@@ -168,7 +168,7 @@ def sms_over_time(result: Result, axes: Axes) -> None:
 
     axis = _time_axis(result)
     streams = len(result.stream_runs)
-    sms = max(1, len(result.usage.shares))
+    sms = max(1, result.usage.sms)
     image = sm_image(result, sms)
     colours = ListedColormap([IDLE, *(stream_colour(i, streams) for i in range(streams))])
     axes.imshow(image, cmap=colours, vmin=-1.5, vmax=streams - 0.5, aspect="auto", interpolation="nearest",
@@ -315,10 +315,12 @@ def _of_use(result: Result, use: str) -> NDArray[np.float64]:
     """How much of one of `USES` every SM uses in each bin, % (SM x bin)."""
     import numpy as np
 
-    shares = np.array(result.usage.shares, dtype=float)
-    if shares.ndim != 3:
-        shares = np.zeros((1, 1, len(USES)))
-    return shares[:, :, USES.index(use)] * 100.0
+    of = result.usage
+    if not of.sms * of.bins:
+        return np.zeros((1, 1))
+    at, uses = USES.index(use), len(USES)
+    shares = np.frombuffer(of.flat)[: of.bins * of.sms * uses].reshape(of.bins, of.sms, uses)[:, :, at].T
+    return np.ascontiguousarray(shares) * of.scale[at] * 100.0
 
 
 def _edges(result: Result, bins: int) -> NDArray[np.float64]:
