@@ -14,6 +14,10 @@ from gpusim.commands.arguments import (
     with_settings,
 )
 from gpusim.common.errors import InputError
+from gpusim.common.files import require_output
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import print_json, print_line
+from gpusim.results.style import picture_format, save_figure
 
 OBJECTIVES = ("makespan", "stp", "antt")
 
@@ -48,10 +52,6 @@ def run(args: argparse.Namespace) -> None:
     """Replays every setting, prints which is best and why."""
     from gpusim.choose.advice_page import as_json, print_advice, slowdowns
     from gpusim.choose.advise import advise
-    from gpusim.common.files import require_output
-    from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_json, print_line
-    from gpusim.results.plots import picture_format, save_figure
 
     if args.plot is not None:
         picture_format(args.plot)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gpusim.common.errors import InputError, quote
+from gpusim.common.files import read_text
 from gpusim.common.numbers import MICROSECONDS, finite_number, whole_number
+from gpusim.results.style import COLUMN, PAGE, Style, styled
 
 T = TypeVar("T")
 DETAILS = ("saved", "streams", "kernels", "programs")  # tables that `gpusim replay` prints where asked for
@@ -216,8 +218,6 @@ def _times(path: Path) -> tuple[float, ...]:
     """The first column of a file, or the one that is named as times are."""
     import csv
 
-    from gpusim.common.files import read_text
-
     rows = [row for row in csv.reader(read_text(path).splitlines()) if any(cell.strip() for cell in row)]
     if not rows:
         raise InputError(path, "", "holds no times", "one on each line, us")
@@ -337,8 +337,6 @@ def picture_arguments(parser: argparse.ArgumentParser) -> None:
 
 def drawn_as(args: argparse.Namespace) -> AbstractContextManager[None]:
     """Draws pictures as the arguments of `picture_arguments` say while it lasts."""
-    from gpusim.results.style import COLUMN, PAGE, Style, styled
-
     usual = COLUMN if args.style == "paper" else PAGE
     return styled(Style(args.width or usual, args.style, not args.no_title))
 

@@ -6,6 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_session
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import Column, number, print_json, print_line, print_table, shortened
 
 if TYPE_CHECKING:
     from gpusim.choose.pairs import Pairs, Side
@@ -24,8 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Searches and prints."""
     from gpusim.choose.pairs import as_json, pairs
-    from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_json
 
     with named_steps() as step, trace_and_session(args, [args.trace]) as (trace, session):
         found = pairs(trace, session, step=step)
@@ -37,7 +37,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _print(found: Pairs) -> None:
     from gpusim.choose.pairs import as_json
-    from gpusim.common.tables import Column, number, print_line, print_table
 
     counts = as_json(found)
     print_line(
@@ -72,8 +71,6 @@ def _print(found: Pairs) -> None:
 
 
 def _side_cells(side: Side) -> list[str]:
-    from gpusim.common.tables import number, shortened
-
     resource, share = side.holds
     return [
         shortened(side.operation, NAME_WIDTH),

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpusim.commands.arguments import drawn_as, gpu_from, picture_arguments, told_with, trace_from
 from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.files import require_output
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import print_line
 from gpusim.results.metrics import DEFAULT_POLICIES
+from gpusim.results.style import picture_format, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,10 +69,6 @@ Examples:
 
 def run(args: argparse.Namespace) -> None:
     """Draws."""
-    from gpusim.common.files import require_output
-    from gpusim.common.tables import print_line
-    from gpusim.results.style import picture_format, save_figure
-
     kind = KINDS.get(args.kind)
     if kind is None:
         raise InputError(None, "KIND", f"is {quote(args.kind)}", expected_one_of(KINDS, args.kind))
@@ -94,7 +94,6 @@ def _of_replay(args: argparse.Namespace) -> Figure:
 
 
 def _policies(args: argparse.Namespace) -> Figure:
-    from gpusim.common.progress import named_steps
     from gpusim.session import Session
 
     trace, gpu = _trace(args)

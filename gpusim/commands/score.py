@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import json_flag
 from gpusim.common.errors import InputError
+from gpusim.common.files import require_output
+from gpusim.common.tables import Column, number, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the template, or print the scores."""
-    from gpusim.common.files import require_output
     from gpusim.lab.scoreboard import load, parts, read_predictions, score_of, write_template
 
     if (args.predictions is None) == (args.template is None):
@@ -71,7 +72,6 @@ def _data() -> Path:
 
 
 def _print(scores: Sequence[Score]) -> None:
-    from gpusim.common.tables import Column, number, print_table
     from gpusim.lab.scoreboard import FIT, SCORE, mean_errors
 
     columns = [Column(title) for title in ("dataset", "split", "experiment")]
@@ -88,8 +88,6 @@ def _print(scores: Sequence[Score]) -> None:
 
 
 def _rows(score: Score) -> list[list[str]]:
-    from gpusim.common.tables import number
-
     rows = []
     for one in score.summaries:
         given, wanted = score.predicted[one.experiment], score.conditions[one.experiment]
@@ -113,7 +111,6 @@ def _known(value: float | None) -> str:
 
 
 def _print_json(scores: Sequence[Score]) -> None:
-    from gpusim.common.tables import print_json
     from gpusim.lab.scoreboard import FIT, SCORE, mean_errors
 
     means = {split: mean_errors(scores, split) for split in (SCORE, FIT)}

@@ -7,6 +7,10 @@ from pathlib import Path
 
 from gpusim.commands.arguments import gpu_arguments, json_flag, memory_size, trace_and_session
 from gpusim.common.errors import InputError
+from gpusim.common.files import require_output
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import print_json, print_line
+from gpusim.results.style import picture_format, save_figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,10 +63,6 @@ def run(args: argparse.Namespace) -> None:
     """Searches, prints and, when asked, writes."""
     from gpusim.choose.report import as_json, frontier_figure, plan_trace, print_selection
     from gpusim.choose.search import select
-    from gpusim.common.files import require_output
-    from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_json, print_line
-    from gpusim.results.plots import picture_format, save_figure
 
     if args.plot is not None:
         picture_format(args.plot)

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, whole
 from gpusim.common.errors import one_line
+from gpusim.common.files import require_output
+from gpusim.common.tables import Column, number, print_json, print_table
+from gpusim.results.style import picture_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpusim.common.tables import Column
     from gpusim.sweeps.run import Point, Swept
     from gpusim.sweeps.summary import PolicySummary, SweptRow
 
@@ -68,8 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute missing points, print a summary and, when asked, draw."""
-    from gpusim.common.files import require_output
-    from gpusim.results.style import picture_format
     from gpusim.sweeps.experiment import load_experiment
     from gpusim.sweeps.run import sweep
     from gpusim.sweeps.workers import cluster, local
@@ -89,8 +89,6 @@ def run(args: argparse.Namespace) -> int:
         _tell(f"interrupted; what is done is kept in {out}, run it again to go on")
         raise
     if args.json:
-        from gpusim.common.tables import print_json
-
         print_json(_as_json(swept))
     else:
         _print(swept)
@@ -138,7 +136,6 @@ def _as_json(swept: Swept) -> dict[str, Any]:
 
 
 def _print(swept: Swept) -> None:
-    from gpusim.common.tables import print_table
     from gpusim.sweeps.summary import by_workload, policy_summaries, rows
 
     summaries = policy_summaries(swept)
@@ -180,8 +177,6 @@ def _tell_what_came_of_it(swept: Swept) -> None:
 
 
 def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[list[Column], list[list[str]]]:
-    from gpusim.common.tables import Column, number
-
     varied, restart = swept.experiment.varied, swept.experiment.restart
     named = {one.policy: _parameters(one.policy) for one in summaries}
     keys = list(dict.fromkeys(key for _, parameters in named.values() for key in parameters))
@@ -236,7 +231,6 @@ def _parameters(policy: str) -> tuple[str, dict[str, str]]:
 
 def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list[str]], str]:
     """Speedup against a varied quantity of the GPU, the others as the GPU has them: a column for each policy."""
-    from gpusim.common.tables import Column, number
     from gpusim.hardware.gpu import load_gpu
     from gpusim.hardware.what_if import value_of
     from gpusim.sweeps.summary import against, grouped, rows
@@ -260,7 +254,6 @@ def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list
 
 def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[list[Column], list[list[str]], str]:
     """Return the best policy of each workload, by STP where programs restart, and the division of each oracle."""
-    from gpusim.common.tables import Column
     from gpusim.sweeps.run import label_names
     from gpusim.sweeps.summary import best_of
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
+from gpusim.common.files import require_output
+from gpusim.common.tables import Column, counted, number, print_json, print_line, print_table, told_apart
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
@@ -65,8 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the action that the arguments name."""
-    from gpusim.common.files import require_output
-    from gpusim.common.tables import print_line
     from gpusim.trace.edit import select
 
     if args.action == "check":
@@ -81,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
         gpu = _own_gpu(trace) if args.gpu is None else gpu_from(args.gpu)
         if args.json:
             from gpusim.commands.trace_json import as_json
-            from gpusim.common.tables import print_json
 
             print_json(as_json(trace, gpu))
         else:
@@ -95,8 +94,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _new(table: str | None, gpu: str, out: str) -> int:
-    from gpusim.common.files import require_output
-    from gpusim.common.tables import print_line
     from gpusim.trace.new import from_table, template
 
     require_output(out, [] if table is None else [table])
@@ -108,7 +105,6 @@ def _new(table: str | None, gpu: str, out: str) -> int:
 
 
 def _check(paths: list[str]) -> int:
-    from gpusim.common.tables import print_line
     from gpusim.hardware.gpu import gpu_names
     from gpusim.trace.every_fault import every_fault
 
@@ -157,16 +153,12 @@ def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
 
 
 def _size(trace: Trace) -> str:
-    from gpusim.common.tables import counted
-
     operations = sum(len(stream.operations) for stream in trace.streams)
     kernels = sum(len(operation.launches()) for operation in trace.operations())
     return f"{counted(len(trace.streams), 'stream')}, {counted(operations, 'operation')}, {counted(kernels, 'kernel')}"
 
 
 def _show(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.common.tables import print_line
-
     print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
     for line in trace.notes.splitlines():
         print_line(f"  {line}")
@@ -180,8 +172,6 @@ def _show(trace: Trace, gpu: GPU | None) -> None:
 
 
 def _show_programs(trace: Trace) -> None:
-    from gpusim.common.tables import Column, number, print_table
-
     streams = {stream.name: stream for stream in trace.streams}
     rows = []
     for program in trace.programs:
@@ -201,7 +191,6 @@ def _show_programs(trace: Trace) -> None:
 
 
 def _show_streams(trace: Trace) -> None:
-    from gpusim.common.tables import Column, number, print_table
     from gpusim.trace.operations import Copy
 
     rows = []
@@ -226,8 +215,6 @@ def _show_streams(trace: Trace) -> None:
 
 
 def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.common.tables import Column, number, print_table, told_apart
-
     by_name: dict[str, list[KernelLaunch]] = defaultdict(list)
     for operation in trace.operations():
         for launch in operation.launches():
@@ -289,7 +276,6 @@ def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
 
 def _moved_mb(launches: list[KernelLaunch]) -> str:
     """DRAM traffic of kernels, reads and writes, MB; a lower bound where some have no counters."""
-    from gpusim.common.tables import number
     from gpusim.trace.kernels import DRAM_COUNTERS
 
     moved = [

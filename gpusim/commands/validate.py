@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import given, json_flag, whole, whole_numbers
 from gpusim.common.errors import InputError
+from gpusim.common.files import atomic_write, require_output
+from gpusim.common.spreadsheet import csv_text
+from gpusim.common.tables import Column, number, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,8 +64,6 @@ def run(args: argparse.Namespace) -> None:
     """Predicts, scores, prints and, when asked, writes."""
     from dataclasses import asdict
 
-    from gpusim.common.files import require_output
-    from gpusim.common.tables import print_json, print_line
     from gpusim.lab.resource_matrix import recorded_gpus
     from gpusim.lab.scores import SUMMARY_FIELDS, choice, summaries, write_rows
     from gpusim.lab.scoring import scoring, worst
@@ -108,9 +109,6 @@ def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
     """Scores kernels that load one resource each beside one another."""
     from dataclasses import asdict
 
-    from gpusim.common.files import atomic_write
-    from gpusim.common.spreadsheet import csv_text
-    from gpusim.common.tables import Column, number, print_json, print_table
     from gpusim.lab.resource_matrix import PLACEMENTS, score_matrix, totals
 
     points = score_matrix(folders)
@@ -151,8 +149,6 @@ def _case(args: argparse.Namespace) -> Case:
 
 
 def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:
-    from gpusim.common.tables import Column, number, print_table
-
     columns = [Column("experiment"), *(Column(title, right=True) for title in _NUMBERS)]
     rows = [
         [
@@ -174,8 +170,6 @@ def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:
 
 
 def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequence[Summary]) -> None:
-    from gpusim.common.tables import Column, number, print_table
-
     print(f"\nWith recorded times on {' and '.join(map(str, sms))} SMs, and without, on the same rows: MAPE %")
     known = {one.experiment: one for one in found}
     rows = [
@@ -186,8 +180,6 @@ def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequen
 
 
 def _print_worst(missed: Sequence[Miss]) -> None:
-    from gpusim.common.tables import Column, number, print_table
-
     if not missed:
         return
     print("\nWhat each experiment misses most, and why: the kernels that take longest there")
