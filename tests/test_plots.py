@@ -21,12 +21,9 @@ from tiny import used
 from gpusim.common.errors import InputError
 from gpusim.results import plots
 from gpusim.results.plots import (
-    FORMATS,
     TIME_STEPS,
     gantt,
-    in_words,
     occupancy,
-    save_figure,
     sm_image,
     sms_over_time,
     stream_colour,
@@ -38,7 +35,7 @@ from gpusim.results.plots import (
 )
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, Placement, StreamRun
-from gpusim.results.style import Style, styled
+from gpusim.results.style import FORMATS, Style, in_words, save_figure, styled
 
 
 def run(stream: str, start_us: float, end_us: float, operation: str = "") -> KernelRun:

@@ -15,6 +15,7 @@ from gpusim.results.comparison import KERNEL_COLUMNS, Comparison, as_json
 from gpusim.results.metrics import metrics, normalised_progress
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, ProgramRun, StreamRun, Usage
+from gpusim.results.style import save_figure
 
 
 def write_comparison(comparison: Comparison, folder: str | Path, step: Step, more: Mapping[str, str]) -> None:
@@ -56,7 +57,7 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 
 
 def _write_result(result: Result, folder: Path) -> None:
-    from gpusim.results.plots import gantt, save_figure, usage
+    from gpusim.results.plots import gantt, usage
 
     rows = ([getattr(run, name) for name in KERNEL_COLUMNS] for run in result.kernel_runs)
     _write_csv(folder / "kernels.csv", KERNEL_COLUMNS, rows)

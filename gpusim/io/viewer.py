@@ -23,8 +23,8 @@ from gpusim.common.tables import short_name
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io import chrome_events, perfetto
 from gpusim.io.tracks import Counter, Details, Kineto, Label, Process, Slice, Track
-from gpusim.results.plots import in_words
 from gpusim.results.runs import KernelRun, OperationRun, Replayed
+from gpusim.results.style import in_words
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Copy

@@ -131,7 +131,7 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The makespans as bars, with the model's error where it is known: a matplotlib figure."""
-        from gpusim.results.bars import PolicyBar, policies
+        from gpusim.results.plots import PolicyBar, policies
 
         bars = [PolicyBar(e.result.policy, e.result.makespan_us, e.speedup, e.how_wrong) for e in self.entries]
         return policies(f"{self.trace.name} on {self.gpu.name}", bars)
