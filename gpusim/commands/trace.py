@@ -134,6 +134,7 @@ def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
     """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
     from gpusim.hardware.gpu import load_gpu
     from gpusim.io.products import same_gpu
+    from gpusim.model.launchable import launch_occupancy
 
     gpu = _own_gpu(trace)
     meant = same_gpu(trace.device) if gpu is None else None
@@ -145,10 +146,10 @@ def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             for launch in operation.launches():
-                blocks, limiter = _fit(launch, gpu)
-                if blocks == 0:
+                fit = launch_occupancy(launch, gpu)
+                if fit.blocks_per_sm == 0:
                     place = f"streams[{s}].operations[{o}]"
-                    problem = f"a block asks for more {limiter.replace('_', ' ')} than {gpu.name} has"
+                    problem = f"a block asks for more {fit.limiter.replace('_', ' ')} than {gpu.name} has"
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 
@@ -245,9 +246,14 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
 
 def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
     """The most common fit of a kernel's launches; at most that where the registers, which may limit, are unknown."""
-    fits = Counter((*_fit(launch, gpu), launch.registers_per_thread == 0) for launch in launches)
-    (blocks, limiter, unknown), count = fits.most_common(1)[0]
-    text = f"at most {blocks}, registers unknown" if unknown else f"{blocks}, {limiter}"
+    from gpusim.model.launchable import launch_occupancy
+
+    fits = (launch_occupancy(launch, gpu) for launch in launches)
+    seen = Counter(
+        (f.blocks_per_sm, f.limiter, of.registers_per_thread == 0) for f, of in zip(fits, launches, strict=True)
+    )
+    (blocks, limiter, unknown), count = seen.most_common(1)[0]
+    text = f"at most {blocks}, registers unknown" if unknown else f"{blocks}, {limiter.replace('_', ' ')}"
     return text + ("" if count == len(launches) else " (most)")
 
 
@@ -260,18 +266,6 @@ def _demand(launches: list[KernelLaunch]) -> str:
         return "counted"
     some = "" if len(lacking) == len(launches) else f" ({len(lacking)} launches)"
     return f"partly, without {', '.join(dict.fromkeys(name for names in lacking for name in names))}{some}"
-
-
-def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
-    from gpusim import occupancy
-
-    fit = occupancy(
-        gpu,
-        threads_per_block=launch.threads_per_block,
-        registers_per_thread=launch.registers_per_thread,
-        shared_memory_per_block=launch.shared_memory_per_block_bytes,
-    )
-    return fit.blocks_per_sm, fit.limiter.replace("_", " ")
 
 
 def _moved_mb(launches: list[KernelLaunch]) -> str:

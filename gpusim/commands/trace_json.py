@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from math import fsum
 from typing import Any
 
-from gpusim import occupancy
 from gpusim.hardware.gpu import GPU
+from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 
@@ -75,10 +75,5 @@ def _occupancy(launches: list[KernelLaunch], gpu: GPU | None) -> dict[str, Any]:
     found: dict[str, Any] = {"grid": list(longest.grid), "block": list(longest.block)}
     if gpu is None:
         return found | {"blocks_per_sm": None, "limiter": None}
-    fit = occupancy(
-        gpu,
-        threads_per_block=longest.threads_per_block,
-        registers_per_thread=longest.registers_per_thread,
-        shared_memory_per_block=longest.shared_memory_per_block_bytes,
-    )
+    fit = launch_occupancy(longest, gpu)
     return found | {"blocks_per_sm": fit.blocks_per_sm, "limiter": fit.limiter}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_SCALING_POINTS = 2
 WORST = 2  # that are listed for each experiment
+FIGURES = ("MAPE %", "median %", "95th %", "bias %", "baseline %", "rank corr.", "regret %")  # of an experiment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -149,24 +150,28 @@ def _case(args: argparse.Namespace) -> Case:
 
 
 def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:
-    columns = [Column("experiment"), *(Column(title, right=True) for title in _NUMBERS)]
-    rows = [
-        [
-            one.experiment,
-            str(one.points),
-            number(one.mape_percent, 2),
-            number(one.median_percent, 2),
-            number(one.p95_percent, 1),
-            f"{one.bias_percent:+.2f}",
-            number(one.nothing_percent, 1),
-            _known(one.rank_correlation),
-            _known(one.regret_percent),
-        ]
-        for one in found
-    ]
+    columns = [Column("experiment"), *(Column(title, right=True) for title in ("points", *FIGURES))]
+    rows = [[one.experiment, str(one.points), *figures(one)] for one in found]
     if chosen is not None:
-        rows.append([chosen.experiment, str(chosen.points), *[""] * 6, _known(chosen.regret_percent)])
+        rows.append([chosen.experiment, str(chosen.points), *only_regret(chosen)])
     print_table(columns, rows)
+
+
+def figures(one: Summary) -> list[str]:
+    """The cells of `FIGURES`."""
+    return [
+        number(one.mape_percent, 2),
+        number(one.median_percent, 2),
+        number(one.p95_percent, 1),
+        f"{one.bias_percent:+.2f}",
+        number(one.nothing_percent, 1),
+        *("" if value is None else f"{value:.2f}" for value in (one.rank_correlation, one.regret_percent)),
+    ]
+
+
+def only_regret(one: Choice) -> list[str]:
+    """The cells of `FIGURES` where only the regret is known."""
+    return [*[""] * (len(FIGURES) - 1), "" if one.regret_percent is None else f"{one.regret_percent:.2f}"]
 
 
 def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequence[Summary]) -> None:
@@ -190,10 +195,3 @@ def _print_worst(missed: Sequence[Miss]) -> None:
         for one in missed
     ]
     print_table(columns, rows)
-
-
-def _known(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-_NUMBERS = ("points", "MAPE %", "median %", "95th %", "bias %", "do-nothing %", "rank corr.", "regret %")
