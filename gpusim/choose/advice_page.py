@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
-from gpusim.common.tables import Column, number, print_line, print_table, shortened
+from gpusim.common.tables import Column, number, print_left_out, print_line, print_table, shortened
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
 
 if TYPE_CHECKING:
@@ -81,9 +81,7 @@ def print_advice(advice: Advice) -> None:
     columns += [Column(f"{name} slowed", right=True) for name in programs] + [Column("model error", right=True)]
     columns += [Column("targets")] * bool(advice.targets) + [Column("")]
     print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {advice.objective}")
-    hidden = len(advice.choices) - len(_shown(advice))
-    if hidden > 0:
-        print_line(f"… and {hidden} more (--json has all)")
+    print_left_out(len(advice.choices) - len(_shown(advice)))
 
 
 def _sentence(best: Choice) -> str:

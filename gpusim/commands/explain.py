@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, trace_and_session
 from gpusim.common.errors import InputError
 from gpusim.common.progress import named_steps
-from gpusim.common.tables import Column, counted, number, print_json, print_line, print_table, short_name, told_apart
+from gpusim.common.tables import (
+    Column,
+    counted,
+    number,
+    print_json,
+    print_left_out,
+    print_line,
+    print_table,
+    short_name,
+    told_apart,
+)
 
 if TYPE_CHECKING:
     from gpusim.choose.explain import Explanation, Group
@@ -185,8 +195,7 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
     numbers = (Column(name, right=True) for name in ("launches", "isolated us", "took us", "slowed"))
     columns = [Column(title, narrow="cut"), *numbers, Column("by", narrow="break")]
     print_table(columns, rows, f"What overlapping cost, by {title}")
-    if len(groups) > len(shown):
-        print_line(f"… and {len(groups) - len(shown)} more (--json has all)")
+    print_left_out(len(groups) - len(shown))
 
 
 def _causes(by_us: Mapping[str, float], most: int) -> str:

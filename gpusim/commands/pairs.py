@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_session
 from gpusim.common.progress import named_steps
-from gpusim.common.tables import Column, number, print_json, print_line, print_table, shortened
+from gpusim.common.tables import Column, number, print_json, print_left_out, print_line, print_table, shortened
 
 if TYPE_CHECKING:
     from gpusim.choose.pairs import Pairs, Side
@@ -66,8 +66,7 @@ def _print(found: Pairs) -> None:
     columns += [Column("gain", right=True), Column("over fastest", right=True), Column("policy")]
     print()
     print_table(columns, rows, "Side by side: gain over one after the other, by the same and by the fastest algorithms")
-    if len(found.cases) > MOST_CASES:
-        print_line(f"… and {len(found.cases) - MOST_CASES} more (--json has all)")
+    print_left_out(len(found.cases) - MOST_CASES)
 
 
 def _side_cells(side: Side) -> list[str]:

@@ -11,11 +11,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, whole
+from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
-from gpusim.common.files import require_output
-from gpusim.common.tables import Column, number, print_json, print_table
-from gpusim.results.style import picture_format
+from gpusim.common.tables import Column, number, print_json, print_left_out, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,9 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from gpusim.sweeps.run import sweep
     from gpusim.sweeps.workers import cluster, local
 
-    if args.plot is not None:
-        picture_format(args.plot)
-        require_output(args.plot, [args.experiment])
+    require_picture(args.plot, [args.experiment])
     experiment = load_experiment(args.experiment, args.code_from)
     for code in experiment.code:
         _tell(f"runs the policies in {one_line(str(code))}")
@@ -141,7 +137,7 @@ def _print(swept: Swept) -> None:
     summaries = policy_summaries(swept)
     if summaries:
         print_table(*_policy_table(swept, summaries[:MOST_ROWS]))
-        _print_left_out(len(summaries) - MOST_ROWS)
+        print_left_out(len(summaries) - MOST_ROWS)
     for quantity in swept.experiment.varied:
         table = _speedup_table(swept, quantity)
         if table[1]:
@@ -282,8 +278,3 @@ def _merit(row: SweptRow, restart: bool) -> str:
     from gpusim.sweeps.summary import merit
 
     return f"{row.figures[merit(restart)]:.3f}" + "x" * (not restart)
-
-
-def _print_left_out(count: int) -> None:
-    if count > 0:
-        print(f"… and {count:,} more: all of them with --json")

@@ -132,9 +132,9 @@ def _check(paths: list[str]) -> int:
 
 def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
     """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
+    from gpusim.commands.trace_json import launch_occupancy
     from gpusim.hardware.gpu import load_gpu
     from gpusim.io.products import same_gpu
-    from gpusim.model.launchable import launch_occupancy
 
     gpu = _own_gpu(trace)
     meant = same_gpu(trace.device) if gpu is None else None
@@ -146,10 +146,10 @@ def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             for launch in operation.launches():
-                fit = launch_occupancy(launch, gpu)
-                if fit.blocks_per_sm == 0:
+                blocks, limiter = launch_occupancy(launch, gpu)
+                if blocks == 0:
                     place = f"streams[{s}].operations[{o}]"
-                    problem = f"a block asks for more {fit.limiter.replace('_', ' ')} than {gpu.name} has"
+                    problem = f"a block asks for more {limiter.replace('_', ' ')} than {gpu.name} has"
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 
@@ -246,12 +246,9 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
 
 def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
     """The most common fit of a kernel's launches; at most that where the registers, which may limit, are unknown."""
-    from gpusim.model.launchable import launch_occupancy
+    from gpusim.commands.trace_json import launch_occupancy
 
-    fits = (launch_occupancy(launch, gpu) for launch in launches)
-    seen = Counter(
-        (f.blocks_per_sm, f.limiter, of.registers_per_thread == 0) for f, of in zip(fits, launches, strict=True)
-    )
+    seen = Counter((*launch_occupancy(launch, gpu), launch.registers_per_thread == 0) for launch in launches)
     (blocks, limiter, unknown), count = seen.most_common(1)[0]
     text = f"at most {blocks}, registers unknown" if unknown else f"{blocks}, {limiter.replace('_', ' ')}"
     return text + ("" if count == len(launches) else " (most)")

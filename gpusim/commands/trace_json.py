@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from math import fsum
 from typing import Any
 
+from gpusim import occupancy
 from gpusim.hardware.gpu import GPU
-from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 
@@ -75,5 +75,16 @@ def _occupancy(launches: list[KernelLaunch], gpu: GPU | None) -> dict[str, Any]:
     found: dict[str, Any] = {"grid": list(longest.grid), "block": list(longest.block)}
     if gpu is None:
         return found | {"blocks_per_sm": None, "limiter": None}
-    fit = launch_occupancy(longest, gpu)
-    return found | {"blocks_per_sm": fit.blocks_per_sm, "limiter": fit.limiter}
+    blocks, limiter = launch_occupancy(longest, gpu)
+    return found | {"blocks_per_sm": blocks, "limiter": limiter}
+
+
+def launch_occupancy(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
+    """Resident blocks of a launch on one SM, and what limits them."""
+    fit = occupancy(
+        gpu,
+        threads_per_block=launch.threads_per_block,
+        registers_per_thread=launch.registers_per_thread,
+        shared_memory_per_block=launch.shared_memory_per_block_bytes,
+    )
+    return fit.blocks_per_sm, fit.limiter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
@@ -139,16 +139,20 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """Remarks on the results, each once. A remark on some policies begins with their names."""
-        owners: dict[str, list[str]] = {}
-        for entry in self.entries:
-            for note in entry.notes:
-                owners.setdefault(note, []).append(entry.result.policy)
-        every = len(self.entries)
-        notes = [note if len(o) == every else f"{', '.join(o)}: {note}" for note, o in owners.items()]
+        notes = self.attributed(lambda entry: entry.notes)
         if self.seed:
             notes.insert(0, f"seed {self.seed}: the jitter of blocks is another than fitted to the recording")
         of_trace = {ALONE: shares_nothing(self.trace), DEPENDENT: waits_across_streams(self.trace)}
         return [*(note for note, holds in of_trace.items() if holds), *notes, *self.more_notes]
+
+    def attributed(self, remarks: Callable[[Entry], Iterable[str]]) -> list[str]:
+        """Return the remarks on entries, each once; one that is not on all of them begins with their policies."""
+        owners: dict[str, list[str]] = {}
+        for entry in self.entries:
+            for remark in remarks(entry):
+                owners.setdefault(remark, []).append(entry.result.policy)
+        every = len(self.entries)
+        return [remark if len(of) == every else f"{', '.join(of)}: {remark}" for remark, of in owners.items()]
 
     def _repr_html_(self) -> str:
         """The table and the notes, for a notebook."""
