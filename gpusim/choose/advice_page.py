@@ -112,12 +112,12 @@ def _reasons(advice: Advice) -> list[str]:
     if competitor is not None:
         mine, other = best.cost(advice.objective), competitor.cost(advice.objective)
         behind = (other - mine) / abs(mine) if mine else 0.0
-        name = f"{competitor.setting.mechanism} ({competitor.setting.setting})"
+        other_way = competitor.setting
         if behind <= TIE:
-            lines.append(f"{name} is within {TIE:.0%} of it: a tie, of which this asks less")
+            lines.append(f"{other_way} is within {TIE:.0%} of it: a tie, of which this asks less")
         else:
             lines.append(
-                f"closest: {name}, {behind:.1%} worse; an error of the model of that much would change the answer"
+                f"closest: {other_way}, {behind:.1%} worse; an error of the model of that much would change the answer"
             )
     return lines
 

@@ -11,7 +11,7 @@ policy that decides anew for every kernel is not static and may beat the oracle.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -27,34 +27,27 @@ OBJECTIVES = ("makespan", "stp")
 Counts = tuple[int, ...]
 
 
+@dataclass(frozen=True)
 class _Space:
     """The divisions to try: all of them for few streams, else some starting points and their neighbours."""
 
-    def __init__(
-        self,
-        every: Iterable[Counts] | None,
-        starts: Sequence[Counts],
-        moves: Callable[[Counts, int], Iterator[Counts]],
-        widest: int,
-    ) -> None:
-        self.complete = every is not None
-        self._every = list(every) if every is not None else list(starts)
-        self._moves = moves
-        self._widest = widest
+    starts: Sequence[Counts]  # all of them, or where the search starts
+    moves: Callable[[Counts, int], Iterator[Counts]] | None = None  # to neighbours at a distance; None: no search
+    widest: int = 0  # the largest distance
 
     def search(self, score: Callable[[Counts], float], full: Callable[[], bool]) -> None:
         """Score divisions until all are done, nothing gets better or the limit is reached."""
         best: Counts | None = None
-        for counts in self._every:
+        for counts in self.starts:
             if full():
                 return
             found = score(counts)
             if best is None or found < score(best):
                 best = counts
-        step = self._widest
-        while best is not None and not self.complete and step >= 1:
+        step = self.widest
+        while best is not None and self.moves is not None and step >= 1:
             better = best
-            for counts in self._moves(best, step):
+            for counts in self.moves(best, step):
                 if full():
                     return
                 if score(counts) < score(better):
@@ -62,10 +55,6 @@ class _Space:
             if better == best:
                 step //= 2
             best = better
-
-
-def _nowhere(_counts: Counts, _width: int) -> Iterator[Counts]:
-    yield from ()
 
 
 @dataclass
@@ -118,7 +107,7 @@ class Oracle(Policy):
         for adapts in (True, False):
             space.search(partial(divided, adapts=adapts), is_enough)
         best = min(scores, key=lambda text: scores[text])  # of equals the first tried
-        how = "all divisions" if space.complete else "a local search"
+        how = "all divisions" if space.moves is None else "a local search"
         return best, f"best of {len(scores)} replays ({how}) by {self.objective}: {best}"
 
     @abstractmethod
@@ -167,10 +156,9 @@ class OracleInterSM(Oracle):
             return (*(step * count for count in counts[:-1]), step * counts[-1] + rest)
 
         if streams > units:
-            return _Space((), (), _nowhere, 0)
+            return _Space(())
         if streams <= 2:
-            every = [in_sms((n, units - n)) for n in range(1, units)] if streams == 2 else [in_sms((units,))]
-            return _Space(every, (), _nowhere, 0)
+            return _Space([in_sms((n, units - n)) for n in range(1, units)] if streams == 2 else [in_sms((units,))])
 
         def moves(counts: Counts, width: int) -> Iterator[Counts]:
             for giver, taker in product(range(streams), repeat=2):
@@ -182,7 +170,7 @@ class OracleInterSM(Oracle):
 
         weights = [max(1, round(1000 * us)) for us in isolated_us]
         starts = [in_sms(even_counts(units, streams)), in_sms(proportional_counts(units, weights))]
-        return _Space(None, starts, moves, max(1, units // (2 * streams)))
+        return _Space(starts, moves, max(1, units // (2 * streams)))
 
     def division(self, streams: Sequence[str], counts: Sequence[int], adapts: bool) -> str:
         """An explicit SM split."""
@@ -206,7 +194,7 @@ class OracleIntraSM(Oracle):
         """Blocks of each stream on an SM, from 1 to the most that any of its kernels can have."""
         streams = len(most_blocks)
         if streams <= 2:
-            return _Space(product(*(range(1, most + 1) for most in most_blocks)), (), _nowhere, 0)
+            return _Space(list(product(*(range(1, most + 1) for most in most_blocks))))
 
         def moves(counts: Counts, width: int) -> Iterator[Counts]:
             changes = [(i, j, sign) for i, j in product(range(streams), repeat=2) for sign in (1, -1)]
@@ -219,7 +207,7 @@ class OracleIntraSM(Oracle):
                     yield tuple(moved)
 
         starts = [tuple(most_blocks), tuple(max(1, most // streams) for most in most_blocks), (1,) * streams]
-        return _Space(None, starts, moves, max(1, max(most_blocks) // 2))
+        return _Space(starts, moves, max(1, max(most_blocks) // 2))
 
     def division(self, streams: Sequence[str], counts: Sequence[int], adapts: bool) -> str:
         """An explicit quota."""

@@ -175,17 +175,12 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "recorded_on": comparison.trace.device if recorded_on is None else recorded_on.name,
         "seed": comparison.seed,
         "bound_us": comparison.bound_us,
-        "results": [_entry_json(entry) | _assumed(comparison, entry) for entry in comparison.entries],
+        "results": [_entry_json(entry, comparison.assumed_us.get(entry.result.policy)) for entry in comparison.entries],
     }
 
 
-def _assumed(comparison: Comparison, entry: Entry) -> dict[str, Any]:
-    """The span of a policy's makespan where kernels have no counters."""
-    span = comparison.assumed_us.get(entry.result.policy)
-    return {} if span is None else {"assumed_us": list(span)}
-
-
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def _entry_json(entry: Entry, assumed_us: tuple[float, float] | None) -> dict[str, Any]:
+    """A policy's result; ``assumed_us``: the span of its makespan where kernels have no counters."""
     result = entry.result
     return {
         "policy": result.policy,
@@ -209,4 +204,5 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "utilisation": utilisation(result),
         "notes": list(entry.notes),
         "kernels": [{name: getattr(run, name) for name in KERNEL_COLUMNS} for run in result.kernel_runs],
+        **({} if assumed_us is None else {"assumed_us": list(assumed_us)}),
     }

@@ -93,6 +93,11 @@ class RequestRun:
     start_us: float
     end_us: float
 
+    @property
+    def latency_us(self) -> float:
+        """Time from release to end."""
+        return self.end_us - self.release_us
+
 
 @dataclass(frozen=True, slots=True)
 class StreamRun:
