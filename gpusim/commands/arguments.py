@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -271,20 +272,26 @@ def _seeded(requests: PoissonArrivals | TimesArrivals, seed: int) -> PoissonArri
 
 def positive(text: str) -> float:
     """A finite number above 0, as the `type` of an argument."""
-    try:
-        value = finite_number(text)
-    except ValueError:
-        value = 0.0
-    if value <= 0.0:
-        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a number above 0")
-    return value
+    return _number(text, lambda value: value > 0.0, "a number above 0")
 
 
 def share(text: str) -> float:
     """A share of something, above 0 and at most 1, as the `type` of an argument."""
-    value = positive(text)
-    if value > 1.0:
-        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a share, above 0 and at most 1")
+    return _number(text, lambda value: 0.0 < value <= 1.0, "a share, above 0 and at most 1")
+
+
+def inches(text: str) -> float:
+    """A width from 2 to 20 inches, as the `type` of an argument."""
+    return _number(text, lambda value: 2.0 <= value <= 20.0, "2in to 20in", unit="in")
+
+
+def _number(text: str, holds: Callable[[float], bool], expected: str, unit: str = "") -> float:
+    try:
+        value = finite_number(text.removesuffix(unit))
+    except ValueError:
+        value = nan
+    if not holds(value):
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
     return value
 
 
@@ -342,17 +349,6 @@ def drawn_as(args: argparse.Namespace) -> AbstractContextManager[None]:
     """Draws pictures as the arguments of `picture_arguments` say while it lasts."""
     usual = COLUMN if args.style == "paper" else PAGE
     return styled(Style(args.width or usual, args.style, not args.no_title))
-
-
-def inches(text: str) -> float:
-    """A width from 2 to 20 inches, as the `type` of an argument."""
-    try:
-        width = finite_number(text.removesuffix("in"))
-    except ValueError:
-        width = 0.0
-    if not 2.0 <= width <= 20.0:
-        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected 2in to 20in")
-    return width
 
 
 def details(text: str) -> tuple[str, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import fsum
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
@@ -160,55 +160,49 @@ def _size(trace: Trace) -> str:
 
 
 def _show(trace: Trace, gpu: GPU | None) -> None:
+    from gpusim.commands.trace_json import as_json
+
+    content = as_json(trace, gpu)
     print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
-    for line in trace.notes.splitlines():
+    for line in content["notes"]:
         print_line(f"  {line}")
     print()
     if trace.names_programs():
-        _show_programs(trace)
+        rows = [
+            (
+                program["name"],
+                str(len(program["streams"])),
+                str(program["launches"]),
+                number(program["kernels_us"]),
+                "mixed" if program["priority"] is None else str(program["priority"]),
+                str(program["requests"]),
+            )
+            for program in content["programs"]
+        ]
+        titles = ("streams", "kernels", "kernels µs", "priority", "requests")
+        print_table([Column("program", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
         print()
-    _show_streams(trace)
+    _show_streams(trace, content["streams"])
     print()
     _show_kernels(trace, gpu)
 
 
-def _show_programs(trace: Trace) -> None:
-    streams = {stream.name: stream for stream in trace.streams}
-    rows = []
-    for program in trace.programs:
-        launches = [one for name in program.streams for op in streams[name].operations for one in op.launches()]
-        rows.append(
-            (
-                program.name,
-                str(len(program.streams)),
-                str(len(launches)),
-                number(fsum(launch.duration_us for launch in launches)),
-                "mixed" if program.priority is None else str(program.priority),
-                str(1 if program.arrivals is None else program.arrivals.requests),
-            )
-        )
-    titles = ("streams", "kernels", "kernels µs", "priority", "requests")
-    print_table([Column("program", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
-
-
-def _show_streams(trace: Trace) -> None:
+def _show_streams(trace: Trace, known: Sequence[Mapping[str, Any]]) -> None:
     from gpusim.trace.operations import Copy
 
     rows = []
-    for stream in trace.streams:
-        launches = [launch for operation in stream.operations for launch in operation.launches()]
+    for stream, of in zip(trace.streams, known, strict=True):
         copied = sum(operation.bytes for operation in stream.operations if isinstance(operation, Copy))
-        waits = sum(len(operation.depends_on) for operation in stream.operations)
         rows.append(
             (
                 stream.name,
-                str(len(stream.operations)),
-                str(len(launches)),
-                number(fsum(launch.duration_us for launch in launches)),
-                _moved_mb(launches),
+                str(of["operations"]),
+                str(of["launches"]),
+                number(of["kernels_us"]),
+                _moved_mb([launch for operation in stream.operations for launch in operation.launches()]),
                 number(copied / 1e6),
-                str(waits),
-                str(sum(launch.estimated for launch in launches)),
+                str(of["waits"]),
+                str(of["estimated"]),
             )
         )
     titles = ("operations", "kernels", "kernels µs", "DRAM MB", "copied MB", "waits", "estimated")
@@ -216,27 +210,24 @@ def _show_streams(trace: Trace) -> None:
 
 
 def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
-    by_name: dict[str, list[KernelLaunch]] = defaultdict(list)
-    for operation in trace.operations():
-        for launch in operation.launches():
-            by_name[launch.name].append(launch)
-    whole_us = fsum(launch.duration_us for launches in by_name.values() for launch in launches)
+    from gpusim.commands.trace_json import launches_by_name
+
+    by_name = launches_by_name(trace)
     times = {name: fsum(launch.duration_us for launch in launches) for name, launches in by_name.items()}
+    whole_us = fsum(launch.duration_us for launches in by_name.values() for launch in launches)
     shown = sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]
     width = max(NAME_WIDTH, get_terminal_size().columns)
-    rows = []
-    for name, text in zip(shown, told_apart(shown, width), strict=True):
-        launches = by_name[name]
-        rows.append(
-            (
-                text,
-                str(len(launches)),
-                number(times[name]),
-                f"{100 * times[name] / whole_us:.1f} %",
-                "?" if gpu is None else _limits(launches, gpu),
-                _demand(launches),
-            )
+    rows = [
+        (
+            text,
+            str(len(by_name[name])),
+            number(times[name]),
+            f"{100 * times[name] / whole_us:.1f} %",
+            "?" if gpu is None else _limits(by_name[name], gpu),
+            _demand(by_name[name]),
         )
+        for name, text in zip(shown, told_apart(shown, width), strict=True)
+    ]
     more = len(by_name) - len(rows)
     title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
     limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")

@@ -21,11 +21,7 @@ def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
         trace: what is shown.
         gpu: whose occupancy is told; None: it does not ship.
     """
-    streams = {stream.name: stream for stream in trace.streams}
-    launches: dict[str, list[KernelLaunch]] = {}
-    for operation in trace.operations():
-        for launch in operation.launches():
-            launches.setdefault(launch.name, []).append(launch)
+    streams, by_name = {stream.name: stream for stream in trace.streams}, launches_by_name(trace)
     return {
         "version": JSON_VERSION,
         "trace": trace.name,
@@ -55,9 +51,18 @@ def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
         ],
         "kernels": [
             {"name": name, **_kernels(of), **_occupancy(of, gpu)}
-            for name, of in sorted(launches.items(), key=lambda item: -fsum(one.duration_us for one in item[1]))
+            for name, of in sorted(by_name.items(), key=lambda item: -fsum(one.duration_us for one in item[1]))
         ],
     }
+
+
+def launches_by_name(trace: Trace) -> dict[str, list[KernelLaunch]]:
+    """The kernel launches of a trace by the name of their kernel."""
+    found: dict[str, list[KernelLaunch]] = {}
+    for operation in trace.operations():
+        for launch in operation.launches():
+            found.setdefault(launch.name, []).append(launch)
+    return found
 
 
 def _kernels(launches: Iterable[KernelLaunch]) -> dict[str, Any]:
