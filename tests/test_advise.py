@@ -16,7 +16,7 @@ from gpusim.choose.advice_page import print_advice, slowdowns
 from gpusim.choose.advise import Advice, Target, advise, target_of
 from gpusim.choose.advise import _half_width as half_width
 from gpusim.choose.settings import settings
-from gpusim.commands.arguments import arrivals
+from gpusim.commands.arguments import REQUESTS, arrivals
 from gpusim.session import Session
 from gpusim.trace.operations import Copy, PoissonArrivals, TimesArrivals
 
@@ -298,7 +298,7 @@ def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str
 )
 def test_arrivals_of_a_file(text: str, times: tuple[float, ...], tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
-    assert arrivals(str(tmp_path / "t.csv")).times_us == pytest.approx(times)
+    assert arrivals(str(tmp_path / "t.csv")).requests.times_us == pytest.approx(times)
 
 
 @pytest.mark.parametrize(
@@ -324,9 +324,6 @@ def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_arrivals_every_so_often() -> None:
-    assert [arrivals(text).value for text in ("every:5ms", "every:300", "every:2us", "poisson:12")] == [
-        5000.0,
-        300.0,
-        2.0,
-        12.0,
-    ]
+    seconds = [arrivals(text).requests for text in ("every:5ms", "every:300", "every:2us")]
+    assert [one.times_us[1] for one in seconds if isinstance(one, TimesArrivals)] == [5000.0, 300.0, 2.0]
+    assert arrivals("poisson:12").requests == PoissonArrivals(rate_per_s=12.0, count=REQUESTS, seed=0)

@@ -21,11 +21,11 @@ from gpusim.lab.charts import IN_PROPORTION, MEASURED, PREDICTED
 from gpusim.lab.curves import ResidencyCurve, SplitCurve
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.kernel_mix import ARITHMETIC, MEMORY, PIPES, REST, STALLS, KernelMix, kernel_mixes
-from gpusim.results import bars as policy_bars
-from gpusim.results.bars import ERROR_KNOWN, ERROR_UNKNOWN
+from gpusim.results import plots
 from gpusim.results.comparison import Comparison
 from gpusim.results.error_band import HowWrong
-from gpusim.results.plots import save_figure
+from gpusim.results.plots import ERROR_KNOWN, ERROR_UNKNOWN
+from gpusim.results.style import save_figure
 from gpusim.session import compare
 from gpusim.trace.edit import select
 
@@ -73,9 +73,9 @@ def with_errors(comparison: Comparison, *errors: HowWrong) -> Comparison:
     return replace(comparison, entries=entries)
 
 
-def bars_of(comparison: Comparison) -> list[policy_bars.PolicyBar]:
+def bars_of(comparison: Comparison) -> list[plots.PolicyBar]:
     return [
-        policy_bars.PolicyBar(e.result.policy, e.result.makespan_us, f"{e.speedup_vs_serial:.3f}x", e.how_wrong)
+        plots.PolicyBar(e.result.policy, e.result.makespan_us, f"{e.speedup_vs_serial:.3f}x", e.how_wrong)
         for e in comparison.entries
     ]
 
@@ -84,7 +84,7 @@ def test_a_bar_a_policy_with_its_error_where_that_was_measured(comparison: Compa
     never = HowWrong(None, "not validated: here")
     made = with_errors(comparison, KNOWN, never, KNOWN)
     axes = Figure().subplots()
-    policy_bars.makespans(bars_of(made), axes)
+    plots.makespans(bars_of(made), axes)
     bars = [bar for c in axes.containers if isinstance(c, BarContainer) for bar in c]
     times = [entry.result.makespan_us for entry in made.entries]
     assert [bar.get_width() for bar in bars] == times

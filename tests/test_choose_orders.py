@@ -9,9 +9,10 @@ import pytest
 from test_choose import A_OR_B, choosing, replayed
 from tiny import kernel, stream, tiny, trace
 
+from experiments.chosen_errors import errors_of
 from gpusim.choose import search
 from gpusim.choose.bound import Bounds
-from gpusim.choose.chosen import ChosenError, chosen_error, errors_of
+from gpusim.choose.chosen import ChosenError, chosen_error
 from gpusim.choose.judge import Judge
 from gpusim.choose.plan import Plan, as_steps, launch_order
 from gpusim.choose.report import as_json

@@ -77,7 +77,8 @@ def hand_typed(path: Path, *operations: dict[str, object]) -> Path:
 USE = """
 import sys, gpusim
 from gpusim.results.error_band import error_band
-from gpusim.results.plots import gantt, save_figure
+from gpusim.results.plots import gantt
+from gpusim.results.style import save_figure
 gpu, trace = gpusim.load_gpu("h200"), gpusim.load_trace(sys.argv[1])
 result = gpusim.replay(trace, gpu, policy="leftover")
 for row in result.operations.itertuples():

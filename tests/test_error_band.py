@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import tiny
 
+from experiments.h200_validation.bands import bands
 from gpusim import GPU, Trace, load_gpu, load_trace, replay
 from gpusim.results import error_band as module
 from gpusim.results.error_band import (
     STALE,
     Calls,
-    bands,
     calls_of,
     error_band,
     experiment_of,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import examples, traces
-from tiny import host, kernel, stream, tiny, trace
+from tiny import host, kernel, stream, tiny, trace, used
 
 from gpusim import load_gpu, replay
 from gpusim.hardware.gpu import GPU
 from gpusim.results.gains import PARTS, common, gain_us, sm_time, union
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun, Placements, Usage
+from gpusim.results.runs import KernelRun, Placements
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Stream
 
@@ -44,7 +44,7 @@ def made(makespan_us: float, sms: int, *held: Held, dispatched: dict[str, float]
         (at, ([sm for sm, *_ in rows[n]], [1] * len(rows[n]), [s for _, s, _ in rows[n]], [e for *_, e in rows[n]]))
         for at, n in enumerate(names)
     ]
-    usage = Usage(makespan_us, (((0.0,) * 7,),) * sms)
+    usage = used(makespan_us, (((0.0,) * 7,),) * sms)
     return Result("t", "g", "p", makespan_us, tuple(runs), (), (), (), Placements(spans), usage)  # type: ignore[arg-type]
 
 

@@ -30,7 +30,8 @@ from gpusim.common.tables import Column, json_text, plain_table, print_line
 from gpusim.hardware.gpu import load_gpu, load_shipped_gpu
 from gpusim.lab.dataset import Dataset
 from gpusim.policies.registry import policy_from
-from gpusim.results.plots import gantt, occupancy, save_figure
+from gpusim.results.plots import gantt, occupancy
+from gpusim.results.style import save_figure
 from gpusim.sweeps import run as sweep_run
 from gpusim.sweeps.experiment import MAX_COMBINATIONS, load_experiment
 from gpusim.sweeps.run import points, sweep

@@ -8,6 +8,7 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import used
 
 from gpusim.results.metrics import (
     geometric_mean,
@@ -20,7 +21,7 @@ from gpusim.results.metrics import (
     utilisation,
 )
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, RequestRun, StreamRun, Usage
+from gpusim.results.runs import USES, RequestRun, StreamRun
 
 
 def stream(name: str, end_us: float, solo_us: float, release_us: float = 0.0) -> StreamRun:
@@ -38,7 +39,7 @@ def result(streams: tuple[StreamRun, ...], **other: object) -> Result:
         request_runs=(),
         stream_runs=streams,
         placements=(),
-        usage=Usage(1.0, ()),
+        usage=used(1.0, ()),
     )
     return replace(empty, **other)  # type: ignore[arg-type]
 
@@ -108,7 +109,7 @@ def test_utilisation_is_the_mean_over_sms_and_makespan() -> None:
     """Two SMs, two bins of 5 us, makespan 8 us: shares of a bin are of its 5 us, so the mean is sum x 5 / (2 x 8)."""
     full, idle = (1.0,) * 7, (0.0,) * 7
     part = (0.5, 0.25, 0.0, 0.0, 0.0, 0.6, 0.0)
-    run = result((stream("a", end_us=8.0, solo_us=8.0),), usage=Usage(5.0, ((full, part), (full, idle))))
+    run = result((stream("a", end_us=8.0, solo_us=8.0),), usage=used(5.0, ((full, part), (full, idle))))
     found = utilisation(run)
     assert tuple(found) == USES
     assert found["registers"] == pytest.approx(2.5 * 5 / 16)
@@ -120,9 +121,9 @@ def test_utilisation_is_the_mean_over_sms_and_makespan() -> None:
 
 def test_nothing_used_without_time() -> None:
     assert utilisation(result(())) == dict.fromkeys(USES, 0.0)
-    short = result((stream("a", end_us=1e-4, solo_us=1e-4),), usage=Usage(1e-4, (((1.0,) * 7,),)))
+    short = result((stream("a", end_us=1e-4, solo_us=1e-4),), usage=used(1e-4, (((1.0,) * 7,),)))
     assert utilisation(short) == dict.fromkeys(USES, 1.0)
-    assert utilisation(result((), usage=Usage(1.0, (((1.0,) * 7,),)))) == dict.fromkeys(USES, 0.0)
+    assert utilisation(result((), usage=used(1.0, (((1.0,) * 7,),)))) == dict.fromkeys(USES, 0.0)
 
 
 def test_latencies_of_streams_with_arrivals() -> None:

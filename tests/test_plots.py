@@ -16,16 +16,14 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from tiny import used
 
 from gpusim.common.errors import InputError
 from gpusim.results import plots
 from gpusim.results.plots import (
-    FORMATS,
     TIME_STEPS,
     gantt,
-    in_words,
     occupancy,
-    save_figure,
     sm_image,
     sms_over_time,
     stream_colour,
@@ -36,8 +34,8 @@ from gpusim.results.plots import (
     warps_held,
 )
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun, OperationRun, Placement, StreamRun, Usage
-from gpusim.results.style import Style, styled
+from gpusim.results.runs import KernelRun, OperationRun, Placement, StreamRun
+from gpusim.results.style import FORMATS, Style, in_words, save_figure, styled
 
 
 def run(stream: str, start_us: float, end_us: float, operation: str = "") -> KernelRun:
@@ -56,7 +54,7 @@ def made(runs: list[KernelRun], placements: list[Placement], sms: int = 2, makes
         request_runs=(),
         stream_runs=tuple(StreamRun(stream, 0, 0.0, 0.0, makespan_us, makespan_us) for stream in streams),
         placements=tuple(placements),
-        usage=Usage(5.0, (((0.5,) * 7, (1.0,) * 7),) * sms),
+        usage=used(5.0, (((0.5,) * 7, (1.0,) * 7),) * sms),
     )
 
 

@@ -62,7 +62,7 @@ def test_lists_give_what_each_pair_gives() -> None:
         (None, None, "is 'None'; expected streams, in turn"),
         (None, 3, "is '3'; expected streams, in turn"),
         (None, [3], "expected streams, in turn"),
-        (None, ["streams", "streams"], "2 settings for one pair"),
+        (None, ["streams", "streams"], "2 settings for 1 pair"),
     ],
 )
 def test_what_is_no_pair_or_setting_is_refused(b: object, setting: object, said: str) -> None:

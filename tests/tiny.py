@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,7 +15,7 @@ from gpusim.hardware.compute_capability import CAPABILITIES, SMLimits
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Policy
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun
+from gpusim.results.runs import USES, KernelRun, Usage
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -119,3 +120,9 @@ def shipped_traces(folder: Path) -> list[Path]:
 def session_on(device: str) -> Session:
     """A session for the traces that ship: each of their kernels is fitted once for all tests."""
     return Session(device)
+
+
+def used(bin_us: float, shares: Sequence[Sequence[Sequence[float]]]) -> Usage:
+    """Use of some SMs by SM, bin and use."""
+    flat = array("d", (share for bins in zip(*shares, strict=True) for one in bins for share in one))
+    return Usage(bin_us, len(shares), len(shares[0]) if shares else 0, flat, (1.0,) * len(USES))

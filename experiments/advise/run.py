@@ -25,7 +25,7 @@ from experiments.study import Run, Study
 from gpusim.choose.advise import TIE, advise
 from gpusim.choose.settings import Mechanism, Setting, settings
 from gpusim.common.tables import number
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, new_figure, save_figure
 from gpusim.session import Session
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace

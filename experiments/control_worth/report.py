@@ -11,7 +11,7 @@ from random import Random
 from matplotlib.axes import Axes
 
 from experiments.markdown import table
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, new_figure, save_figure
 
 LEVELS = {  # what of a plan a program must be able to control
     "priorities": "priorities of streams",

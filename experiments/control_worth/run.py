@@ -17,6 +17,7 @@ from dataclasses import replace
 from math import fsum
 from pathlib import Path
 
+from experiments import chosen_errors
 from experiments.control_worth import report
 from experiments.control_worth.plans import (
     HERE,
@@ -31,7 +32,7 @@ from experiments.control_worth.plans import (
 from experiments.control_worth.report import Row
 from experiments.plans import condensed, makespans_us, medians
 from experiments.study import Run, Study
-from gpusim.choose import chosen
+from gpusim.choose.chosen import Kind
 from gpusim.choose.moves import mean_alone_us
 from gpusim.common.files import write_table
 from gpusim.lab.record.program import Program
@@ -92,12 +93,12 @@ def run_plans() -> None:
 def write_errors() -> None:
     """Write the error of chosen plans on this GPU for `gpusim select`, from the rows beside the script."""
     (rows,) = STUDY.read()
-    kinds: dict[chosen.Kind, list[Row]] = {
+    kinds: dict[Kind, list[Row]] = {
         "plan": report.selected(rows),
         "algorithms": report.chosen_algorithms(rows),
         "order": [row for row in rows if row.level == "order" and row.plan == "best"],
     }
-    chosen.write_errors(GPU, {kind: [_point(row) for row in mine] for kind, mine in kinds.items()})
+    chosen_errors.write_errors(GPU, {kind: [_point(row) for row in mine] for kind, mine in kinds.items()})
 
 
 def _point(row: Row) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpusim.lab.scores import Scored, Summary, residency_ratios
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, new_figure, save_figure
 
 BAND = 0.1  # of the grey band about the diagonal
 STAIRCASES = (

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.h200_validation.bands import bands
 from experiments.h200_validation.crossval import cross_validate
 from experiments.h200_validation.intervals import error_differences, interval, regret_differences
 from experiments.h200_validation.pictures import draw_scatter, draw_staircases
@@ -58,7 +59,7 @@ from gpusim.lab.scoring import row_names
 from gpusim.lab.validate import Case, Condition, conditions, measurements
 from gpusim.lab.whole_models import ModelCase, measured_alone, predictor, score_models
 from gpusim.lab.whole_models import models_of as models_of_row
-from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, bands, calls_of, model_identity
+from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, calls_of, model_identity
 
 STRIDES = {"sm_curve": 10, "residency_curve": 3, "streams": 10, "streams_b_first": 10, "green": 12}  # of others: 2
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike

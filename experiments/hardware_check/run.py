@@ -20,11 +20,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 import gpusim
+from experiments import chosen_errors
 from experiments.hardware_check.plans import HERE, Tried, read
 from experiments.markdown import table
 from experiments.plans import makespans_us, measure
 from experiments.study import TRACES, Run, Study
-from gpusim.choose import chosen as chosen_errors
 from gpusim.choose.bound import Bounds
 from gpusim.choose.judge import Judge
 from gpusim.choose.moves import mean_alone_us

@@ -21,7 +21,7 @@ from gpusim.io.importing import import_profile
 from gpusim.lab.scores import Scored, summaries
 from gpusim.lab.validate import Case, Condition, Predictor, conditions, measurements
 from gpusim.model.estimate import assumed, filled
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, new_figure, save_figure
 from gpusim.trace.kernels import KernelLaunch, Work
 
 EXPERIMENTS = ("sm_curve", "streams", "green")

@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.compare import CONFIDENCE, UNMEASURED, Compared, compared
 from experiments.markdown import bullet, table
 from gpusim.results.metrics import geometric_mean
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, new_figure, save_figure
 
 NO_LIMIT = "none"
 LIMITS = ("0", "64", "512", NO_LIMIT)  # of workspace, MiB

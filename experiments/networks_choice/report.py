@@ -8,7 +8,7 @@ from pathlib import Path
 
 from experiments.compare import UNMEASURED, Compared, compared
 from experiments.markdown import table
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, new_figure, save_figure
 
 PLAN = "the plan"
 SERIAL, STREAMS, SPLIT = "serial, fastest", "streams, fastest", "best SM split, fastest"

@@ -29,7 +29,7 @@ from gpusim.policies.tools.mixes import Resources
 from gpusim.policies.warped_slicer import best_sum, kept_points, progress_at, water_fill
 from gpusim.results.error_band import measured_errors
 from gpusim.results.metrics import geometric_mean
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, new_figure, save_figure
 
 ALL = "all"
 COMPLEMENTARY = CLASSES[1]

@@ -22,7 +22,7 @@ from experiments.markdown import table
 from experiments.study import Run, Study
 from gpusim.choose.advise import WARM_UP
 from gpusim.results.metrics import latencies_us, percentile
-from gpusim.results.plots import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, new_figure, save_figure
 from gpusim.session import Session
 from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.format import Trace

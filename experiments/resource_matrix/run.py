@@ -23,7 +23,7 @@ from experiments.markdown import table
 from experiments.study import Run, Study
 from gpusim.lab.record.matrix import RESOURCES
 from gpusim.lab.resource_matrix import PLACEMENTS, SAME, Errors, Point, errors_of, score_matrix, totals
-from gpusim.results.plots import new_figure, save_figure
+from gpusim.results.style import new_figure, save_figure
 
 DATA = Path(__file__).resolve().parent / "data"
 GPUS = ("h200", "h100-sxm")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
-from gpusim.common.tables import Column, number, print_line, print_table, shortened
+from gpusim.common.tables import Column, number, print_left_out, print_line, print_table, shortened
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
 
 if TYPE_CHECKING:
@@ -81,9 +81,7 @@ def print_advice(advice: Advice) -> None:
     columns += [Column(f"{name} slowed", right=True) for name in programs] + [Column("model error", right=True)]
     columns += [Column("targets")] * bool(advice.targets) + [Column("")]
     print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {advice.objective}")
-    hidden = len(advice.choices) - len(_shown(advice))
-    if hidden > 0:
-        print_line(f"… and {hidden} more (--json has all)")
+    print_left_out(len(advice.choices) - len(_shown(advice)))
 
 
 def _sentence(best: Choice) -> str:
@@ -114,12 +112,12 @@ def _reasons(advice: Advice) -> list[str]:
     if competitor is not None:
         mine, other = best.cost(advice.objective), competitor.cost(advice.objective)
         behind = (other - mine) / abs(mine) if mine else 0.0
-        name = f"{competitor.setting.mechanism} ({competitor.setting.setting})"
+        other_way = competitor.setting
         if behind <= TIE:
-            lines.append(f"{name} is within {TIE:.0%} of it: a tie, of which this asks less")
+            lines.append(f"{other_way} is within {TIE:.0%} of it: a tie, of which this asks less")
         else:
             lines.append(
-                f"closest: {name}, {behind:.1%} worse; an error of the model of that much would change the answer"
+                f"closest: {other_way}, {behind:.1%} worse; an error of the model of that much would change the answer"
             )
     return lines
 

@@ -271,17 +271,11 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
         least = min((one for one in found if not one.refuted), key=lambda one: one.cost(advice.objective))
         same = next(one for one in found if one.setting == advice.best.setting)
         tied = _ties(same.cost(advice.objective), least.cost(advice.objective))
-        winners[assumption] = _named(advice.best if tied else least)
+        winners[assumption] = str((advice.best if tied else least).setting)
         spans.append(same.makespan_us)
     if not winners:
         return ""
-    return warning(advice.trace, _named(advice.best), (min(spans), max(spans)), winners)
-
-
-def _named(choice: Choice) -> str:
-    """A choice in words."""
-    setting = choice.setting
-    return f"{setting.mechanism} ({setting.setting})" if setting.setting else setting.mechanism
+    return warning(advice.trace, str(advice.best.setting), (min(spans), max(spans)), winners)
 
 
 def _together(programs: Sequence[AnyTrace]) -> Trace:
@@ -485,9 +479,8 @@ def _advice(
             if worst.slowdown is not None
             else f"{closest.latency_us[worst.program]:g}us"
         )
-        setting = f"{closest.setting.mechanism} ({closest.setting.setting})"
         raise InputError(
-            None, "--slo", f"no setting keeps {worst}", f"{worst.program}={reached} or more, as {setting} gives"
+            None, "--slo", f"no setting keeps {worst}", f"{worst.program}={reached} or more, as {closest.setting} gives"
         )
     least = keeping[0].cost(objective)
     tied = [one for one in keeping if _ties(one.cost(objective), least)]

@@ -9,13 +9,10 @@ one of them fell short of its prediction is a tie.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from math import fsum, inf, sqrt
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
-
-from gpusim.common.files import write_text
 
 Kind = Literal["plan", "algorithms", "order"]
 """What was chosen: streams, algorithms and SMs; algorithms in the trace's streams; or the order of streams, too."""
@@ -40,29 +37,6 @@ class ChosenError:
     most: float
 
 
-def errors_of(points: Iterable[tuple[float, float, float]]) -> dict[str, dict[str, Any]]:
-    """The error of chosen plans by length of their operations, for `chosen.json`.
-
-    Args:
-        points: of each plan the mean time of an operation alone (us), and its predicted and its measured gain over
-            plain streams (percent).
-    """
-    found: dict[str, list[float]] = {}
-    for us, predicted, measured in points:
-        found.setdefault(_length(us), []).append(predicted - measured)
-    return {
-        length: asdict(
-            ChosenError(
-                len(errors),
-                round(fsum(errors) / len(errors), 2),
-                round(sqrt(fsum(error * error for error in errors) / len(errors)), 2),
-                round(max(errors), 2),
-            )
-        )
-        for length, errors in sorted(found.items())
-    }
-
-
 def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenError | None:
     """The error of chosen plans on a GPU; None where none were measured there.
 
@@ -71,17 +45,11 @@ def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenEr
         operation_us: mean time of an operation of the work alone, us.
         kind: what was chosen.
     """
-    values = _known().get(gpu, {}).get(kind, {}).get(_length(operation_us))
+    values = known_errors().get(gpu, {}).get(kind, {}).get(length_of(operation_us))
     return None if values is None else ChosenError(**values)
 
 
-def write_errors(gpu: str, found: Mapping[Kind, Iterable[tuple[float, float, float]]]) -> None:
-    """Write what was measured of chosen plans on a GPU to `MEASURED`: by kind, the points that `errors_of` takes."""
-    known = _known() | {gpu: {kind: errors_of(points) for kind, points in found.items()}}
-    write_text(MEASURED, json.dumps(known, indent=2) + "\n")
-
-
-def _known() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+def known_errors() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """What was measured, by GPU, kind and length."""
     content: dict[str, dict[str, dict[str, dict[str, Any]]]] = json.loads(MEASURED.read_text(encoding="utf-8"))
     return content
@@ -92,5 +60,6 @@ def smallest_gain(error: ChosenError | None) -> float:
     return -inf if error is None else max(0.0, error.most)
 
 
-def _length(us: float) -> str:
+def length_of(us: float) -> str:
+    """Whether operations with this mean time (us) count as short or long."""
     return "short" if us < LONG_US else "long"

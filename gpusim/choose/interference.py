@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
+from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
@@ -85,25 +86,18 @@ def slowdown(
     Raises:
         InputError: lists of different lengths, a setting that is none of these, or a split that the GPU cannot have.
     """
-    if isinstance(a, str | PathLike | Trace) and isinstance(b, str | PathLike | Trace):
-        if isinstance(setting, str | Setting):
-            return _slowdown(a, b, setting, gpu)
-        _require_settings(setting)
-        raise InputError(None, "slowdown", f"{len(setting)} settings for one pair", "one setting")
-    if not (isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b)):
+    one_pair = isinstance(a, str | PathLike | Trace) and isinstance(b, str | PathLike | Trace)
+    firsts, others = ([a], [b]) if one_pair else (a, b)
+    if not (isinstance(firsts, list | tuple) and isinstance(others, list | tuple) and len(firsts) == len(others)):
         raise InputError(None, "slowdown", "a and b are not as many", "a program each, or lists of as many")
-    if not isinstance(setting, str | Setting):
-        _require_settings(setting)
-    ways = [setting] * len(a) if isinstance(setting, str | Setting) else list(setting)
-    if len(ways) != len(a):
-        problem = f"{len(ways)} settings for {len(a)} pairs"
+    ways = [setting] * len(firsts) if isinstance(setting, str | Setting) else setting
+    if not (isinstance(ways, list | tuple) and all(isinstance(way, str | Setting) for way in ways)):
+        raise InputError(None, "setting", f"is {quote(str(setting))}", WAYS)
+    if len(ways) != len(firsts):
+        problem = f"{len(ways)} settings for {counted(len(firsts), 'pair')}"
         raise InputError(None, "slowdown", problem, "one setting, or one for each pair")
-    return [_slowdown(one, other, way, gpu) for one, other, way in zip(a, b, ways, strict=True)]
-
-
-def _require_settings(found: object) -> None:
-    if not (isinstance(found, list | tuple) and all(isinstance(one, str | Setting) for one in found)):
-        raise InputError(None, "setting", f"is {quote(str(found))}", WAYS)
+    found = [_slowdown(*pair, gpu) for pair in zip(firsts, others, ways, strict=True)]
+    return found[0] if one_pair else found
 
 
 def _slowdown(a: AnyTrace, b: AnyTrace, setting: str | Setting, gpu: AnyGPU | None) -> Slowdown:

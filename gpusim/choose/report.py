@@ -12,7 +12,7 @@ from gpusim.choose.judge import Candidate, gain_percent
 from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, unknown_workspaces
 from gpusim.choose.profile import complements, contended, in_words, profile
 from gpusim.choose.search import Selection
-from gpusim.common.tables import Column, counted, number, print_line, print_table, shortened
+from gpusim.common.tables import Column, counted, number, print_left_out, print_line, print_table, shortened
 from gpusim.results.error_band import error_band
 from gpusim.results.metrics import speedup
 from gpusim.results.result import Result
@@ -165,12 +165,12 @@ def print_selection(selection: Selection) -> None:
         print_line(line)
     print()
     print_table(*_plan_table(selection, result))
-    _print_left_out(len(work.operations) - MOST_STEPS, "operations")
+    print_left_out(len(work.operations) - MOST_STEPS, "operations")
     pairs = together(selection, result)
     if pairs:
         print()
         print_table(*_together_table(pairs[:MOST_PAIRS]))
-        _print_left_out(len(pairs) - MOST_PAIRS, "pairs")
+        print_left_out(len(pairs) - MOST_PAIRS, "pairs")
     print()
     print_table(*_baseline_table(selection))
     print()
@@ -316,11 +316,6 @@ def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]]
     ]
     columns = [Column(title, right=True) for title in ("memory", "expected us", "over this plan")]
     return [*columns, Column("sharing")], rows, "Memory against time: no plan that was replayed beats these in both"
-
-
-def _print_left_out(count: int, what: str) -> None:
-    if count > 0:
-        print_line(f"… and {count} more {what} (--json has all)")
 
 
 def _memory(selection: Selection, candidate: Candidate) -> str:

@@ -40,6 +40,9 @@ class Setting:
     priorities: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[int, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.mechanism} ({self.setting})" if self.setting else self.mechanism
+
     def of(self, trace: Trace) -> Trace:
         """The trace with the priorities of this setting, or as it is where that gives none."""
         if not self.priorities:

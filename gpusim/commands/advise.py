@@ -9,11 +9,15 @@ from gpusim.commands.arguments import (
     arrivals_argument,
     gpu_arguments,
     json_flag,
+    require_picture,
     trace_and_session,
     whole,
     with_settings,
 )
 from gpusim.common.errors import InputError
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import print_json, print_line
+from gpusim.results.style import save_figure
 
 OBJECTIVES = ("makespan", "stp", "antt")
 
@@ -48,14 +52,8 @@ def run(args: argparse.Namespace) -> None:
     """Replays every setting, prints which is best and why."""
     from gpusim.choose.advice_page import as_json, print_advice, slowdowns
     from gpusim.choose.advise import advise
-    from gpusim.common.files import require_output
-    from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_json, print_line
-    from gpusim.results.plots import picture_format, save_figure
 
-    if args.plot is not None:
-        picture_format(args.plot)
-        require_output(args.plot, args.traces)
+    require_picture(args.plot, args.traces)
     args.restart, args.priority = False, None
     with named_steps() as step, trace_and_session(args, args.traces) as (trace, session):
         if len(trace.programs) < 2:

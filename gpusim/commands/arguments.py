@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpusim.common.errors import InputError, quote
+from gpusim.common.files import read_text, require_output
 from gpusim.common.numbers import MICROSECONDS, finite_number, whole_number
+from gpusim.results.style import COLUMN, PAGE, Style, picture_format, styled
 
 T = TypeVar("T")
 DETAILS = ("saved", "streams", "kernels", "programs")  # tables that `gpusim replay` prints where asked for
@@ -170,12 +173,10 @@ def of_program(expected: str, read: Callable[[str], T]) -> Callable[[str], tuple
 
 @dataclass(frozen=True)
 class Arriving:
-    """When requests of a program arrive: ``every`` so many us, ``poisson`` so many a second, or a file's times, us."""
+    """When requests of a program arrive, and the argument that says so."""
 
-    text: str  # of the argument
-    kind: Literal["every", "poisson", "times"]
-    value: float = 0.0
-    times_us: tuple[float, ...] = ()
+    text: str
+    requests: PoissonArrivals | TimesArrivals
 
 
 ARRIVALS = "every:US or poisson:PER_S, or a FILE.csv of times"
@@ -198,25 +199,26 @@ def arrivals(text: str) -> Arriving:
     """When requests arrive: `type` of an argument.
 
     Raises:
-        InputError: a file of times that cannot be read.
+        InputError: a rate or times that are out of range, or a file of times that cannot be read.
     """
+    from gpusim.trace.operations import PoissonArrivals, TimesArrivals
+
     kind, colon, value = text.partition(":")
     if colon and kind == "poisson":
-        return Arriving(text, "poisson", positive(value))
+        return Arriving(text, PoissonArrivals(rate_per_s=positive(value), count=REQUESTS, seed=0))
     if colon and kind == "every":
         number = re.fullmatch(r"(.*?)(us|ms|s)?", value.strip())
         assert number is not None
-        return Arriving(text, "every", positive(number[1]) * MICROSECONDS[number[2] or "us"])
+        interval_us = positive(number[1]) * MICROSECONDS[number[2] or "us"]
+        return Arriving(text, TimesArrivals(times_us=tuple(interval_us * request for request in range(REQUESTS))))
     if text.lower().endswith(".csv"):
-        return Arriving(text, "times", times_us=_times(Path(text)))
+        return Arriving(text, TimesArrivals(times_us=_times(Path(text))))
     raise argparse.ArgumentTypeError("is none of them")
 
 
 def _times(path: Path) -> tuple[float, ...]:
     """The first column of a file, or the one that is named as times are."""
     import csv
-
-    from gpusim.common.files import read_text
 
     rows = [row for row in csv.reader(read_text(path).splitlines()) if any(cell.strip() for cell in row)]
     if not rows:
@@ -256,43 +258,40 @@ def with_settings(trace: Trace, args: argparse.Namespace) -> Trace:
         if len(values) < len(given or ()):
             raise InputError(None, f"--{setting}", "names a program twice", "each program once")
         if setting == "arrivals":
-            values = {name: _requests(values[name], seed) for seed, name in enumerate(sorted(values))}
+            values = {name: _seeded(values[name].requests, seed) for seed, name in enumerate(sorted(values))}
         settings = {name: {setting: value} for name, value in values.items()}
         if settings:
             trace = with_settings_of(trace, settings, f"--{setting}")
     return trace
 
 
-def _requests(given: Arriving, seed: int) -> PoissonArrivals | TimesArrivals:
-    """The requests that an argument says; the programs' times differ by their seed."""
-    from gpusim.trace.operations import PoissonArrivals, TimesArrivals
-
-    try:
-        if given.kind == "poisson":
-            return PoissonArrivals(rate_per_s=given.value, count=REQUESTS, seed=seed)
-        times = given.times_us or tuple(given.value * request for request in range(REQUESTS))
-        return TimesArrivals(times_us=times)
-    except InputError as error:
-        said = f"{given.kind}:{given.value:g} " if given.value else ""
-        raise InputError(None, "--arrivals", f"{said}{error.problem}", error.expected) from None
+def _seeded(requests: PoissonArrivals | TimesArrivals, seed: int) -> PoissonArrivals | TimesArrivals:
+    """The requests of a program, random ones with a seed of their own, so that programs' times differ."""
+    return requests.model_copy(update={"seed": seed}) if requests.kind == "poisson" else requests
 
 
 def positive(text: str) -> float:
     """A finite number above 0, as the `type` of an argument."""
-    try:
-        value = finite_number(text)
-    except ValueError:
-        value = 0.0
-    if value <= 0.0:
-        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a number above 0")
-    return value
+    return _number(text, lambda value: value > 0.0, "a number above 0")
 
 
 def share(text: str) -> float:
     """A share of something, above 0 and at most 1, as the `type` of an argument."""
-    value = positive(text)
-    if value > 1.0:
-        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected a share, above 0 and at most 1")
+    return _number(text, lambda value: 0.0 < value <= 1.0, "a share, above 0 and at most 1")
+
+
+def inches(text: str) -> float:
+    """A width from 2 to 20 inches, as the `type` of an argument."""
+    return _number(text, lambda value: 2.0 <= value <= 20.0, "2in to 20in", unit="in")
+
+
+def _number(text: str, holds: Callable[[float], bool], expected: str, unit: str = "") -> float:
+    try:
+        value = finite_number(text.removesuffix(unit))
+    except ValueError:
+        value = nan
+    if not holds(value):
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
     return value
 
 
@@ -318,6 +317,17 @@ def memory_size(text: str) -> int:
     return size
 
 
+def require_picture(path: Path | None, sources: Iterable[str | Path]) -> None:
+    """Check, before anything is computed, that a picture can be written if one is asked for.
+
+    Raises:
+        InputError: its ending is none of a picture's, or it is one of the files that are read.
+    """
+    if path is not None:
+        picture_format(path)
+        require_output(path, sources)
+
+
 def picture_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds how a picture is drawn; `drawn_as` reads it."""
     parser.add_argument(
@@ -337,21 +347,8 @@ def picture_arguments(parser: argparse.ArgumentParser) -> None:
 
 def drawn_as(args: argparse.Namespace) -> AbstractContextManager[None]:
     """Draws pictures as the arguments of `picture_arguments` say while it lasts."""
-    from gpusim.results.style import COLUMN, PAGE, Style, styled
-
     usual = COLUMN if args.style == "paper" else PAGE
     return styled(Style(args.width or usual, args.style, not args.no_title))
-
-
-def inches(text: str) -> float:
-    """A width from 2 to 20 inches, as the `type` of an argument."""
-    try:
-        width = finite_number(text.removesuffix("in"))
-    except ValueError:
-        width = 0.0
-    if not 2.0 <= width <= 20.0:
-        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected 2in to 20in")
-    return width
 
 
 def details(text: str) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import json_flag
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import number, print_json
 
 if TYPE_CHECKING:
     from gpusim.lab.bench import Measurement
@@ -35,8 +37,6 @@ def run(args: argparse.Namespace) -> None:
     """Measures, and prints each row once it is there."""
     from dataclasses import asdict
 
-    from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_json
     from gpusim.lab.bench import measure
 
     names = [name for name in GROUPS if name in (args.only or GROUPS)]
@@ -52,8 +52,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _cells(one: Measurement) -> list[str]:
-    from gpusim.common.tables import number
-
     return [
         one.group,
         one.case,

@@ -10,6 +10,18 @@ from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, trace_and_session
 from gpusim.common.errors import InputError
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import (
+    Column,
+    counted,
+    number,
+    print_json,
+    print_left_out,
+    print_line,
+    print_table,
+    short_name,
+    told_apart,
+)
 
 if TYPE_CHECKING:
     from gpusim.choose.explain import Explanation, Group
@@ -36,8 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Explains and prints."""
     from gpusim.choose.explain import as_json, explain
-    from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_json
 
     if len(args.traces) == 1 and _is_profile(args.traces[0]):
         return _explain_profile(args)
@@ -68,7 +78,6 @@ def _explain_profile(args: argparse.Namespace) -> None:
     """Explains kernels as they overlapped when they were recorded."""
     from gpusim.choose.explain import operator_of
     from gpusim.choose.recorded import Recorded, as_json, overlapped
-    from gpusim.common.tables import print_json
     from gpusim.io.importing import activities_of, import_profile
     from gpusim.io.timeline import KernelRun
     from gpusim.session import Session
@@ -98,8 +107,6 @@ def _explain_profile(args: argparse.Namespace) -> None:
 
 
 def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlapped]) -> None:
-    from gpusim.common.tables import Column, number, print_line, print_table, short_name, told_apart
-
     known = [one for one in found if one.isolated_us is not None]
     extra = fsum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
@@ -136,7 +143,6 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
 
 def _print(found: Explanation) -> None:
     from gpusim.choose.explain import LEAST_SLOWED
-    from gpusim.common.tables import counted, number, print_line
 
     slowed = [one for one in found.kernels if one.slowdown >= LEAST_SLOWED]
     print_line(
@@ -160,7 +166,6 @@ def _print(found: Explanation) -> None:
 def _gains(found: Explanation) -> list[str]:
     """What other arrangements would gain or lose."""
     from gpusim.choose.advise import TIE
-    from gpusim.common.tables import number
 
     lines = []
     policy, us = next(iter(found.arrangements.items()))
@@ -175,8 +180,6 @@ def _gains(found: Explanation) -> list[str]:
 
 
 def _print_groups(title: str, groups: Sequence[Group]) -> None:
-    from gpusim.common.tables import Column, number, print_line, print_table, told_apart
-
     shown = groups[:MOST_ROWS]
     rows = [
         (
@@ -192,8 +195,7 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
     numbers = (Column(name, right=True) for name in ("launches", "isolated us", "took us", "slowed"))
     columns = [Column(title, narrow="cut"), *numbers, Column("by", narrow="break")]
     print_table(columns, rows, f"What overlapping cost, by {title}")
-    if len(groups) > len(shown):
-        print_line(f"… and {len(groups) - len(shown)} more (--json has all)")
+    print_left_out(len(groups) - len(shown))
 
 
 def _causes(by_us: Mapping[str, float], most: int) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import given, gpu_from, json_flag, whole
 from gpusim.common.errors import InputError, quote
+from gpusim.common.files import path_of, require_output, write_text
+from gpusim.common.tables import Column, counted, number, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
@@ -35,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints a row, or an object with every value, for each GPU; or all of one."""
-    from gpusim.common.tables import print_json
     from gpusim.hardware.gpu import gpu_names, load_gpu
 
     if args.gpu == "new":
@@ -55,8 +56,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _new(args: argparse.Namespace) -> None:
     """Writes the file of the GPU that a profile describes, and says what it does not know."""
-    from gpusim.common.files import path_of, require_output, write_text
-    from gpusim.common.tables import counted, print_line
     from gpusim.hardware.gpu import load_gpu
     from gpusim.io.new_gpu import described, gpu_file, name_of, require_new_name
 
@@ -96,8 +95,6 @@ def _values(gpu: GPU) -> dict[str, Any]:
 
 
 def _print_whole(gpu: GPU) -> None:
-    from gpusim.common.tables import Column, print_line, print_table
-
     values = _values(gpu)
     print_line(f"{gpu.name}: {gpu.title}")
     parts = {part: values.pop(part) for part in PARTS}
@@ -118,8 +115,6 @@ def _text(value: Any) -> str:
 
 
 def _print_all(gpus: list[GPU]) -> None:
-    from gpusim.common.tables import Column, number, print_table
-
     columns = [
         Column("name"),
         Column("GPU", narrow="break"),

@@ -7,6 +7,9 @@ from typing import get_args
 
 from gpusim.commands.arguments import gpu_from, whole
 from gpusim.common.errors import InputError, quote
+from gpusim.common.files import require_output
+from gpusim.common.progress import estimated, named_steps
+from gpusim.common.tables import counted, print_line
 from gpusim.io import FORMATS, Order
 
 ORDERS = get_args(Order)
@@ -64,9 +67,6 @@ def _format(text: str) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Imports, writes and says what was decided."""
-    from gpusim.common.files import require_output
-    from gpusim.common.progress import estimated, named_steps
-    from gpusim.common.tables import counted, print_line
     from gpusim.io.importing import import_profile
     from gpusim.io.part import Part
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gpusim.commands.arguments import byte_size, gpu_from, json_flag, whole
+from gpusim.common.tables import Column, print_json, print_line, print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Prints the occupancy."""
     from gpusim import occupancy
-    from gpusim.common.tables import Column, print_json, print_line, print_table
 
     gpu = gpu_from(args.gpu)
     found = occupancy(

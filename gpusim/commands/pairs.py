@@ -6,6 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_session
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import Column, number, print_json, print_left_out, print_line, print_table, shortened
 
 if TYPE_CHECKING:
     from gpusim.choose.pairs import Pairs, Side
@@ -24,8 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Searches and prints."""
     from gpusim.choose.pairs import as_json, pairs
-    from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_json
 
     with named_steps() as step, trace_and_session(args, [args.trace]) as (trace, session):
         found = pairs(trace, session, step=step)
@@ -37,7 +37,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _print(found: Pairs) -> None:
     from gpusim.choose.pairs import as_json
-    from gpusim.common.tables import Column, number, print_line, print_table
 
     counts = as_json(found)
     print_line(
@@ -67,13 +66,10 @@ def _print(found: Pairs) -> None:
     columns += [Column("gain", right=True), Column("over fastest", right=True), Column("policy")]
     print()
     print_table(columns, rows, "Side by side: gain over one after the other, by the same and by the fastest algorithms")
-    if len(found.cases) > MOST_CASES:
-        print_line(f"… and {len(found.cases) - MOST_CASES} more (--json has all)")
+    print_left_out(len(found.cases) - MOST_CASES)
 
 
 def _side_cells(side: Side) -> list[str]:
-    from gpusim.common.tables import number, shortened
-
     resource, share = side.holds
     return [
         shortened(side.operation, NAME_WIDTH),

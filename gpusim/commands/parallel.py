@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import json_flag, share, told_with, trace_from, whole
+from gpusim.common.tables import Column, number, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from gpusim.training.networks.network import Network
@@ -46,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the projections, and the best that fits the memory of a GPU."""
-    from gpusim.common.tables import print_json
     from gpusim.training.networks.zoo import network
     from gpusim.training.paradl.cluster import load_cluster
     from gpusim.training.paradl.oracle import Oracle
@@ -133,7 +133,6 @@ def _plain(cluster: Cluster, ranks: int, batch: int, found: list[Projection | Im
 def _print_strategies(
     net: Network, cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]
 ) -> None:
-    from gpusim.common.tables import Column, number, print_line, print_table
     from gpusim.training.paradl.oracle import Impossible, Projection
 
     columns = [Column("strategy"), *(Column(title, right=True) for title in _TITLES)]
@@ -166,7 +165,6 @@ def _print_strategies(
 def _print_scaling(
     net: Network, cluster: Cluster, scaling: str, found: list[tuple[int, int, list[Projection | Impossible]]]
 ) -> None:
-    from gpusim.common.tables import Column, number, print_line, print_table
     from gpusim.training.paradl.oracle import Impossible
 
     def name(each: Projection | Impossible) -> str:

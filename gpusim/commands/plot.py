@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpusim.commands.arguments import drawn_as, gpu_from, picture_arguments, told_with, trace_from
+from gpusim.commands.arguments import drawn_as, gpu_from, picture_arguments, require_picture, told_with, trace_from
 from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import print_line
 from gpusim.results.metrics import DEFAULT_POLICIES
+from gpusim.results.style import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,18 +68,13 @@ Examples:
 
 def run(args: argparse.Namespace) -> None:
     """Draws."""
-    from gpusim.common.files import require_output
-    from gpusim.common.tables import print_line
-    from gpusim.results.style import picture_format, save_figure
-
     kind = KINDS.get(args.kind)
     if kind is None:
         raise InputError(None, "KIND", f"is {quote(args.kind)}", expected_one_of(KINDS, args.kind))
     for option, used in (("policy", kind.policies), ("operation", kind.operations)):
         if getattr(args, option) and not used:
             raise InputError(None, f"--{option}", f"is of no use for {args.kind}", "only what changes the picture")
-    picture_format(args.out)
-    require_output(args.out, [args.source])
+    require_picture(args.out, [args.source])
     with told_with([args.source]), drawn_as(args):
         save_figure(kind.draw(args), args.out)
     print_line(f"{args.out}: {kind.summary}")
@@ -94,7 +92,6 @@ def _of_replay(args: argparse.Namespace) -> Figure:
 
 
 def _policies(args: argparse.Namespace) -> Figure:
-    from gpusim.common.progress import named_steps
     from gpusim.session import Session
 
     trace, gpu = _trace(args)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import json_flag
 from gpusim.common.errors import one_line
+from gpusim.common.tables import print_json, print_line, shortened
 
 if TYPE_CHECKING:
     from gpusim.policies.interface import Policy
@@ -67,7 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints every policy, or all of one."""
-    from gpusim.common.tables import print_json
     from gpusim.policies.registry import policies, policy_class, split_name
 
     if args.policy is not None:
@@ -86,8 +86,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _print_families(known: Mapping[str, type[Policy]]) -> None:
     """Prints one line for each policy, by family; those of installed packages last."""
-    from gpusim.common.tables import print_line, shortened
-
     shipped = {name for lines in FAMILIES.values() for name in lines}
     others = {name: SOURCE.sub("", policy.summary) for name, policy in known.items() if name not in shipped}
     width = max(map(len, known))
@@ -137,8 +135,6 @@ def _example(name: str, policy: type[Policy]) -> str:
 
 
 def _print_whole(content: dict[str, Any], policy: type[Policy]) -> None:
-    from gpusim.common.tables import print_line
-
     print_line(content["name"])
     print(_indented(SOURCE.sub("", content["summary"]), 4))
     print(_indented(f"source: {content['source'] or 'none given'}", 4))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpusim.commands.arguments import whole
 from gpusim.common.errors import InputError, quote
+from gpusim.common.tables import Column, print_table
 
 EPILOG = """gpusim record OPS.py --out DIR                     PyTorch callables and whole models that a file names
 gpusim record NETWORK|SHAPES --batch N --out DIR   a network or a list of shapes with cuDNN
@@ -87,7 +88,6 @@ def _recorded(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _microbench(args: argparse.Namespace) -> None:
-    from gpusim.common.tables import Column, print_table
     from gpusim.lab.record.microbench import run_microbenchmarks
 
     result = run_microbenchmarks(args.out, counters=args.counters, raw_dir=args.raw)

@@ -19,10 +19,12 @@ from gpusim.commands.arguments import (
     whole,
     with_settings,
 )
+from gpusim.common.files import require_new_folder, require_output
+from gpusim.common.progress import Step, named_steps
+from gpusim.common.tables import print_json
 from gpusim.results.metrics import DEFAULT_POLICIES
 
 if TYPE_CHECKING:
-    from gpusim.common.progress import Step
     from gpusim.results.comparison import Comparison
 
 
@@ -93,10 +95,6 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Replays traces under policies, prints how these compare, and writes what was asked for."""
-    from gpusim.common.files import require_new_folder, require_output
-    from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_json
-
     if args.out is not None:
         require_new_folder(args.out)
     if args.timeline is not None:

@@ -15,6 +15,7 @@ from gpusim.results.comparison import KERNEL_COLUMNS, Comparison, as_json
 from gpusim.results.metrics import metrics, normalised_progress
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, ProgramRun, StreamRun, Usage
+from gpusim.results.style import save_figure
 
 
 def write_comparison(comparison: Comparison, folder: str | Path, step: Step, more: Mapping[str, str]) -> None:
@@ -56,7 +57,7 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 
 
 def _write_result(result: Result, folder: Path) -> None:
-    from gpusim.results.plots import gantt, save_figure, usage
+    from gpusim.results.plots import gantt, usage
 
     rows = ([getattr(run, name) for name in KERNEL_COLUMNS] for run in result.kernel_runs)
     _write_csv(folder / "kernels.csv", KERNEL_COLUMNS, rows)
@@ -81,13 +82,11 @@ def _write_restarted(result: Result, path: Path) -> None:
 def _usage_rows(result: Result) -> Iterable[list[object]]:
     """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1, blank where unknown."""
     usage = result.usage
-    sms = len(usage.shares)
-    bins = len(usage.shares[0]) if sms else 0
     for b, means in enumerate(zip(*(usage.of_device(use) for use in USES), strict=True)):
         yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
-    for sm in range(sms):
-        for b in range(bins):
-            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(usage.shares[sm][b], usage)]
+    for sm, bins in enumerate(usage.shares):
+        for b, shares in enumerate(bins):
+            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(shares, usage)]
 
 
 def _share_cells(shares: Sequence[float], usage: Usage) -> list[str]:

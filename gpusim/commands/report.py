@@ -8,6 +8,8 @@ from pathlib import Path
 from gpusim.commands.arguments import given
 from gpusim.commands.replay import add_replay_arguments, command_of, compared
 from gpusim.common.errors import InputError
+from gpusim.common.files import require_output
+from gpusim.common.progress import named_steps
 
 OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "priority", "arrivals", "seed", "no_cache")
 
@@ -22,8 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Replay, or read the folder of a replay, and write the page."""
-    from gpusim.common.files import require_output
-    from gpusim.common.progress import named_steps
     from gpusim.io.report.content import content_in, content_of
     from gpusim.io.report.page import save_page
 

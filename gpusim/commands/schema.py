@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from gpusim.common.tables import print_json
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
@@ -12,8 +14,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the schema."""
-    from gpusim.common.tables import print_json
-
     if args.what == "trace":
         from gpusim.trace.format import trace_schema
 

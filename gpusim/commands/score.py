@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import json_flag
+from gpusim.commands.validate import FIGURES, figures, only_regret
 from gpusim.common.errors import InputError
+from gpusim.common.files import require_output
+from gpusim.common.tables import Column, number, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpusim.lab.scoreboard import Score
-    from gpusim.lab.scores import Summary
 
 DATA = Path("experiments") / "h200_validation" / "data"
 
@@ -44,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the template, or print the scores."""
-    from gpusim.common.files import require_output
     from gpusim.lab.scoreboard import load, parts, read_predictions, score_of, write_template
 
     if (args.predictions is None) == (args.template is None):
@@ -71,11 +72,10 @@ def _data() -> Path:
 
 
 def _print(scores: Sequence[Score]) -> None:
-    from gpusim.common.tables import Column, number, print_table
     from gpusim.lab.scoreboard import FIT, SCORE, mean_errors
 
     columns = [Column(title) for title in ("dataset", "split", "experiment")]
-    columns += [Column(title, right=True) for title in _NUMBERS]
+    columns += [Column(title, right=True) for title in ("predicted", *FIGURES)]
     print_table(columns, [row for score in scores for row in _rows(score)])
     for split, said in ((SCORE, "Scoring"), (FIT, "Fitting")):
         means = mean_errors(scores, split)
@@ -88,32 +88,19 @@ def _print(scores: Sequence[Score]) -> None:
 
 
 def _rows(score: Score) -> list[list[str]]:
-    from gpusim.common.tables import number
-
-    rows = []
-    for one in score.summaries:
-        given, wanted = score.predicted[one.experiment], score.conditions[one.experiment]
-        rows.append(
-            [
-                *(score.part.name, score.part.split, one.experiment, f"{given} of {wanted}"),
-                *(number(value, 2) for value in (one.mape_percent, one.median_percent)),
-                *(number(one.p95_percent, 1), f"{one.bias_percent:+.2f}", number(one.nothing_percent, 1)),
-                *(_known(value) for value in (one.rank_correlation, one.regret_percent)),
-            ]
-        )
+    of = [score.part.name, score.part.split]
+    rows = [
+        [*of, one.experiment, f"{score.predicted[one.experiment]} of {score.conditions[one.experiment]}", *figures(one)]
+        for one in score.summaries
+    ]
     if score.choice is not None:
-        points = f"{score.choice.points} modules"
-        row = [score.part.name, score.part.split, "choice", points, *[""] * 6, _known(score.choice.regret_percent)]
-        rows.append(row)
+        rows.append([*of, "choice", f"{score.choice.points} modules", *only_regret(score.choice)])
     return rows
 
 
-def _known(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
 def _print_json(scores: Sequence[Score]) -> None:
-    from gpusim.common.tables import print_json
+    from dataclasses import asdict
+
     from gpusim.lab.scoreboard import FIT, SCORE, mean_errors
 
     means = {split: mean_errors(scores, split) for split in (SCORE, FIT)}
@@ -128,27 +115,13 @@ def _print_json(scores: Sequence[Score]) -> None:
                 "recorded_on": score.part.recorded_on,
                 "complete": score.complete,
                 "choice_regret_percent": None if score.choice is None else score.choice.regret_percent,
-                "experiments": [_as_json(score, one) for one in score.summaries],
+                "experiments": [
+                    asdict(one)
+                    | {"conditions": score.conditions[one.experiment], "predicted": score.predicted[one.experiment]}
+                    for one in score.summaries
+                ],
             }
             for score in scores
         ],
     }
     print_json(content)
-
-
-def _as_json(score: Score, one: Summary) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {**asdict(one), "conditions": score.conditions[one.experiment], "predicted": score.predicted[one.experiment]}
-
-
-_NUMBERS = (
-    "predicted",
-    "MAPE %",
-    "median %",
-    "95th %",
-    "bias %",
-    "baseline %",
-    "rank corr.",
-    "regret %",
-)

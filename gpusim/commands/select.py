@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gpusim.commands.arguments import gpu_arguments, json_flag, memory_size, trace_and_session
+from gpusim.commands.arguments import gpu_arguments, json_flag, memory_size, require_picture, trace_and_session
 from gpusim.common.errors import InputError
+from gpusim.common.files import require_output
+from gpusim.common.progress import named_steps
+from gpusim.common.tables import print_json, print_line
+from gpusim.results.style import save_figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,16 +63,10 @@ def run(args: argparse.Namespace) -> None:
     """Searches, prints and, when asked, writes."""
     from gpusim.choose.report import as_json, frontier_figure, plan_trace, print_selection
     from gpusim.choose.search import select
-    from gpusim.common.files import require_output
-    from gpusim.common.progress import named_steps
-    from gpusim.common.tables import print_json, print_line
-    from gpusim.results.plots import picture_format, save_figure
 
-    if args.plot is not None:
-        picture_format(args.plot)
-    for path in (args.out, args.plot):
-        if path is not None:
-            require_output(path, [args.trace])
+    if args.out is not None:
+        require_output(args.out, [args.trace])
+    require_picture(args.plot, [args.trace])
     with named_steps() as step:
         with trace_and_session(args, [args.trace]) as (trace, session):
             if args.memory is not None and args.memory > session.gpu.memory_bytes:

@@ -11,13 +11,13 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, whole
+from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
+from gpusim.common.tables import Column, number, print_json, print_left_out, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpusim.common.tables import Column
     from gpusim.sweeps.run import Point, Swept
     from gpusim.sweeps.summary import PolicySummary, SweptRow
 
@@ -68,15 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute missing points, print a summary and, when asked, draw."""
-    from gpusim.common.files import require_output
-    from gpusim.results.style import picture_format
     from gpusim.sweeps.experiment import load_experiment
     from gpusim.sweeps.run import sweep
     from gpusim.sweeps.workers import cluster, local
 
-    if args.plot is not None:
-        picture_format(args.plot)
-        require_output(args.plot, [args.experiment])
+    require_picture(args.plot, [args.experiment])
     experiment = load_experiment(args.experiment, args.code_from)
     for code in experiment.code:
         _tell(f"runs the policies in {one_line(str(code))}")
@@ -89,8 +85,6 @@ def run(args: argparse.Namespace) -> int:
         _tell(f"interrupted; what is done is kept in {out}, run it again to go on")
         raise
     if args.json:
-        from gpusim.common.tables import print_json
-
         print_json(_as_json(swept))
     else:
         _print(swept)
@@ -138,13 +132,12 @@ def _as_json(swept: Swept) -> dict[str, Any]:
 
 
 def _print(swept: Swept) -> None:
-    from gpusim.common.tables import print_table
     from gpusim.sweeps.summary import by_workload, policy_summaries, rows
 
     summaries = policy_summaries(swept)
     if summaries:
         print_table(*_policy_table(swept, summaries[:MOST_ROWS]))
-        _print_left_out(len(summaries) - MOST_ROWS)
+        print_left_out(len(summaries) - MOST_ROWS)
     for quantity in swept.experiment.varied:
         table = _speedup_table(swept, quantity)
         if table[1]:
@@ -180,8 +173,6 @@ def _tell_what_came_of_it(swept: Swept) -> None:
 
 
 def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[list[Column], list[list[str]]]:
-    from gpusim.common.tables import Column, number
-
     varied, restart = swept.experiment.varied, swept.experiment.restart
     named = {one.policy: _parameters(one.policy) for one in summaries}
     keys = list(dict.fromkeys(key for _, parameters in named.values() for key in parameters))
@@ -236,7 +227,6 @@ def _parameters(policy: str) -> tuple[str, dict[str, str]]:
 
 def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list[str]], str]:
     """Speedup against a varied quantity of the GPU, the others as the GPU has them: a column for each policy."""
-    from gpusim.common.tables import Column, number
     from gpusim.hardware.gpu import load_gpu
     from gpusim.hardware.what_if import value_of
     from gpusim.sweeps.summary import against, grouped, rows
@@ -260,7 +250,6 @@ def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list
 
 def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[list[Column], list[list[str]], str]:
     """Return the best policy of each workload, by STP where programs restart, and the division of each oracle."""
-    from gpusim.common.tables import Column
     from gpusim.sweeps.run import label_names
     from gpusim.sweeps.summary import best_of
 
@@ -289,8 +278,3 @@ def _merit(row: SweptRow, restart: bool) -> str:
     from gpusim.sweeps.summary import merit
 
     return f"{row.figures[merit(restart)]:.3f}" + "x" * (not restart)
-
-
-def _print_left_out(count: int) -> None:
-    if count > 0:
-        print(f"… and {count:,} more: all of them with --json")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import fsum
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
+from gpusim.common.files import require_output
+from gpusim.common.tables import Column, counted, number, print_json, print_line, print_table, told_apart
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
@@ -65,8 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the action that the arguments name."""
-    from gpusim.common.files import require_output
-    from gpusim.common.tables import print_line
     from gpusim.trace.edit import select
 
     if args.action == "check":
@@ -81,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
         gpu = _own_gpu(trace) if args.gpu is None else gpu_from(args.gpu)
         if args.json:
             from gpusim.commands.trace_json import as_json
-            from gpusim.common.tables import print_json
 
             print_json(as_json(trace, gpu))
         else:
@@ -95,8 +94,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _new(table: str | None, gpu: str, out: str) -> int:
-    from gpusim.common.files import require_output
-    from gpusim.common.tables import print_line
     from gpusim.trace.new import from_table, template
 
     require_output(out, [] if table is None else [table])
@@ -108,7 +105,6 @@ def _new(table: str | None, gpu: str, out: str) -> int:
 
 
 def _check(paths: list[str]) -> int:
-    from gpusim.common.tables import print_line
     from gpusim.hardware.gpu import gpu_names
     from gpusim.trace.every_fault import every_fault
 
@@ -136,6 +132,7 @@ def _check(paths: list[str]) -> int:
 
 def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
     """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
+    from gpusim.commands.trace_json import launch_occupancy
     from gpusim.hardware.gpu import load_gpu
     from gpusim.io.products import same_gpu
 
@@ -149,7 +146,7 @@ def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             for launch in operation.launches():
-                blocks, limiter = _fit(launch, gpu)
+                blocks, limiter = launch_occupancy(launch, gpu)
                 if blocks == 0:
                     place = f"streams[{s}].operations[{o}]"
                     problem = f"a block asks for more {limiter.replace('_', ' ')} than {gpu.name} has"
@@ -157,68 +154,55 @@ def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
 
 
 def _size(trace: Trace) -> str:
-    from gpusim.common.tables import counted
-
     operations = sum(len(stream.operations) for stream in trace.streams)
     kernels = sum(len(operation.launches()) for operation in trace.operations())
     return f"{counted(len(trace.streams), 'stream')}, {counted(operations, 'operation')}, {counted(kernels, 'kernel')}"
 
 
 def _show(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.common.tables import print_line
+    from gpusim.commands.trace_json import as_json
 
+    content = as_json(trace, gpu)
     print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
-    for line in trace.notes.splitlines():
+    for line in content["notes"]:
         print_line(f"  {line}")
     print()
     if trace.names_programs():
-        _show_programs(trace)
+        rows = [
+            (
+                program["name"],
+                str(len(program["streams"])),
+                str(program["launches"]),
+                number(program["kernels_us"]),
+                "mixed" if program["priority"] is None else str(program["priority"]),
+                str(program["requests"]),
+            )
+            for program in content["programs"]
+        ]
+        titles = ("streams", "kernels", "kernels µs", "priority", "requests")
+        print_table([Column("program", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
         print()
-    _show_streams(trace)
+    _show_streams(trace, content["streams"])
     print()
     _show_kernels(trace, gpu)
 
 
-def _show_programs(trace: Trace) -> None:
-    from gpusim.common.tables import Column, number, print_table
-
-    streams = {stream.name: stream for stream in trace.streams}
-    rows = []
-    for program in trace.programs:
-        launches = [one for name in program.streams for op in streams[name].operations for one in op.launches()]
-        rows.append(
-            (
-                program.name,
-                str(len(program.streams)),
-                str(len(launches)),
-                number(fsum(launch.duration_us for launch in launches)),
-                "mixed" if program.priority is None else str(program.priority),
-                str(1 if program.arrivals is None else program.arrivals.requests),
-            )
-        )
-    titles = ("streams", "kernels", "kernels µs", "priority", "requests")
-    print_table([Column("program", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
-
-
-def _show_streams(trace: Trace) -> None:
-    from gpusim.common.tables import Column, number, print_table
+def _show_streams(trace: Trace, known: Sequence[Mapping[str, Any]]) -> None:
     from gpusim.trace.operations import Copy
 
     rows = []
-    for stream in trace.streams:
-        launches = [launch for operation in stream.operations for launch in operation.launches()]
+    for stream, of in zip(trace.streams, known, strict=True):
         copied = sum(operation.bytes for operation in stream.operations if isinstance(operation, Copy))
-        waits = sum(len(operation.depends_on) for operation in stream.operations)
         rows.append(
             (
                 stream.name,
-                str(len(stream.operations)),
-                str(len(launches)),
-                number(fsum(launch.duration_us for launch in launches)),
-                _moved_mb(launches),
+                str(of["operations"]),
+                str(of["launches"]),
+                number(of["kernels_us"]),
+                _moved_mb([launch for operation in stream.operations for launch in operation.launches()]),
                 number(copied / 1e6),
-                str(waits),
-                str(sum(launch.estimated for launch in launches)),
+                str(of["waits"]),
+                str(of["estimated"]),
             )
         )
     titles = ("operations", "kernels", "kernels µs", "DRAM MB", "copied MB", "waits", "estimated")
@@ -226,29 +210,24 @@ def _show_streams(trace: Trace) -> None:
 
 
 def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.common.tables import Column, number, print_table, told_apart
+    from gpusim.commands.trace_json import launches_by_name
 
-    by_name: dict[str, list[KernelLaunch]] = defaultdict(list)
-    for operation in trace.operations():
-        for launch in operation.launches():
-            by_name[launch.name].append(launch)
-    whole_us = fsum(launch.duration_us for launches in by_name.values() for launch in launches)
+    by_name = launches_by_name(trace)
     times = {name: fsum(launch.duration_us for launch in launches) for name, launches in by_name.items()}
+    whole_us = fsum(launch.duration_us for launches in by_name.values() for launch in launches)
     shown = sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]
     width = max(NAME_WIDTH, get_terminal_size().columns)
-    rows = []
-    for name, text in zip(shown, told_apart(shown, width), strict=True):
-        launches = by_name[name]
-        rows.append(
-            (
-                text,
-                str(len(launches)),
-                number(times[name]),
-                f"{100 * times[name] / whole_us:.1f} %",
-                "?" if gpu is None else _limits(launches, gpu),
-                _demand(launches),
-            )
+    rows = [
+        (
+            text,
+            str(len(by_name[name])),
+            number(times[name]),
+            f"{100 * times[name] / whole_us:.1f} %",
+            "?" if gpu is None else _limits(by_name[name], gpu),
+            _demand(by_name[name]),
         )
+        for name, text in zip(shown, told_apart(shown, width), strict=True)
+    ]
     more = len(by_name) - len(rows)
     title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
     limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")
@@ -258,9 +237,11 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
 
 def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
     """The most common fit of a kernel's launches; at most that where the registers, which may limit, are unknown."""
-    fits = Counter((*_fit(launch, gpu), launch.registers_per_thread == 0) for launch in launches)
-    (blocks, limiter, unknown), count = fits.most_common(1)[0]
-    text = f"at most {blocks}, registers unknown" if unknown else f"{blocks}, {limiter}"
+    from gpusim.commands.trace_json import launch_occupancy
+
+    seen = Counter((*launch_occupancy(launch, gpu), launch.registers_per_thread == 0) for launch in launches)
+    (blocks, limiter, unknown), count = seen.most_common(1)[0]
+    text = f"at most {blocks}, registers unknown" if unknown else f"{blocks}, {limiter.replace('_', ' ')}"
     return text + ("" if count == len(launches) else " (most)")
 
 
@@ -275,21 +256,8 @@ def _demand(launches: list[KernelLaunch]) -> str:
     return f"partly, without {', '.join(dict.fromkeys(name for names in lacking for name in names))}{some}"
 
 
-def _fit(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
-    from gpusim import occupancy
-
-    fit = occupancy(
-        gpu,
-        threads_per_block=launch.threads_per_block,
-        registers_per_thread=launch.registers_per_thread,
-        shared_memory_per_block=launch.shared_memory_per_block_bytes,
-    )
-    return fit.blocks_per_sm, fit.limiter.replace("_", " ")
-
-
 def _moved_mb(launches: list[KernelLaunch]) -> str:
     """DRAM traffic of kernels, reads and writes, MB; a lower bound where some have no counters."""
-    from gpusim.common.tables import number
     from gpusim.trace.kernels import DRAM_COUNTERS
 
     moved = [

@@ -21,11 +21,7 @@ def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
         trace: what is shown.
         gpu: whose occupancy is told; None: it does not ship.
     """
-    streams = {stream.name: stream for stream in trace.streams}
-    launches: dict[str, list[KernelLaunch]] = {}
-    for operation in trace.operations():
-        for launch in operation.launches():
-            launches.setdefault(launch.name, []).append(launch)
+    streams, by_name = {stream.name: stream for stream in trace.streams}, launches_by_name(trace)
     return {
         "version": JSON_VERSION,
         "trace": trace.name,
@@ -55,9 +51,18 @@ def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
         ],
         "kernels": [
             {"name": name, **_kernels(of), **_occupancy(of, gpu)}
-            for name, of in sorted(launches.items(), key=lambda item: -fsum(one.duration_us for one in item[1]))
+            for name, of in sorted(by_name.items(), key=lambda item: -fsum(one.duration_us for one in item[1]))
         ],
     }
+
+
+def launches_by_name(trace: Trace) -> dict[str, list[KernelLaunch]]:
+    """The kernel launches of a trace by the name of their kernel."""
+    found: dict[str, list[KernelLaunch]] = {}
+    for operation in trace.operations():
+        for launch in operation.launches():
+            found.setdefault(launch.name, []).append(launch)
+    return found
 
 
 def _kernels(launches: Iterable[KernelLaunch]) -> dict[str, Any]:
@@ -75,10 +80,16 @@ def _occupancy(launches: list[KernelLaunch], gpu: GPU | None) -> dict[str, Any]:
     found: dict[str, Any] = {"grid": list(longest.grid), "block": list(longest.block)}
     if gpu is None:
         return found | {"blocks_per_sm": None, "limiter": None}
+    blocks, limiter = launch_occupancy(longest, gpu)
+    return found | {"blocks_per_sm": blocks, "limiter": limiter}
+
+
+def launch_occupancy(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
+    """Resident blocks of a launch on one SM, and what limits them."""
     fit = occupancy(
         gpu,
-        threads_per_block=longest.threads_per_block,
-        registers_per_thread=longest.registers_per_thread,
-        shared_memory_per_block=longest.shared_memory_per_block_bytes,
+        threads_per_block=launch.threads_per_block,
+        registers_per_thread=launch.registers_per_thread,
+        shared_memory_per_block=launch.shared_memory_per_block_bytes,
     )
-    return found | {"blocks_per_sm": fit.blocks_per_sm, "limiter": fit.limiter}
+    return fit.blocks_per_sm, fit.limiter

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import given, json_flag, whole, whole_numbers
 from gpusim.common.errors import InputError
+from gpusim.common.files import atomic_write, require_output
+from gpusim.common.spreadsheet import csv_text
+from gpusim.common.tables import Column, number, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_SCALING_POINTS = 2
 WORST = 2  # that are listed for each experiment
+FIGURES = ("MAPE %", "median %", "95th %", "bias %", "baseline %", "rank corr.", "regret %")  # of an experiment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +65,6 @@ def run(args: argparse.Namespace) -> None:
     """Predicts, scores, prints and, when asked, writes."""
     from dataclasses import asdict
 
-    from gpusim.common.files import require_output
-    from gpusim.common.tables import print_json, print_line
     from gpusim.lab.resource_matrix import recorded_gpus
     from gpusim.lab.scores import SUMMARY_FIELDS, choice, summaries, write_rows
     from gpusim.lab.scoring import scoring, worst
@@ -108,9 +110,6 @@ def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
     """Scores kernels that load one resource each beside one another."""
     from dataclasses import asdict
 
-    from gpusim.common.files import atomic_write
-    from gpusim.common.spreadsheet import csv_text
-    from gpusim.common.tables import Column, number, print_json, print_table
     from gpusim.lab.resource_matrix import PLACEMENTS, score_matrix, totals
 
     points = score_matrix(folders)
@@ -151,31 +150,31 @@ def _case(args: argparse.Namespace) -> Case:
 
 
 def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:
-    from gpusim.common.tables import Column, number, print_table
-
-    columns = [Column("experiment"), *(Column(title, right=True) for title in _NUMBERS)]
-    rows = [
-        [
-            one.experiment,
-            str(one.points),
-            number(one.mape_percent, 2),
-            number(one.median_percent, 2),
-            number(one.p95_percent, 1),
-            f"{one.bias_percent:+.2f}",
-            number(one.nothing_percent, 1),
-            _known(one.rank_correlation),
-            _known(one.regret_percent),
-        ]
-        for one in found
-    ]
+    columns = [Column("experiment"), *(Column(title, right=True) for title in ("points", *FIGURES))]
+    rows = [[one.experiment, str(one.points), *figures(one)] for one in found]
     if chosen is not None:
-        rows.append([chosen.experiment, str(chosen.points), *[""] * 6, _known(chosen.regret_percent)])
+        rows.append([chosen.experiment, str(chosen.points), *only_regret(chosen)])
     print_table(columns, rows)
 
 
-def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequence[Summary]) -> None:
-    from gpusim.common.tables import Column, number, print_table
+def figures(one: Summary) -> list[str]:
+    """The cells of `FIGURES`."""
+    return [
+        number(one.mape_percent, 2),
+        number(one.median_percent, 2),
+        number(one.p95_percent, 1),
+        f"{one.bias_percent:+.2f}",
+        number(one.nothing_percent, 1),
+        *("" if value is None else f"{value:.2f}" for value in (one.rank_correlation, one.regret_percent)),
+    ]
 
+
+def only_regret(one: Choice) -> list[str]:
+    """The cells of `FIGURES` where only the regret is known."""
+    return [*[""] * (len(FIGURES) - 1), "" if one.regret_percent is None else f"{one.regret_percent:.2f}"]
+
+
+def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequence[Summary]) -> None:
     print(f"\nWith recorded times on {' and '.join(map(str, sms))} SMs, and without, on the same rows: MAPE %")
     known = {one.experiment: one for one in found}
     rows = [
@@ -186,8 +185,6 @@ def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequen
 
 
 def _print_worst(missed: Sequence[Miss]) -> None:
-    from gpusim.common.tables import Column, number, print_table
-
     if not missed:
         return
     print("\nWhat each experiment misses most, and why: the kernels that take longest there")
@@ -198,10 +195,3 @@ def _print_worst(missed: Sequence[Miss]) -> None:
         for one in missed
     ]
     print_table(columns, rows)
-
-
-def _known(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-_NUMBERS = ("points", "MAPE %", "median %", "95th %", "bias %", "do-nothing %", "rank corr.", "regret %")

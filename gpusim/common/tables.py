@@ -85,6 +85,12 @@ def print_line(text: str, most: int | None = None) -> None:
     print(line if width is None else _broken(line, width))
 
 
+def print_left_out(count: int, what: str = "") -> None:
+    """Say that a table leaves out some rows, if it does; ``what`` they are."""
+    if count > 0:
+        print_line(f"… and {count:,} more{what and f' {what}'} (--json has all)")
+
+
 def print_json(content: Any) -> None:
     """Prints JSON, part by part; a NaN or infinity in it is a defect and raises."""
     sys.stdout.writelines(map(_printable, _json(content)))

@@ -27,7 +27,7 @@ from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Grant, KernelView, OperationView, PassView, Policy, View
-from gpusim.results.runs import Shares, Spans, Usage
+from gpusim.results.runs import Spans, Usage
 
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
@@ -154,7 +154,7 @@ class Device:
             self._gpus / self._gpu.sm_count,
         )
         bins = min(BINS, int((self._sms.origin + self._sms.now) / width) + 1)
-        return Usage(width, Shares(self._gpu.sm_count, bins, flat, tuple(1.0 / (width * most) for most in full)))
+        return Usage(width, self._gpu.sm_count, bins, flat, tuple(1.0 / (width * most) for most in full))
 
     # ---- time ----------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ from gpusim.common.tables import short_name
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io import chrome_events, perfetto
 from gpusim.io.tracks import Counter, Details, Kineto, Label, Process, Slice, Track
-from gpusim.results.plots import in_words
 from gpusim.results.runs import KernelRun, OperationRun, Replayed
+from gpusim.results.style import in_words
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Copy
@@ -118,7 +118,7 @@ def _process(result: Replayed, edges: Sequence[tuple[str, str]], first: int, wor
         _on_sms(result),
         tuple(_counter(result, use) for use in COUNTERS if use not in result.usage.unknown),
         one_line(load_gpu(result.gpu).title if result.gpu in gpu_names() else result.gpu),
-        len(result.usage.shares),
+        result.usage.sms,
     )
 
 
@@ -219,7 +219,7 @@ def _on_sms(result: Replayed) -> Iterator[Track]:
 
 def _slices_before(result: Replayed) -> list[int]:
     """For each SM the number of slices on those before it; the last number is that of all slices."""
-    counts = np.zeros(len(result.usage.shares), np.int64)
+    counts = np.zeros(result.usage.sms, np.int64)
     for _, (sms, *_) in result.placements.launches:
         counts[sms] += 1
     return list(accumulate(counts.tolist(), initial=0))

@@ -14,8 +14,8 @@ from gpusim.common.errors import one_line
 from gpusim.common.tables import number, shortened
 from gpusim.lab.curves import UNDIVIDED, Curve, ResidencyCurve, SplitCurve
 from gpusim.lab.kernel_mix import ARITHMETIC, PIPES, REST, STALLS, KernelMix
-from gpusim.results.bars import wrong_by
 from gpusim.results.error_band import HowWrong
+from gpusim.results.plots import wrong_by
 from gpusim.results.style import (
     COLOURS,
     COLUMN,

@@ -211,7 +211,8 @@ class Reef(Policy):
             if self._padding is not None:
                 start = max(view.now_us, head.ready_us + head.latency_us)
                 self._stop_us = start + (self._padding.waves - 0.5) * self._padding.wave_us
-        return Partition(self._shared(view, urgent, others), evictions, wake_us=self._wake(view))
+        wake_us = self._stop_us if self._padding is not None and self._stop_us > view.now_us else None
+        return Partition(self._shared(view, urgent, others), evictions, wake_us)
 
     def notes(self) -> tuple[str, ...]:
         """Whether there was nothing to protect, and how often nothing could be put beside it."""
@@ -235,9 +236,6 @@ class Reef(Policy):
             return (mine, *rest)
         beside = Grant(chosen.kernel, chosen.blocks_per_sm, frozenset(range(filled, sms)), queue=1)
         return (mine, *rest, beside)
-
-    def _wake(self, view: View) -> float | None:
-        return self._stop_us if self._padding is not None and self._stop_us > view.now_us else None
 
 
 def killed(view: View, kernels: Sequence[KernelView]) -> tuple[Eviction, ...]:

@@ -29,25 +29,18 @@ OBJECTIVES = ("makespan", "stp")
 Counts = tuple[int, ...]
 
 
+@dataclass(frozen=True)
 class _Space:
     """The divisions to try: all of them for few streams, else some starting points and their neighbours."""
 
-    def __init__(
-        self,
-        every: Iterable[Counts] | None,
-        starts: Sequence[Counts],
-        moves: Callable[[Counts, int], Iterator[Counts]],
-        widest: int,
-    ) -> None:
-        self.complete = every is not None
-        self._every = list(every) if every is not None else list(starts)
-        self._moves = moves
-        self._widest = widest
+    starts: Sequence[Counts]  # all of them, or where the search starts
+    moves: Callable[[Counts, int], Iterator[Counts]] | None = None  # to neighbours at a distance; None: no search
+    widest: int = 0  # the largest distance
 
     @property
-    def size(self) -> int:
-        """Divisions that are tried first; all, where it is complete."""
-        return len(self._every)
+    def complete(self) -> bool:
+        """Whether all divisions are tried."""
+        return self.moves is None
 
     def search(self, score: Callable[[Sequence[Counts]], Sequence[float]]) -> None:
         """Score divisions until all are done, nothing gets better or the limit is reached.
@@ -55,13 +48,13 @@ class _Space:
         Args:
             score: scores some divisions; where the limit is reached, only the first of them.
         """
-        found = score(self._every)
-        if self.complete or not found or len(found) < len(self._every):
+        found = score(self.starts)
+        if self.moves is None or not found or len(found) < len(self.starts):
             return
-        best, least = _first_least(self._every, found)
-        step = self._widest
+        best, least = _first_least(self.starts, found)
+        step = self.widest
         while step >= 1:
-            moved = list(self._moves(best, step))
+            moved = list(self.moves(best, step))
             found = score(moved)
             if len(found) < len(moved):
                 return
@@ -74,10 +67,6 @@ class _Space:
 def _first_least(every: Sequence[Counts], scores: Sequence[float]) -> tuple[Counts, float]:
     least = min(scores)
     return every[scores.index(least)], least
-
-
-def _nowhere(_counts: Counts, _width: int) -> Iterator[Counts]:
-    yield from ()
 
 
 @dataclass
@@ -114,7 +103,7 @@ class Oracle(Policy):
         names, scores = tuple(isolated_us), dict[str, float]()
         space = self.space(gpu, tuple(isolated_us.values()), most_blocks)
         most = self.replays if len(names) > 2 else inf
-        watch, expected = watcher(), len(self.named) + 2 * space.size if space.complete else self.replays
+        watch, expected = watcher(), len(self.named) + 2 * len(space.starts) if space.complete else self.replays
 
         def score_new(texts: Iterable[str]) -> None:
             new = list(dict.fromkeys(text for text in texts if text not in scores))
@@ -137,7 +126,7 @@ class Oracle(Policy):
         for adapts in (True, False):
             space.search(partial(divided, adapts=adapts))
         best = min(scores, key=lambda text: scores[text])  # of equals the first tried
-        how = "all divisions" if space.complete else "a local search"
+        how = "all divisions" if space.moves is None else "a local search"
         return best, f"best of {len(scores)} replays ({how}) by {self.objective}: {best}"
 
     @abstractmethod
@@ -186,10 +175,9 @@ class OracleInterSM(Oracle):
             return (*(step * count for count in counts[:-1]), step * counts[-1] + rest)
 
         if streams > units:
-            return _Space((), (), _nowhere, 0)
+            return _Space(())
         if streams <= 2:
-            every = [in_sms((n, units - n)) for n in range(1, units)] if streams == 2 else [in_sms((units,))]
-            return _Space(every, (), _nowhere, 0)
+            return _Space([in_sms((n, units - n)) for n in range(1, units)] if streams == 2 else [in_sms((units,))])
 
         def moves(counts: Counts, width: int) -> Iterator[Counts]:
             for giver, taker in product(range(streams), repeat=2):
@@ -201,7 +189,7 @@ class OracleInterSM(Oracle):
 
         weights = [max(1, round(1000 * us)) for us in isolated_us]
         starts = [in_sms(even_counts(units, streams)), in_sms(proportional_counts(units, weights))]
-        return _Space(None, starts, moves, max(1, units // (2 * streams)))
+        return _Space(starts, moves, max(1, units // (2 * streams)))
 
     def division(self, streams: Sequence[str], counts: Sequence[int], adapts: bool) -> str:
         """An explicit SM split."""
@@ -225,7 +213,7 @@ class OracleIntraSM(Oracle):
         """Blocks of each stream on an SM, from 1 to the most that any of its kernels can have."""
         streams = len(most_blocks)
         if streams <= 2:
-            return _Space(product(*(range(1, most + 1) for most in most_blocks)), (), _nowhere, 0)
+            return _Space(list(product(*(range(1, most + 1) for most in most_blocks))))
 
         def moves(counts: Counts, width: int) -> Iterator[Counts]:
             changes = [(i, j, sign) for i, j in product(range(streams), repeat=2) for sign in (1, -1)]
@@ -238,7 +226,7 @@ class OracleIntraSM(Oracle):
                     yield tuple(moved)
 
         starts = [tuple(most_blocks), tuple(max(1, most // streams) for most in most_blocks), (1,) * streams]
-        return _Space(None, starts, moves, max(1, max(most_blocks) // 2))
+        return _Space(starts, moves, max(1, max(most_blocks) // 2))
 
     def division(self, streams: Sequence[str], counts: Sequence[int], adapts: bool) -> str:
         """An explicit quota."""

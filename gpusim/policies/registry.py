@@ -61,8 +61,11 @@ def policies() -> dict[str, type[Policy]]:
 
 def _shipped_policies() -> Iterator[type[Policy]]:
     """The policies of this package; a module of it is imported when the first of its policies is asked for."""
-    for module in pkgutil.iter_modules(gpusim.policies.__path__):
-        yield from _policies_in(importlib.import_module(f"gpusim.policies.{module.name}"))
+    for found in pkgutil.iter_modules(gpusim.policies.__path__):
+        module = importlib.import_module(f"gpusim.policies.{found.name}")
+        for _, item in sorted(inspect.getmembers(module, inspect.isclass)):
+            if issubclass(item, Policy) and item.__module__ == module.__name__ and not inspect.isabstract(item):
+                yield item
 
 
 def _warn(left_out: InputError) -> None:
@@ -212,14 +215,6 @@ def parameters_of(policy: type[Policy]) -> list[Parameter]:
         Parameter(f.name, _kind(hints[f.name]), "" if f.default is None else str(f.default), f.metadata.get("help", ""))
         for f in sorted(dataclasses.fields(policy), key=lambda field: bool(field.kw_only))  # those of all such last
         if f.init
-    ]
-
-
-def _policies_in(module: ModuleType) -> list[type[Policy]]:
-    return [
-        item
-        for _, item in sorted(inspect.getmembers(module, inspect.isclass))
-        if issubclass(item, Policy) and item.__module__ == module.__name__ and not inspect.isabstract(item)
     ]
 
 

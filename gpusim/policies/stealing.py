@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpusim.hardware.gpu import GPU
@@ -61,13 +61,12 @@ class TpcStealing(Policy):
         wanting.sort(key=lambda stream: (-present[stream][0].priority, stream))
         for i, tpc in enumerate(idle if wanting else ()):
             held[wanting[i % len(wanting)]].append(tpc)
-        sms = {stream: frozenset(_sms(tpcs, view.gpu.sms_per_tpc)) for stream, tpcs in held.items()}
+        width = view.gpu.sms_per_tpc
+        sms = {
+            stream: frozenset(tpc * width + i for tpc in tpcs for i in range(width)) for stream, tpcs in held.items()
+        }
         return confined(view, sms, drain=True)
 
     def notes(self) -> tuple[str, ...]:
         """Whether SMs are nobody's while several streams share the GPU."""
         return self._unused
-
-
-def _sms(tpcs: Iterable[int], sms_per_tpc: int) -> Iterator[int]:
-    return (tpc * sms_per_tpc + i for tpc in tpcs for i in range(sms_per_tpc))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
@@ -131,7 +131,7 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The makespans as bars, with the model's error where it is known: a matplotlib figure."""
-        from gpusim.results.bars import PolicyBar, policies
+        from gpusim.results.plots import PolicyBar, policies
 
         bars = [PolicyBar(e.result.policy, e.result.makespan_us, e.speedup, e.how_wrong) for e in self.entries]
         return policies(f"{self.trace.name} on {self.gpu.name}", bars)
@@ -139,16 +139,20 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """Remarks on the results, each once. A remark on some policies begins with their names."""
-        owners: dict[str, list[str]] = {}
-        for entry in self.entries:
-            for note in entry.notes:
-                owners.setdefault(note, []).append(entry.result.policy)
-        every = len(self.entries)
-        notes = [note if len(o) == every else f"{', '.join(o)}: {note}" for note, o in owners.items()]
+        notes = self.attributed(lambda entry: entry.notes)
         if self.seed:
             notes.insert(0, f"seed {self.seed}: the jitter of blocks is another than fitted to the recording")
         of_trace = {ALONE: shares_nothing(self.trace), DEPENDENT: waits_across_streams(self.trace)}
         return [*(note for note, holds in of_trace.items() if holds), *notes, *self.more_notes]
+
+    def attributed(self, remarks: Callable[[Entry], Iterable[str]]) -> list[str]:
+        """Return the remarks on entries, each once; one that is not on all of them begins with their policies."""
+        owners: dict[str, list[str]] = {}
+        for entry in self.entries:
+            for remark in remarks(entry):
+                owners.setdefault(remark, []).append(entry.result.policy)
+        every = len(self.entries)
+        return [remark if len(of) == every else f"{', '.join(of)}: {remark}" for remark, of in owners.items()]
 
     def _repr_html_(self) -> str:
         """The table and the notes, for a notebook."""
@@ -171,17 +175,12 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "recorded_on": comparison.trace.device if recorded_on is None else recorded_on.name,
         "seed": comparison.seed,
         "bound_us": comparison.bound_us,
-        "results": [_entry_json(entry) | _assumed(comparison, entry) for entry in comparison.entries],
+        "results": [_entry_json(entry, comparison.assumed_us.get(entry.result.policy)) for entry in comparison.entries],
     }
 
 
-def _assumed(comparison: Comparison, entry: Entry) -> dict[str, Any]:
-    """The span of a policy's makespan where kernels have no counters."""
-    span = comparison.assumed_us.get(entry.result.policy)
-    return {} if span is None else {"assumed_us": list(span)}
-
-
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def _entry_json(entry: Entry, assumed_us: tuple[float, float] | None) -> dict[str, Any]:
+    """A policy's result; ``assumed_us``: the span of its makespan where kernels have no counters."""
     result = entry.result
     return {
         "policy": result.policy,
@@ -205,4 +204,5 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "utilisation": utilisation(result),
         "notes": list(entry.notes),
         "kernels": [{name: getattr(run, name) for name in KERNEL_COLUMNS} for run in result.kernel_runs],
+        **({} if assumed_us is None else {"assumed_us": list(assumed_us)}),
     }

@@ -114,8 +114,7 @@ def sm_time(result: Replayed) -> SMTime | None:
     running_us: list[float] = []
     placing_us: list[float] = []
     busy_us: list[float] = []
-    sms = range(len(result.usage.shares))
-    placed_us: list[list[float]] = [[] for _ in sms]  # of each SM: with blocks while others wait
+    placed_us: list[list[float]] = [[] for _ in range(result.usage.sms)]  # of each SM: with blocks while others wait
     sharing: set[LaunchKey] = set()
     for episode in episodes:
         running = union(interval for launch in episode for interval in launch.ran)

@@ -102,10 +102,10 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 def utilisation(result: Replayed) -> dict[str, float | None]:
     """Return the utilisation of each of `USES` (0 to 1), mean over all SMs and the makespan; None: unknown."""
-    shares = result.usage.shares
-    if result.makespan_us <= 0.0 or not shares:
+    sms = result.usage.sms
+    if result.makespan_us <= 0.0 or not sms:
         return dict.fromkeys(USES, 0.0)
-    scale = result.usage.bin_us / (len(shares) * result.makespan_us)
+    scale = result.usage.bin_us / (sms * result.makespan_us)
     unknown = result.usage.unknown
     totals = zip(USES, result.usage.totals(), strict=True)
     return {use: None if use in unknown else total * scale for use, total in totals}

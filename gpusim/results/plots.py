@@ -1,4 +1,7 @@
-"""Pictures of a replay: who runs where and when, and how much of the GPU is used; their style is in `style.py`."""
+"""Pictures of a replay: who runs where and when, and how much of the GPU is used; and of several: their makespans.
+
+A function draws on given axes, or returns a figure for `save_figure`. The style is in `style.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,20 @@ from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpusim.common.tables import shortened
+from gpusim.results.error_band import HowWrong
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, KernelRun, OperationRun
 from gpusim.results.style import (
     COLOURS,
-    FORMATS,
     GREY,
     GRID,
     HATCHES,
+    UNVALIDATED,
     grid,
     in_words,
     ink,
     legend_below,
     new_figure,
-    picture_format,
-    save_figure,
     style,
     time_unit,
     titled,
@@ -32,11 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
-
-__all__ = [  # of the style, for those that draw pictures of studies
-    "COLOURS", "FORMATS", "GRID", "HATCHES", "gantt", "in_words", "ink", "new_figure", "occupancy", "picture_format",
-    "save_figure", "time_unit", "usage",
-]  # fmt: skip
 
 IDLE = "#F2F2F2"
 SEVERAL = "#FFFFFF"
@@ -58,6 +55,8 @@ USE_TITLES = {
     "dram": "DRAM bandwidth",
     "l2": "L2 bandwidth",
 }
+NAME_SHARE = 0.4  # of a picture's width that names of policies may take
+ERROR_KNOWN, ERROR_UNKNOWN = "model error measured", "not validated"
 RUNNING, WAITING, IDLE_SM, OTHER = "running", "ready, waiting", "idle SM", "copy or host work"
 
 
@@ -168,7 +167,7 @@ def sms_over_time(result: Result, axes: Axes) -> None:
 
     axis = _time_axis(result)
     streams = len(result.stream_runs)
-    sms = max(1, len(result.usage.shares))
+    sms = max(1, result.usage.sms)
     image = sm_image(result, sms)
     colours = ListedColormap([IDLE, *(stream_colour(i, streams) for i in range(streams))])
     axes.imshow(image, cmap=colours, vmin=-1.5, vmax=streams - 0.5, aspect="auto", interpolation="nearest",
@@ -315,10 +314,12 @@ def _of_use(result: Result, use: str) -> NDArray[np.float64]:
     """How much of one of `USES` every SM uses in each bin, % (SM x bin)."""
     import numpy as np
 
-    shares = np.array(result.usage.shares, dtype=float)
-    if shares.ndim != 3:
-        shares = np.zeros((1, 1, len(USES)))
-    return shares[:, :, USES.index(use)] * 100.0
+    of = result.usage
+    if not of.sms * of.bins:
+        return np.zeros((1, 1))
+    at, uses = USES.index(use), len(USES)
+    shares = np.frombuffer(of.flat)[: of.bins * of.sms * uses].reshape(of.bins, of.sms, uses)[:, :, at].T
+    return np.ascontiguousarray(shares) * of.scale[at] * 100.0
 
 
 def _edges(result: Result, bins: int) -> NDArray[np.float64]:
@@ -336,6 +337,61 @@ def _known(result: Result, use: str, axes: Axes) -> bool:
     axes.set_title("unknown", loc="right", pad=2)
     axes.set_yticks([])
     return False
+
+
+# ---- policies side by side
+
+
+class PolicyBar(NamedTuple):
+    """A policy in the chart of several: its makespan, what is said of its speedup, and how far off the model was."""
+
+    policy: str
+    makespan_us: float
+    speedup: str
+    how_wrong: HowWrong
+
+
+def policies(title: str, bars: Sequence[PolicyBar]) -> Figure:
+    """The makespans of a trace under several policies, with how far off such predictions were."""
+    with new_figure(None, 1.1 + 0.24 * len(bars)) as figure:
+        axes = figure.subplots()
+        makespans(bars, axes)
+        titled(figure, title)
+        legend_below(figure, axes)
+        return figure
+
+
+def makespans(bars: Sequence[PolicyBar], axes: Axes) -> None:
+    """Draws a bar for each policy: its makespan, labelled with the speedup over serial.
+
+    Where the model's error was measured for such replays, an error bar shows it; other bars are hatched.
+    """
+    divisor, unit = time_unit(max(bar.makespan_us for bar in bars))
+    times = [bar.makespan_us / divisor for bar in bars]
+    for row, (bar, time) in enumerate(zip(bars, times, strict=True)):
+        end, band = time, bar.how_wrong.band
+        if band is not None:
+            axes.barh(row, time, height=0.62, color=COLOURS[3], label=ERROR_KNOWN)
+            error = time * band["mape_percent"] / 100.0
+            axes.errorbar(time, row, xerr=error, color="black", capsize=2, linewidth=0.9)
+            end += error
+        else:
+            axes.barh(row, time, height=0.62, facecolor="white", edgecolor=COLOURS[0], hatch=UNVALIDATED,
+                      label=ERROR_UNKNOWN)  # fmt: skip
+        axes.annotate(bar.speedup, (end, row), xytext=(3, 0), textcoords="offset points", va="center")
+    axes.set_xlim(0.0, 1.3 * max(times) or 1.0)
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_yticks(range(len(bars)))
+    letters = int(NAME_SHARE * style().letters)
+    axes.set_yticklabels([shortened(in_words(bar.policy), letters) for bar in bars])
+    axes.set_xlabel(f"Makespan ({unit})")
+    grid(axes, "x")
+
+
+def wrong_by(how_wrong: HowWrong) -> str:
+    """The mean error of such predictions in percent, or why none is known."""
+    band = how_wrong.band
+    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} %"
 
 
 # ---- what all pictures share

@@ -31,23 +31,17 @@ class Result(Replayed):
     @cached_property
     def requests(self) -> pd.DataFrame:
         """Table with one row per request; columns as `RequestRun`, and `latency_us`."""
-        frame = _frame(RequestRun, self.request_runs)
-        frame["latency_us"] = frame["end_us"] - frame["release_us"]
-        return frame
+        return _frame(RequestRun, self.request_runs, "latency_us")
 
     @cached_property
     def streams(self) -> pd.DataFrame:
         """Table with one row per stream, indexed by its name; columns as `StreamRun`, and `slowdown`."""
-        frame = _frame(StreamRun, self.stream_runs).set_index("stream")
-        frame["slowdown"] = [run.slowdown for run in self.stream_runs]
-        return frame
+        return _frame(StreamRun, self.stream_runs, "slowdown").set_index("stream")
 
     @cached_property
     def programs(self) -> pd.DataFrame:
         """Table with one row per program, indexed by its name; columns as `ProgramRun`, and `slowdown`."""
-        frame = _frame(ProgramRun, self.program_runs).set_index("program")
-        frame["slowdown"] = [run.slowdown for run in self.program_runs]
-        return frame
+        return _frame(ProgramRun, self.program_runs, "slowdown").set_index("program")
 
     @cached_property
     def metrics(self) -> Mapping[str, float | None]:
@@ -55,8 +49,8 @@ class Result(Replayed):
         return metrics(self)
 
 
-def _frame(row: type[Any], rows: tuple[Any, ...]) -> pd.DataFrame:
+def _frame(row: type[Any], rows: tuple[Any, ...], *properties: str) -> pd.DataFrame:
     import pandas as pd
 
-    names = [column.name for column in fields(row)]
+    names = [*(column.name for column in fields(row)), *properties]
     return pd.DataFrame({name: [getattr(r, name) for r in rows] for name in names}, columns=names)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from functools import cached_property
 from math import fsum
 from operator import itemgetter
-from typing import Any, overload
 
 USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram", "l2")
 BOUND_TITLES = {  # of what binds a kernel, as people read it
@@ -95,6 +93,11 @@ class RequestRun:
     start_us: float
     end_us: float
 
+    @property
+    def latency_us(self) -> float:
+        """Time from release to end."""
+        return self.end_us - self.release_us
+
 
 @dataclass(frozen=True, slots=True)
 class StreamRun:
@@ -177,7 +180,7 @@ class Placement:
 Spans = tuple["array[int]", "array[int]", "array[float]", "array[float]"]  # SMs, blocks, starts, ends
 
 
-class Placements(Sequence[Placement]):
+class Placements:
     """Placements launch by launch, kept as columns of numbers: a trace of many kernels has millions of them.
 
     Launches with equal outcomes may share their columns, with times from the start of each.
@@ -192,12 +195,20 @@ class Placements(Sequence[Placement]):
         """
         self._spans = tuple(spans)
         self._from_us = from_us or {}
-        self._ends = list(accumulate(len(columns[0]) for _, columns in self._spans))
 
     @property
     def launches(self) -> Iterator[tuple[int, Spans]]:
         """Of each launch its index among the kernel runs, and where its blocks ran, column by column."""
-        return ((run, self._in_replay(run, columns)) for run, columns in self._spans)
+        for run, (sms, blocks, starts, ends) in self._spans:
+            start = self._from_us.get(run)
+            yield (
+                run,
+                (
+                    (sms, blocks, starts, ends)
+                    if start is None
+                    else (sms, blocks, later(starts, start), later(ends, start))
+                ),
+            )
 
     def moved(self, sms: Sequence[int], rows: Mapping[int, int]) -> Placements:
         """Return the same placements with other numbers of SMs and rows, given for each old number."""
@@ -214,42 +225,16 @@ class Placements(Sequence[Placement]):
         spans = sorted((one for each in several for one in each._spans), key=itemgetter(0))
         return Placements(spans, {run: start for each in several for run, start in each._from_us.items()})
 
-    def _in_replay(self, run: int, columns: Spans) -> Spans:
-        """Columns with times from the start of the replay."""
-        start = self._from_us.get(run)
-        return columns if start is None else (*columns[:2], later(columns[2], start), later(columns[3], start))
-
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return sum(len(columns[0]) for _, columns in self._spans)
 
     def __iter__(self) -> Iterator[Placement]:
         for run, columns in self.launches:
             for sm, blocks, start, end in zip(*columns, strict=True):
                 yield Placement(run, sm, blocks, start, end)
 
-    @overload
-    def __getitem__(self, at: int) -> Placement: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Placement, ...]: ...
-    def __getitem__(self, at: int | slice) -> Placement | tuple[Placement, ...]:
-        if isinstance(at, slice):
-            return tuple(self)[at]
-        row = range(len(self))[at]
-        launch = bisect_right(self._ends, row)
-        run, columns = self._spans[launch]
-        sms, blocks, starts, ends = self._in_replay(run, columns)
-        row -= self._ends[launch] - len(sms)
-        return Placement(run, sms[row], blocks[row], starts[row], ends[row])
-
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Placements)
-            and self._ends == other._ends
-            and all(mine == its for mine, its in zip(self.launches, other.launches, strict=True))
-        )
-
-    def __hash__(self) -> int:
-        return hash(tuple(self._ends))
+        return isinstance(other, Placements) and tuple(self.launches) == tuple(other.launches)
 
     def __repr__(self) -> str:
         return f"Placements({tuple(self.launches)!r})"
@@ -260,119 +245,74 @@ def later(times: array[float], by_us: float) -> array[float]:
     return array("d", [by_us + at for at in times])
 
 
-class Shares(Sequence[tuple[tuple[float, ...], ...]]):
-    """Shares of use by SM, bin and use, kept flat; an SM reads as a tuple of bins, a bin as a tuple of uses."""
-
-    def __init__(self, sms: int, bins: int, flat: array[float], scale: tuple[float, ...]) -> None:
-        """Take the numbers bin by bin and SM by SM, and a factor for each use. The first ``bins`` count."""
-        self._sms, self._bins, self._flat, self._scale = sms, bins, flat, scale
-        self._read: dict[int, tuple[tuple[float, ...], ...]] = {}
-
-    def __len__(self) -> int:
-        return self._sms
-
-    @overload
-    def __getitem__(self, at: int) -> tuple[tuple[float, ...], ...]: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[tuple[tuple[float, ...], ...], ...]: ...
-    def __getitem__(self, at: int | slice) -> tuple[Any, ...]:
-        if isinstance(at, slice):
-            return tuple(self[sm] for sm in range(self._sms)[at])
-        sm = range(self._sms)[at]
-        if sm not in self._read:
-            uses = len(self._scale)
-            rows = range(sm * uses, self._bins * self._sms * uses, self._sms * uses)
-            self._read[sm] = tuple(
-                tuple(x * s for x, s in zip(self._flat[row : row + uses], self._scale, strict=True)) for row in rows
-            )
-        return self._read[sm]
-
-    @staticmethod
-    def joined(sms: int, several: Sequence[tuple[Shares, Sequence[int], int]]) -> Shares:
-        """Several as one.
-
-        Args:
-            sms: how many SMs that has; those of which there is nothing are idle.
-            several: of each its SMs' numbers in the whole, and how many of its bins make one: at least once 1.
-        """
-        import numpy as np
-
-        uses = len(several[0][0]._scale)
-        bins = max(-(-shares._bins // times) for shares, _, times in several)
-        whole = np.zeros((bins, sms, uses))
-        for shares, numbers, times in several:
-            flat = np.frombuffer(shares._flat)[: shares._bins * shares._sms * uses]
-            padded = np.zeros((bins * times, shares._sms, uses))
-            padded[: shares._bins] = flat.reshape(shares._bins, shares._sms, uses)
-            whole[:, list(numbers)] = padded.reshape(bins, times, shares._sms, uses).sum(axis=1)
-        scale = next(shares._scale for shares, _, times in several if times == 1)
-        return Shares(sms, bins, array("d", whole.tobytes()), scale)
-
-    def means(self, use: int) -> list[float]:
-        """For each bin the share of one use, mean over the SMs."""
-        uses = len(self._scale)
-        row = self._sms * uses
-        of_all = (self._flat[b * row + use : (b + 1) * row : uses] for b in range(self._bins))
-        return [fsum(one) * self._scale[use] / self._sms for one in of_all]
-
-    def totals(self) -> list[float]:
-        """For each use the sum over all SMs and bins."""
-        uses = len(self._scale)
-        return [fsum(self._flat[use::uses]) * self._scale[use] for use in range(uses)]
-
-    def __eq__(self, other: object) -> bool:
-        mine = (self._sms, self._bins, self._flat, self._scale)
-        return isinstance(other, Shares) and mine == (other._sms, other._bins, other._flat, other._scale)
-
-    def __hash__(self) -> int:
-        return hash((self._sms, self._bins, self._scale))
-
-    def __repr__(self) -> str:
-        return f"Shares({self._sms}, {self._bins}, {self._flat!r}, {self._scale!r})"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Usage:
     """Use of every SM over time.
 
     Attributes:
         bin_us: width of a bin.
-        shares: for each SM, each bin and each of `USES`, the share of what there is of it that was used
-            (SM x bin x use): registers, shared memory, threads (in warps), block slots and issue slots of the SM;
-            for DRAM and L2 the SM's share of the bandwidth that the device sustains times the number of SMs, so that
-            the mean over the SMs is the device's.
+        sms: how many there are.
+        bins: how many there are.
+        flat: use by bin, SM and use (`USES`), in this order; more bins than count may follow.
+        scale: for each use the factor that makes a share of a number in ``flat``.
         unknown: those of `USES` that some kernel's recording lacks the counters for: their shares mean nothing.
     """
 
     bin_us: float
-    shares: Sequence[Sequence[Sequence[float]]]
+    sms: int
+    bins: int
+    flat: array[float]
+    scale: tuple[float, ...]
     unknown: frozenset[str] = frozenset()
+
+    @cached_property
+    def shares(self) -> tuple[tuple[tuple[float, ...], ...], ...]:
+        """For each SM, each bin and each of `USES`, the share of what there is of it that was used.
+
+        Registers, shared memory, threads (in warps), block slots and issue slots are those of the SM. For DRAM and L2
+        it is the SM's share of the bandwidth that the device sustains times the number of SMs, so that the mean over
+        the SMs is the device's.
+        """
+        uses = len(self.scale)
+        row = self.sms * uses
+        return tuple(
+            tuple(
+                tuple(x * s for x, s in zip(self.flat[at : at + uses], self.scale, strict=True))
+                for at in range(sm * uses, self.bins * row, row)
+            )
+            for sm in range(self.sms)
+        )
 
     @staticmethod
     def joined(sms: int, several: Sequence[tuple[Usage, Sequence[int]]]) -> Usage:
-        """The use of several devices as one of ``sms`` SMs: each with the numbers of its SMs."""
-        widest = max(usage.bin_us for usage, _ in several)
-        shares = [
-            (usage.shares, numbers, round(widest / usage.bin_us))
-            for usage, numbers in several
-            if isinstance(usage.shares, Shares)
-        ]
+        """The use of several devices as one of ``sms`` SMs: each with the numbers of its SMs; the others are idle."""
+        import numpy as np
+
+        widest = max((usage for usage, _ in several), key=lambda usage: usage.bin_us)
+        uses = len(widest.scale)
+        times = [round(widest.bin_us / usage.bin_us) for usage, _ in several]  # bins of each that make one
+        bins = max(-(-usage.bins // n) for (usage, _), n in zip(several, times, strict=True))
+        whole = np.zeros((bins, sms, uses))
+        for (usage, numbers), n in zip(several, times, strict=True):
+            padded = np.zeros((bins * n, usage.sms, uses))
+            padded[: usage.bins] = np.frombuffer(usage.flat)[: usage.bins * usage.sms * uses].reshape(
+                usage.bins, usage.sms, uses
+            )
+            whole[:, list(numbers)] = padded.reshape(bins, n, usage.sms, uses).sum(axis=1)
         unknown = frozenset[str]().union(*(usage.unknown for usage, _ in several))
-        return Usage(widest, Shares.joined(sms, shares), unknown)
+        return Usage(widest.bin_us, sms, bins, array("d", whole.tobytes()), widest.scale, unknown)
 
     def of_device(self, use: str) -> list[float]:
         """For each bin the share of one of `USES` that was used, mean over the SMs."""
-        at, sms = USES.index(use), len(self.shares)
-        if isinstance(self.shares, Shares):
-            return self.shares.means(at)
-        bins = len(self.shares[0]) if sms else 0
-        return [fsum(self.shares[sm][b][at] for sm in range(sms)) / sms for b in range(bins)]
+        at, uses = USES.index(use), len(self.scale)
+        row = self.sms * uses
+        of_all = (self.flat[b * row + at : (b + 1) * row : uses] for b in range(self.bins))
+        return [fsum(one) * self.scale[at] / self.sms for one in of_all]
 
     def totals(self) -> list[float]:
         """For each of `USES` the sum of its shares over all SMs and bins."""
-        if isinstance(self.shares, Shares):
-            return self.shares.totals()
-        return [fsum(row[use] for bins in self.shares for row in bins) for use in range(len(USES))]
+        uses = len(self.scale)
+        return [fsum(self.flat[use::uses]) * self.scale[use] for use in range(uses)]
 
 
 Contents = tuple[tuple[float, tuple[tuple[int, int], ...]], ...]

@@ -56,13 +56,7 @@ def verdict(comparison: Comparison) -> str:
 
 def doubts(comparison: Comparison) -> list[str]:
     """Why the model's error is not known, each reason once, with the policies that it is of."""
-    owners: dict[str, list[str]] = {}
-    for entry in comparison.entries:
-        _, _, reason = entry.how_wrong.reason.partition(": ")
-        if reason:
-            owners.setdefault(entry.how_wrong.reason, []).append(entry.result.policy)
-    every = len(comparison.entries)
-    return [reason if len(of) == every else f"{', '.join(of)}: {reason}" for reason, of in owners.items()]
+    return comparison.attributed(lambda entry: [entry.how_wrong.reason] if ": " in entry.how_wrong.reason else [])
 
 
 def explained(comparison: Comparison) -> Entry:
