@@ -105,7 +105,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
     if known:
         print_line(
-            f"{len(known)} of them also ran by themselves; overlapping made these {number(extra)} us longer together"
+            f"{len(known)} of them also ran by themselves; overlapping made these {number(extra)} µs longer together"
         )
     else:
         print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
@@ -129,7 +129,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
                 of[0].beside[0] if of[0].beside else "",
             )
         )
-    numbers = (Column(title, right=True) for title in ("launches", "took us", "slowed"))
+    numbers = (Column(title, right=True) for title in ("launches", "took µs", "slowed"))
     columns = [Column("kernel", narrow="cut"), *numbers, Column("contend for"), Column("beside", narrow="cut")]
     print_table(columns, rows, "Kernels that overlapped, as recorded")
 
@@ -141,12 +141,12 @@ def _print(found: Explanation) -> None:
     slowed = [one for one in found.kernels if one.slowdown >= LEAST_SLOWED]
     print_line(
         f"{found.trace.name} on {found.gpu.name}: {counted(len(found.kernels), 'kernel')} in "
-        f"{counted(len(found.trace.streams), 'stream')} take {number(found.makespan_us)} us; "
+        f"{counted(len(found.trace.streams), 'stream')} take {number(found.makespan_us)} µs; "
         f"overlapping slowed {len(slowed)} of them"
     )
     total = fsum(found.cost_us.values())
     if total > 0.0:
-        print_line(f"what it cost them, {number(total)} us together: {_causes(found.cost_us, len(found.cost_us))}")
+        print_line(f"what it cost them, {number(total)} µs together: {_causes(found.cost_us, len(found.cost_us))}")
     for line in _gains(found):
         print_line(line)
     print()
@@ -165,12 +165,12 @@ def _gains(found: Explanation) -> list[str]:
     lines = []
     policy, us = next(iter(found.arrangements.items()))
     if us < found.makespan_us * (1.0 - TIE):
-        lines.append(f"{policy} would take {number(us)} us: {found.makespan_us / us:.2f}x as fast")
+        lines.append(f"{policy} would take {number(us)} µs: {found.makespan_us / us:.2f}x as fast")
     else:
-        lines.append(f"no other arrangement is faster; the next, {policy}, takes {number(us)} us")
+        lines.append(f"no other arrangement is faster; the next, {policy}, takes {number(us)} µs")
     serial = found.arrangements.get("serial")
     if serial is not None and policy != "serial":
-        lines.append(f"one stream after the other takes {number(serial)} us")
+        lines.append(f"one stream after the other takes {number(serial)} µs")
     return lines
 
 
@@ -189,7 +189,7 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
         )
         for group, name in zip(shown, told_apart([group.name for group in shown], NAME_WIDTH), strict=True)
     ]
-    numbers = (Column(name, right=True) for name in ("launches", "isolated us", "took us", "slowed"))
+    numbers = (Column(name, right=True) for name in ("launches", "isolated µs", "took µs", "slowed"))
     columns = [Column(title, narrow="cut"), *numbers, Column("by", narrow="break")]
     print_table(columns, rows, f"What overlapping cost, by {title}")
     if len(groups) > len(shown):
