@@ -116,7 +116,7 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     assert cli.main(["explain", str(profile(tmp_path / "p.json")), "--no-cache"]) == 0
     said = capsys.readouterr().out
     assert "2 of 4 kernels ran beside kernels of other streams when recorded" in said
-    assert "\nreplayed as plain streams it takes " in said and "serial" in said
+    assert "\nreplayed as plain streams it takes " in said and "one stream after the other takes" in said
 
 
 def test_a_profile_is_replayed_in_other_arrangements_with_isolated_times(
