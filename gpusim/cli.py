@@ -47,7 +47,7 @@ GROUPS = {
         Command("occupancy", "blocks of a kernel that fit on one SM", "--gpu h200 --threads 256 --registers 80"),
     ),
     "profiles": (
-        Command("import", "make a trace of a profile: ncu, PyTorch, nsys, nvprof", "profile.json -o trace.json.gz"),
+        Command("import", "make a trace of a profile of PyTorch, JAX, nsys or ncu", "profile.json -o trace.json.gz"),
         Command("trace", "show, select, merge, convert, check or start traces", "show sample:inception_3a"),
         Command("record", "record kernels and co-runs on the GPU of this machine", "--out recordings"),
         Command("schema", "print the JSON Schema of a trace or a GPU file", "trace"),

@@ -70,7 +70,8 @@ def test_a_gpu_without_green_contexts_or_mig_has_neither() -> None:
 def test_what_is_pasted_names_each_program_and_its_part() -> None:
     (split,) = [one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.parts == (96, 36)]
     assert "torch.cuda.green_contexts.GreenContext.create(num_sms=96) for pre" in split.paste
-    assert "manual_divisions: [[96, 36, 0]]" in split.paste[-1]
+    assert "nbGroups 1 and minCount 96 for pre; the remaining 36 for dec" in split.paste[0]
+    assert "sm_group_num: 3, manual_divisions: [[96, 36, 0]]" in split.paste[-1]
     mps = next(one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.setting == "70+30 %")
     assert mps.paste == (
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70 for pre",
@@ -285,7 +286,7 @@ def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str
     times = [20.0 * i for i in range(20)]
     print_advice(advised(two(arrivals=TimesArrivals(times_us=times)), targets=["a=12us"]))
     said = capsys.readouterr().out
-    assert "a: p50 10.0 us, p95 10.0 us, p99 10.0 us" in said and "target a=12us: held, 83% of it" in said
+    assert "a: p50 10.0 µs, p95 10.0 µs, p99 10.0 µs" in said and "target a=12us: held, 83% of it" in said
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,20 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     assert a["overlap_us"] == pytest.approx(100.0)
     assert (b["kernel"], b["isolated_us"], b["slowdown"]) == ("b", None, None)
     assert cli.main(["explain", str(profile(tmp_path / "p.json")), "--no-cache"]) == 0
-    assert "2 of 4 kernels ran beside kernels of other streams when recorded" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2 of 4 kernels ran beside kernels of other streams when recorded" in said
+    assert "\nreplayed as plain streams it takes " in said and "one stream after the other takes" in said
+
+
+def test_a_profile_is_replayed_in_other_arrangements_with_isolated_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["explain", str(profile(tmp_path / "p.json")), "--json", "--no-cache"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    policies = {one["policy"]: one for one in found["arrangements"]}
+    assert {"serial", "green-context", "even"} <= set(policies)
+    assert policies["serial"]["makespan_us"] == pytest.approx(100 + 102 + 104 + 100, rel=0.05)  # not the 150 of `a`
+    assert policies["serial"]["gain"] == found["makespan_us"] / policies["serial"]["makespan_us"]
 
 
 def test_kernels_that_never_ran_by_themselves_have_no_known_slowdown(

@@ -120,10 +120,3 @@ def test_the_command_takes_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["import", str(path), "-o", str(out), "--from", "100us", "--to", "0.3ms"]) == 0
     assert cli.main(["import", str(path), "-o", str(out), "--range", "nothing"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_two_profiles_at_once_are_told_how_to_be_joined(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["import", "a.json", "b.json", "-o", "t.json"])
-    err = capsys.readouterr().err
-    assert "is 'a.json'; expected one of ncu, kineto, nsys, nvprof before one FILE; `gpusim trace merge` joins" in err

@@ -56,14 +56,33 @@ def test_even_green_contexts(gpu: str, streams: int, expected: list[int]) -> Non
     assert sizes(GreenContext(), gpu, streams) == expected
 
 
+@pytest.mark.parametrize("sms", ["64+68", "64+64", "8+104", "16+116", "8+124", "72+16"])
+def test_green_contexts_as_the_driver_grants_them(sms: str) -> None:
+    assert sizes(GreenContext(sms=sms), "h200") == [int(count) for count in sms.split("+")]
+
+
 @pytest.mark.parametrize(
-    ("sms", "expected"), [("64+68", [64, 68]), ("60+60", [64, 64]), ("1+100", [8, 104]), ("16+116", [16, 116])]
+    ("sms", "gpu", "nearest"),
+    [
+        ("60+60", "h200", "64+64"),
+        ("1+100", "h200", "8+104"),
+        ("65+67", "h200", "64+68"),
+        ("60+70", "h200", "64+68"),
+        ("68+64", "h200", "72+60"),
+        ("125+7", "h200", "120+8"),
+        ("3+129", "h200", "8+124"),
+        ("3+100", "a100-40", "4+100"),
+        ("2+2", "a100-40", "4+4"),
+    ],
 )
-def test_green_contexts_are_rounded_up(sms: str, expected: list[int]) -> None:
-    assert sizes(GreenContext(sms=sms), "h200") == expected
+def test_green_contexts_that_the_driver_cannot_grant_name_the_nearest(sms: str, gpu: str, nearest: str) -> None:
+    with pytest.raises(InputError, match=r"^policy green-context: sms=[0-9+]+ cannot be granted .*; expected ") as told:
+        sizes(GreenContext(sms=sms), gpu)
+    assert str(told.value).endswith(f"; the nearest: sms={nearest}")
+    assert sizes(GreenContext(sms=nearest), gpu) == [int(count) for count in nearest.split("+")]
 
 
-@pytest.mark.parametrize("sms", ["60+70", "68+64", "132+0", "64", "125+7", "64+x"])
+@pytest.mark.parametrize("sms", ["132+0", "64", "64+x"])
 def test_green_contexts_that_cannot_be(sms: str) -> None:
     with pytest.raises(InputError, match=r"^policy green-context: .*; expected "):
         sizes(GreenContext(sms=sms), "h200")

@@ -68,7 +68,7 @@ def test_a_policy_of_an_installed_package(installed: Path, caplog: pytest.LogCap
         ("class Mine: pass\n", "pack_broken:Mine", "'Mine' is no policy"),
         ("", "pack_broken:Mine", "cannot be imported: AttributeError: "),
         (WORKS.format(name="Mine"), "pack_broken:Mine()", "cannot be imported: AttributeError: "),
-        (HEADER + "class Mine(Policy): pass\n", "pack_broken:Mine", "'Mine' is no policy"),  # says nothing of partition
+        (HEADER + "class Mine(Policy): pass\n", "pack_broken:Mine", "'Mine' does not define partition"),
         (
             WORKS.format(name="Mine").replace(": int", ": 'Nowhere'"),
             "pack_broken:Mine",
@@ -149,3 +149,26 @@ def test_a_parameter_that_only_python_reads_as_a_number(text: str) -> None:
 def test_fields_of_an_undecorated_class_are_parameters(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WORKS.format(name="Mine"))
     assert policy_from(f"{tmp_path}/mine.py:Mine:limit=7").limit == 7  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\n", "holds no class; expected a subclass of gpusim.policies.interface.Policy, named as"),
+        ("def broken(:\n", "is no Python (SyntaxError: "),
+        ("class One: pass\nclass Two: pass\n", "is given without a class; expected one of "),
+    ],
+)
+def test_a_file_without_its_class(text: str, says: str, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(text)
+    assert cli.main(["replay", INCEPTION_3A, "--policy", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"{file}: policy: {says}") and err.count("\n") == 1
+    if "One" in text:
+        assert err.endswith(f"one of {file}:One, {file}:Two\n")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: Capture) -> None:
+    assert cli.main(["replay", INCEPTION_3A, "--policy", str(tmp_path / "p.py")]) == 2
+    assert "p.py: policy: no such file" in capsys.readouterr().err

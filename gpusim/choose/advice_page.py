@@ -77,9 +77,9 @@ def print_advice(advice: Advice) -> None:
     if advice.assumption:
         print_line(f"Note: {advice.assumption}.")
     print()
-    columns = [Column("share by"), Column("setting"), Column("makespan us", right=True), Column("STP", right=True)]
+    columns = [Column("share by"), Column("setting"), Column("makespan µs", right=True), Column("STP", right=True)]
     columns += [Column(f"{name} slowed", right=True) for name in programs] + [Column("model error", right=True)]
-    columns += [Column("targets")] * bool(advice.targets) + [Column("")]
+    columns += [Column("targets")] * bool(advice.targets) + [Column("notes")]
     print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {advice.objective}")
     print_left_out(len(advice.choices) - len(_shown(advice)))
 
@@ -128,7 +128,7 @@ def _served(advice: Advice) -> list[str]:
     for name, of in best.percentiles_us.items():
         interval = best.interval_us.get(name, 0.0)
         spread = f" (p95 ± {number(interval)}, 95 % confidence over {SEEDS} seeds)" if interval else ""
-        lines.append(f"{name}: " + ", ".join(f"p{percent} {number(us)} us" for percent, us in of.items()) + spread)
+        lines.append(f"{name}: " + ", ".join(f"p{percent} {number(us)} µs" for percent, us in of.items()) + spread)
     for target in advice.targets:
         over = target.over(best)
         doubt = ""

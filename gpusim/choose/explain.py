@@ -134,11 +134,6 @@ def explain(
     step("replaying the streams as plain CUDA streams")
     result = session.replay(found, AS_RECORDED, keep=())
     kernels = _slowed(result)
-    others = {}
-    for policy in _others(session.gpu):
-        step(f"replaying under {policy}")
-        with suppress(InputError):  # it cannot divide this GPU between so many streams
-            others[policy] = session.makespan_us(found, policy)
     return Explanation(
         found,
         session.gpu,
@@ -146,8 +141,18 @@ def explain(
         kernels,
         _grouped(kernels, lambda one: short_name(one.run.kernel)),
         _grouped(kernels, lambda one: operator_of(one.run.operation)),
-        dict(sorted(others.items(), key=lambda item: item[1])),
+        other_arrangements(found, session, step),
     )
+
+
+def other_arrangements(trace: Trace, session: Session, step: Step = no_step) -> dict[str, float]:
+    """Makespan under other policies than plain streams, us, the shortest first."""
+    others = {}
+    for policy in _others(session.gpu):
+        step(f"replaying under {policy}")
+        with suppress(InputError):  # it cannot divide this GPU between so many streams
+            others[policy] = session.makespan_us(trace, policy)
+    return dict(sorted(others.items(), key=lambda item: item[1]))
 
 
 def operator_of(operation: str) -> str:
@@ -230,6 +235,14 @@ def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
+def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Makespan and gain over plain streams of each other arrangement."""
+    return [
+        {"policy": policy, "makespan_us": us, "gain": makespan_us / us if us > 0.0 else 1.0}
+        for policy, us in arrangements.items()
+    ]
+
+
 def as_json(found: Explanation) -> dict[str, Any]:
     """The explanation as `gpusim explain --json` prints it."""
     return {
@@ -238,10 +251,7 @@ def as_json(found: Explanation) -> dict[str, Any]:
         "gpu": found.gpu.name,
         "makespan_us": found.makespan_us,
         "cost_us": found.cost_us,
-        "arrangements": [
-            {"policy": policy, "makespan_us": us, "gain": found.makespan_us / us if us > 0.0 else 1.0}
-            for policy, us in found.arrangements.items()
-        ],
+        "arrangements": arrangements_json(found.makespan_us, found.arrangements),
         "by_name": [_group_json(group) for group in found.by_name],
         "by_operator": [_group_json(group) for group in found.by_operator],
         "kernels": [

@@ -18,6 +18,7 @@ from gpusim.common.tables import short_name
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.format import Trace
+from gpusim.trace.operations import Kernel, Operation
 
 CLOCK_US = 1.0  # overlaps of less are those of the clock
 Kind = tuple[str, tuple[int, int, int], tuple[int, int, int]]  # name, grid and block
@@ -92,6 +93,27 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
         isolated = median(alone[one.kind]) if one.kind in alone else None
         found.append(Overlapped(one, isolated, min(one.took_us, sum(others.values())), names, cause))
     return found
+
+
+def isolated(trace: Trace, found: Iterable[Overlapped]) -> Trace:
+    """The trace, its kernels that overlapped as long as their kind takes isolated, where that is known."""
+    known = {(one.kernel.kind, round(one.kernel.took_us, 3)): one.isolated_us for one in found if one.isolated_us}
+
+    def alone(operation: Operation) -> Operation:
+        if not isinstance(operation, Kernel):
+            return operation
+        launch = operation.kernel
+        us = known.get(((launch.name, launch.grid, launch.block), launch.duration_us))
+        return (
+            operation
+            if us is None
+            else operation.model_copy(update={"kernel": launch.model_copy(update={"duration_us": us})})
+        )
+
+    streams = [
+        stream.model_copy(update={"operations": tuple(map(alone, stream.operations))}) for stream in trace.streams
+    ]
+    return trace.model_copy(update={"streams": tuple(streams)})
 
 
 def _models(trace: Trace, session: Session) -> dict[Kind, KernelModel]:

@@ -201,7 +201,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
         f"makespan {number(best.makespan_us)} us launched in this order, {gain}",
         *_starts_lines(best),
         *_chosen_lines(selection, result),
-        f"bound {number(selection.bound.us)} us, by {selection.bound.by}: no plan is faster; the best plan found is at "
+        f"bound {number(selection.bound.us)} µs, by {selection.bound.by}: no plan is faster; the best plan found is at "
         f"most {100 * selection.gap:.1f} % above the best ({number(found.expected_us)} us; {searched})",
         f"memory {held} ({limit}){beside}",
         f"sharing: {_sharing(best)}",
@@ -268,7 +268,7 @@ def _plan_table(selection: Selection, result: Result) -> tuple[list[Column], lis
             ]
         )
     columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break"), Column("stream"), Column("SMs")]
-    columns += [Column(title, right=True) for title in ("start us", "end", "workspace")]
+    columns += [Column(title, right=True) for title in ("start µs", "end", "workspace")]
     columns += [Column("bound by"), Column("waits for", narrow="break")]
     return columns, rows, "The plan, in the order of launch"
 
@@ -277,7 +277,7 @@ def _together_table(pairs: Sequence[Together]) -> tuple[list[Column], list[list[
     rows = [
         [*pair.operations, number(pair.overlap_us), _names(pair.complement), _names(pair.contend)] for pair in pairs
     ]
-    columns = [Column("operation", narrow="cut"), Column("beside", narrow="cut"), Column("for us", right=True)]
+    columns = [Column("operation", narrow="cut"), Column("beside", narrow="cut"), Column("for µs", right=True)]
     columns += [Column("complement in", narrow="break"), Column("contend for", narrow="break")]
     return columns, rows, "What ran together: one takes most of a resource, the other leaves it; or both want it"
 
@@ -288,7 +288,7 @@ def _names(resources: Sequence[str]) -> str:
 
 def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.expected_us
-    times = ("expected us", "least", "most", "over this plan", "memory")
+    times = ("expected µs", "least", "most", "over this plan", "memory")
     named = [("this plan", selection.best), *selection.baselines]
     if selection.found is not selection.best:
         named.insert(1, ("best plan found", selection.found))
@@ -314,7 +314,7 @@ def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]]
         [_memory(selection, one), number(one.expected_us), f"{speedup(one.expected_us, best):.3f}x", _sharing(one)]
         for one in selection.frontier
     ]
-    columns = [Column(title, right=True) for title in ("memory", "expected us", "over this plan")]
+    columns = [Column(title, right=True) for title in ("memory", "expected µs", "over this plan")]
     return [*columns, Column("sharing")], rows, "Memory against time: no plan that was replayed beats these in both"
 
 

@@ -82,16 +82,17 @@ def settings(gpu: GPU, programs: Sequence[str]) -> list[Setting]:
 
 def _split(programs: Sequence[str], counts: tuple[int, ...]) -> Setting:
     text = "+".join(map(str, counts))
-    groups = ", ".join(f"{name}: {count} SMs" for name, count in zip(programs, counts, strict=True))
+    *others, last = programs
+    *granted, rest = counts
+    split = "; of the remaining, ".join(f"minCount {n} for {p}" for p, n in zip(others, granted, strict=True))
     paste = [
-        f"green contexts, {groups}: cuDevSmResourceSplitByCount with minCount {min(counts)}, the rest to the other"
-    ]
-    paste += [
-        f"torch.cuda.green_contexts.GreenContext.create(num_sms={n}) for {p}"
-        for p, n in zip(programs, counts, strict=True)
+        f"green contexts: cuDevSmResourceSplitByCount with nbGroups 1 and {split}; the remaining {rest} for {last}",
+        f"torch.cuda.green_contexts.GreenContext.create(num_sms={counts[0]}) for {programs[0]}",
+        f"torch.cuda.ExternalStream on the driver's context for {last}: GreenContext.create takes the first SMs again",
     ]
     if len(programs) == 2:
-        paste.append(f"SGLang pdmux, {programs[0]} as prefill: manual_divisions: [[{counts[0]}, {counts[1]}, 0]]")
+        divisions = f"sm_group_num: 3, manual_divisions: [[{counts[0]}, {rest}, 0]]"
+        paste.append(f"SGLang --enable-pdmux --pdmux-config-path FILE, {programs[0]} as prefill: {divisions}")
     return Setting("SM split", f"{text} SMs", f"green-context:by=program,sms={text}", tuple(paste), parts=counts)
 
 

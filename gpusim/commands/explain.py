@@ -76,8 +76,8 @@ def _is_profile(path: str) -> bool:
 
 def _explain_profile(args: argparse.Namespace) -> None:
     """Explains kernels as they overlapped when they were recorded."""
-    from gpusim.choose.explain import operator_of
-    from gpusim.choose.recorded import Recorded, as_json, overlapped
+    from gpusim.choose.explain import AS_RECORDED, arrangements_json, operator_of, other_arrangements
+    from gpusim.choose.recorded import Recorded, as_json, isolated, overlapped
     from gpusim.io.importing import activities_of, import_profile
     from gpusim.io.timeline import KernelRun
     from gpusim.session import Session
@@ -97,13 +97,24 @@ def _explain_profile(args: argparse.Namespace) -> None:
         for one in activities_of(path)
         if isinstance(one.work, KernelRun)
     ]
-    found = overlapped(kernels, trace, Session(gpu or gpu_from(trace.device), cache=not args.no_cache))
+    session = Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
+    found = overlapped(kernels, trace, session)
     if not found:
         raise InputError(path, "", "holds no kernels that overlapped", "a profile in which streams ran side by side")
+    with named_steps() as step:
+        step("replaying the streams as plain CUDA streams")
+        alone = isolated(trace, found)
+        makespan_us = session.makespan_us(alone, AS_RECORDED)
+        others = other_arrangements(alone, session, step)
     if args.json:
-        print_json({"version": 1, "profile": path.name, "gpu": trace.device, "overlapped": as_json(found)})
+        replayed = {"makespan_us": makespan_us, "arrangements": arrangements_json(makespan_us, others)}
+        head = {"version": 1, "profile": path.name, "gpu": trace.device}
+        print_json({**head, **replayed, "overlapped": as_json(found)})
     else:
         _print_recorded(path.name, trace.device, len(kernels), found)
+        print()
+        for line in (f"replayed as plain streams it takes {number(makespan_us)} µs", *_gains(makespan_us, others)):
+            print_line(line)
 
 
 def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlapped]) -> None:
@@ -112,7 +123,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
     if known:
         print_line(
-            f"{len(known)} of them also ran by themselves; overlapping made these {number(extra)} us longer together"
+            f"{len(known)} of them also ran by themselves; overlapping made these {number(extra)} µs longer together"
         )
     else:
         print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
@@ -136,7 +147,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
                 of[0].beside[0] if of[0].beside else "",
             )
         )
-    numbers = (Column(title, right=True) for title in ("launches", "took us", "slowed"))
+    numbers = (Column(title, right=True) for title in ("launches", "took µs", "slowed"))
     columns = [Column("kernel", narrow="cut"), *numbers, Column("contend for"), Column("beside", narrow="cut")]
     print_table(columns, rows, "Kernels that overlapped, as recorded")
 
@@ -147,35 +158,35 @@ def _print(found: Explanation) -> None:
     slowed = [one for one in found.kernels if one.slowdown >= LEAST_SLOWED]
     print_line(
         f"{found.trace.name} on {found.gpu.name}: {counted(len(found.kernels), 'kernel')} in "
-        f"{counted(len(found.trace.streams), 'stream')} take {number(found.makespan_us)} us; "
+        f"{counted(len(found.trace.streams), 'stream')} take {number(found.makespan_us)} µs; "
         f"overlapping slowed {len(slowed)} of them"
     )
     total = fsum(found.cost_us.values())
     if total > 0.0:
-        print_line(f"what it cost them, {number(total)} us together: {_causes(found.cost_us, len(found.cost_us))}")
-    for line in _gains(found):
+        print_line(f"what it cost them, {number(total)} µs together: {_causes(found.cost_us, len(found.cost_us))}")
+    for line in _gains(found.makespan_us, found.arrangements):
         print_line(line)
     print()
     _print_groups("kernel", found.by_name)
     operators = [group for group in found.by_operator if group.launches > 1]
-    if operators and len(found.by_operator) < len(found.kernels):
+    if operators and 1 < len(found.by_operator) < len(found.kernels):
         print()
         _print_groups("operator", found.by_operator)
 
 
-def _gains(found: Explanation) -> list[str]:
+def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
     """What other arrangements would gain or lose."""
     from gpusim.choose.advise import TIE
 
     lines = []
-    policy, us = next(iter(found.arrangements.items()))
-    if us < found.makespan_us * (1.0 - TIE):
-        lines.append(f"{policy} would take {number(us)} us: {found.makespan_us / us:.2f}x as fast")
+    policy, us = next(iter(arrangements.items()))
+    if us < makespan_us * (1.0 - TIE):
+        lines.append(f"{policy} would take {number(us)} µs: {makespan_us / us:.2f}x as fast")
     else:
-        lines.append(f"no other arrangement is faster; the next, {policy}, takes {number(us)} us")
-    serial = found.arrangements.get("serial")
+        lines.append(f"no other arrangement is faster; the next, {policy}, takes {number(us)} µs")
+    serial = arrangements.get("serial")
     if serial is not None and policy != "serial":
-        lines.append(f"one stream after the other takes {number(serial)} us")
+        lines.append(f"one stream after the other takes {number(serial)} µs")
     return lines
 
 
@@ -192,7 +203,7 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
         )
         for group, name in zip(shown, told_apart([group.name for group in shown], NAME_WIDTH), strict=True)
     ]
-    numbers = (Column(name, right=True) for name in ("launches", "isolated us", "took us", "slowed"))
+    numbers = (Column(name, right=True) for name in ("launches", "isolated µs", "took µs", "slowed"))
     columns = [Column(title, narrow="cut"), *numbers, Column("by", narrow="break")]
     print_table(columns, rows, f"What overlapping cost, by {title}")
     print_left_out(len(groups) - len(shown))

@@ -6,7 +6,7 @@ import argparse
 from typing import get_args
 
 from gpusim.commands.arguments import gpu_from, whole
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError
 from gpusim.common.files import require_output
 from gpusim.common.progress import estimated, named_steps
 from gpusim.common.tables import counted, print_line
@@ -18,18 +18,12 @@ ORDERS = get_args(Order)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "format",
-        nargs="?",
-        type=_format,
-        choices=FORMATS,
-        metavar="FORMAT",
-        help=f"{', '.join(FORMATS)}; default: what is in FILE",
-    )
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        help="ncu --csv --page raw, .ncu-rep, PyTorch's JSON, an SQLite export of nsys, "
-        "nvprof --print-gpu-trace --csv or nvprof's Chrome JSON; gzip will do",
+        "files",
+        nargs="+",
+        metavar="[FORMAT] FILE",
+        help=f"a profile, after its format ({', '.join(FORMATS)}) or without: PyTorch's JSON, ncu --csv --page raw, "
+        ".ncu-rep, an SQLite export or a report of nsys, JAX's .xplane.pb or trace.json, "
+        "nvprof --print-gpu-trace --csv or nvprof's Chrome JSON; gzip will do; several: one of each rank, a GPU each",
     )
     parser.add_argument("-o", "--out", required=True, metavar="TRACE", help="the trace to write (.json, .json.gz)")
     parser.add_argument("--gpu", metavar="NAME|PATH", help="the GPU it was recorded on; default: the profile's")
@@ -58,24 +52,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
 
 
-def _format(text: str) -> str:
-    if text not in FORMATS:
-        expected = f"one of {', '.join(FORMATS)} before one FILE; `gpusim trace merge` joins traces of several"
-        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
-    return text
-
-
 def run(args: argparse.Namespace) -> None:
     """Imports, writes and says what was decided."""
     from gpusim.io.importing import import_profile
     from gpusim.io.part import Part
 
-    require_output(args.out, (file for file in (args.file, args.counters) if file is not None))
+    format = args.files.pop(0) if args.files[0] in FORMATS and len(args.files) > 1 else None
+    require_output(args.out, (file for file in (*args.files, args.counters) if file is not None))
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     with named_steps() as step:
-        with estimated(step, f"importing {args.file}"):
+        with estimated(step, f"importing {', '.join(args.files)}"):
             part = Part(args.step, args.range, args.from_us, args.to_us)
-            imported = import_profile(args.file, args.format, gpu, args.counters, args.device, args.order, part)
+            files = args.files if len(args.files) > 1 else args.files[0]
+            imported = import_profile(files, format, gpu, args.counters, args.device, args.order, part)
         trace = imported.trace
         step(f"writing {args.out}")
         trace.save(args.out)

@@ -182,4 +182,4 @@ def _print_scaling(
     print_line(f"note: {MEASURED}; all else is the formulas' word")
 
 
-_TITLES = ("groups x ranks", "computation us", "communication us", "iteration us", "samples/s", "GiB")
+_TITLES = ("groups x ranks", "computation µs", "communication µs", "iteration µs", "samples/s", "GiB")

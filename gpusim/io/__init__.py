@@ -2,5 +2,5 @@
 
 from typing import Literal
 
-FORMATS = ("ncu", "kineto", "nsys", "nvprof")  # of profiles that can be imported
+FORMATS = ("ncu", "kineto", "nsys", "nvprof", "xprof")  # of profiles that can be imported
 Order = Literal["inferred", "recorded", "none"]  # where the dependencies between streams come from

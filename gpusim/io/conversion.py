@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.format import StreamOrder, Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Copy, Kernel, Stream
+from gpusim.trace.programs import Program
 
 LONGEST_NAME = 2000  # characters of a kernel's name that are kept
 LEAST_DURATION_US = 0.5  # of a kernel whose duration was rounded down to 0
@@ -58,7 +59,7 @@ def as_trace(
     if len(activities) > MOST_OPERATIONS:
         raise InputError(path, "", f"holds {len(activities)} operations", f"at most {MOST_OPERATIONS}")
     remarks = [*notes, *timeline.remarks]
-    ids = _ids(activities)
+    ids = ids_of(activities)
     known_order = stream_order(timeline, order)
     waits = dependencies(timeline, order, known_order == "inferred")
     builder = _Builder(path, gpu)
@@ -69,15 +70,17 @@ def as_trace(
         streams.setdefault(activity.stream, []).append(operation)
     remarks += _remarks(activities, waits.contradicted, builder.rounded, known_order)
     names = _stream_names(streams)
+    programs = _programs(names, name)
     try:
         return Trace(
-            version=1,
+            version=2 if programs else 1,
             name=_plain(name)[:200] or "imported",
             device=gpu.name,
             stands_for=None if stands_for is None else _plain(stands_for)[:200],
             order=known_order,
             notes="\n".join(remarks)[: 10**5],
             streams=tuple(Stream(name=names[key], operations=tuple(ops)) for key, ops in streams.items()),
+            programs=programs,
         )
     except InputError as fault:
         raise InputError(path, fault.place, fault.problem, fault.expected) from None
@@ -185,7 +188,27 @@ def _stream_names(keys: Iterable[StreamKey]) -> dict[StreamKey, str]:
     return names
 
 
-def _ids(activities: Sequence[Activity]) -> list[str]:
+def _programs(names: Mapping[StreamKey, str], name: str) -> tuple[Program, ...]:
+    """A program for each process, which needs to be said only where there are several streams."""
+    if len(names) == 1:
+        return ()
+    processes: dict[str, list[str]] = {}
+    for key, stream in names.items():
+        processes.setdefault(key.process, []).append(stream)
+    titles = (
+        [program_name(name)] if len(processes) == 1 else [f"process{_NOT_IN_STREAMS.sub('_', p)}" for p in processes]
+    )
+    return tuple(
+        Program(name=title, streams=tuple(streams)) for title, streams in zip(titles, processes.values(), strict=True)
+    )
+
+
+def program_name(name: str) -> str:
+    """What a program is called whose trace has a name: of what names may hold."""
+    return _NOT_IN_STREAMS.sub("_", name)[:200] or "imported"
+
+
+def ids_of(activities: Sequence[Activity]) -> list[str]:
     """An id an activity: its label, and a number that no other of the label has."""
     seen: Counter[str] = Counter()
     ids = []

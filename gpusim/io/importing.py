@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -12,7 +13,7 @@ from typing import get_args
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import path_of
 from gpusim.hardware.gpu import GPU, gpu_of
-from gpusim.io import FORMATS, Order, kineto, ncu_profile, nsys, nsys_table, nvprof, source
+from gpusim.io import FORMATS, Order, kineto, ncu_profile, nsys, nsys_table, nvprof, ranks, source, xprof
 from gpusim.io.conversion import as_trace
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
@@ -58,7 +59,7 @@ class Imported:
 
 
 def import_profile(
-    path: str | Path,
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     format: str | None = None,
     gpu: GPU | str | os.PathLike[str] | None = None,
     counters: str | Path | None = None,
@@ -66,11 +67,11 @@ def import_profile(
     order: Order = "inferred",
     part: Part | None = None,
 ) -> Imported:
-    """Reads a profile into a trace.
+    """Reads a profile into a trace; of several, one for each rank of a job, a GPU each.
 
     Args:
-        path: the profile.
-        format: ncu, kineto, nsys or nvprof; None looks at what is in the file.
+        path: the profile, or those of several ranks.
+        format: one of `gpusim.io.FORMATS`; None looks at what is in the file.
         gpu: that it was recorded on: a GPU, its name or the path of its file; None: the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
@@ -80,15 +81,43 @@ def import_profile(
     Raises:
         InputError: what the file is, or lacks, in one line.
     """
-    path = path_of(path, "profile")
-    if path.suffix in nsys.REPORTS:
-        with nsys.exported(path) as database:
-            found = import_profile(database, "nsys", gpu, counters, device, order, part)
-        return replace(found, trace=found.trace.model_copy(update={"name": _trace_name(path)[:200]}))
+    several = not isinstance(path, str | os.PathLike) and isinstance(path, Sequence) and len(path) > 0
+    paths = [path_of(one, "profile") for one in (path if several else (path,))]  # type: ignore[union-attr]
     gpu = None if gpu is None else gpu_of(gpu)
     for name, value, known in (("format", format, (None, *FORMATS)), ("order", order, get_args(Order))):
         if value not in known:
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(filter(None, known))}")
+    read = [_of_gpu(one, format, gpu, counters, device, part) for one in paths]
+    met = ranks.meetings([one.timeline for one in read])
+    made = [
+        as_trace(
+            one.timeline if of is None else ranks.without_waiting(one.timeline, of),
+            one.path, _trace_name(one.path), one.gpu, one.notes, order, one.stands_for,
+        )
+        for one, of in zip(read, met, strict=True)
+    ]  # fmt: skip
+    trace = made[0] if len(made) == 1 else ranks.joined(made, [one.timeline for one in read], met)
+    return Imported(trace, read[0].format, tuple(trace.notes.splitlines()[1:]))
+
+
+@dataclass(frozen=True)
+class _OfGpu:
+    """What a profile says of one GPU."""
+
+    path: Path
+    format: str
+    timeline: Timeline
+    gpu: GPU
+    notes: list[str]
+    stands_for: str | None  # the product, where the GPU is another
+
+
+def _of_gpu(
+    path: Path, format: str | None, gpu: GPU | None, counters: str | Path | None, device: int | None, part: Part | None
+) -> _OfGpu:
+    if path.suffix in nsys.REPORTS:
+        with nsys.exported(path) as database:
+            return replace(_of_gpu(database, "nsys", gpu, counters, device, part), path=path)
     format = detect(path) if format is None else format
     whole, profiled = _read(path, format)
     if part:
@@ -111,9 +140,7 @@ def import_profile(
         timeline, line = _joined(timeline, Path(counters), recorded_on)
         remarks.append(line)
     notes = [f"Imported from {one_line(path.name)} ({format}).", *remarks]
-    stands_for = product.name if other else None
-    trace = as_trace(timeline, path, _trace_name(path), recorded_on, notes, order, stands_for)
-    return Imported(trace, format, tuple(trace.notes.splitlines()[1:]))
+    return _OfGpu(path, format, timeline, recorded_on, notes, product.name if other else None)
 
 
 def activities_of(path: Path, device: int | None = None) -> list[Activity]:
@@ -139,6 +166,8 @@ def detect(path: Path) -> str:
         return "nsys"
     if head.startswith(ncu_profile.REPORT_MAGIC):
         return "ncu"
+    if xprof.is_xplane(head):
+        return "xprof"
     text = _text(head)
     if not text:
         raise InputError(path, "", "is empty", source.A_PROFILE)
@@ -148,6 +177,8 @@ def detect(path: Path) -> str:
                 raise InputError(path, "", what, expected)
         if re.match(rb'\{\s*"version"', text) and b'"streams"' in text:
             raise InputError(path, "", "is a trace already", source.A_PROFILE)
+        if xprof.is_json(text):
+            return "xprof"
         plain = not any(word in text for word in _KINETO_WORDS)
         return "nvprof" if plain and _NVPROF_CATEGORY.search(text) else "kineto"
     return _detect_table(path, text)
@@ -198,7 +229,7 @@ def _read(path: Path, format: str) -> tuple[Timeline, list[Profiled] | None]:
         return (nvprof.read_json if is_json else nvprof.read_csv)(path), None
     if format == "nsys" and not source.head(path).startswith(nsys.MAGIC) and _is_text(path):
         return nsys_table.read(path), None
-    return (kineto.read if format == "kineto" else nsys.read)(path), None
+    return {"kineto": kineto.read, "nsys": nsys.read, "xprof": xprof.read}[format](path), None
 
 
 def _is_text(path: Path) -> bool:
@@ -227,7 +258,20 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
 
 def _trace_name(path: Path) -> str:
     name = path.name
-    for ending in (".gz", ".json", ".trace", ".pt", ".csv", ".ncu", ".sqlite", ".ncu-rep", ".nsys-rep", ".qdrep"):
+    for ending in (
+        ".gz",
+        ".json",
+        ".trace",
+        ".pt",
+        ".csv",
+        ".ncu",
+        ".sqlite",
+        ".ncu-rep",
+        ".nsys-rep",
+        ".qdrep",
+        ".pb",
+        ".xplane",
+    ):
         name = name.removesuffix(ending)
     return name or path.name
 

@@ -48,6 +48,8 @@ def read(path: Path) -> Timeline:
             reader.event(value)
         elif name in ("deviceProperties", "computeProperties"):  # the second until 2021
             reader.properties(value)
+        elif name == "distributedInfo" and isinstance(value, dict):
+            reader.found.rank = whole(value.get("rank"))
     return reader.timeline()
 
 
@@ -131,7 +133,7 @@ class _Reader:
             return None
         if name not in self.names:
             self.names[name] = one_line(name)
-        return KernelRun(self.names[name], grid, block, registers, 0, shared)
+        return KernelRun(self.names[name], grid, block, registers, 0, shared, meets=_meets(args))
 
     def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         name = str(event.get("name", ""))
@@ -229,6 +231,18 @@ class _Reader:
             HostSync(found.threads.get(("", order), ""), order, self._key(device, stream), recorded)
             for device, stream, order, recorded in self.syncs
         ]
+
+
+def _meets(args: dict[str, Any]) -> str:
+    """What tells a collective of PyTorch apart: its group, its number in that and, of a send or receive, both ends."""
+    if "Process Group Name" not in args and "Seq" not in args:
+        return ""
+    peers = [whole(args.get(name)) for name in ("Src Rank", "Dst Rank")]
+    known = {peer for peer in peers if peer is not None and peer >= 0}
+    ends = sorted(known | {whole(args.get("Rank")) or 0}) if known else ""
+    return (
+        " ".join(str(args.get(name, "")) for name in ("Process Group Name", "Process Group Ranks", "Seq")) + f" {ends}"
+    )
 
 
 def _copy(name: str, category: str, args: dict[str, Any]) -> CopyRun | None:

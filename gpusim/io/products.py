@@ -93,6 +93,10 @@ def same_gpu(name: str) -> str | None:
     return plain.get(re.sub("[^a-z0-9]", "", name.lower())) or gpu_stem(Product(name))
 
 
+def _could_be(gpu: GPU, product: Product) -> bool:
+    return gpu.sm_count == product.sm_count and product.compute_capability in (None, gpu.compute_capability)
+
+
 def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
     """The GPU that a profile was recorded on: the one chosen, else the one that the profile names.
 
@@ -110,11 +114,15 @@ def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
         sms = "" if product.sm_count is None else f" with {product.sm_count} SMs"
         problem = f"the profile names {seen}{sms if product.name else ''}"
         expected = f"the GPU it was recorded on: {', '.join(gpu_names())}, or its file"
-        if product.name is not None:
-            like = nearest(product.compute_capability, product.sm_count)
+        if product.name is None and product.sm_count is not None:  # JAX's profiles name none
+            problem += f", but one with {product.sm_count} SMs"
+            like = [name for name in gpu_names() if _could_be(load_gpu(name), product)]
+            expected = f"the GPU it was recorded on: {', '.join(like)}, or its file" if like else expected
+        elif product.name is not None:
+            near = nearest(product.compute_capability, product.sm_count)
             problem += ", which does not ship"
             expected = (
-                f"a GPU that ships (the nearest is {like.name}, with {like.sm_count} SMs), or a file, which "
+                f"a GPU that ships (the nearest is {near.name}, with {near.sm_count} SMs), or a file, which "
                 "`gpusim gpus new --from-profile FILE` makes"
             )
         raise InputError(None, "--gpu", problem, expected)

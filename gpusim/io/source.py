@@ -21,7 +21,7 @@ TRUSTED_BYTES = 2**26  # that any gzip may unpack to
 MOST_EXPANSION = 250  # beyond that: profiles pack 10 to 60 times, a bomb 1000 times
 LONGEST_LINE = 2**24  # characters
 GZIP = b"\x1f\x8b"
-A_PROFILE = "a profile of ncu, PyTorch, nsys or nvprof, plain or gzip"
+A_PROFILE = "a profile of ncu, PyTorch, JAX, nsys or nvprof, plain or gzip"
 
 _PACKED = {b"PK\x03\x04": "a ZIP archive", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
 

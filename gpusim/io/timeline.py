@@ -48,6 +48,7 @@ class KernelRun:
     dynamic_shared_memory_bytes: int
     mix: Mix | None = None
     work: Work | None = None  # of its operator
+    meets: str = ""  # of a kernel that exchanges data: communicator, sequence number, peers, as far as recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class Timeline:
     ranges: list[Range] = field(default_factory=list)  # in any order
     products: dict[int, Product] = field(default_factory=dict)  # the GPUs, by index
     remarks: list[str] = field(default_factory=list)  # what a reader left out or took for granted, a sentence each
+    rank: int | None = None  # of the process among those of a job
     tells_waits: bool = False  # the profile records the waits of streams, so that a wait it does not hold was none
     # the profiler ran one kernel at a time, so that its times tell nothing of the program's order
     one_at_a_time: bool = False

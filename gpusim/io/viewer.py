@@ -163,10 +163,14 @@ def _slices(run: KernelRun | OperationRun, work: _GPUWork) -> list[Slice]:
     """A kernel, after the time that it waited; or an operation without kernels."""
     start, end = _ns(run.start_us), _ns(run.end_us)
     if isinstance(run, OperationRun):
-        label = Label(one_line(run.operation), {"kind": run.kind, "request": run.request}, work.of(run))
-        return [Slice(start, end, label)]
+        name = one_line(run.operation)
+        details: Details = {"kind": run.kind, "request": run.request}
+        kineto = work.of(run)
+        if kineto is None:
+            return [Slice(start, end, Label(name, details))]
+        return [Slice(start, end, Label(str(kineto["copy"]), {"operation": name, **details}, kineto))]
     name = one_line(short_name(run.kernel))
-    details: Details = {
+    details = {
         "operation": one_line(run.operation),
         "kernel": one_line(run.kernel),
         "request": run.request,

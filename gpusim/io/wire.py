@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from struct import pack
 
@@ -39,3 +40,53 @@ def ascending_varint(value: int) -> bytes:
     """Return what `varint` does, faster where it is called with numbers that grow slowly: these share high bits."""
     high = value >> _LOW_BITS
     return _LOW[value & (1 << _LOW_BITS) - 1] + varint(high) if high else varint(value)
+
+
+Value = int | bytes  # of a field that is read
+
+
+def fields(message: bytes) -> Iterator[tuple[int, Value]]:
+    """Return number and value of each field of a message: a whole number, or the bytes of anything else.
+
+    Raises:
+        ValueError: it is no message, or cut short.
+    """
+    at, size = 0, len(message)
+    while at < size:
+        key, at = _number(message, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _number(message, at)
+            yield key >> 3, value
+            continue
+        length = {1: 8, 5: 4}.get(kind)
+        if kind == 2:
+            length, at = _number(message, at)
+        if length is None or at + length > size:
+            raise ValueError("it is no protobuf message, or is cut short")
+        yield key >> 3, message[at : at + length]
+        at += length
+
+
+def as_bytes(value: Value) -> bytes:
+    """Return a value that is bytes; a ValueError says that it is none."""
+    if isinstance(value, int):
+        raise ValueError("a number stands where a message should be")
+    return value
+
+
+def as_number(value: Value) -> int:
+    """Return a value that is a whole number; a ValueError says that it is none."""
+    if isinstance(value, bytes):
+        raise ValueError("bytes stand where a number should be")
+    return value
+
+
+def _number(message: bytes, at: int) -> tuple[int, int]:
+    """Return a number and where it ends."""
+    value = 0
+    for n, byte in enumerate(message[at : at + 10]):
+        value |= (byte & 127) << 7 * n
+        if byte < 128:
+            return value, at + n + 1
+    raise ValueError("it is no protobuf message, or is cut short")

@@ -111,7 +111,7 @@ class GreenContext(Parts):
     holds_internal = False
     sms: str | None = parameter(
         None,
-        "SMs of each stream, as 64+68: rounded up to what the driver makes; the last may be the rest",
+        "SMs of each stream, as 64+68, in sizes that the driver makes; the last may be the rest",
         of_streams=IN_ORDER,
     )
 
@@ -126,23 +126,28 @@ class GreenContext(Parts):
         size = gpu.sm_count // groups // multiple * multiple
         return _in_a_row([size] * (groups - 1) + [gpu.sm_count - size * (groups - 1)])
 
-    def asked(self) -> str:
-        """The sizes asked for, where the driver makes others."""
-        given = "+".join(str(len(part)) for part in self._parts)
-        return f"sms={self.sms}" if self.sms is not None and self.sms != given else ""
-
     def _given(self, gpu: GPU, streams: Sequence[str], least: int, multiple: int) -> list[int]:
         given = sm_counts(self.name, str(self.sms), gpu, streams)
-        sizes = [max(least, -(-count // multiple) * multiple) for count in given]
-        rest = gpu.sm_count - sum(sizes[:-1])
-        if rest < given[-1]:
-            joined = "+".join(map(str, sizes))
-            raise wrong(
-                self.name,
-                f"sms={self.sms} is made {joined} on {gpu.name}",
-                f"groups of at least {least} SMs, a multiple of {multiple}, within {gpu.sm_count}",
-            )
-        return [*sizes[:-1], min(sizes[-1], rest)]
+        rest = gpu.sm_count - sum(given[:-1])
+        grantable = [count >= least and count % multiple == 0 for count in given]
+        if not all(grantable[:-1]) or not (grantable[-1] or given[-1] == rest):
+            near = _nearest_sizes(given, gpu.sm_count, least, multiple)
+            nearest = "" if near is None else f"; the nearest: sms={'+'.join(map(str, near))}"
+            sizes = f"at least {least} SMs and a multiple of {multiple} each; the last may be the rest"
+            raise wrong(self.name, f"sms={self.sms} cannot be granted on {gpu.name}", f"{sizes}{nearest}")
+        return given
+
+
+def _nearest_sizes(given: Sequence[int], sm_count: int, least: int, multiple: int) -> list[int] | None:
+    """The sizes that the driver makes that are nearest to those asked for; None: the GPU has no room for them."""
+    if least * len(given) > sm_count:
+        return None
+    sizes = [max(least, (2 * count + multiple) // (2 * multiple) * multiple) for count in given]
+    while sum(sizes[:-1]) + least > sm_count:
+        largest = max(range(len(sizes) - 1), key=lambda i: sizes[i])
+        sizes[largest] -= multiple
+    rest = sm_count - sum(sizes[:-1])
+    return [*sizes[:-1], min((size for size in (sizes[-1], rest) if size <= rest), key=lambda n: abs(n - given[-1]))]
 
 
 def green_sizes(gpu: GPU) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -104,7 +105,10 @@ def _policy_class(item: object, place: str) -> type[Policy]:
     Raises:
         InputError: it is no policy, or has fields that cannot be parameters.
     """
-    if not (inspect.isclass(item) and issubclass(item, Policy)) or inspect.isabstract(item):
+    if inspect.isclass(item) and issubclass(item, Policy) and inspect.isabstract(item):
+        lacking = ", ".join(sorted(item.__abstractmethods__))
+        raise InputError(None, place, f"{quote(item.__name__)} does not define {lacking}", f"{POLICY_CLASS} that does")
+    if not (inspect.isclass(item) and issubclass(item, Policy)):
         raise InputError(None, place, f"{quote(getattr(item, '__name__', item))} is no policy", POLICY_CLASS)
     try:
         policy = item if "__dataclass_fields__" in vars(item) else dataclasses.dataclass(item)
@@ -234,9 +238,24 @@ def split_name(text: str) -> tuple[str, str]:
 def _where(name: str) -> str:
     """The file or module of a user's own policy."""
     where, colon, _ = name.rpartition(":")
+    if not colon and name.endswith(".py"):
+        raise _without_class(Path(name))
     if not colon:
         raise wrong(name, "no such policy", expected_one_of(policies(), name, "or FILE.py:Class"))
     return where
+
+
+def _without_class(path: Path) -> InputError:
+    """What to tell of a file that is given without the class in it; nothing of the file runs."""
+    source = read_bytes(_required_file(path), MAX_SETTINGS_BYTES)
+    try:
+        classes = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    except (SyntaxError, ValueError) as error:
+        return InputError(path, "policy", f"is no Python ({described(error)})", "a Python file with the policy's class")
+    if not classes:
+        return InputError(path, "policy", "holds no class", f"{POLICY_CLASS}, named as {path}:Class")
+    named = ", ".join(f"{path}:{one}" for one in classes)
+    return InputError(path, "policy", "is given without a class", f"one of {named}")
 
 
 def _own(name: str) -> type[Policy]:

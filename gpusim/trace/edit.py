@@ -88,7 +88,7 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
         raise InputError(None, "device", f"traces of {', '.join(devices)}", "traces recorded on one GPU")
     apart, unique = _share_names(traces), _unique(names)
     streams = [
-        _renamed(stream, f"{prefix}/" if apart else "")
+        renamed(stream, f"{prefix}/" if apart else "")
         for trace, prefix in zip(traces, unique, strict=True)
         for stream in trace.streams
     ]
@@ -247,7 +247,8 @@ def _programs(trace: Trace, name: str) -> tuple[Program, ...]:
     return (Program(name=name, streams=tuple(stream.name for stream in trace.streams)),)
 
 
-def _renamed(stream: Stream, prefix: str) -> Stream:
+def renamed(stream: Stream, prefix: str) -> Stream:
+    """A stream with a prefix before its name, the ids of its operations and those that they wait for."""
     operations = tuple(
         operation.model_copy(
             update={
