@@ -55,6 +55,17 @@ def test_li2016_by_hand() -> None:
     assert said["fig. 3d: below a filter of 7 GEMM is faster, by 1.21 to 2.62x"] == ("1.3 to 2.6x", "yes")
     assert said["fig. 3d: above 7 FFT is faster, by 1.15 to 19x"] == ("2.1 to 4.3x", "yes")
     rooms = {row[0]: row[3:8] for row in table("li2016", "Occupancy of a K40c")}
+    assert said["fig. 3a: FFT is 1.4 to 9.7x as fast at any batch, filter 11"] == (
+        "3.0x at batch 64, 3.1x at 128",
+        "yes",
+    )
+    (memory,) = [found for claim, found in said.items() if claim.startswith("fig. 5: direct convolution takes")]
+    inputs, outputs, filters = 512 * 3 * 128**2, 512 * 64 * 118**2, 64 * 3 * 11**2
+    most = 4 * (inputs + outputs + filters) / 2**20
+    assert memory == (f"tensors take 8 to {most:,.0f} MiB, {2 * most:,.0f} with their gradients", "yes")
+    (outlier,) = [found for claim, found in said.items() if claim.startswith("fig. 7: Theano-CorrMM")]
+    per_byte = 2 * 96 * 3 * 3**2 * 126**2 / (4 * 128**2 * 3)
+    assert outlier[0].startswith(f"operations per byte of images: {per_byte:,.0f} in Conv2,") and outlier[1] == "yes"
     assert rooms["cuda-convnet2"] == [
         "9.4",
         "18.8",
