@@ -1,4 +1,4 @@
-"""Choosing plans: graphs and streams by hand, memory and bounds as properties, the search against brute force."""
+"""Choosing plans: graphs and streams by hand, memory as a property, the search against brute force."""
 
 from __future__ import annotations
 
@@ -6,33 +6,28 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from math import sqrt
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import examples, kernels
+from strategies import examples
 from tiny import convolution, copy, kernel, launch, stream, tiny, trace
 
 from gpusim import cli, load_gpu, load_trace
-from gpusim.calibrate.fit import anchored
 from gpusim.choose import search
-from gpusim.choose.bound import HELD, Bounds, Least, bound_of_trace, least_of_kernel, least_of_launches
+from gpusim.choose.bound import Bounds
 from gpusim.choose.graph import Graph, graph_of, ordered
 from gpusim.choose.judge import Judge
+from gpusim.choose.least import Least
 from gpusim.choose.moves import MIXES, SHARING, all_algorithms, all_lanes, shared, splits, with_split
 from gpusim.choose.plan import Plan, Work, memory_bytes, most_live, planned_trace, tensor_bytes
 from gpusim.choose.report import as_json, plan_trace
 from gpusim.choose.search import Selection, select, work_of
 from gpusim.common.errors import InputError
-from gpusim.model.contention import SHARED, WarpDemand, mix_times
-from gpusim.model.kernel import KernelModel
-from gpusim.model.memory import MemoryLoad
 from gpusim.session import Session
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch, Mix
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Kernel
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 GPU = tiny()
@@ -198,47 +193,7 @@ def test_no_stream_with_a_kernel_in_clusters_gets_only_sms_that_hold_none() -> N
     assert judge.allows(with_split(h200, others, (2, 9, 4, 1)))
 
 
-# ---- bounds and memory by hand
-
-
-def bounded(jitter: float = 0.0, **changed: object) -> KernelModel:
-    """Eight blocks on 4 SMs, one at a time on each: 0.3 + 7 x 0.1 = 1 per instruction, so 3 us a block; 1 us to launch.
-
-    Of the resource that binds it a warp takes 0.1, and 8 of them compete.
-    """
-    known = replace(
-        anchored(launch(8, 20.0), GPU),
-        unit_us=3.0,
-        latency_us=1.0,
-        jitter=jitter,
-        load=MemoryLoad(0.0, 0.0),
-        dram_share_us=0.5,
-        l2_share_us=0.25,
-        demand=WarpDemand(8.0, 0.3, 0.1, (0.05, 0.1, 0.01, 0.01, 0.01, 0.01), 1, serial_share=1.0),
-    )
-    return replace(known, **changed)
-
-
-@pytest.mark.parametrize("jitter", [0.0, 0.1, 0.5])
-def test_the_least_of_a_kernel_takes_every_block_for_the_shortest(jitter: float) -> None:
-    """Uniform jitter of a standard deviation s is between 1 - sqrt(3) s and 1 + sqrt(3) s."""
-    least, shortest = least_of_kernel(bounded(jitter)), 1.0 - sqrt(3.0) * jitter
-    assert least.alone_us == pytest.approx(1.0 + 8 * shortest * 3.0 / 4)
-    assert least.busy_us == pytest.approx(tuple(8 * shortest * us for us in (8.0 * 0.1 * 3.0 / 4, 0.5, 0.25)))
-
-
-def test_with_a_jitter_that_may_leave_nothing_of_a_block_only_the_launch_is_left() -> None:
-    assert least_of_kernel(bounded(0.6)) == Least(1.0, (0.0, 0.0, 0.0))
-
-
-def test_the_least_of_an_operation_is_its_longest_chain_and_all_its_work() -> None:
-    """Kernels of 7 and 13 us, then beside one another, and one of 7 us after both: 20 + 7."""
-    launches = [launch(8, 20.0, stream) for stream in ("main", "internal0", "internal1", "main")]
-    models = [bounded(unit_us=us) for us in (3.0, 3.0, 6.0, 3.0)]
-    assert least_of_launches(launches, models) == Least(
-        pytest.approx(7.0 + 13.0 + 7.0),
-        (pytest.approx(4.8 * (3 + 2)), pytest.approx(4 * 4.0), pytest.approx(4 * 2.0)),
-    )
+# ---- memory by hand
 
 
 def test_tensors_are_filters_outputs_and_inputs_from_outside_each_counted_once() -> None:
@@ -332,67 +287,6 @@ def test_blocks_that_follow_one_another_are_searched_together_where_plans_are_fe
 def test_a_network_joined_from_its_blocks_is_not_called_complete() -> None:
     chain = [choosing(f"c{n}", A_OR_B, *([f"c{n - 1}"] if n else [])) for n in range(6)]
     assert not select(trace(*(stream(op.id, op) for op in chain)), GPU, sharing="streams").complete
-
-
-@examples(150)
-@given(problems(most=4), st.integers(0, 2**31 - 1), st.data())
-def test_no_replay_beats_the_bound(made: Trace, seed: int, data: st.DataObject) -> None:
-    """Thousands of random plans in the release profile, whatever the jitter of blocks."""
-    session = Session(GPU, seed=seed)
-    work = work_of(made, GPU)
-    bounds = Bounds(work, session)
-    every, any_us = every_plan(work, "all"), bounds.of_any(work).us
-    for at in data.draw(st.lists(st.integers(0, len(every) - 1), min_size=20, max_size=20)):
-        us = replayed(work, every[at], session)
-        assert max(any_us, bounds.of_plan(work, every[at])) <= us * (1.0 + 1e-9)
-
-
-@examples(300)
-@given(st.lists(kernels(max_blocks_x=300), min_size=2, max_size=4), st.sampled_from(["leftover", "even", "inter-sm"]))
-def test_no_replay_of_kernels_with_counters_beats_the_bound(launches: list[KernelLaunch], policy: str) -> None:
-    """Kernels that different resources of an SM bind may run side by side at full speed."""
-    streams = [stream(f"s{n}", Kernel(id=f"k{n}", kernel=one)) for n, one in enumerate(launches)]
-    made, session = trace(*streams, device="h200"), Session(load_gpu("h200"))
-    bound = bound_of_trace(made, session)
-    assert bound is not None and bound.us <= session.makespan_us(made, policy) * (1.0 + 1e-9)
-
-
-def test_kernels_that_different_resources_bind_are_not_added() -> None:
-    """FMA binds one and the L1 path the other, each for nine tenths of its time: together they take hardly longer."""
-    cycles, gpu = 100.0 * 1980.0, load_gpu("h200")
-
-    def busy(**shares: float) -> KernelLaunch:
-        counted = dict.fromkeys(SHARED, 0.0) | {name: share * cycles for name, share in shares.items()}
-        mix = Mix(**counted, active_cycles_avg=cycles, achieved_warps_per_sm=4.0)
-        return launch(132, 100.0, threads=128).model_copy(update={"mix": mix})
-
-    one, other = busy(fma_cycles=0.9, issue_cycles=0.45), busy(l1_cycles=0.9, issue_cycles=0.1)
-    streams = [stream(name, Kernel(id=name, kernel=of)) for name, of in (("a", one), ("b", other))]
-    made, session = trace(*streams, device="h200"), Session(gpu)
-    bound = bound_of_trace(made, session)
-    assert bound is not None and 90.0 < bound.us < session.makespan_us(made, "leftover") < 135.0
-
-
-def test_what_blocks_hold_bounds_the_makespan() -> None:
-    """A block fills half of the registers of its SM for 3 us or more, and 8 blocks on 4 SMs two turns of halves."""
-    registers, shared, warps, slots = (2 * need or 1 for need in bounded().need)
-    least = least_of_kernel(bounded(), (registers, 4 * shared, 8 * warps, 16 * slots))
-    alone_us = mix_times([(bounded().demand, 1)])[0] * 3.0
-    assert least.held_us[0] == pytest.approx(8 * alone_us * 0.5 / 4)
-    assert least.held_us[2:] == pytest.approx((8 * alone_us / 16 / 4, 8 * alone_us / 32 / 4))
-    assert least.idle_us == 1.0
-
-
-def test_a_bound_by_registers_is_above_that_of_any_other_resource() -> None:
-    """Blocks that leave room for no other, and wait for latency: 16 on 4 SMs take four turns."""
-    wide = [launch(4, 10.0) for _ in range(4)]
-    made = trace(*(stream(f"s{n}", convolution(f"c{n}", [one])) for n, one in enumerate(wide)))
-    session = Session(GPU)
-    work = work_of(made, GPU)
-    bound = Bounds(work, session).of_any(work)
-    best = select(made, session).best.makespan_us
-    assert bound.us <= best * (1.0 + 1e-9)
-    assert bound.by in HELD or bound.us == pytest.approx(best)
 
 
 def live_at_once(selection: Selection) -> int:
@@ -615,7 +509,8 @@ def test_select_and_replay_have_one_baseline(tmp_path: Path, capsys: Capture) ->
 
 def test_complete_is_said_only_where_no_plan_is_better() -> None:
     """Few plans, yet more to replay than the search may: with leave for all of them it is complete, and no worse."""
-    made = trace(*(stream(f"s{n}", choosing(f"c{n}", A_OR_B)) for n in range(3)))
+    wide: tuple[Choice, ...] = (("A", 3, 10.0, 100), ("B", 5, 12.0, 0))
+    made = trace(*(stream(f"s{n}", choosing(f"c{n}", wide)) for n in range(3)))
     everything = select(made, GPU, sharing="streams")
     assert everything.complete
     with pytest.MonkeyPatch.context() as patch:

@@ -55,6 +55,17 @@ def test_li2016_by_hand() -> None:
     assert said["fig. 3d: below a filter of 7 GEMM is faster, by 1.21 to 2.62x"] == ("1.3 to 2.6x", "yes")
     assert said["fig. 3d: above 7 FFT is faster, by 1.15 to 19x"] == ("2.1 to 4.3x", "yes")
     rooms = {row[0]: row[3:8] for row in table("li2016", "Occupancy of a K40c")}
+    assert said["fig. 3a: FFT is 1.4 to 9.7x as fast at any batch, filter 11"] == (
+        "3.0x at batch 64, 3.1x at 128",
+        "yes",
+    )
+    (memory,) = [found for claim, found in said.items() if claim.startswith("fig. 5: direct convolution takes")]
+    inputs, outputs, filters = 512 * 3 * 128**2, 512 * 64 * 118**2, 64 * 3 * 11**2
+    most = 4 * (inputs + outputs + filters) / 2**20
+    assert memory == (f"tensors take 8 to {most:,.0f} MiB, {2 * most:,.0f} with their gradients", "yes")
+    (outlier,) = [found for claim, found in said.items() if claim.startswith("fig. 7: Theano-CorrMM")]
+    per_byte = 2 * 96 * 3 * 3**2 * 126**2 / (4 * 128**2 * 3)
+    assert outlier[0].startswith(f"operations per byte of images: {per_byte:,.0f} in Conv2,") and outlier[1] == "yes"
     assert rooms["cuda-convnet2"] == [
         "9.4",
         "18.8",
@@ -111,3 +122,20 @@ def test_times_of_something_else_are_refused() -> None:
 
     with pytest.raises(InputError, match="printed something else"):
         times_of(["call,bytes,us", "free,many,1"])
+
+
+def test_cosmoflow_by_hand() -> None:
+    """Parameters of its eight layers; their all-reduce among 4 ranks at 50 GB/s, 9 us a message."""
+    convolutions = ((4, 16), (16, 32), (32, 64), (64, 128), (128, 256))
+    dense = ((256 * 4**3, 128), (128, 64), (64, 4))
+    parameters = sum(n * (m * 27 + 1) for m, n in convolutions) + sum((m + 1) * n for m, n in dense)
+    with (EXPERIMENTS / "paradl" / "cosmoflow.csv").open(newline="", encoding="utf-8") as file:
+        rows = {(row["size"], row["ranks"], row["strategy"]): row for row in csv.DictReader(file)}
+    data = rows["128", "4", "data"]
+    assert float(data["communication_ms"]) == pytest.approx(6 * (9 + parameters / 50e3) / 1e3, abs=0.005)
+    values = [(16 + 4, 128), (16, 128), (32 + 16, 64), (32, 64), (64 + 32, 32), (64, 32), (128 + 64, 16), (128, 16)]
+    values += [(256 + 128, 8), (256, 8)]
+    held = sum(n * size**3 for n, size in values) + sum(n * (s // 2) ** 3 for n, s in values[1::2])
+    held += sum(m + n for m, n in dense)
+    assert float(data["memory_gb"]) == pytest.approx(8 * (held + parameters) / 1e9, abs=0.005)
+    assert ("128", "8", "spatial") not in rows and float(rows["512", "4", "spatial"]["memory_gb"]) < 16

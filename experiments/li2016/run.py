@@ -309,6 +309,12 @@ def memory_ratios() -> list[float]:
     return found
 
 
+def fft_memory() -> list[float]:
+    """Memory of the FFT family, MiB, all shapes swept that have it."""
+    every = [families["FFT"].memory_mib for what in SWEEPS for _, families in points(what)]
+    return [one for one in every if one is not None]
+
+
 def _range(values: Sequence[float], digits: int = 1, unit: str = "x") -> str:
     low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
     return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
@@ -334,7 +340,7 @@ def page(table_rows: Sequence[Row]) -> dict[str, object]:
         **sweep_agreement(),
         **layer_agreement(rows),
         **gpu_agreement(transfers),
-        **more.page(LAYERS, STRATEGIES),
+        **more.page(LAYERS, STRATEGIES, FAMILIES),
     }
 
 
@@ -364,7 +370,23 @@ def sweep_agreement() -> dict[str, object]:
         "fig3e": _yes(strides == [1]),
         "memory": _range(memory_ratios()),
         "fig5_fft": _yes(min(memory_ratios()) > 1),
+        "fft_memory": f"{min(fft_memory()):,.0f} to {max(fft_memory()):,.0f} MiB",
+        "fig5_fft_range": _yes(min(fft_memory()) > 1632 and max(fft_memory()) < 10866),
+        **batch_agreement(),
     }
+
+
+def batch_agreement() -> dict[str, object]:
+    """What Fig. 3a says of batches, and what was recorded of it: filters of 11 at two batches, forward."""
+    sums = {
+        family: min(_forward(name(BASIC), one) for one in names if _swept(name(BASIC), one))
+        for family, names in FAMILIES.items()
+        if family != "Winograd"
+    }
+    conv1 = {row.strategy: row.ms for row in layers() if row.layer == "Conv1" and row.ms is not None}
+    of_gemm, of_fft = (min(ms for name, ms in conv1.items() if ("FFT" in name) == is_fft) for is_fft in (False, True))
+    at_64, at_128 = sums["GEMM"] / sums["FFT"], of_gemm / of_fft
+    return {"at_64": at_64, "at_128": at_128, "fig3a": _yes(min(at_64, at_128) > 1)}
 
 
 def layer_agreement(rows: Sequence[Layer]) -> dict[str, object]:
@@ -425,6 +447,10 @@ def _explicit(filters: int) -> float:
     """How many times as long as cuDNN's tiles unrolling takes, forward."""
     shape = name(BASIC | {"filters": filters})
     return _forward(shape, "GEMM") / _forward(shape, "IMPLICIT_PRECOMP_GEMM")
+
+
+def _swept(shape: str, algorithm: str) -> bool:
+    return sweeps().get(f"li2016/{shape}/fwd/{algorithm}/FMA", {"supported": ""})["supported"] == "True"
 
 
 def _forward(shape: str, algorithm: str) -> float:

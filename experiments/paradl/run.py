@@ -1,7 +1,7 @@
 """ParaDL's oracle against its paper and against iterations on 2 and 4 H200s: `python experiments/paradl/run.py`.
 
-Writes paper.csv, accuracy.csv, best.csv, without.csv, scaling.csv and overlap.csv beside this file, what README.md says
-of them, and prints them.
+Writes paper.csv, accuracy.csv, best.csv, without.csv, scaling.csv, cosmoflow.csv and overlap.csv beside this file, what
+README.md says of them, and prints them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from statistics import fmean
 
 import gpusim
 from experiments.markdown import table
+from experiments.paradl import cosmoflow
 from experiments.rows import lines
 from experiments.study import TRACES, Run, Study
 from gpusim.common.tables import Column, print_line, print_table
@@ -64,6 +65,7 @@ TABLES = {
     "best.csv": ("network", "ranks", "batch", "limit_gb", "measured", "predicted", "right"),
     "without.csv": ("without", "accuracy_percent", "right", "cases"),
     "scaling.csv": ("network", "scaling", "ranks", "batch", *ALL),
+    "cosmoflow.csv": cosmoflow.COLUMNS,
     "overlap.csv": ("collectives", "policy", "blocks", "replayed_ms", "measured_ms"),
 }
 Row = Mapping[str, str]
@@ -80,6 +82,7 @@ def rows(run: Run) -> dict[str, list[dict[str, str]]]:
         "best.csv": lambda: best(oracles),
         "without.csv": without,
         "scaling.csv": lambda: scaling(oracles),
+        "cosmoflow.csv": cosmoflow.rows,
         "overlap.csv": overlap,
     }.items():
         columns = TABLES[name]
@@ -365,6 +368,7 @@ def page(
     named: Sequence[Row],
     left_out: Sequence[Row],
     scaled: Sequence[Row],
+    volumes: Sequence[Row],
     replayed: Sequence[Row],
 ) -> dict[str, object]:
     """What the page says."""
@@ -382,6 +386,7 @@ def page(
         "iterations": len(cases),
         "extended": fmean(_percent([row for row in cases if row["ranks"] in map(str, RANKS)])),
         "equations": float(left_out[-1]["accuracy_percent"]),
+        **cosmoflow.values(volumes),
         **overlap_values(replayed),
     }
 

@@ -1,57 +1,32 @@
 """Lower bounds of the makespan: the critical path, and the work that all operations ask of one resource.
 
-Everything here is a lower bound of the model's own replays, whatever runs beside what:
-
-* A kernel alone, all its blocks resident as evenly as they fit, makes the most progress that it ever can; others only
-  slow it. So it takes at least its launch latency and its blocks at that pace.
-* What the blocks on an SM use of its issue slots, of a pipe and of the L1 path never exceeds what these sustain
-  (`gpusim.model.mixing.progress`). Kernels that different resources bind may run side by side at full speed.
-* Nothing moves more than DRAM and L2 sustain.
-* A block takes at least as long as one that has its SM to itself, and holds its registers, shared memory, warps and
-  slot for that time; what all hold never exceeds the SMs.
-* Before the first block no resource is busy: at least the shortest launch latency.
-
-The work of a block is jittered; a bound takes every block for the shortest that there can be.
+What one kernel takes at least is in `gpusim.choose.least`. Before the first block no resource is busy: at least for the
+shortest launch latency. A convolution after others takes longer than recorded, and how much longer depends on what the
+others touch (`gpusim.model.context`). A bound takes less of both ends: the least and the most that they can touch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import exp, fsum, sqrt
+from dataclasses import dataclass
+from functools import reduce
+from math import exp, fsum
 
 from gpusim.choose.graph import Graph, chains, ordered
+from gpusim.choose.least import HELD, SM_RESOURCES, Least, least_of_launches, less_of
 from gpusim.choose.plan import Plan, Work
-from gpusim.model.contention import SHARED, mix_times
+from gpusim.model.context import in_context
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
+from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch, launch_waits
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream
 
 MOST_OPERATIONS = 2_000  # of a trace whose bound is computed: the time grows with their square
-HELD = ("registers", "shared memory", "warps", "block slots")  # what resident blocks hold of an SM
-SM_RESOURCES = {"issue": "issue slots", "alu": "ALU", "fma": "FMA", "tensor": "tensor cores", "l1": "L1"}
 PARTS = ("critical path", *SM_RESOURCES.values(), "DRAM", "L2", *HELD)
 ROUNDS = 150  # of the ascent to the best weights
 STEPS = (8.0, 2.0)  # how far a round moves them, at the first and at the last
-
-
-@dataclass(frozen=True, slots=True)
-class Least:
-    """Lower bounds for one operation."""
-
-    alone_us: float  # time on an idle GPU
-    busy_us: tuple[float, float, float]  # least time for which it keeps all SMs, DRAM and L2 fully busy by itself
-    # least time for which it keeps each of `SM_RESOURCES` fully busy on all SMs
-    used_us: tuple[float, ...] = field(default=(0.0,) * len(SM_RESOURCES), compare=False)
-    # least time for which it holds all of each of `HELD` on all SMs
-    held_us: tuple[float, ...] = field(default=(0.0,) * len(HELD), compare=False)
-    idle_us: float = field(default=0.0, compare=False)  # least time before its first block runs
-
-    @property
-    def resources_us(self) -> tuple[float, ...]:
-        """Times that it takes of each resource, in the order of `PARTS` from the second on."""
-        return (*self.used_us, *self.busy_us[1:], *self.held_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,50 +37,6 @@ class Bound:
     by: str  # the one of `PARTS` that contributes most to it
 
 
-def least_of_kernel(model: KernelModel, capacity: Sequence[int] = (), issue_share: float = 1.0) -> Least:
-    """The lower bounds of one launch.
-
-    Args:
-        model: the launch.
-        capacity: what an SM has of each of `HELD`; empty: what blocks hold is not bounded.
-        issue_share: share of the issue slots that kernels sustain; where a pipe binds they may all be busy.
-    """
-    shortest = max(0.0, 1.0 - sqrt(3.0) * model.jitter)  # of uniform jitter
-    blocks = model.blocks * shortest
-    demands = model.demand.demands
-    warps_us = blocks * model.demand.warps_per_scheduler * model.unit_us / model.sm_count
-    used = [demands[SHARED.index(f"{name}_cycles")] for name in SM_RESOURCES]
-    used[0] *= issue_share
-    block_us = mix_times([(model.demand, 1)])[0] * model.unit_us
-    shares = [need / most for need, most in zip(model.need, capacity, strict=True)] if capacity else [0.0] * len(HELD)
-    return Least(
-        model.latency_us + blocks * model.most_share_us,
-        (warps_us * max(demands), blocks * model.dram_share_us, blocks * model.l2_share_us),
-        tuple(warps_us * one for one in used),
-        tuple(blocks * block_us * share / model.sm_count for share in shares),
-        model.latency_us,
-    )
-
-
-def least_of_launches(
-    launches: Sequence[KernelLaunch],
-    models: Sequence[KernelModel],
-    capacity: Sequence[int] = (),
-    issue_share: float = 1.0,
-) -> Least:
-    """The lower bounds of the kernels of one operation; arguments as of `least_of_kernel`."""
-    each = [least_of_kernel(model, capacity, issue_share) for model in models]
-    ends: list[float] = []
-    waiting = list(launch_waits(launches))
-    for waits, one in zip(waiting, each, strict=True):
-        ends.append(max((ends[at] for at in waits), default=0.0) + one.alone_us)
-    sm, dram, l2 = (fsum(one.busy_us[r] for one in each) for r in range(3))
-    used = tuple(fsum(one.used_us[r] for one in each) for r in range(len(SM_RESOURCES)))
-    held = tuple(fsum(one.held_us[r] for one in each) for r in range(len(HELD)))
-    idle = min(one.idle_us for waits, one in zip(waiting, each, strict=True) if not waits)
-    return Least(max(ends), (sm, dram, l2), used, held, idle)
-
-
 class Bounds:
     """Lower bounds of plans for some work on a GPU; everything is worked out once."""
 
@@ -113,7 +44,8 @@ class Bounds:
         self.session = session
         self.work = work
         self._kernels = session.kernels(work.trace)
-        self._known: dict[tuple[str, str], Least] = {}
+        self._known: dict[tuple[str, str, tuple[int, int] | None], Least] = {}
+        self._bytes: dict[str, tuple[int, int]] = {}
 
     def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
         """The launches of an operation, for a convolution those of an algorithm; none for copies and host work."""
@@ -123,20 +55,56 @@ class Bounds:
         """The models of the kernels of `launches`."""
         return [self._kernels.model(launch, id) for launch in self.launches(id, algorithm)]
 
-    def least(self, id: str, algorithm: str = "") -> Least:
-        """The lower bounds of an operation, for a convolution with a given algorithm."""
-        key = id, algorithm
+    def least(self, id: str, algorithm: str = "", among: Work | None = None) -> Least:
+        """The lower bounds of an operation, for a convolution with a given algorithm, in any plan.
+
+        Args:
+            id: the operation.
+            algorithm: of a convolution.
+            among: the work whose plans are replayed; None: all.
+        """
+        others = self._others(id, among or self.work) if algorithm else None
+        key = id, algorithm, others
         if key not in self._known:
-            launches = self.launches(id, algorithm)
-            if launches:
-                gpu, models = self.session.gpu, self.models(id, algorithm)
-                self._known[key] = least_of_launches(
-                    launches, models, gpu.limits.capacity, gpu.model.sustained_issue_share
-                )
+            if self.launches(id, algorithm):
+                ways = dict.fromkeys(map(tuple, self._played(id, algorithm, others)))
+                self._known[key] = reduce(less_of, [self._least_of(id, way) for way in ways])
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
                 self._known[key] = Least(occupied.duration_us, (0.0, 0.0, 0.0), idle_us=occupied.duration_us)
         return self._known[key]
+
+    def _least_of(self, id: str, launches: Sequence[KernelLaunch]) -> Least:
+        gpu, models = self.session.gpu, [self._kernels.model(launch, id) for launch in launches]
+        return least_of_launches(launches, models, gpu.limits.capacity, gpu.model.sustained_issue_share)
+
+    def _others(self, id: str, work: Work) -> tuple[int, int] | None:
+        """Least and most bytes that the other operations of some work touch; None: there are none."""
+        if len(work.operations) == 1:
+            return None
+        found = [self._touched(other) for other in work.algorithms if other != id]
+        return sum(least for least, _ in found), sum(most for _, most in found)
+
+    def _touched(self, id: str) -> tuple[int, int]:
+        """Least and most bytes that a convolution touches, by its algorithms."""
+        if id not in self._bytes:
+            each = [touched_bytes(one) for one in self.work.algorithms[id].values()]
+            self._bytes[id] = min(each), max(each)
+        return self._bytes[id]
+
+    def _played(self, id: str, algorithm: str, others: tuple[int, int] | None) -> list[Sequence[KernelLaunch]]:
+        """The launches of an operation as they are replayed after others that touch the least, and the most."""
+        op = self.work.operations[id]
+        if others is None or not isinstance(op, Convolution):
+            return [self.launches(id, algorithm)]
+        chosen, gpu = self.work.algorithms[id][algorithm], self.session.gpu
+        return [
+            in_context(_beside(self.work.trace, with_selected(op, chosen), touched), gpu)
+            .streams[0]
+            .operations[0]
+            .launches()
+            for touched in others
+        ]
 
     def alone_us(self, id: str, algorithm: str = "") -> float:
         """Time of an operation alone, for a convolution with a given algorithm: its kernels one after the other, us."""
@@ -150,12 +118,15 @@ class Bounds:
 
     def of_plan(self, work: Work, plan: Plan) -> float:
         """A lower bound for one plan of all or part of the work, us."""
-        return _bound(work.planned(plan), lambda id: [self.least(id, plan.algorithms.get(id, ""))]).us
+        return _bound(work.planned(plan), lambda id: [self.least(id, plan.algorithms.get(id, ""), work)]).us
 
     def of_any(self, work: Work) -> Bound:
         """A lower bound for all plans of some work, whatever their algorithms, streams, order, partition and memory."""
         parts = [
-            _bound(work.graph.only(block), lambda id: [self.least(id, name) for name in work.algorithms.get(id, ("",))])
+            _bound(
+                work.graph.only(block),
+                lambda id: [self.least(id, name, work) for name in work.algorithms.get(id, ("",))],
+            )
             for block in work.graph.blocks()
         ]
         by_cause: dict[str, float] = {}
@@ -177,6 +148,20 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
     waits = ordered({id: op.depends_on for id, op in operations.items()})
     bounds = Bounds(Work(trace, waits.with_order(chains(trace)), operations, {}), session)
     return bounds.of_any(bounds.work) if operations else None
+
+
+def touched_bytes(algorithm: ConvolutionAlgorithm) -> int:
+    """Bytes by which an algorithm displaces what others have in L2 (`gpusim.model.context`); 0 if it does not count."""
+    unused = algorithm.workspace_bytes if len(algorithm.kernels) == 1 else None
+    return 0 if algorithm.warm_us is None else max(0, (algorithm.touched_bytes or 0) - (unused or 0))
+
+
+def _beside(trace: Trace, op: Convolution, touched: int) -> Trace:
+    """A trace of a convolution, and of another one that touches so many bytes."""
+    other = op.selected.model_copy(update={"touched_bytes": touched, "workspace_bytes": None})
+    operations = (op, op.model_copy(update={"id": f"beside {op.id}", "selected": other}))
+    stream = Stream.model_construct(name="s0", priority=0, operations=operations, arrivals=None)
+    return trace.model_copy(update={"streams": (stream,)})
 
 
 def _bound(graph: Graph, choices: Callable[[str], Sequence[Least]]) -> Bound:

@@ -1,0 +1,194 @@
+"""Lower bounds of makespans: by hand, and as properties of thousands of replays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import examples, kernels
+from test_choose import GPU, TRACES, every_plan, problems, replayed
+from tiny import convolution, launch, stream, trace
+
+from gpusim import load_gpu, load_trace
+from gpusim.calibrate.fit import anchored
+from gpusim.choose.bound import Bounds, bound_of_trace, touched_bytes
+from gpusim.choose.least import HELD, JUMPED, Least, least_of_kernel, least_of_launches, least_work, less_of, tile_works
+from gpusim.choose.plan import Plan, Work, planned_trace
+from gpusim.choose.search import select, work_of
+from gpusim.engine.launches import jitter_factor
+from gpusim.model.contention import SHARED, WarpDemand, mix_times
+from gpusim.model.kernel import KernelModel
+from gpusim.model.memory import MemoryLoad
+from gpusim.session import Session
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch, Mix
+from gpusim.trace.operations import Kernel
+
+
+def bounded(jitter: float = 0.0, **changed: object) -> KernelModel:
+    """Eight blocks on 4 SMs, one at a time on each: 0.3 + 7 x 0.1 = 1 per instruction, so 3 us a block; 1 us to launch.
+
+    Of the resource that binds it a warp takes 0.1, and 8 of them compete.
+    """
+    known = replace(
+        anchored(launch(8, 20.0), GPU),
+        unit_us=3.0,
+        latency_us=1.0,
+        jitter=jitter,
+        load=MemoryLoad(0.0, 0.0),
+        dram_share_us=0.5,
+        l2_share_us=0.25,
+        demand=WarpDemand(8.0, 0.3, 0.1, (0.05, 0.1, 0.01, 0.01, 0.01, 0.01), 1, serial_share=1.0),
+    )
+    return replace(known, **changed)
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.1, 0.5, 0.7])
+def test_the_least_of_a_kernel_is_the_work_of_its_blocks_and_that_of_the_busiest_sm(jitter: float) -> None:
+    """Eight blocks on 4 SMs, each as long as the engine makes it: all at full pace, and two on some SM."""
+    model = bounded(jitter)
+    works = [max(0.0, jitter_factor(model.seed, block, jitter)) for block in range(8)]
+    least, work = least_of_kernel(model), sum(works)
+    assert tile_works(model).tolist() == pytest.approx(works, rel=1e-12)
+    paces = [n / mix_times([(model.demand, n)])[0] for n in range(1, model.blocks_per_sm + 1)]
+    on_one_sm = max(sum(sorted(works)[:2]) / max(paces), max(works) / paces[0])
+    assert least.alone_us == pytest.approx(1.0 + 3.0 * max(work / 4, on_one_sm))
+    assert least.busy_us == pytest.approx((work * 8.0 * 0.1 * 3.0 / 4, work * 0.5, work * 0.25))
+
+
+@examples(100)
+@given(st.integers(41, 400), st.integers(0, 2**31 - 1), st.floats(0.0, 0.6), st.data())
+def test_blocks_that_count_as_mean_ones_leave_the_least_work(
+    blocks: int, seed: int, jitter: float, data: st.DataObject
+) -> None:
+    """Whatever rows of `JUMPED` blocks or more a replay jumps over."""
+    model = bounded(jitter, blocks=blocks, tiles=blocks, seed=seed)
+    works = tile_works(model)
+    jumped, at = works.copy(), 0
+    while at + JUMPED <= blocks:
+        start = data.draw(st.integers(at, blocks - JUMPED))
+        at = data.draw(st.integers(start + JUMPED, blocks))
+        jumped[start:at] = 1.0
+    assert least_work(model, works) <= min(jumped.sum(), works.sum()) * (1.0 + 1e-12)
+    assert least_work(model, works) >= blocks * max(0.0, 1.0 - sqrt(3.0) * jitter)
+
+
+def test_the_least_of_an_operation_is_its_longest_chain_and_all_its_work() -> None:
+    """Kernels of 7 and 13 us, then beside one another, and one of 7 us after both: 20 + 7."""
+    launches = [launch(8, 20.0, stream) for stream in ("main", "internal0", "internal1", "main")]
+    models = [bounded(unit_us=us) for us in (3.0, 3.0, 6.0, 3.0)]
+    assert least_of_launches(launches, models) == Least(
+        pytest.approx(7.0 + 13.0 + 7.0),
+        (pytest.approx(4.8 * (3 + 2)), pytest.approx(4 * 4.0), pytest.approx(4 * 2.0)),
+    )
+
+
+@examples(150)
+@given(problems(most=4), st.integers(0, 2**31 - 1), st.data())
+def test_no_replay_beats_the_bound(made: Trace, seed: int, data: st.DataObject) -> None:
+    """Thousands of random plans in the release profile, whatever the jitter of blocks."""
+    session = Session(GPU, seed=seed)
+    work = work_of(made, GPU)
+    bounds = Bounds(work, session)
+    every, any_us = every_plan(work, "all"), bounds.of_any(work).us
+    for at in data.draw(st.lists(st.integers(0, len(every) - 1), min_size=20, max_size=20)):
+        us = replayed(work, every[at], session)
+        assert max(any_us, bounds.of_plan(work, every[at])) <= us * (1.0 + 1e-9)
+
+
+@examples(300)
+@given(st.lists(kernels(max_blocks_x=300), min_size=2, max_size=4), st.sampled_from(["leftover", "even", "inter-sm"]))
+def test_no_replay_of_kernels_with_counters_beats_the_bound(launches: list[KernelLaunch], policy: str) -> None:
+    """Kernels that different resources of an SM bind may run side by side at full speed."""
+    streams = [stream(f"s{n}", Kernel(id=f"k{n}", kernel=one)) for n, one in enumerate(launches)]
+    made, session = trace(*streams, device="h200"), Session(load_gpu("h200"))
+    bound = bound_of_trace(made, session)
+    assert bound is not None and bound.us <= session.makespan_us(made, policy) * (1.0 + 1e-9)
+
+
+RECORDED = ("inception_3a_b16", "inception_4a", "inception_5b_b16", "resnet50_3a")
+
+
+@cache
+def recorded(name: str) -> Bounds:
+    session = Session(load_gpu("h200"))
+    return Bounds(work_of(load_trace(TRACES / f"{name}.json.gz"), session.gpu), session)
+
+
+@st.composite
+def recorded_plans(draw: st.DrawFn) -> tuple[Bounds, Work, Plan]:
+    """Some operations of a recording in any streams, by any algorithms, and how the streams share the GPU."""
+    bounds = recorded(draw(st.sampled_from(RECORDED)))
+    work = bounds.work.part(sorted(draw(st.sets(st.sampled_from(bounds.work.graph.ids), min_size=1))))
+    lanes: list[list[str]] = [[] for _ in range(4)]
+    for id in work.graph.ids:
+        lanes[draw(st.integers(0, 3))].append(id)
+    algorithms = {id: draw(st.sampled_from(sorted(found))) for id, found in work.algorithms.items()}
+    used = tuple(tuple(lane) for lane in lanes if lane)
+    policy = draw(st.sampled_from(["leftover", "even", "warped-slicer", "inter-sm"])) if len(used) > 1 else "leftover"
+    return bounds, work, Plan(used, algorithms, policy)
+
+
+@examples(400)
+@given(recorded_plans())
+def test_no_replay_of_recorded_kernels_beats_the_bound(given: tuple[Bounds, Work, Plan]) -> None:
+    """A convolution takes longer after others, by as much as these touch: any part of a module, by any algorithms."""
+    bounds, work, plan = given
+    us = replayed(work, plan, bounds.session)
+    assert max(bounds.of_any(work).us, bounds.of_plan(work, plan)) <= us * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_least_of_a_convolution_is_no_more_than_that_of_its_kernels_after_others(name: str) -> None:
+    """The others by the algorithms that touch most, least, and as recorded."""
+    bounds = recorded(name)
+    work, session, gpu = bounds.work, bounds.session, bounds.session.gpu
+    for pick in (min, max):
+        chosen = {id: pick(found, key=lambda one: touched_bytes(found[one])) for id, found in work.algorithms.items()}
+        played = session.kernels(work.trace).worked_out(planned_trace(work, Plan((work.graph.ids,), chosen)))
+        for op in played.operations():
+            models = [session.kernels(work.trace).model(one, op.id) for one in op.launches()]
+            after = least_of_launches(op.launches(), models, gpu.limits.capacity, gpu.model.sustained_issue_share)
+            assert less_of(after, bounds.least(op.id, chosen[op.id])) == bounds.least(op.id, chosen[op.id])
+
+
+def test_kernels_that_different_resources_bind_are_not_added() -> None:
+    """FMA binds one and the L1 path the other, each for nine tenths of its time: together they take hardly longer."""
+    cycles, gpu = 100.0 * 1980.0, load_gpu("h200")
+
+    def busy(**shares: float) -> KernelLaunch:
+        counted = dict.fromkeys(SHARED, 0.0) | {name: share * cycles for name, share in shares.items()}
+        mix = Mix(**counted, active_cycles_avg=cycles, achieved_warps_per_sm=4.0)
+        return launch(132, 100.0, threads=128).model_copy(update={"mix": mix})
+
+    one, other = busy(fma_cycles=0.9, issue_cycles=0.45), busy(l1_cycles=0.9, issue_cycles=0.1)
+    streams = [stream(name, Kernel(id=name, kernel=of)) for name, of in (("a", one), ("b", other))]
+    made, session = trace(*streams, device="h200"), Session(gpu)
+    bound = bound_of_trace(made, session)
+    assert bound is not None and 90.0 < bound.us < session.makespan_us(made, "leftover") < 135.0
+
+
+def test_what_blocks_hold_bounds_the_makespan() -> None:
+    """A block fills half of the registers of its SM for 3 us or more, and 8 blocks on 4 SMs two turns of halves."""
+    registers, shared, warps, slots = (2 * need or 1 for need in bounded().need)
+    least = least_of_kernel(bounded(), (registers, 4 * shared, 8 * warps, 16 * slots))
+    alone_us = mix_times([(bounded().demand, 1)])[0] * 3.0
+    assert least.held_us[0] == pytest.approx(8 * alone_us * 0.5 / 4)
+    assert least.held_us[2:] == pytest.approx((8 * alone_us / 16 / 4, 8 * alone_us / 32 / 4))
+    assert least.idle_us == 1.0
+
+
+def test_a_bound_by_registers_is_above_that_of_any_other_resource() -> None:
+    """Blocks that leave room for no other, and wait for latency: 16 on 4 SMs take four turns."""
+    wide = [launch(4, 10.0) for _ in range(4)]
+    made = trace(*(stream(f"s{n}", convolution(f"c{n}", [one])) for n, one in enumerate(wide)))
+    session = Session(GPU)
+    work = work_of(made, GPU)
+    bound = Bounds(work, session).of_any(work)
+    best = select(made, session).best.makespan_us
+    assert bound.us <= best * (1.0 + 1e-9)
+    assert bound.by in HELD or bound.us == pytest.approx(best)
