@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from experiments.advise.run import STUDY as ADVISE
+from experiments.advise.run import error_table
 from experiments.markdown import BLOCK, table
 from experiments.rows import lines
 
@@ -32,7 +34,7 @@ OTHERS = {  # datasets of other kernels
     "h200_frameworks": "kernels of PyTorch",
     "h100_frameworks": "kernels of PyTorch",
     "h200_models": "whole models",
-    "models": "whole models",
+    "transformer models": "whole models",
 }
 SHARING = {  # title of a column: the experiments that it shows
     "two streams": ("streams", "programs_streams"),
@@ -54,6 +56,7 @@ EXPERIMENTS = {
 }
 
 FURTHER = {  # experiments that the benchmark does not have
+    "quota": "two kernels on one SM",
     "matrix_same": "two microbenchmarks on the same SMs",
     "matrix_disjoint": "two microbenchmarks on disjoint SMs",
     "programs_serial": "whole models in one stream",
@@ -125,6 +128,12 @@ def errors_by_resource() -> str:
         for row in rows
     ]
     return table(titles, body)
+
+
+def errors_of_programs() -> str:
+    """The error of the makespan of two whole programs, by GPU and way of sharing."""
+    (rows,) = ADVISE.read()
+    return error_table(rows)
 
 
 def _benchmark() -> list[Row]:
@@ -213,6 +222,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "errors-by-sharing": errors_by_sharing,
     "errors-by-dataset": errors_by_dataset,
     "errors-by-resource": errors_by_resource,
+    "errors-of-programs": errors_of_programs,
     "benchmark-splits": benchmark_splits,
     "benchmark-scores": benchmark_scores,
     "benchmark-choices": benchmark_choices,

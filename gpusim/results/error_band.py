@@ -284,6 +284,8 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         return HowWrong(None, STALE)
     work = _calls(result, trace, source)
     unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
+    if UNCOUNTED in unmeasured:
+        return _never(f"kernels without counters {SHARING[experiment]}")
     if unmeasured:
         return _never(f"kernels bound by {' and '.join(unmeasured)} {SHARING[experiment]}")
     fitting = [band for band in mine if band["from_us"] <= work.call_us <= band["to_us"]]
