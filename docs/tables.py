@@ -12,6 +12,7 @@ from statistics import fmean
 from experiments.advise.run import STUDY as ADVISE
 from experiments.advise.run import error_table
 from experiments.markdown import BLOCK, table
+from experiments.names import EXPERIMENTS, title
 from experiments.rows import lines
 
 VALIDATION = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
@@ -41,28 +42,6 @@ SHARING = {  # title of a column: the experiments that it shows
     "branches in streams": ("modules_streams",),
     "SM split": ("green", "programs_green"),
     "blocks of two kernels on one SM": ("quota", "quota_a", "quota_b"),
-}
-EXPERIMENTS = {
-    "solo": "isolated, on another GPU",
-    "sm_curve": "part of the SMs",
-    "residency_curve": "blocks per SM, limited",
-    "streams": "two streams",
-    "streams_b_first": "two streams, second first",
-    "green": "SM split",
-    "quota_a": "two kernels on one SM, first",
-    "quota_b": "two kernels on one SM, second",
-    "modules_serial": "module in one stream",
-    "modules_streams": "branches in streams",
-}
-
-FURTHER = {  # experiments that the benchmark does not have
-    "quota": "two kernels on one SM",
-    "matrix_same": "two microbenchmarks on the same SMs",
-    "matrix_disjoint": "two microbenchmarks on disjoint SMs",
-    "programs_serial": "whole models in one stream",
-    "programs_streams": "whole models in two streams",
-    "programs_sm_curve": "whole model on part of the SMs",
-    "programs_green": "whole models, SM split",
 }
 COUNTED = ("sm_curve", "residency_curve", "streams", "green", "quota_a", "modules_streams")  # in the table of splits
 
@@ -97,7 +76,7 @@ def errors_by_dataset() -> str:
         (
             f"`{row['dataset']}`",
             gpu_of(row),
-            (EXPERIMENTS | FURTHER).get(row["experiment"], row["experiment"]),
+            title(row["experiment"]),
             row["points"],
             f"{float(row['mape_percent']):.1f}",
             f"{float(row['p95_percent']):.1f}",
@@ -118,7 +97,7 @@ def errors_by_resource() -> str:
     body = [
         (
             gpu_of(row),
-            (EXPERIMENTS | FURTHER).get(row["experiment"], row["experiment"]),
+            title(row["experiment"]),
             row["bound_by"],
             row["points"],
             f"{float(row['mape_percent']):.1f}",
@@ -174,8 +153,8 @@ def benchmark_scores() -> str:
     }
     titles = ("experiment", *(f"{split}: {predictor}" for split, predictor, _ in columns))
     body = [
-        (title, *(_mean([row for row in rows[split] if row["experiment"] == name], key) for split, _, key in columns))
-        for name, title in EXPERIMENTS.items()
+        (words, *(_mean([row for row in rows[split] if row["experiment"] == name], key) for split, _, key in columns))
+        for name, words in EXPERIMENTS.items()
     ]
     body.append(("**mean**", *(_mean(rows[split], key) for split, _, key in columns)))
     return table(titles, body)

@@ -20,7 +20,7 @@ STAIRCASES = (
 
 
 def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -> None:
-    """Predicted against measured, both over what the do-nothing model says, one panel an experiment."""
+    """Predicted against measured, both relative to the baseline, one panel per experiment."""
     with new_figure(12.5, 12.0) as figure:
         grid = figure.subplots(3, 3)
         for axes, one in zip(grid.flat, found, strict=False):
@@ -37,9 +37,9 @@ def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -
             axes.set(xlim=ends, ylim=ends, aspect="equal")
             axes.set_title(f"{one.experiment}: {one.mape_percent:.1f} %, {one.points} points", fontsize=10, loc="left")
         for axes in grid[-1]:
-            axes.set_xlabel("measured / do-nothing model")
+            axes.set_xlabel("measured / baseline")
         for axes in grid[:, 0]:
-            axes.set_ylabel("predicted / do-nothing model")
+            axes.set_ylabel("predicted / baseline")
         figure.tight_layout()
         save_figure(figure, path)
 

@@ -204,4 +204,4 @@ def _known(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-_NUMBERS = ("points", "MAPE %", "median %", "95th %", "bias %", "do-nothing %", "rank corr.", "regret %")
+_NUMBERS = ("points", "MAPE %", "median %", "95th %", "bias %", "baseline %", "rank corr.", "regret %")

@@ -50,7 +50,7 @@ class Summary:
         median_percent: median of the absolute errors.
         p95_percent: their 95th percentile.
         bias_percent: mean error with its sign; positive: predicted too long.
-        nothing_percent: mean absolute percentage error of the do-nothing model.
+        nothing_percent: mean absolute percentage error of the baseline (isolated times, without a model).
         rank_correlation: Spearman's, of predicted and measured speedup over serial; None where there is no serial.
         regret_percent: measured makespan at the SM split predicted best over the best measured, less 1, mean over
             the pairs; None but for ``green``.

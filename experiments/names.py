@@ -1,0 +1,32 @@
+"""Names of experiments as pages print them; the keys are those of CSV files (docs/glossary.md has both)."""
+
+from __future__ import annotations
+
+EXPERIMENTS = {
+    "solo": "isolated, on another GPU",
+    "sm_curve": "part of the SMs",
+    "residency_curve": "blocks per SM, limited",
+    "streams": "two streams",
+    "streams_b_first": "two streams, second first",
+    "green": "SM split",
+    "quota_a": "two kernels on one SM, first",
+    "quota_b": "two kernels on one SM, second",
+    "modules_serial": "module in one stream",
+    "modules_streams": "branches in streams",
+}
+FURTHER = {  # that the benchmark does not have
+    "choice": "choice of algorithms and streams",
+    "isolated": "isolated",
+    "quota": "two kernels on one SM",
+    "matrix_same": "two microbenchmarks on the same SMs",
+    "matrix_disjoint": "two microbenchmarks on disjoint SMs",
+    "programs_serial": "whole models in one stream",
+    "programs_streams": "whole models in two streams",
+    "programs_sm_curve": "whole model on part of the SMs",
+    "programs_green": "whole models, SM split",
+}
+
+
+def title(experiment: str) -> str:
+    """The name of an experiment for people; of an unknown one the key."""
+    return (EXPERIMENTS | FURTHER).get(experiment, experiment)
