@@ -12,8 +12,8 @@ from statistics import fmean
 from experiments.advise.run import STUDY as ADVISE
 from experiments.advise.run import error_table
 from experiments.markdown import BLOCK, table
-from experiments.names import EXPERIMENTS, title
 from experiments.rows import lines
+from gpusim.lab.names import EXPERIMENTS, title
 
 VALIDATION = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
 FITTED = "data"  # the dataset on which the model was fitted

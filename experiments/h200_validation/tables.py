@@ -9,12 +9,12 @@ from pathlib import Path
 
 from experiments.h200_validation.variants import GPU_NAME, HERE, ROOT, present_model
 from experiments.markdown import filled
-from experiments.names import title
 from experiments.rows import lines as read_csv
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, write_text
 from gpusim.hardware.gpu import ModelConstants, load_gpu
 from gpusim.lab.dataset import Dataset
+from gpusim.lab.names import title
 from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios
 from gpusim.lab.validate import SCALED
 

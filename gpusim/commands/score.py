@@ -89,13 +89,14 @@ def _print(scores: Sequence[Score]) -> None:
 
 def _rows(score: Score) -> list[list[str]]:
     from gpusim.common.tables import number
+    from gpusim.lab.names import title
 
     rows = []
     for one in score.summaries:
         given, wanted = score.predicted[one.experiment], score.conditions[one.experiment]
         rows.append(
             [
-                *(score.part.name, score.part.split, one.experiment, f"{given} of {wanted}"),
+                *(score.part.name, score.part.split, title(one.experiment), f"{given} of {wanted}"),
                 *(number(value, 2) for value in (one.mape_percent, one.median_percent)),
                 *(number(one.p95_percent, 1), f"{one.bias_percent:+.2f}", number(one.nothing_percent, 1)),
                 *(_known(value) for value in (one.rank_correlation, one.regret_percent)),
@@ -103,7 +104,14 @@ def _rows(score: Score) -> list[list[str]]:
         )
     if score.choice is not None:
         points = f"{score.choice.points} modules"
-        row = [score.part.name, score.part.split, "choice", points, *[""] * 6, _known(score.choice.regret_percent)]
+        row = [
+            score.part.name,
+            score.part.split,
+            title("choice"),
+            points,
+            *[""] * 6,
+            _known(score.choice.regret_percent),
+        ]
         rows.append(row)
     return rows
 

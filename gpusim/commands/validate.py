@@ -152,11 +152,12 @@ def _case(args: argparse.Namespace) -> Case:
 
 def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:
     from gpusim.common.tables import Column, number, print_table
+    from gpusim.lab.names import title
 
-    columns = [Column("experiment"), *(Column(title, right=True) for title in _NUMBERS)]
+    columns = [Column("experiment"), *(Column(name, right=True) for name in _NUMBERS)]
     rows = [
         [
-            one.experiment,
+            title(one.experiment),
             str(one.points),
             number(one.mape_percent, 2),
             number(one.median_percent, 2),
@@ -169,32 +170,41 @@ def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:
         for one in found
     ]
     if chosen is not None:
-        rows.append([chosen.experiment, str(chosen.points), *[""] * 6, _known(chosen.regret_percent)])
+        rows.append([title(chosen.experiment), str(chosen.points), *[""] * 6, _known(chosen.regret_percent)])
     print_table(columns, rows)
 
 
 def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequence[Summary]) -> None:
     from gpusim.common.tables import Column, number, print_table
+    from gpusim.lab.names import title
 
     print(f"\nWith recorded times on {' and '.join(map(str, sms))} SMs, and without, on the same rows: MAPE %")
     known = {one.experiment: one for one in found}
     rows = [
-        [one.experiment, str(one.points), number(one.mape_percent, 2), number(known[one.experiment].mape_percent, 2)]
+        [title(one.experiment), str(one.points), *(number(by.mape_percent, 2) for by in (one, known[one.experiment]))]
         for one in without
     ]
-    print_table([Column("experiment"), *(Column(title, right=True) for title in ("points", "without", "with"))], rows)
+    print_table([Column("experiment"), *(Column(name, right=True) for name in ("points", "without", "with"))], rows)
 
 
 def _print_worst(missed: Sequence[Miss]) -> None:
     from gpusim.common.tables import Column, number, print_table
+    from gpusim.lab.names import title
 
     if not missed:
         return
-    print("\nWhat each experiment misses most, and why: the kernels that take longest there")
-    numbers = [Column(title, right=True) for title in ("points", "MAPE %", "bias %")]
+    print("\nLargest errors of each experiment, and the kernels that take longest there")
+    numbers = [Column(name, right=True) for name in ("points", "MAPE %", "bias %")]
     columns = [Column("experiment"), Column("what", narrow="break"), *numbers, Column("why", narrow="break")]
     rows = [
-        [one.experiment, one.what, str(one.points), number(one.mape_percent), f"{one.bias_percent:+.1f}", one.why]
+        [
+            title(one.experiment),
+            one.what,
+            str(one.points),
+            number(one.mape_percent),
+            f"{one.bias_percent:+.1f}",
+            one.why,
+        ]
         for one in missed
     ]
     print_table(columns, rows)

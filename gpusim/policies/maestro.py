@@ -94,7 +94,7 @@ class Maestro(MeasuringPolicy):
     name = "maestro"
     validated_as = ("quota", "green")
     summary = (
-        "hill climbing by measured STP, an epoch a try, over SM split and blocks per SM, whichever of the two started "
+        "hill climbing by measured STP, one step per epoch, over the SM split or over blocks per SM, whichever starts "
         "better (Park et al., ASPLOS'17)"
     )
     eps: float = parameter(0.01, "gain in STP, relative, that a step must show to be kept", least=0)

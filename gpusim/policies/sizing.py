@@ -42,18 +42,18 @@ def sms_needed(view: View, kernels: Sequence[KernelView], slowdown: float, most:
 
 @dataclass
 class RightSize(Policy):
-    """Each stream gets the fewest SMs on which its kernels take hardly longer than on all.
+    """Each stream gets the fewest SMs on which its kernels take little longer than on all.
 
     SMs that nobody needs are spread evenly. Where the sizes exceed the GPU, all shrink in proportion.
     """
 
     name = "right-size"
     summary = (
-        "SM split: each stream has the fewest SMs within a tolerance of its kernels' time on all, others' SMs "
-        "never overlapping (a shadow of KRISP, Chow et al., HPCA'23, and LithOS, Coppock et al., SOSP'25)"
+        "SM split: each stream has the fewest SMs on which its kernels are within a tolerance of their time on all "
+        "SMs; SM sets never overlap (a shadow of KRISP, Chow et al., HPCA'23, and LithOS, Coppock et al., SOSP'25)"
     )
     family = "inter-sm"
-    tolerance: float = parameter(0.05, "time over that on all SMs, as a share of it", least=0, below=inf)
+    tolerance: float = parameter(0.05, "additional time, relative to that on all SMs", least=0, below=inf)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
@@ -136,7 +136,7 @@ class LatencyTarget(Divides):
         "others the rest (a shadow of Bullet, Lin et al., 2025; the rule is ours)"
     )
     family = "inter-sm"
-    slowdown: float = parameter(1.25, "latency to hold, over that of the pass alone", least=1)
+    slowdown: float = parameter(1.25, "latency target, relative to the isolated pass", least=1)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _deadlines: Deadlines = field(default_factory=lambda: Deadlines(1.0), init=False, repr=False)
     _met_critical: bool = field(default=False, init=False, repr=False)

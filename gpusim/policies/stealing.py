@@ -24,8 +24,8 @@ class TpcStealing(Policy):
 
     name = "tpc-stealing"
     summary = (
-        "SM split by TPC: a stream's TPCs are lent to others while it has no block waiting and come back when theirs "
-        "end, kernels stopping between any two blocks (a shadow of LithOS, Coppock et al., SOSP'25)"
+        "SM split by TPC: the TPCs of a stream without waiting blocks are lent to others, and return when the blocks "
+        "there end; kernels can stop between any two blocks (a shadow of LithOS, Coppock et al., SOSP'25)"
     )
     family = "inter-sm"
     sms: str | None = parameter(

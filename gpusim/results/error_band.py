@@ -74,12 +74,12 @@ TITLES = {  # of the experiments, as people read them
     "streams": "two calls in streams",
     "modules_streams": "branches in streams",
     "sm_curve": "calls on part of the SMs",
-    "green": "green contexts",
-    "quota": "two kernels per SM",
+    "green": "SM split",
+    "quota": "two kernels on one SM",
     "programs_serial": "programs one by one",
     "programs_streams": "programs in streams",
     "programs_sm_curve": "program on part of the SMs",
-    "programs_green": "programs, green contexts",
+    "programs_green": "programs, SM split",
 }
 OF_PROGRAMS = {  # the experiment of whole programs that shared the GPU as one of calls did
     "modules_serial": "programs_serial",

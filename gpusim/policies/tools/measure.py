@@ -75,8 +75,8 @@ class MeasuringPolicy(Policy):
 
     epoch_us: float | None = parameter(
         None,
-        "length of a step, us, of which the second half is measured; default twice the longest time that a block of "
-        "the kernels takes",
+        "length of a step, us; its second half is measured; default twice the longest time that a block of the "
+        "kernels takes",
         above=0,
     )
     step_sms: int | None = parameter(None, "SMs moved in a step; default a sixteenth of them", least=1)

@@ -1,4 +1,4 @@
-"""Names of experiments as pages print them; the keys are those of CSV files (docs/glossary.md has both)."""
+"""Names of measured experiments, as tables print them. The keys are those of CSV and JSON files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ EXPERIMENTS = {
 FURTHER = {  # that the benchmark does not have
     "choice": "choice of algorithms and streams",
     "isolated": "isolated",
+    "sharing": "two kernels on the same SMs",
     "quota": "two kernels on one SM",
     "matrix_same": "two microbenchmarks on the same SMs",
     "matrix_disjoint": "two microbenchmarks on disjoint SMs",
@@ -28,5 +29,5 @@ FURTHER = {  # that the benchmark does not have
 
 
 def title(experiment: str) -> str:
-    """The name of an experiment for people; of an unknown one the key."""
+    """Return the name of an experiment, or the key itself where it has none."""
     return (EXPERIMENTS | FURTHER).get(experiment, experiment)
