@@ -215,7 +215,7 @@ class WarpedSlicer(Policy):
         solve = water_fill if self.objective == "maxmin" else best_sum
         counts = solve(curves, residents_of(view.gpu, view.kernels))
         if counts is None:
-            self._fell_back["the kernels do not fit an SM together"] += 1
+            self._fell_back["the kernels do not fit together on an SM"] += 1
             return None
         allowed = loss_allowed(len(curves)) if self.loss is None else self.loss
         least = min(progress_at(curve, count) for curve, count in zip(curves, counts, strict=True))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 JSON_VERSION = 1  # of what `as_json` gives
 KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRun))
 ALONE = "one stream: there is nothing to share the GPU with"
-DEPENDENT = "streams wait for one another, so what each takes beside the others counts that, too"
+DEPENDENT = "streams wait for each other, and their slowdowns include these waits"
 
 
 @dataclass(frozen=True)

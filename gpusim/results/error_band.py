@@ -290,7 +290,8 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         return _never(f"kernels bound by {' and '.join(unmeasured)} {SHARING[experiment]}")
     fitting = [band for band in mine if band["from_us"] <= work.call_us <= band["to_us"]]
     if not fitting:
-        return _never(f"calls this {'short' if not mine or work.call_us < mine[-1]['to_us'] else 'long'}")
+        shorter = not mine or work.call_us < mine[-1]["to_us"]
+        return _never(f"calls {'shorter' if shorter else 'longer'} than any measured")
     band = next((band for band in fitting if band["bound"] == work.bound), fitting[0])
     where = f"on {gpu.name}" if source.name == gpu.name else f"from {source.name} on {gpu.name}"
     return HowWrong({"experiment": experiment, "mape_percent": band["mape_percent"]}, "", where)

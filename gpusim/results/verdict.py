@@ -128,7 +128,7 @@ def _bound(comparison: Comparison) -> str:
     serial_us, bound_us = best.result.makespan_us * best.speedup_vs_serial, comparison.bound_us
     if bound_us is None:
         return ""
-    return f"no policy can save more than {number(max(0.0, serial_us - bound_us))} µs ({comparison.bound_by})"
+    return f"no policy can save more than {number(max(0.0, serial_us - bound_us))} µs (limit: {comparison.bound_by})"
 
 
 def _error(*entries: Entry) -> float:
