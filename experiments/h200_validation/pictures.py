@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpusim.lab.names import title
+from gpusim.lab.names import call_in_words, title
 from gpusim.lab.scores import Scored, Summary, residency_ratios
 from gpusim.results.style import COLOURS, GREY, PAGE, Style, legend_below, new_figure, save_figure, styled
 
@@ -62,16 +62,10 @@ def draw_staircases(rows: Sequence[Scored], path: Path) -> None:
             axes.plot(sms, predicted, color=COLOURS[0], label="predicted")
             axes.plot(sms, measured, "s", color=COLOURS[2], markersize=3.5, markerfacecolor="none", label="measured")
             axes.set_xticks([8, 32, 64, 96, 132])
-            axes.set_title(_words(op))
+            axes.set_title(call_in_words(op, "\n"))
         for axes in grid[-1]:
             axes.set_xlabel("SMs")
         for axes in grid[:, 0]:
-            axes.set_ylabel("SM time, relative to 132 SMs")
+            axes.set_ylabel("Relative SM time")
         legend_below(figure, grid[0, 0])
         save_figure(figure, path)
-
-
-def _words(op: str) -> str:
-    """The layer of a call on one line, its direction and algorithm on the next."""
-    network, layer, direction, algorithm, math = op.split("/")
-    return f"{network} {layer}\n{direction}, {algorithm.removeprefix('IMPLICIT_')}, {math}"

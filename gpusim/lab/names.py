@@ -26,6 +26,21 @@ FURTHER = {  # that the benchmark does not have
     "programs_sm_curve": "whole model on part of the SMs",
     "programs_green": "whole models, SM split",
 }
+DIRECTIONS = {"fwd": "forward", "bwd_data": "data gradient", "bwd_filter": "filter gradient"}  # of a convolution
+
+
+def call_in_words(op: str, between: str = ", ") -> str:
+    """Return the layer, direction and algorithm of a call of cuDNN; of another call its name.
+
+    Args:
+        op: the name in a dataset: network/layer/direction/algorithm/math.
+        between: what separates the layer from the rest.
+    """
+    parts = op.split("/")
+    if len(parts) != 5 or parts[2] not in DIRECTIONS:
+        return op
+    _, layer, direction, algorithm, math = parts
+    return f"{layer} {DIRECTIONS[direction]}{between}{algorithm.removeprefix('IMPLICIT_')}, {math}"
 
 
 def title(experiment: str) -> str:
