@@ -270,7 +270,7 @@ class Session:
         return self._traced(trace_of(trace)).isolated_us
 
     def operations_us(self, trace: AnyTrace) -> dict[str, float]:
-        """How long each operation takes alone on the whole GPU, by id; caches as it was recorded."""
+        """Isolated time of each operation, by id; caches are as in the recording."""
         trace = trace_of(trace)
         isolated = self._kernels_of(trace)[1]
         return {op.id: isolated.operation_us(trace, op) for op in trace.operations()}
@@ -335,7 +335,7 @@ class Session:
         return self._kernels[trace.device]
 
     def _traced(self, trace: Trace) -> _Traced:
-        """What is known of a trace; those asked for longest ago are forgotten."""
+        """Kernels and times known for a trace; the least recently used traces are forgotten."""
         known = self._traces.pop(id(trace), None) or _Traced(trace, *self._kernels_of(trace))
         self._traces[id(trace)] = known
         if len(self._traces) > KEPT:
@@ -414,7 +414,7 @@ class Session:
         return -sharing(normalised_progress(result))["stp"]
 
     def _recording_notes(self, trace: Trace) -> tuple[str, ...]:
-        """What a reader should know of the GPU that the kernels were fitted on."""
+        """Notes about the GPU on which the kernels were fitted."""
         device, gpu = self._recorder(trace), self.gpu
         notes = []
         if trace.order is not None:

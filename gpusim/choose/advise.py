@@ -134,7 +134,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to set for some programs on one GPU.
+    """Recommended setting for some programs on one GPU.
 
     Attributes:
         trace: the programs side by side.
@@ -263,7 +263,7 @@ def advise(
 
 
 def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:
-    """What kernels without counters may change of an advice, as one line; empty where all were counted."""
+    """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
     spans, winners = [advice.best.makespan_us], dict[Assumption, str]()
     for assumption, other in session.extremes(advice.trace).items():
         shared = _Shared(other, session, _alone_us(other, session))
@@ -303,7 +303,7 @@ def _has_arrivals(trace: Trace) -> bool:
 
 
 def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
-    """How long one pass of each program takes alone on the whole GPU."""
+    """Isolated time of one pass of each program."""
     once = with_settings_of(trace, {program.name: {"arrivals": None} for program in trace.programs}, "programs")
     return {run.program: run.solo_us for run in session.replay(once, keep=()).program_runs}
 
@@ -334,7 +334,7 @@ def _interval_us(arrivals: Arrivals | None) -> float:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What all settings are replayed with: the programs, a session, and what a pass of each takes alone (us)."""
+    """Shared input of all settings: the programs, a session, and the isolated time of a pass of each (us)."""
 
     trace: Trace
     session: Session
@@ -419,7 +419,7 @@ class _Served:
 
 
 def _served(trace: Trace, session: Session, way: Setting, once: Result) -> _Served:
-    """What requests take, over the seeds of random arrivals."""
+    """Latencies of requests over the seeds of random arrivals."""
     runs = [once, *(session.replay(other, way.policy, keep=()) for other in _other_seeds(trace))]
     found = [
         {run.program: [run.end_us - run.release_us] for run in one.program_runs} | latencies_us(one, WARM_UP)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from gpusim.common.files import write_text
 
 Kind = Literal["plan", "algorithms", "order"]
-"""What was chosen: streams, algorithms and SMs; algorithms in the trace's streams; or the order of streams, too."""
+"""Kinds of choice: streams, algorithms and SMs; algorithms in the trace's streams; or the order of streams, too."""
 MEASURED = Path(__file__).with_name("chosen.json")
 LONG_US = 30.0  # mean time of an operation alone from which it counts as long [D]
 
@@ -82,7 +82,7 @@ def write_errors(gpu: str, found: Mapping[Kind, Iterable[tuple[float, float, flo
 
 
 def _known() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """What was measured, by GPU, kind and length."""
+    """Measured errors of choices, by GPU, kind and length."""
     content: dict[str, dict[str, dict[str, dict[str, Any]]]] = json.loads(MEASURED.read_text(encoding="utf-8"))
     return content
 

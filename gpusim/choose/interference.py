@@ -206,7 +206,7 @@ def _known(session: Session, trace: Trace) -> _Known:
 
 
 def _kind(model: KernelModel) -> str:
-    """What binds a kernel most when it is alone: DRAM, L2 or an SM; and whether it fills the GPU."""
+    """Resource that bounds an isolated kernel (DRAM, L2 or an SM), and whether the kernel fills the GPU."""
     load = model.full_load
     binds = "dram" if load.dram >= max(load.l2, 0.5) else "l2" if load.l2 >= 0.5 else "sm"
     return f"{binds} {model.blocks >= model.sm_count}"
@@ -237,7 +237,7 @@ class _Pace:
     l2: float
 
     def time(self, model: KernelModel, dram: float, l2: float) -> float:
-        """What its blocks take at a load by all."""
+        """Time of its blocks at the total load."""
         return self.per_wave * self.waves * model.slowdown(dram, l2, 1.0)
 
 
@@ -275,7 +275,7 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> Slowdown | None:
 
 
 def contended(gpu: GPU, p: KernelModel, q: KernelModel) -> str:
-    """What two kernels that overlap contend for: ``no room``, ``dram``, ``l2`` or ``SM``; empty: nothing much."""
+    """Resource that two overlapping kernels contend for: ``no room``, ``dram``, ``l2`` or ``SM``; empty: none."""
     found = _of_kernels(gpu, p, q, None)
     if found is None:
         return "no room"

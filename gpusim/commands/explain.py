@@ -158,7 +158,7 @@ def _print(found: Explanation) -> None:
 
 
 def _gains(found: Explanation) -> list[str]:
-    """What other arrangements would gain or lose."""
+    """Gain or loss of other arrangements."""
     from gpusim.choose.advise import TIE
     from gpusim.common.tables import number
 

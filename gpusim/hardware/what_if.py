@@ -37,7 +37,7 @@ OF_SM = (
     "shared_memory_per_block_optin_bytes",
 )
 QUANTITIES = (*OF_GPU, *OF_SM)
-"""What can be changed: fields of `GPU` and of `SMLimits` that tell on a replay."""
+"""Fields of `GPU` and of `SMLimits` that a what-if can change."""
 
 _RATES = ("boost_clock_mhz", "dram_bandwidth_gb_per_s")  # the others are whole numbers
 

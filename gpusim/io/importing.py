@@ -70,7 +70,7 @@ def import_profile(
 
     Args:
         path: the profile.
-        format: ncu, kineto, nsys or nvprof; None looks at what is in the file.
+        format: ncu, kineto, nsys or nvprof; None: detected from the content.
         gpu: that it was recorded on: a GPU, its name or the path of its file; None: the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
@@ -117,7 +117,7 @@ def import_profile(
 
 
 def activities_of(path: Path, device: int | None = None) -> list[Activity]:
-    """What one GPU of a profile did, in the order in which it started: times as recorded.
+    """Activities of one GPU of a profile, in the order of their starts, with recorded times.
 
     Raises:
         InputError: as `import_profile`.
@@ -207,7 +207,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _text(head: bytes) -> bytes:
-    """What a file begins with after its mark and blanks."""
+    """First bytes of a file after its byte order mark and blanks."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")
 
 

@@ -30,7 +30,7 @@ def fewest_sms(most: int, fast_enough: Callable[[int], bool]) -> int:
 def sms_needed(view: View, kernels: Sequence[KernelView], slowdown: float, most: int) -> int:
     """The fewest SMs, at most ``most``, on which kernels take no longer than ``slowdown`` times as on all SMs.
 
-    Counted is what is left of each kernel, alone, one after the other.
+    The time is of the remaining work of each kernel, isolated, one after the other.
     """
 
     def time_us(sms: int) -> float:
@@ -87,11 +87,11 @@ class Deadlines:
     _late: set[PassKey] = field(default_factory=set)
 
     def budget(self, now_us: float, of: PassView) -> float:
-        """How much longer than alone what is left of a pass may take, a factor."""
+        """Slowdown that the remaining work of a pass may have and still be in time."""
         return (self._end_us(of) - now_us) / of.left_us if of.left_us > 0.0 else inf
 
     def look(self, view: View, passes: Mapping[int, PassView]) -> float | None:
-        """Note the passes that what is left of them, even alone, keeps beyond their deadline.
+        """Note the passes that miss their deadline even if the remaining work runs isolated.
 
         Returns:
             When to look again: as soon as another pass is late if it has not ended by then; None: no need.
@@ -126,8 +126,8 @@ class Deadlines:
 class LatencyTarget(Divides):
     """Streams of priority above 0 get the fewest SMs that end their pass in time; the others share the rest evenly.
 
-    In time is within ``slowdown`` times what the pass takes alone, from its release. What is still to come of a pass is
-    taken to slow down on fewer SMs as the kernels at hand do.
+    A pass is in time if it ends within ``slowdown`` times its isolated time, from its release. The remaining work of a
+    pass is assumed to slow down on fewer SMs as the current kernels do.
     """
 
     name = "latency-target"
@@ -147,7 +147,7 @@ class LatencyTarget(Divides):
         self._deadlines.slowdown = self.slowdown
 
     def partition(self, view: View) -> Partition:
-        """Size the critical streams by what they have left and how long they have for it."""
+        """Size the critical streams by their remaining work and the time left for it."""
         passes = view.passes()
         look_us = self._deadlines.look(view, passes)
         if len(streams_now(view)) < 2:

@@ -51,7 +51,7 @@ class TpcStealing(Policy):
         self._unused = not_used(gpu.sm_count - sum(counts) * gpu.sms_per_tpc, gpu.sm_count)
 
     def partition(self, view: View) -> Partition:
-        """Everybody on what it owns, and who has blocks waiting also on what others do not need."""
+        """Give each stream its own TPCs, and streams with waiting blocks the idle TPCs of others."""
         present = streams_now(view)
         if len(present) < 2:
             return unshared(view)

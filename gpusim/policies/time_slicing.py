@@ -63,7 +63,7 @@ class TimeSlicing(Divides):
         return tuple(found)
 
     def _chosen(self, view: View, present: dict[int, list[KernelView]]) -> int:
-        """Who has the GPU now."""
+        """The stream that has the GPU now."""
         among = list(present)
         if self.preempt:
             priority = {stream: max(kernel.priority for kernel in kernels) for stream, kernels in present.items()}

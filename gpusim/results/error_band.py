@@ -1,10 +1,10 @@
 """The model error of a replay: the error on measured co-runs that shared a GPU in the same way.
 
-`gpusim/results/validated.json` holds, for each GPU and each GPU whose recordings were used, the mean absolute error of
-the model on measured co-runs, by the kind of experiment and by how long its calls take, and the identity of the model
-that had it. A replay is given such an error only if it did what was measured: shared that GPU in that way, with kernels
-whose counters were recorded on that other (or the same) GPU, of a size that was measured and bound by resources that
-were. Whole programs, of many kernels each, have errors of their own.
+`gpusim/results/validated.json` holds the mean absolute error of the model on measured co-runs. It has an error for each
+GPU, each GPU of the recordings, each kind of experiment and each class of call lengths, with the identity of the model.
+A replay gets such an error only if a comparable case was measured. The GPU was shared in the same way, the kernels have
+counters of the same recording GPU, and their lengths and bounding resources were measured. Whole programs of many
+kernels have separate errors.
 `python experiments/h200_validation/run.py --bands` writes the file.
 """
 
@@ -188,7 +188,7 @@ def model_identity(gpu: GPU, recorded_on: GPU | None = None) -> str:
 
 
 def bands(points: Sequence[tuple[str, Calls, float]]) -> dict[str, Any]:
-    """What was measured, for `validated.json`.
+    """Measured errors, for `validated.json`.
 
     Args:
         points: of each scored prediction the experiment (a name in `SHARING`), the work, the absolute error in percent.
@@ -247,7 +247,7 @@ def was_measured(recorded_on: GPU, gpu: GPU) -> bool:
 
 
 def _validated() -> dict[str, dict[str, dict[str, Any]]]:
-    """What was measured, by GPU and by the GPU of the recordings."""
+    """Measured errors, by GPU and by the GPU of the recordings."""
     content: dict[str, dict[str, dict[str, Any]]] = json.loads(VALIDATED.read_text(encoding="utf-8"))
     return content
 
@@ -298,7 +298,7 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
 
 
 def are_programs(trace: Trace) -> bool:
-    """Whether every stream is a whole program, of many kernels each of which is an operation."""
+    """Whether every stream is a whole program: many kernels, each an operation."""
     return all(
         sum(operation.kind == "kernel" for operation in stream.operations) >= FEWEST_KERNELS for stream in trace.streams
     )

@@ -47,7 +47,7 @@ def write_csv(path: Path, table: Table) -> None:
 
 
 def write_results(out_dir: Path, recording: Recording, tables: dict[str, Table]) -> dict[str, Any]:
-    """Writes every table as NAME.csv and the constants as constants.json, and returns what the latter holds."""
+    """Write every table as NAME.csv and the constants as constants.json; return the content of the latter."""
     for name, table in tables.items():
         write_csv(out_dir / f"{name}.csv", table)
     result = {"device": recording.device, "constants": constants(recording, tables)}

@@ -1,6 +1,6 @@
 """The tables of the microbenchmarks and the constants of the model, from a log.
 
-`experiments/h200_microbench` says what each table shows. Nothing here needs a GPU.
+`experiments/h200_microbench` describes each table. Nothing here needs a GPU.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def alone_clocks(recording: Recording) -> dict[str, float]:
 
 
 def issue_table(recording: Recording) -> Iterator[Row]:
-    """One block an SM of 1 to 32 warps: its life, relative to that of one warp."""
+    """One block per SM with 1 to 32 warps: its lifetime, relative to that of one warp."""
     shortest: dict[str, float] = {}
     for launch in _last_repeats(recording.of("issue")):
         life = float(launch.life_clocks.mean())

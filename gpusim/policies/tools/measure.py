@@ -13,12 +13,12 @@ SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
 
 
 def kind(kernel: KernelView) -> Kind:
-    """What a kernel is: the same ones come back in loops and restarts."""
+    """Identity of a kernel: the same kernels return in loops and restarts."""
     return (kernel.stream_index, kernel.name, kernel.solo_us)
 
 
 def kinds(view: View) -> Kinds:
-    """What runs now."""
+    """The kernels that run now."""
     return tuple(kind(kernel) for kernel in view.kernels)
 
 
