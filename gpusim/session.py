@@ -284,7 +284,7 @@ class Session:
         return known[self.seed]
 
     def extremes(self, trace: AnyTrace) -> dict[Assumption, Trace]:
-        """A trace as if arithmetic, or memory, had bound the kernels of which nothing was counted.
+        """Return the trace twice: as if arithmetic, and as if memory, had bound the kernels without counters.
 
         Empty where nothing depends on that.
         """

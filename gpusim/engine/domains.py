@@ -62,7 +62,7 @@ class Domains:
         self.stale = False  # some slowdown is to be worked out anew
 
     def forget_loads(self) -> None:
-        """Set what the SMs ask for and do to nothing, before it is added up again."""
+        """Reset the loads of all domains to zero before they are summed again."""
         for d in range(self.count):
             self.dram_load[d] = 0.0
             self.l2_load[d] = 0.0
@@ -137,7 +137,7 @@ class Domains:
         return queue if queue > 1.0 else 1.0
 
     def served(self, domain: int) -> float:
-        """What a domain serves of DRAM or L2 over what it can, whichever is more."""
+        """Service of DRAM or L2 by a domain over its capacity, the larger of the two."""
         dram = 0.0
         l2 = 0.0
         for i in range(self.launches.active_count):

@@ -127,8 +127,8 @@ def most_resident(blocks: int, blocks_per_sm: int, sm_count: int) -> int:
 def register_blocks(limits: SMLimits, others: Iterable[tuple[Footprint, int]], block: Footprint) -> int:
     """Returns how many blocks of a kernel the registers of one SM hold beside blocks of other kernels.
 
-    Warps go to the sub-partitions in turn, each of which holds theirs out of its own share of the registers; where one
-    has no room, no block starts. The others' blocks count as placed before, kernel by kernel [D]; beside one block all
+    Warps go to the sub-partitions in turn. Each has its own share of the registers; if one has no room, no block
+    starts. The others' blocks count as placed before, kernel by kernel [D]; beside one block all
     49 pairs of experiments/h200_microbench, `registers.csv`, agree. For a kernel alone it is the rule of `occupancy`.
 
     Args:
@@ -201,7 +201,7 @@ def _register_limit(gpu: GPU, threads: int, registers: int) -> int | None:
         return 0
     blocks = _register_blocks(gpu.limits, threads, registers, gpu.limits.sub_partitions)
     if gpu.compute_capability == "6.0" and _register_blocks(gpu.limits, threads, registers, 4) == 0:
-        # The driver refuses on GP100, of 2 sub-partitions, what no other Pascal, of 4, could run.
+        # On GP100, with 2 sub-partitions, the driver refuses kernels that no other Pascal, with 4, could run.
         return 0
     return blocks
 
