@@ -261,7 +261,7 @@ def error_table(rows: Sequence[Row]) -> str:
 
 def choice_table(found: Iterable[Chosen]) -> str:
     """What is recommended for each pair, and what it takes."""
-    titles = ("GPU", "programs", "recommended", "measured us", "best measured", "measured us", "regret",
+    titles = ("GPU", "programs", "recommended", "measured µs", "best measured", "measured µs", "regret",
               "regret of plain streams", "measured gain over in turn")  # fmt: skip
     cells = [
         (

@@ -206,7 +206,7 @@ def network_table(rows: Sequence[Row]) -> str:
         both = _without_control(rows, name)
         us = [f"{us:,.0f}" for row in both for us in (row.predicted_us, row.measured_us)]
         cells.append([f"`{name}`", *us, *(f"{gain:+.1f} %" for gain in gains)])
-    titles = ["network", "one stream: predicted us", "measured", "streams: predicted us", "measured"]
+    titles = ["network", "one stream: predicted µs", "measured", "streams: predicted µs", "measured"]
     return table([*titles, "streams gain: predicted", "measured"], cells)
 
 

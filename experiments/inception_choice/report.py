@@ -137,7 +137,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
 
 def gain_table(rows: Sequence[Row]) -> str:
     """A line a module, and the mean."""
-    titles = ["module", "serial us", *WAYS, "bound", "best shares by", "other algorithms", "MiB", "how wrong"]
+    titles = ["module", "serial µs", *WAYS, "bound", "best shares by", "other algorithms", "MiB", "model error"]
     cells = [
         [
             row.module,

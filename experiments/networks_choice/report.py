@@ -91,7 +91,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
 
 def network_table(rows: Sequence[Row]) -> str:
     """A line a network."""
-    titles = ["network", "serial us", *WAYS, "bound", "the plan shares by", "how wrong"]
+    titles = ["network", "serial µs", *WAYS, "bound", "the plan shares by", "model error"]
     cells = []
     for name in networks(rows):
         plan, serial = of_way(rows, name, PLAN), of_way(rows, name, SERIAL)

@@ -233,7 +233,7 @@ def _error_words() -> str:
 
 
 def _kernel_table(kernels: Sequence[Chosen]) -> str:
-    columns = ["name", "of", "algorithm", "blocks", "per SM", "us alone", "bound", "issue", "L1 path", "L2", "DRAM"]
+    columns = ["name", "of", "algorithm", "blocks", "per SM", "isolated µs", "bound", "issue", "L1 path", "L2", "DRAM"]
     return table(columns, [_kernel_cells(kernel) for kernel in kernels])
 
 
@@ -459,7 +459,7 @@ def is_oracle(policy: str) -> bool:
 
 
 def _latency_table(rows: Sequence[Latency]) -> str:
-    columns = ["load of the requests", "policy", "p50 us", "p95 us", "p99 us", "job's progress"]
+    columns = ["load of the requests", "policy", "p50 µs", "p95 µs", "p99 µs", "job's progress"]
     cells = [
         [
             f"{100 * row.load:.0f} %",

@@ -165,9 +165,9 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "load of decode",
         "target",
         "fewest SMs for decode",
-        "prefill a second",
+        "prefill per second",
         "most prefill",
-        "prefill a second",
+        "prefill per second",
     )
     cells = []
     for load in LOADS:
@@ -191,7 +191,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "seeds": len(SEEDS),
         "warm_up": 100.0 * WARM_UP,
         "choices": table(titles, cells),
-        "every": table(("load", "way", "p50 us", "p95 us", "p99 us", "prefill a second"), every),
+        "every": table(("load", "way", "p50 µs", "p95 µs", "p99 µs", "prefill per second"), every),
     }
 
 
