@@ -15,7 +15,10 @@ from experiments.markdown import BLOCK, table
 from experiments.rows import lines
 from gpusim.lab.names import EXPERIMENTS, title
 
-VALIDATION = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
+EXPERIMENTS_FOLDER = Path(__file__).resolve().parent.parent / "experiments"
+VALIDATION = EXPERIMENTS_FOLDER / "h200_validation"
+PARADL = EXPERIMENTS_FOLDER / "paradl"
+COPY_BYTES = 128 * 2**20
 FITTED = "data"  # the dataset on which the model was fitted
 
 Row = Mapping[str, str]
@@ -115,6 +118,33 @@ def errors_of_programs() -> str:
     return error_table(rows)
 
 
+def training_accuracy() -> str:
+    """The accuracy of the extended oracle of training strategies, by GPUs, and that of the equations alone."""
+    measured, without = lines(PARADL / "accuracy.csv"), lines(PARADL / "without.csv")
+    found: dict[str, list[float]] = {}
+    for row in measured:
+        found.setdefault(row["ranks"], []).append(float(row["accuracy_percent"]))
+    body = [("extended oracle", ranks, len(of), f"{fmean(of):.1f}") for ranks, of in found.items()]
+    alone = float(without[-1]["accuracy_percent"])
+    body.append(("equations of ParaDL alone", " and ".join(found), len(measured), f"{alone:.1f}"))
+    return table(("prediction", "H200s", "points", "accuracy %"), [tuple(map(str, row)) for row in body])
+
+
+def two_copies() -> str:
+    """The time of two pinned copies at once over that of one, by their directions and GPU."""
+    ways = {"h2d_beside_h2d": "the same direction", "h2d_beside_d2h": "two directions"}
+    body = []
+    for gpu in ("h200", "h100"):
+        us = {(row["call"], int(row["bytes"])): float(row["us"]) for row in _host(gpu)}
+        one = us["h2d_pinned", 2 * COPY_BYTES] / 2.0
+        body += [(gpu, words, f"{us[call, COPY_BYTES] / one:.2f}") for call, words in ways.items()]
+    return table(("GPU", "two copies of 128 MiB", "time over one copy"), body)
+
+
+def _host(gpu: str) -> list[dict[str, str]]:
+    return lines(EXPERIMENTS_FOLDER / f"{gpu}_microbench" / "host.csv")
+
+
 def _benchmark() -> list[Row]:
     """The rows of the datasets that `gpusim score` has."""
     folders = {FITTED, *(path.parent.name for path in VALIDATION.glob("data/*/convolutions.csv"))}
@@ -202,6 +232,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "errors-by-dataset": errors_by_dataset,
     "errors-by-resource": errors_by_resource,
     "errors-of-programs": errors_of_programs,
+    "training-accuracy": training_accuracy,
+    "two-copies": two_copies,
     "benchmark-splits": benchmark_splits,
     "benchmark-scores": benchmark_scores,
     "benchmark-choices": benchmark_choices,
