@@ -64,7 +64,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return markdown
     if page.file.src_uri == "reference/python.md":
         markdown += "\n\n" + "\n\n".join(f"::: gpusim.{name}" for name in sorted(gpusim.__all__, key=_functions_first))
-        markdown += "\n\n::: gpusim.policies.interface.KernelView"  # what `View.kernels` holds
     return rewritten(markdown, source.relative_to(ROOT).as_posix(), page.file.src_uri)
 
 

@@ -99,13 +99,13 @@ class _Traced:
 
 
 class Session:
-    """Replays traces on one GPU; every kernel is fitted once, isolated times and serial are worked out once.
+    """Replays traces on one GPU. It fits each kernel once, and computes isolated times and the serial baseline once.
 
     Args:
         gpu: where to replay: a GPU, its name or the path of its file.
         recorded_on: the GPU that traces were recorded on; None: the one that each trace names.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        cache: take fits of earlier runs from the user's cache, and keep new ones there.
+        cache: whether to use the user's cache of fits, and to store new fits there.
     """
 
     def __init__(self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, cache: bool = False) -> None:

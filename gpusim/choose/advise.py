@@ -217,16 +217,16 @@ def advise(
     ways: Sequence[Setting] | None = None,
     step: Step = no_step,
 ) -> Advice:
-    """Replay programs under every way to share the GPU, and say which to set.
+    """Replay programs under every way to share the GPU, and recommend one.
 
     Args:
-        programs: a trace each, or the path of its file; or one trace that has several programs.
+        programs: one trace, or path of a file, per program; or one trace with several programs.
         gpu: as for `gpusim.session.opened`.
-        objective: what is best: ``makespan`` (least), ``stp`` (largest) or ``antt`` (least); default makespan, with
-            targets stp: the most work that is done while they are kept; with arrivals antt, the least mean slowdown.
-        targets: what programs are to keep, as ``decode=x1.2`` or ``decode=5ms``.
+        objective: ``makespan`` (smallest), ``stp`` (largest) or ``antt`` (smallest). The default is makespan, with
+            targets stp, and with arrivals antt.
+        targets: of programs, as ``decode=x1.2`` or ``decode=5ms``.
         recorded_on: as for `gpusim.session.Session`.
-        jobs: processes; None: one for each core.
+        jobs: processes; None: one per core.
         ways: settings to compare; None: all that the GPU has (`gpusim.choose.settings.settings`).
         step: told the name of each step before it.
 

@@ -68,22 +68,23 @@ def slowdown(
     *,
     gpu: AnyGPU | None = None,
 ) -> Slowdown | list[Slowdown]:
-    """Estimate how much two programs that keep running slow one another.
+    """Estimate how much two programs that keep running slow each other.
 
-    The first call with a program fits its kernels. A trace object that comes again is known; a path is read anew.
+    The first call with a program fits its kernels. Later calls with the same trace object reuse the fit; a path is read
+    again.
 
     Args:
         a: a program: a trace or the path of its file; or a list of them, the first of each pair.
-        b: the other program; or as many as there are of ``a``.
+        b: the other program; or a list as long as ``a``.
         setting: how they share the GPU: ``streams``, ``in turn``, an SM split ``64+68`` (SMs of a, then of b), a policy
             (``leftover``, ``serial``, ``inter-sm:sms=64+68``) or a `Setting` of `gpusim.advise`; or one for each pair.
         gpu: as for `gpusim.session.opened`; one for all.
 
     Returns:
-        Two factors, 1 or more; of lists, a list of them.
+        Two factors, 1 or more; for lists, a list of such pairs.
 
     Raises:
-        InputError: lists of different lengths, a setting that is none of these, or a split that the GPU cannot have.
+        InputError: lists of different lengths, an unknown setting, or a split that the GPU does not allow.
     """
     if isinstance(a, str | PathLike | Trace) and isinstance(b, str | PathLike | Trace):
         if isinstance(setting, str | Setting):

@@ -66,19 +66,19 @@ def import_profile(
     order: Order = "inferred",
     part: Part | None = None,
 ) -> Imported:
-    """Reads a profile into a trace.
+    """Read a profile into a trace.
 
     Args:
         path: the profile.
         format: ncu, kineto, nsys or nvprof; None: detected from the content.
-        gpu: that it was recorded on: a GPU, its name or the path of its file; None: the one that the profile names.
+        gpu: the GPU of the recording: a GPU, its name or the path of its file; None: the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
-        device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
+        device: index of the GPU if the profile has several; None: the first that ran kernels.
         order: between streams: as the profile records it, inferred from the times where it does not, or none.
         part: a step, a range or a window of time; None: all.
 
     Raises:
-        InputError: what the file is, or lacks, in one line.
+        InputError: the fault of the file, in one line.
     """
     path = path_of(path, "profile")
     if path.suffix in nsys.REPORTS:

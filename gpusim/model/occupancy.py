@@ -61,16 +61,16 @@ def occupancy(
     registers_per_thread: int,
     shared_memory_per_block: int,
 ) -> Occupancy:
-    """Returns how many blocks of a kernel fit on one SM of `gpu`, at the largest shared-memory carve-out.
+    """Return the number of blocks of a kernel that fit on one SM of `gpu`, at the largest shared-memory carve-out.
 
-    Assumes that the kernel opted in to the large shared-memory size of a block, and one barrier a block
+    The kernel is assumed to opt in to the large shared-memory size of a block, and to use one barrier per block
     (`__syncthreads`), which never limits.
 
     Args:
         gpu: the GPU, its name or the path of its file.
         threads_per_block: at least 1.
         registers_per_thread: 32-bit registers; 0 means that they do not limit.
-        shared_memory_per_block: static + dynamic shared memory, bytes, without what the driver reserves.
+        shared_memory_per_block: static plus dynamic shared memory in bytes, without the reserve of the driver.
 
     Raises:
         InputError: an argument is not a whole number, or is negative, or there are 0 threads.
