@@ -20,13 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_format,
         choices=FORMATS,
         metavar="FORMAT",
-        help=f"{', '.join(FORMATS)}; default: what is in FILE",
+        help=f"{', '.join(FORMATS)}; default: detected from FILE",
     )
     parser.add_argument(
         "file",
         metavar="FILE",
         help="ncu --csv --page raw, .ncu-rep, PyTorch's JSON, an SQLite export of nsys, "
-        "nvprof --print-gpu-trace --csv or nvprof's Chrome JSON; gzip will do",
+        "nvprof --print-gpu-trace --csv or nvprof's Chrome JSON; each may be gzip-compressed",
     )
     parser.add_argument("-o", "--out", required=True, metavar="TRACE", help="the trace to write (.json, .json.gz)")
     parser.add_argument("--gpu", metavar="NAME|PATH", help="the GPU it was recorded on; default: the profile's")
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--range",
         metavar="NAME",
-        help="only what was launched during an NVTX range or annotation; NAME@2 is the second of that name",
+        help="only work that was launched during an NVTX range or annotation; NAME@2 is the second of that name",
     )
     for name, what in (("from", "from then on"), ("to", "until then")):
         parser.add_argument(

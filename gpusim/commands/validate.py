@@ -44,14 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(),
         metavar="SMS[,SMS]",
         help="let predictions use the recorded times of sm_curve.csv on so many SMs, as 32,72; those rows are not "
-        "scored, and a second table shows what they buy",
+        "scored, and a second table shows their effect",
     )
     parser.add_argument(
         "--worst",
         type=whole(0),
         default=WORST,
         metavar="N",
-        help=f"list so many of the worst predicted of each experiment, and what binds them; default: {WORST}",
+        help=f"list the N largest errors of each experiment, with the bounding resource; default: {WORST}",
     )
     parser.add_argument("--rows", type=Path, metavar="FILE.csv", help="write every prediction beside its measurement")
     json_flag(parser)
