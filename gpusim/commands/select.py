@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--order",
         choices=("any", "host"),
         default="any",
-        help="start order of streams: any (default), as behind one event: plans are compared by the mean over orders; or "
-        "host: the host launches in the order of the plan",
+        help="start order of streams: any (default), as behind one event: plans are compared by the mean over orders; "
+        "or host: the host launches in the order of the plan",
     )
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="write the plan as a trace (.json, .json.gz)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw memory against time (.png, .svg, .pdf)")

@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw speedup against each number of the GPU that varies; if none varies, fairness against STP, or slowdown "
-        "against speedup for programs that run once; .png, .svg or .pdf",
+        help="draw speedup against each number of the GPU that varies; if none varies, fairness against STP, or "
+        "slowdown against speedup for programs that run once; .png, .svg or .pdf",
     )
     picture_arguments(parser)
     json_flag(parser)
