@@ -9,10 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from experiments.advise.run import STUDY as ADVISE
+from experiments.advise.run import error_table
 from experiments.markdown import BLOCK, table
 from experiments.rows import lines
+from gpusim.lab.names import EXPERIMENTS, title
 
-VALIDATION = Path(__file__).resolve().parent.parent / "experiments" / "h200_validation"
+EXPERIMENTS_FOLDER = Path(__file__).resolve().parent.parent / "experiments"
+VALIDATION = EXPERIMENTS_FOLDER / "h200_validation"
+PARADL = EXPERIMENTS_FOLDER / "paradl"
+COPY_BYTES = 128 * 2**20
 FITTED = "data"  # the dataset on which the model was fitted
 
 Row = Mapping[str, str]
@@ -32,34 +38,13 @@ OTHERS = {  # datasets of other kernels
     "h200_frameworks": "kernels of PyTorch",
     "h100_frameworks": "kernels of PyTorch",
     "h200_models": "whole models",
-    "models": "whole models",
+    "transformer models": "whole models",
 }
 SHARING = {  # title of a column: the experiments that it shows
     "two streams": ("streams", "programs_streams"),
     "branches in streams": ("modules_streams",),
     "SM split": ("green", "programs_green"),
     "blocks of two kernels on one SM": ("quota", "quota_a", "quota_b"),
-}
-EXPERIMENTS = {
-    "solo": "isolated, on another GPU",
-    "sm_curve": "part of the SMs",
-    "residency_curve": "blocks per SM, limited",
-    "streams": "two streams",
-    "streams_b_first": "two streams, second first",
-    "green": "SM split",
-    "quota_a": "two kernels on one SM, first",
-    "quota_b": "two kernels on one SM, second",
-    "modules_serial": "module in one stream",
-    "modules_streams": "branches in streams",
-}
-
-FURTHER = {  # experiments that the benchmark does not have
-    "matrix_same": "two microbenchmarks on the same SMs",
-    "matrix_disjoint": "two microbenchmarks on disjoint SMs",
-    "programs_serial": "whole models in one stream",
-    "programs_streams": "whole models in two streams",
-    "programs_sm_curve": "whole model on part of the SMs",
-    "programs_green": "whole models, SM split",
 }
 COUNTED = ("sm_curve", "residency_curve", "streams", "green", "quota_a", "modules_streams")  # in the table of splits
 
@@ -94,7 +79,7 @@ def errors_by_dataset() -> str:
         (
             f"`{row['dataset']}`",
             gpu_of(row),
-            (EXPERIMENTS | FURTHER).get(row["experiment"], row["experiment"]),
+            title(row["experiment"]),
             row["points"],
             f"{float(row['mape_percent']):.1f}",
             f"{float(row['p95_percent']):.1f}",
@@ -115,7 +100,7 @@ def errors_by_resource() -> str:
     body = [
         (
             gpu_of(row),
-            (EXPERIMENTS | FURTHER).get(row["experiment"], row["experiment"]),
+            title(row["experiment"]),
             row["bound_by"],
             row["points"],
             f"{float(row['mape_percent']):.1f}",
@@ -125,6 +110,39 @@ def errors_by_resource() -> str:
         for row in rows
     ]
     return table(titles, body)
+
+
+def errors_of_programs() -> str:
+    """The error of the makespan of two whole programs, by GPU and way of sharing."""
+    (rows,) = ADVISE.read()
+    return error_table(rows)
+
+
+def training_accuracy() -> str:
+    """The accuracy of the extended oracle of training strategies, by GPUs, and that of the equations alone."""
+    measured, without = lines(PARADL / "accuracy.csv"), lines(PARADL / "without.csv")
+    found: dict[str, list[float]] = {}
+    for row in measured:
+        found.setdefault(row["ranks"], []).append(float(row["accuracy_percent"]))
+    body = [("extended oracle", ranks, len(of), f"{fmean(of):.1f}") for ranks, of in found.items()]
+    alone = float(without[-1]["accuracy_percent"])
+    body.append(("equations of ParaDL alone", " and ".join(found), len(measured), f"{alone:.1f}"))
+    return table(("prediction", "H200s", "points", "accuracy %"), [tuple(map(str, row)) for row in body])
+
+
+def two_copies() -> str:
+    """The time of two pinned copies at once over that of one, by their directions and GPU."""
+    ways = {"h2d_beside_h2d": "the same direction", "h2d_beside_d2h": "two directions"}
+    body = []
+    for gpu in ("h200", "h100"):
+        us = {(row["call"], int(row["bytes"])): float(row["us"]) for row in _host(gpu)}
+        one = us["h2d_pinned", 2 * COPY_BYTES] / 2.0
+        body += [(gpu, words, f"{us[call, COPY_BYTES] / one:.2f}") for call, words in ways.items()]
+    return table(("GPU", "two copies of 128 MiB", "time over one copy"), body)
+
+
+def _host(gpu: str) -> list[dict[str, str]]:
+    return lines(EXPERIMENTS_FOLDER / f"{gpu}_microbench" / "host.csv")
 
 
 def _benchmark() -> list[Row]:
@@ -165,8 +183,8 @@ def benchmark_scores() -> str:
     }
     titles = ("experiment", *(f"{split}: {predictor}" for split, predictor, _ in columns))
     body = [
-        (title, *(_mean([row for row in rows[split] if row["experiment"] == name], key) for split, _, key in columns))
-        for name, title in EXPERIMENTS.items()
+        (words, *(_mean([row for row in rows[split] if row["experiment"] == name], key) for split, _, key in columns))
+        for name, words in EXPERIMENTS.items()
     ]
     body.append(("**mean**", *(_mean(rows[split], key) for split, _, key in columns)))
     return table(titles, body)
@@ -213,6 +231,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "errors-by-sharing": errors_by_sharing,
     "errors-by-dataset": errors_by_dataset,
     "errors-by-resource": errors_by_resource,
+    "errors-of-programs": errors_of_programs,
+    "training-accuracy": training_accuracy,
+    "two-copies": two_copies,
     "benchmark-splits": benchmark_splits,
     "benchmark-scores": benchmark_scores,
     "benchmark-choices": benchmark_choices,

@@ -1,4 +1,4 @@
-"""A policy of one's own: `gpusim replay TRACE --policy experiments/my_policy.py:ShortestFirst:most=2`."""
+"""A policy of your own: `gpusim replay TRACE --policy experiments/my_policy.py:ShortestFirst:most=2`."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from gpusim.policies.interface import Grant, Partition, Policy, View
 
 @dataclass
 class ShortestFirst(Policy):
-    """Kernels that are short alone place their blocks first; the others take what room is left."""
+    """Short kernels place their blocks first; the others use the room that is left."""
 
     name = "shortest-first"
     summary = "short kernels place their blocks before long ones"
-    most: int | None = None  # blocks of one kernel on an SM: a parameter, as most=2
+    most: int | None = None  # most blocks of a kernel per SM: a parameter, as most=2
 
     def partition(self, view: View) -> Partition:
-        """Decide anew whenever a kernel becomes ready or ends."""
-        line = sorted(view.kernels, key=lambda kernel: (kernel.solo_us, kernel.id))
-        return Partition(tuple(Grant(kernel.id, blocks_per_sm=self.most) for kernel in line))
+        """Decide whenever a kernel becomes ready or ends."""
+        order = sorted(view.kernels, key=lambda kernel: (kernel.solo_us, kernel.id))
+        return Partition(tuple(Grant(kernel.id, blocks_per_sm=self.most) for kernel in order))

@@ -56,7 +56,7 @@ GROUPS = {
         Command("advise", "how programs should share a GPU, and what to set", "sample:inception_3a other.json.gz"),
         Command("explain", "what overlapping cost each kernel, and by which contention", "trace.json.gz"),
         Command("select", "choose algorithms, streams and SMs within a memory limit", "sample:inception_3a"),
-        Command("pairs", "find convolutions that complement one another", "sample:inception_3a"),
+        Command("pairs", "find convolutions that complement each other", "sample:inception_3a"),
     ),
     "study": (
         Command("sweep", "replay every point of an experiment into one table", "experiments/sensitivity.toml"),

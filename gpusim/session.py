@@ -103,13 +103,13 @@ class _Traced:
 
 
 class Session:
-    """Replays traces on one GPU; every kernel is fitted once, isolated times and serial are worked out once.
+    """Replays traces on one GPU. It fits each kernel once, and computes isolated times and the serial baseline once.
 
     Args:
         gpu: where to replay: a GPU, its name or the path of its file.
         recorded_on: the GPU that traces were recorded on; None: the one that each trace names.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        cache: take fits of earlier runs from the user's cache, and keep new ones there.
+        cache: whether to use the user's cache of fits, and to store new fits there.
     """
 
     def __init__(self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, cache: bool = False) -> None:
@@ -282,7 +282,7 @@ class Session:
         return self._traced(trace_of(trace)).isolated_us
 
     def operations_us(self, trace: AnyTrace) -> dict[str, float]:
-        """How long each operation takes alone on the whole GPU, by id; caches as it was recorded."""
+        """Isolated time of each operation, by id; caches are as in the recording."""
         trace = trace_of(trace)
         isolated = self._kernels_of(trace)[1]
         return {op.id: isolated.operation_us(trace, op) for op in trace.operations()}
@@ -296,7 +296,7 @@ class Session:
         return known[self.seed]
 
     def extremes(self, trace: AnyTrace) -> dict[Assumption, Trace]:
-        """A trace as if arithmetic, or memory, had bound the kernels of which nothing was counted.
+        """Return the trace twice: as if arithmetic, and as if memory, had bound the kernels without counters.
 
         Empty where nothing depends on that.
         """
@@ -347,7 +347,7 @@ class Session:
         return self._kernels[trace.device]
 
     def _traced(self, trace: Trace) -> _Traced:
-        """What is known of a trace; those asked for longest ago are forgotten."""
+        """Kernels and times known for a trace; the least recently used traces are forgotten."""
         known = self._traces.pop(id(trace), None) or _Traced(trace, *self._kernels_of(trace))
         self._traces[id(trace)] = known
         if len(self._traces) > KEPT:
@@ -439,7 +439,7 @@ class Session:
         return -sharing(normalised_progress(result))["stp"]
 
     def _recording_notes(self, trace: Trace) -> tuple[str, ...]:
-        """What a reader should know of the GPU that the kernels were fitted on."""
+        """Notes about the GPU on which the kernels were fitted."""
         device, gpu = self._recorder(trace), self.gpu
         notes = []
         if trace.order is not None:

@@ -21,6 +21,7 @@ from gpusim.lab.charts import IN_PROPORTION, MEASURED, PREDICTED
 from gpusim.lab.curves import ResidencyCurve, SplitCurve
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.kernel_mix import ARITHMETIC, MEMORY, PIPES, REST, STALLS, KernelMix, kernel_mixes
+from gpusim.lab.names import DIRECTIONS
 from gpusim.results import plots
 from gpusim.results.comparison import Comparison
 from gpusim.results.error_band import HowWrong
@@ -267,7 +268,8 @@ def test_curves_of_a_dataset_stand_beside_what_was_measured() -> None:
     divided = curves.split_of_dataset(dataset, [row["a"], row["b"]])
     assert divided.measured_us[int(row["sms_a"])] == 1e3 * float(row["ms_makespan"])
     assert divided.measured_us.keys() <= divided.predicted_us.keys()
-    assert divided.streams[0].startswith(row["a"])
+    layer, direction = row["a"].split("/")[1:3]
+    assert divided.streams[0].startswith(f"{layer} {DIRECTIONS[direction]}, ")
     assert set(divided.measured_undivided_us) == {"one after the other", "together, SMs not divided"}
 
 

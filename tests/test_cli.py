@@ -607,7 +607,7 @@ def test_one_policy_in_full(capsys: Capture) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "warped-slicer" and "    source: Xu et al., ISCA'16" in lines
     assert any(line.startswith("        objective (text, default maxmin): ") for line in lines)
-    assert any(line.startswith("    validated as quota (mixed on an SM): ") for line in lines)
+    assert any(line.startswith("    model error as two kernels on one SM: ") for line in lines)
     assert lines[-1] == "    example: gpusim replay TRACE --policy warped-slicer:objective=maxmin"
     assert cli.main(["policies", "reef"]) == 0
     text = capsys.readouterr().out

@@ -6,15 +6,13 @@ the study's own script, which its page names.
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
 from docs.refresh import studies
-from experiments.rows import lines, to_csv
+from experiments.rows import to_csv
 from experiments.study import Run, Study
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,24 +39,6 @@ def test_the_page_is_what_the_tables_say(study: Study, tmp_path: Path) -> None:
     study.write_page(tmp_path)
     assert (tmp_path / "README.md").read_text("utf-8") == (study.folder / "README.md").read_text("utf-8")
     assert all((tmp_path / name).stat().st_size > 10_000 for name in study.pictures)
-
-
-def test_the_page_of_training_quotes_the_scores_of_paradl() -> None:
-    """The equations alone, all cases; the extended oracle on two H200s and on four."""
-    text = " ".join((ROOT / "docs" / "parallel.md").read_text(encoding="utf-8").split())
-    without = {row["without"]: row["accuracy_percent"] for row in lines(STUDIES / "paradl" / "without.csv")}
-    alone = without["all of them"]
-    accuracy = lines(STUDIES / "paradl" / "accuracy.csv")
-    two, four = (
-        fmean(float(row["accuracy_percent"]) for row in accuracy if row["ranks"] == ranks) for ranks in ("2", "4")
-    )
-    said = re.search(
-        r"equations alone are ([0-9.]+) % accurate.*"
-        r" extended oracle is ([0-9.]+) % accurate on two and ([0-9.]+) % on four",
-        text,
-    )
-    assert said is not None
-    assert said.groups() == (alone, f"{two:.1f}", f"{four:.1f}")
 
 
 @pytest.mark.release

@@ -42,14 +42,14 @@ def one_each(*names: str, threads: int = SMALL, blocks: int = 8, priority: int =
 
 def test_even_says_that_it_split_the_sms() -> None:
     """Once when both are ready; when one has ended the other is alone."""
-    said = "SMs split in 1 of 1 decision: one block of each kernel does not fit an SM together"
+    said = "SMs split in 1 of 1 decision: one block of each kernel does not fit on an SM"
     assert told("even", *one_each("a", "b", threads=WIDE)) == (said,)
     assert told("even", *one_each("a", "b")) == ()
 
 
 def test_even_says_that_shares_were_not_equal() -> None:
     """A block of 1024 threads holds half of an SM's warps and more than a third of them; beside two small ones."""
-    said = "shares not equal: equal ones do not hold a block of each kernel (1 decision)"
+    said = "unequal shares: an equal share does not hold a block of each kernel (1 decision)"
     big = stream("big", kernel("big", 8, 21.0, threads=768))
     assert said in told("even", big, *one_each("b", "c"))
 
@@ -67,13 +67,13 @@ def test_even_says_in_how_many_decisions_kernels_were_mixed() -> None:
     wide, narrow = kernel("a", 8, 21.0, threads=WIDE), kernel("c", 640, 210.0, threads=SMALL)
     made = trace(stream("x", wide, narrow), stream("y", kernel("b", 640, 420.0, threads=SMALL)))
     result = replay(made, tiny(), "even")
-    said = "SMs split in 1 of 2 decisions: one block of each kernel does not fit an SM together"
+    said = "SMs split in 1 of 2 decisions: one block of each kernel does not fit on an SM"
     assert [note for note in result.notes if "split" in note] == [said]
     assert experiment_of(result)[0] == "quota"
 
 
 def test_warped_slicer_says_why_it_split_the_sms() -> None:
-    fits = "SMs split in 1 of 1 decision: the kernels do not fit an SM together"
+    fits = "SMs split in 1 of 1 decision: the kernels do not fit together on an SM"
     assert told("warped-slicer", *one_each("a", "b", threads=WIDE)) == (fits,)
     lost = "SMs split in 1 of 1 decision: slicing would cost a kernel more than the 0 % allowed"
     many = one_each("a", "b", threads=512, blocks=64)

@@ -285,7 +285,7 @@ def test_dependent_streams_get_a_note(tmp_path: Path, capsys: pytest.CaptureFixt
     made = trace(stream("a", kernel("a", 1, 5.0)), stream("b", kernel("b", 1, 5.0, "a")), device="h200")
     path.write_text(made.model_dump_json(exclude_none=True))
     assert cli.main(["replay", str(path), "--policy", "leftover"]) == 0
-    note = "note: streams wait for one another, so what each takes beside the others counts that, too"
+    note = "note: streams wait for each other, and their slowdowns include these waits"
     assert note in " ".join(capsys.readouterr().out.splitlines())
 
 

@@ -301,7 +301,8 @@ def test_command_prints_a_table(short: Path, tmp_path: Path, capsys: pytest.Capt
     lines = out.splitlines()
     assert err == "" and lines[0].split()[:3] == ["experiment", "points", "MAPE"]
     table = lines[2 : lines.index("")]
-    assert [line.split()[0] for line in table] == ["sm_curve", "quota_a", "quota_b"]
+    names = ["part of the SMs", "two kernels on one SM, first", "two kernels on one SM, second"]
+    assert [line.split("  ")[0] for line in table] == names
     assert len({len(line) for line in lines[1:2]}) == 1
     written = list(csv.reader(path.open(newline="")))
     assert written[0] == ["experiment", "key", "predicted_ms", "measured_ms"]
@@ -330,7 +331,7 @@ def test_command_says_what_is_missed_most_and_why(short: Path, capsys: pytest.Ca
     (experiment,) = [one for one in said["experiments"] if one["experiment"] == "sm_curve"]
     assert curve["mape_percent"] == pytest.approx(experiment["mape_percent"])
     assert cli.main(["validate", str(short), "--worst", "0"]) == 0
-    assert "misses most" not in capsys.readouterr().out
+    assert "Largest errors" not in capsys.readouterr().out
 
 
 def test_worst_names_the_counters_that_a_kernel_lacks(folder: Path) -> None:

@@ -84,4 +84,4 @@ def test_no_replay_beats_the_bound() -> None:
     found = replace(session.compare(trace, policies), bound_us=bound.us, bound_by=bound.by)
     assert 0.5 * found.entries[0].result.makespan_us < bound.us <= found.entries[0].result.makespan_us
     saved = next(e for e in found.entries if e.result.policy == "serial").result.makespan_us - bound.us
-    assert f"no policy can save more than {saved:.1f} µs ({bound.by})." in verdict(found)
+    assert f"no policy can save more than {saved:.1f} µs (limit: {bound.by})." in verdict(found)

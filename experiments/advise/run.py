@@ -25,7 +25,7 @@ from experiments.study import Run, Study
 from gpusim.choose.advise import TIE, advise
 from gpusim.choose.settings import Mechanism, Setting, settings
 from gpusim.common.tables import number
-from gpusim.results.style import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, PAGE, Style, legend_below, new_figure, save_figure, styled
 from gpusim.session import Session
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
@@ -261,7 +261,7 @@ def error_table(rows: Sequence[Row]) -> str:
 
 def choice_table(found: Iterable[Chosen]) -> str:
     """What is recommended for each pair, and what it takes."""
-    titles = ("GPU", "programs", "recommended", "measured us", "best measured", "measured us", "regret",
+    titles = ("GPU", "programs", "recommended", "measured µs", "best measured", "measured µs", "regret",
               "regret of plain streams", "measured gain over in turn")  # fmt: skip
     cells = [
         (
@@ -312,8 +312,10 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Predicted makespan over the measured one, by setting."""
-    with new_figure(7.0, 4.6) as figure:
-        _draw(rows, figure.subplots())
+    with styled(Style(PAGE)), new_figure(None, 3.2) as figure:
+        axes = figure.subplots()
+        _draw(rows, axes)
+        legend_below(figure, axes)
         save_figure(figure, path)
 
 
@@ -324,12 +326,11 @@ def _draw(rows: Sequence[Row], axes: Axes) -> None:
         axes.scatter(
             [mechanisms.index(row.mechanism) + aside for row in mine],
             [row.error_percent for row in mine],
-            s=18, marker=marker, alpha=0.7, color=COLOURS[gpu == "h100"], label=GPUS[gpu],
+            s=10, marker=marker, alpha=0.7, linewidths=0, color=COLOURS[gpu == "h100"], label=GPUS[gpu],
         )  # fmt: skip
-    axes.axhline(0.0, color="#888888", linewidth=1.0)
+    axes.axhline(0.0, color=GREY, linewidth=0.8)
     axes.set_xticks(range(len(mechanisms)), mechanisms)
-    axes.set_ylabel("error of the predicted makespan, %")
-    axes.legend(frameon=False)
+    axes.set_ylabel("Error of the predicted makespan (%)")
 
 
 STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, page, {"makespans.png": draw}, parallel=True)

@@ -55,7 +55,7 @@ def gains() -> str:
         "streams",
         "SM split",
         "mix on an SM",
-        "best that hardware can be told",
+        "best hardware-supported",
         "best of all",
         "no plan gains more than",
     ]
@@ -131,7 +131,7 @@ def plans() -> str:
 
 
 def modules() -> str:
-    """The gain of the best plan that hardware can be told, by module."""
+    """The gain of the best hardware-supported plan, by module."""
     (rows,) = MODULES.read()
     names = sorted({row.module for row in rows})
     cells = []

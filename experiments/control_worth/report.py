@@ -11,7 +11,7 @@ from random import Random
 from matplotlib.axes import Axes
 
 from experiments.markdown import table
-from gpusim.results.style import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
 
 LEVELS = {  # what of a plan a program must be able to control
     "priorities": "priorities of streams",
@@ -206,7 +206,7 @@ def network_table(rows: Sequence[Row]) -> str:
         both = _without_control(rows, name)
         us = [f"{us:,.0f}" for row in both for us in (row.predicted_us, row.measured_us)]
         cells.append([f"`{name}`", *us, *(f"{gain:+.1f} %" for gain in gains)])
-    titles = ["network", "one stream: predicted us", "measured", "streams: predicted us", "measured"]
+    titles = ["network", "one stream: predicted µs", "measured", "streams: predicted µs", "measured"]
     return table([*titles, "streams gain: predicted", "measured"], cells)
 
 
@@ -358,8 +358,10 @@ def _order_numbers(rows: Sequence[Row]) -> dict[str, object]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Measured over predicted gain of every plan, by level."""
-    with new_figure(7.0, 5.2) as figure:
-        _draw(rows, figure.subplots())
+    with new_figure(None, 3.3) as figure:
+        axes = figure.subplots()
+        _draw(rows, axes)
+        legend_below(figure, axes, 3)
         save_figure(figure, path)
 
 
@@ -367,9 +369,8 @@ def _draw(rows: Sequence[Row], axes: Axes) -> None:
     for n, level in enumerate(MEASURED_LEVELS):
         mine = [row for row in rows if row.level == level]
         x, y = [row.predicted_gain for row in mine], [row.measured_gain for row in mine]
-        axes.scatter(x, y, s=20, color=COLOURS[n], alpha=0.75, label=level)
+        axes.scatter(x, y, s=10, color=COLOURS[n], marker=MARKERS[n], alpha=0.75, label=level, linewidths=0)
     ends = [-55.0, 35.0]
-    axes.plot(ends, ends, color="#888888", linewidth=1.0, linestyle="--", label="as predicted")
-    axes.set_xlabel("predicted gain over plain streams, %")
-    axes.set_ylabel("measured gain on an H100, %")
-    axes.legend(frameon=False)
+    axes.plot(ends, ends, color=GREY, linewidth=0.8, linestyle="--", label="as predicted")
+    axes.set_xlabel("Predicted gain over plain streams (%)")
+    axes.set_ylabel("Measured gain on an H100 (%)")

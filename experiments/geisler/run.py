@@ -323,7 +323,7 @@ def saving_table(paper: Sequence[Step]) -> str:
 def prediction_table(rows: Sequence[Step]) -> str:
     """Every step on an H200, predicted and measured."""
     unshared = measured("step.csv")
-    titles = ("neurons", "ranks", "variant", "predicted us", "measured us", "error", "measured without MPS us")
+    titles = ("neurons", "ranks", "variant", "predicted µs", "measured µs", "error", "measured without MPS µs")
     cells = [
         (
             str(row.neurons),

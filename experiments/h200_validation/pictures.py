@@ -1,12 +1,13 @@
-"""Predicted beside measured: a scatter an experiment, and how a few ops scale with SMs."""
+"""Predicted beside measured: one scatter per experiment, and how a few ops scale with SMs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpusim.lab.names import call_in_words, title
 from gpusim.lab.scores import Scored, Summary, residency_ratios
-from gpusim.results.style import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, PAGE, Style, legend_below, new_figure, save_figure, styled
 
 BAND = 0.1  # of the grey band about the diagonal
 STAIRCASES = (
@@ -20,8 +21,8 @@ STAIRCASES = (
 
 
 def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -> None:
-    """Predicted against measured, both over what the do-nothing model says, one panel an experiment."""
-    with new_figure(12.5, 12.0) as figure:
+    """Predicted against measured, both relative to the baseline, one panel per experiment."""
+    with styled(Style(PAGE)), new_figure(None, 7.4) as figure:
         grid = figure.subplots(3, 3)
         for axes, one in zip(grid.flat, found, strict=False):
             mine = [row for row in rows if row.experiment == one.experiment]
@@ -32,21 +33,20 @@ def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -
             axes.fill_between(
                 ends, [e * (1 - BAND) for e in ends], [e * (1 + BAND) for e in ends], color="#EEEEEE", linewidth=0
             )
-            axes.plot(ends, ends, color="#888888", linewidth=0.8)
-            axes.scatter(x, y, s=9, color=COLOURS[0], alpha=0.4, linewidths=0)
+            axes.plot(ends, ends, color=GREY, linewidth=0.8)
+            axes.scatter(x, y, s=5, color=COLOURS[0], alpha=0.4, linewidths=0)
             axes.set(xlim=ends, ylim=ends, aspect="equal")
-            axes.set_title(f"{one.experiment}: {one.mape_percent:.1f} %, {one.points} points", fontsize=10, loc="left")
+            axes.set_title(f"{title(one.experiment)}\n{one.mape_percent:.1f} %, {one.points} points")
         for axes in grid[-1]:
-            axes.set_xlabel("measured / do-nothing model")
+            axes.set_xlabel("Measured / baseline")
         for axes in grid[:, 0]:
-            axes.set_ylabel("predicted / do-nothing model")
-        figure.tight_layout()
+            axes.set_ylabel("Predicted / baseline")
         save_figure(figure, path)
 
 
 def draw_staircases(rows: Sequence[Scored], path: Path) -> None:
     """SM time of a call (time x SMs) over that measured on the whole GPU, of a few ops: 1 is perfect scaling."""
-    with new_figure(12.5, 6.8) as figure:
+    with styled(Style(PAGE)), new_figure(None, 4.0) as figure:
         grid = figure.subplots(2, 3, sharey=True)
         for axes, op in zip(grid.flat, STAIRCASES, strict=True):
             points = sorted(
@@ -59,14 +59,13 @@ def draw_staircases(rows: Sequence[Scored], path: Path) -> None:
             measured = [n * ms / whole for n, ms, _ in points]
             predicted = [n * ms / whole for n, _, ms in points]
             axes.axhline(1.0, color="#CCCCCC", linewidth=0.8, zorder=0)
-            axes.plot(sms, predicted, "-", color=COLOURS[0], linewidth=1.5, label="predicted")
-            axes.plot(sms, measured, "o", color=COLOURS[3], markersize=5, label="measured")
+            axes.plot(sms, predicted, color=COLOURS[0], label="predicted")
+            axes.plot(sms, measured, "s", color=COLOURS[2], markersize=3.5, markerfacecolor="none", label="measured")
             axes.set_xticks([8, 32, 64, 96, 132])
-            axes.set_title(op, fontsize=8.5, loc="left")
+            axes.set_title(call_in_words(op, "\n"))
         for axes in grid[-1]:
             axes.set_xlabel("SMs")
         for axes in grid[:, 0]:
-            axes.set_ylabel("SM time / measured on 132")
-        grid[0, 0].legend(frameon=False, fontsize=9)
-        figure.tight_layout()
+            axes.set_ylabel("Relative SM time")
+        legend_below(figure, grid[0, 0])
         save_figure(figure, path)

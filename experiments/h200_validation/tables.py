@@ -14,22 +14,23 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, write_text
 from gpusim.hardware.gpu import ModelConstants, load_gpu
 from gpusim.lab.dataset import Dataset
+from gpusim.lab.names import title
 from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios
 from gpusim.lab.validate import SCALED
 
 DOCUMENTS = (HERE / "README.md", ROOT / "docs" / "model.md")
 MATRIX = "resource_matrix"  # as a dataset
-WORST = 8  # ops or rows listed an experiment
-SHORT = {
-    "sm_curve": "sm_curve",
-    "residency_curve": "residency",
-    "streams": "streams",
-    "streams_b_first": "b_first",
-    "green": "green",
-    "quota_a": "quota_a",
-    "quota_b": "quota_b",
-    "modules_serial": "mod. serial",
-    "modules_streams": "mod. streams",
+WORST = 8  # ops or rows listed per experiment
+SHORT = {  # titles of columns
+    "sm_curve": "part of the SMs",
+    "residency_curve": "limited blocks",
+    "streams": "two streams",
+    "streams_b_first": "second first",
+    "green": "SM split",
+    "quota_a": "one SM, first",
+    "quota_b": "one SM, second",
+    "modules_serial": "one stream",
+    "modules_streams": "branches",
 }
 TARGETS = {  # MAPE in percent that the project set out to reach on these rows
     "sm_curve": 3.5,
@@ -136,14 +137,14 @@ def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
 
 def accuracy_table() -> str:
     """The accuracy of the model on all rows."""
-    titles = ("experiment", "points", "MAPE %", "aim %", "median %", "95th %", "bias %", "do-nothing %", "rank corr.",
+    titles = ("experiment", "points", "MAPE %", "aim %", "median %", "95th %", "bias %", "baseline %", "rank corr.",
               "regret %")  # fmt: skip
     rows = []
     for line in read_csv(HERE / "accuracy.csv"):
         aim = TARGETS.get(line["experiment"])
         rows.append(
             (
-                line["experiment"],
+                title(line["experiment"]),
                 line["points"],
                 _number(line["mape_percent"], 2),
                 "" if aim is None else f"{aim:g}",
@@ -159,7 +160,7 @@ def accuracy_table() -> str:
 
 
 def ablation_table(kind: str) -> str:
-    """MAPE of each variant, an experiment a column, and the regret, with the intervals of the differences."""
+    """MAPE of each variant, one column per experiment, and the regret, with the intervals of the differences."""
     lines = read_csv(HERE / "ablation.csv")
     by: dict[str, dict[str, Line]] = {}
     for line in lines:
@@ -239,13 +240,14 @@ def cross_validation_table() -> str:
     for (part, experiment), of in cells.items():
         other = "others" if part == "googlenet" else "googlenet"
         named = (of[part], of[other], of["shipped"])
-        rows.append((part, experiment, named[0]["points"], *(_number(line["mape_percent"], 2) for line in named)))
+        errors = (_number(line["mape_percent"], 2) for line in named)
+        rows.append((part, title(experiment), named[0]["points"], *errors))
     for part in dict.fromkeys(line["scored_on"] for line in lines):
         other = "others" if part == "googlenet" else "googlenet"
         of = cells.get((part, "green"), {})
         if of:
             regrets = (_number(of[by]["regret_percent"], 2) for by in (part, other, "shipped"))
-            rows.append((part, "regret (green)", "", *regrets))
+            rows.append((part, "regret (SM split)", "", *regrets))
     titles = ("scored on", "experiment", "points", "fitted there", "fitted on the other", "shipped")
     return "\n\n".join([*age_of("--cross-validation", lines), markdown(titles, rows, left=2)])
 
@@ -270,9 +272,9 @@ def datasets_table() -> str:
         rows = []
         for line in mine:
             choices = (_number(line["rank_correlation"], 2), _number(line["regret_percent"], 2))
-            rows.append((line["dataset"], line["experiment"], line["points"], *_errors(line), *choices))
-        title = f"**{gpu}**" if gpu == source else f"**{gpu}, from recordings of {source}**"
-        tables.append(f"{title}\n\n{markdown(titles, rows, left=2)}")
+            rows.append((line["dataset"], title(line["experiment"]), line["points"], *_errors(line), *choices))
+        heading = f"**{gpu}**" if gpu == source else f"**{gpu}, from recordings of {source}**"
+        tables.append(f"{heading}\n\n{markdown(titles, rows, left=2)}")
     return "\n\n".join(tables)
 
 
@@ -287,7 +289,7 @@ def resources_table() -> str:
     for line in read_csv(HERE / "resources.csv"):
         gpu, source = line["gpu"], line["recorded_on"]
         where = gpu if gpu == source else f"{gpu} from {source}"
-        rows.append((where, line["experiment"], line["bound_by"], line["points"], *_errors(line)))
+        rows.append((where, title(line["experiment"]), line["bound_by"], line["points"], *_errors(line)))
     return markdown(("GPU", "experiment", "bound by", "points", "MAPE %", "bias %", "95th %"), rows, left=3)
 
 
@@ -303,7 +305,7 @@ def arithmetic_table() -> str:
             for which in ("none", "some")
             for column, digits in (("points", 0), ("mape_percent", 2), ("bias_percent", 2))
         ]
-        rows.append((gpu if gpu == source else f"{gpu} from {source}", experiment, *cells))
+        rows.append((gpu if gpu == source else f"{gpu} from {source}", title(experiment), *cells))
     titles = ("GPU", "experiment", "without: points", "MAPE %", "bias %", "with: points", "MAPE %", "bias %")
     return markdown(titles, rows, left=2)
 
@@ -315,7 +317,7 @@ def scaling_table() -> str:
         if line["experiment"] in SCALED:
             of.setdefault(line["experiment"], {})["with" if line["scaling"] else "without"] = line
     rows = [
-        (name, by["with"]["points"], *(_number(by[which]["mape_percent"], 2) for which in ("without", "with")))
+        (title(name), by["with"]["points"], *(_number(by[which]["mape_percent"], 2) for which in ("without", "with")))
         for name, by in of.items()
     ]
     return markdown(("experiment", "points", "without", "with"), rows)
@@ -346,7 +348,7 @@ def misses_table() -> str:
         if counted[line["experiment"]] <= WORST // 2:
             what = line["what"].replace("|", " \\| ").replace("googlenet/", "")
             errors = (_number(line[column], 1) for column in ("mape_percent", "bias_percent"))
-            rows.append((line["experiment"], what, line["points"], *errors))
+            rows.append((title(line["experiment"]), what, line["points"], *errors))
     titles = ("experiment", "op, pair or module (googlenet/ left out)", "points", "MAPE %", "bias %")
     return markdown(titles, rows, left=2)
 

@@ -18,10 +18,11 @@ from experiments.markdown import table
 from experiments.study import Run, Study
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
+from gpusim.lab.names import title
 from gpusim.lab.scores import Scored, summaries
 from gpusim.lab.validate import Case, Condition, Predictor, conditions, measurements
 from gpusim.model.estimate import assumed, filled
-from gpusim.results.style import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, HATCHES, PAGE, Style, grid, legend_below, new_figure, save_figure, styled
 from gpusim.trace.kernels import KernelLaunch, Work
 
 EXPERIMENTS = ("sm_curve", "streams", "green")
@@ -198,16 +199,25 @@ def draw(found: Sequence[Errors], path: Path) -> None:
     """Mean error of each way, by set and experiment."""
     groups = list(dict.fromkeys((row.dataset, row.experiment) for row in found))
     ways = [way for way in (COUNTED, ESTIMATED, NAMELESS) if any(row.way == way for row in found)]
-    with new_figure(9.0, 4.0) as figure:
+    with styled(Style(PAGE)), new_figure(None, 3.6) as figure:
         axes = figure.subplots()
         for n, way in enumerate(ways):
             sizes = {(row.dataset, row.experiment): row.mape_percent for row in found if row.way == way}
             places = [at + 0.27 * (n - 1) for at in range(len(groups))]
-            axes.bar(places, [sizes[group] for group in groups], 0.25, color=COLOURS[n], label=way)
-        axes.set_xticks(range(len(groups)), [" ".join(group) for group in groups], rotation=60, ha="right", fontsize=7)
-        axes.set_ylabel("mean absolute error, %")
-        axes.legend(fontsize=8)
-        figure.tight_layout()
+            axes.bar(
+                places,
+                [sizes[group] for group in groups],
+                0.25,
+                color=COLOURS[n],
+                hatch=HATCHES[n],
+                edgecolor="white",
+                label=way,
+            )
+        names = [f"{dataset}, {title(experiment)}" for dataset, experiment in groups]
+        axes.set_xticks(range(len(groups)), names, rotation=45, ha="right")
+        axes.set_ylabel("Mean absolute error (%)")
+        grid(axes, "y")
+        legend_below(figure, axes, 3)
         save_figure(figure, path)
 
 

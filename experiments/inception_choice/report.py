@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.compare import CONFIDENCE, UNMEASURED, Compared, compared
 from experiments.markdown import bullet, table
 from gpusim.results.metrics import geometric_mean
-from gpusim.results.style import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, HATCHES, PAGE, Style, legend_below, new_figure, save_figure, styled
 
 NO_LIMIT = "none"
 LIMITS = ("0", "64", "512", NO_LIMIT)  # of workspace, MiB
@@ -28,7 +28,7 @@ class Row:
         gpu, batch, module: which.
         limit: of workspaces that may be live at once, MiB; `NO_LIMIT`.
         serial_us: one stream, each convolution by its fastest algorithm within the limit.
-        streams_us: a stream a branch, likewise.
+        streams_us: one stream per branch, likewise.
         split_us: the same streams and algorithms, the best SM split; 0: none.
         mix_us: the same, the best mix of blocks on every SM.
         hardware_us: the best plan of all in plain streams or an SM split that the GPU makes.
@@ -114,7 +114,7 @@ COMPARISONS = (
 )
 NAMES = {
     "serial": "serial",
-    "streams": "a stream a branch",
+    "streams": "one stream per branch",
     "split": "best SM split",
     "mix": "best mix on an SM",
     "hardware": "best plan for the hardware",
@@ -137,7 +137,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
 
 def gain_table(rows: Sequence[Row]) -> str:
     """A line a module, and the mean."""
-    titles = ["module", "serial us", *WAYS, "bound", "best shares by", "other algorithms", "MiB", "how wrong"]
+    titles = ["module", "serial µs", *WAYS, "bound", "best shares by", "other algorithms", "MiB", "model error"]
     cells = [
         [
             row.module,
@@ -217,8 +217,8 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Gain over serial of each way, a panel a group."""
-    with new_figure(12.0, 7.5) as figure:
+    """Gain over serial of each way, one panel per group."""
+    with styled(Style(PAGE)), new_figure(None, 5.0) as figure:
         for n, (gpu, batch) in enumerate(GROUPS):
             mine = chosen(rows, gpu, batch)
             axes = figure.add_subplot(len(GROUPS), 1, n + 1)
@@ -226,15 +226,13 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             for i, way in enumerate(WAYS):
                 place = [at + (i - (len(WAYS) - 1) / 2) * width for at in range(len(mine))]
                 gains = [100 * (row.gain(way) - 1) if row.gain(way) else 0.0 for row in mine]
-                axes.bar(place, gains, width, color=COLOURS[i], label=NAMES[way])
+                axes.bar(place, gains, width, color=COLOURS[i], hatch=HATCHES[i], edgecolor="white", label=NAMES[way])
             bound = [100 * (row.gain("bound") - 1) for row in mine]
             axes.hlines(bound, [n - 0.4 for n in range(len(mine))], [n + 0.4 for n in range(len(mine))],
                         color="#333333", label="no plan gains more")  # fmt: skip
-            axes.axhline(0.0, color="#555555", linewidth=0.8)
+            axes.axhline(0.0, color=GREY, linewidth=0.8)
             axes.set_xticks(range(len(mine)), [row.module for row in mine])
-            axes.set_ylabel("gain over serial, %")
-            axes.set_title(f"{gpu}, batch {batch}", loc="left")
-            if n == 0:
-                axes.legend(ncols=6, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0.12, 1.22))
-        figure.tight_layout()
+            axes.set_ylabel("Gain over serial (%)")
+            axes.set_title(f"{gpu}, batch {batch}")
+        legend_below(figure, axes, 3)
         save_figure(figure, path)

@@ -68,7 +68,7 @@ def page(found: Sequence[Ranked]) -> dict[str, object]:
     ordered = all(row.us("sequential") > row.us("greedy") > row.us("ios") for row in found)
     furthest = max(abs(row.us("branches") / row.us("ios") - 1.0) for row in found)
     return {
-        "replayed": table(["us, replayed", *TITLES.values()], cells),
+        "replayed": table(["µs, replayed", *TITLES.values()], cells),
         "order": "comes" if ordered else "does not come",
         "greedy": each(found, "sequential", "greedy"),
         "ios": each(found, "sequential", "ios"),

@@ -338,7 +338,7 @@ def best_table(found: Sequence[Best], limit_mib: int) -> str:
         for one in found
         if (one.limit_mib, one.direction, one.maths) == (limit_mib, "fwd", EITHER)
     ]
-    return table(["", "whole batch", "us", "divided", "us", "measured", "gain"], rows)
+    return table(["", "whole batch", "µs", "divided", "µs", "measured", "gain"], rows)
 
 
 def gains_table(found: Sequence[Best]) -> str:

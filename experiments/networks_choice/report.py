@@ -8,7 +8,7 @@ from pathlib import Path
 
 from experiments.compare import UNMEASURED, Compared, compared
 from experiments.markdown import table
-from gpusim.results.style import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, HATCHES, PAGE, Style, legend_below, new_figure, save_figure, styled
 
 PLAN = "the plan"
 SERIAL, STREAMS, SPLIT = "serial, fastest", "streams, fastest", "best SM split, fastest"
@@ -91,7 +91,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
 
 def network_table(rows: Sequence[Row]) -> str:
     """A line a network."""
-    titles = ["network", "serial us", *WAYS, "bound", "the plan shares by", "how wrong"]
+    titles = ["network", "serial µs", *WAYS, "bound", "the plan shares by", "model error"]
     cells = []
     for name in networks(rows):
         plan, serial = of_way(rows, name, PLAN), of_way(rows, name, SERIAL)
@@ -151,22 +151,22 @@ def mean_gain(rows: Sequence[Row], way: str, over: str) -> Compared:
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Gain over serial of each way."""
     names = networks(rows)
-    with new_figure(11.0, 4.2) as figure:
+    with styled(Style(PAGE)), new_figure(None, 3.4) as figure:
         axes = figure.add_subplot()
         height = 0.8 / len(WAYS)
         for i, way in enumerate(WAYS):
             place = [at + (i - (len(WAYS) - 1) / 2) * height for at in range(len(names))]
             gains = [gain(rows, name, way) for name in names]
-            axes.barh(place, [100 * (one - 1) if one else 0.0 for one in gains], height, color=COLOURS[i], label=way)
+            shown = [100 * (one - 1) if one else 0.0 for one in gains]
+            axes.barh(place, shown, height, color=COLOURS[i], hatch=HATCHES[i], edgecolor="white", label=way)
         bound = [next(row.bound_us for row in rows if row.network == name) for name in names]
         serial = [of_way(rows, name, SERIAL) for name in names]
         most = [100 * (one.makespan_us / us - 1) if one else 0.0 for one, us in zip(serial, bound, strict=True)]
         axes.vlines(most, [n - 0.4 for n in range(len(names))], [n + 0.4 for n in range(len(names))],
                     color="#333333", label="no plan gains more")  # fmt: skip
-        axes.axvline(0.0, color="#555555", linewidth=0.8)
+        axes.axvline(0.0, color=GREY, linewidth=0.8)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
-        axes.set_xlabel("gain over one stream, %")
-        axes.legend(fontsize=8, frameon=False, loc="center right")
-        figure.tight_layout()
+        axes.set_xlabel("Gain over one stream (%)")
+        legend_below(figure, axes, 3)
         save_figure(figure, path)

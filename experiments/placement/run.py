@@ -381,7 +381,7 @@ def worst_table(runs: Sequence[Run], pairs: Sequence[Pair]) -> str:
     rows = []
     for pair in sorted(pairs, key=lambda one: -off[one.pair])[:WORST]:
         one = max((one for one in runs if one.pair == pair.pair), key=lambda one: abs(one.error_percent))
-        parts = f"{one.parts_measured_us:.1f} ({one.parts_predicted_us:.1f}) us"
+        parts = f"{one.parts_measured_us:.1f} ({one.parts_predicted_us:.1f}) µs"
         rows.append(
             [
                 pair.name,
@@ -392,7 +392,7 @@ def worst_table(runs: Sequence[Run], pairs: Sequence[Pair]) -> str:
                 f"{one.parts_at}: {parts}, {one.parts_measured_sms} ({one.parts_predicted_sms})",
             ]
         )
-    titles = ["pair", "off", "makespan, us", "nearby", "on the GPU", "parts at: start, SMs"]
+    titles = ["pair", "off", "makespan, µs", "nearby", "on the GPU", "parts at: start, SMs"]
     return table(titles, rows)
 
 

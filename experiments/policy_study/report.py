@@ -29,7 +29,7 @@ from gpusim.policies.tools.mixes import Resources
 from gpusim.policies.warped_slicer import best_sum, kept_points, progress_at, water_fill
 from gpusim.results.error_band import measured_errors
 from gpusim.results.metrics import geometric_mean
-from gpusim.results.style import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, GREY, HATCHES, PAGE, Style, legend_below, new_figure, save_figure, styled
 
 ALL = "all"
 COMPLEMENTARY = CLASSES[1]
@@ -233,7 +233,7 @@ def _error_words() -> str:
 
 
 def _kernel_table(kernels: Sequence[Chosen]) -> str:
-    columns = ["name", "of", "algorithm", "blocks", "per SM", "us alone", "bound", "issue", "L1 path", "L2", "DRAM"]
+    columns = ["name", "of", "algorithm", "blocks", "per SM", "isolated µs", "bound", "issue", "L1 path", "L2", "DRAM"]
     return table(columns, [_kernel_cells(kernel) for kernel in kernels])
 
 
@@ -459,7 +459,7 @@ def is_oracle(policy: str) -> bool:
 
 
 def _latency_table(rows: Sequence[Latency]) -> str:
-    columns = ["load of the requests", "policy", "p50 us", "p95 us", "p99 us", "job's progress"]
+    columns = ["load of the requests", "policy", "p50 µs", "p95 µs", "p99 µs", "job's progress"]
     cells = [
         [
             f"{100 * row.load:.0f} %",
@@ -480,23 +480,30 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def draw(rows: Sequence[Row], _modules: Sequence[Module], _waits: Sequence[Latency], path: Path) -> None:
-    """STP of every policy: a bar a class of pair, all pairs as a mark; every pair as a dot."""
+    """STP of every policy: one bar per class of pairs (geometric mean), and every pair as a dot."""
     names = replayed(rows, "h200")
-    with new_figure(12.0, 0.44 * len(names) + 1.4) as figure:
+    with styled(Style(PAGE)), new_figure(None, 0.3 * len(names) + 1.0) as figure:
         axes = figure.add_subplot()
         height = 0.8 / len(CLASSES)
         for i, kind in enumerate(CLASSES):
             place = [n + (i - 1) * height for n in range(len(names))]
             means = [mean_stp(rows, "h200", name, kind) for name in names]
-            axes.barh(place, [mean - 1.0 for mean in means], height, left=1.0, color=COLOURS[i], label=kind)
+            axes.barh(
+                place,
+                [mean - 1.0 for mean in means],
+                height,
+                left=1.0,
+                color=COLOURS[i],
+                hatch=HATCHES[i],
+                edgecolor="white",
+                label=kind,
+            )
             _dots(axes.plot, rows, names, place, kind)
-        axes.axvline(1.0, color="#555555", linewidth=1.0)
+        axes.axvline(1.0, color=GREY, linewidth=0.8)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_xlabel("STP: 1 is taking turns (bars: geometric mean over the pairs of a class; dots: pairs)")
-        axes.legend(loc="lower right", frameon=False)
-        axes.set_title("Pairs of cuDNN kernels on an H200, both restarting until each has ended once")
-        figure.tight_layout()
+        axes.set_xlabel("STP; 1: time-sharing")
+        legend_below(figure, axes, 4)
         save_figure(figure, path)
 
 
@@ -505,4 +512,4 @@ def _dots(
 ) -> None:
     for at, name in zip(place, names, strict=True):
         values = [row.stp for row in chosen(rows, "h200", name, kind)]
-        plot(values, [at] * len(values), linestyle="none", marker=".", markersize=3, color="#333333", alpha=0.5)
+        plot(values, [at] * len(values), linestyle="none", marker=".", markersize=2, color="#333333", alpha=0.5)

@@ -22,7 +22,7 @@ from experiments.markdown import table
 from experiments.study import Run, Study
 from gpusim.choose.advise import WARM_UP
 from gpusim.results.metrics import latencies_us, percentile
-from gpusim.results.style import COLOURS, new_figure, save_figure
+from gpusim.results.style import COLOURS, MARKERS, PAGE, Style, legend_below, new_figure, save_figure, styled
 from gpusim.session import Session
 from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.format import Trace
@@ -165,9 +165,9 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "load of decode",
         "target",
         "fewest SMs for decode",
-        "prefill a second",
+        "prefill per second",
         "most prefill",
-        "prefill a second",
+        "prefill per second",
     )
     cells = []
     for load in LOADS:
@@ -191,37 +191,36 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "seeds": len(SEEDS),
         "warm_up": 100.0 * WARM_UP,
         "choices": table(titles, cells),
-        "every": table(("load", "way", "p50 us", "p95 us", "p99 us", "prefill a second"), every),
+        "every": table(("load", "way", "p50 µs", "p95 µs", "p99 µs", "prefill per second"), every),
     }
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """SMs for decode that hold each target, and the 95th percentile of each way, against load."""
-    with new_figure(9.0, 4.0) as figure:
+    with styled(Style(PAGE)), new_figure(None, 3.0) as figure:
         left, right = figure.subplots(1, 2)
         for colour, target in zip(COLOURS, TARGETS, strict=False):
             found = [(load, fewest(rows, load, target)) for load in LOADS]
             known = [(load, row.decode_sms) for load, row in found if row is not None]
             left.plot(
-                [100.0 * a for a, _ in known], [b for _, b in known], "o-", color=colour, label=f"p95 x{target:g}"
-            )
-        left.set_xlabel("load of decode, %")
-        left.set_ylabel("fewest SMs for decode")
+                [100.0 * a for a, _ in known], [b for _, b in known], "o-", color=colour,
+                label=f"95th percentile \N{MULTIPLICATION SIGN}{target:g}",
+            )  # fmt: skip
+        left.set_xlabel("Load of decode (%)")
+        left.set_ylabel("Fewest SMs for decode")
         left.set_ylim(0, 132)
-        left.legend(frameon=False)
-        for colour, way in zip(COLOURS, dict.fromkeys(_shown(rows)), strict=False):
+        left.legend()
+        for colour, marker, way in zip(COLOURS, MARKERS, dict.fromkeys(_shown(rows)), strict=False):
             mine = [row for row in rows if row.way == way]
-            right.plot(
-                [100.0 * row.load for row in mine], [row.p95_us / 1e3 for row in mine], "o-", color=colour, label=way
-            )
+            load, p95 = [100.0 * row.load for row in mine], [row.p95_us / 1e3 for row in mine]
+            right.plot(load, p95, f"{marker}-", color=colour, label=way)
         right.set_yscale("log")
         right.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 3.0, 5.0)))
         right.yaxis.set_major_formatter("{x:g}")
         right.yaxis.set_minor_locator(NullLocator())
-        right.set_xlabel("load of decode, %")
-        right.set_ylabel("95th percentile of decode, ms")
-        right.legend(frameon=False, fontsize=8)
-        figure.tight_layout()
+        right.set_xlabel("Load of decode (%)")
+        right.set_ylabel("95th percentile of decode (ms)")
+        legend_below(figure, right, 3)
         save_figure(figure, path)
 
 

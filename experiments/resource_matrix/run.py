@@ -23,12 +23,13 @@ from experiments.markdown import table
 from experiments.study import Run, Study
 from gpusim.lab.record.matrix import RESOURCES
 from gpusim.lab.resource_matrix import PLACEMENTS, SAME, Errors, Point, errors_of, score_matrix, totals
-from gpusim.results.style import new_figure, save_figure
+from gpusim.results.style import PAGE, Style, new_figure, save_figure, styled
 
 DATA = Path(__file__).resolve().parent / "data"
 GPUS = ("h200", "h100-sxm")
 WORST = 20
 MOST_SHOWN = 4.0  # slowdown, in the heat map
+OTHER_PIPES = ("FP16", "integer multiply", "integer ALU", "special functions")  # in the heat map one label
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
@@ -65,14 +66,18 @@ def _percents(one: Errors) -> tuple[str, str, str]:
 
 def draw(gpu: str, rows: Sequence[Point], _: Sequence[Errors], path: Path) -> None:
     """Slowdowns of every kernel (row) beside every other (column), measured beside predicted; mean of both orders."""
-    with new_figure(13.0, 12.0) as figure:
+    with styled(Style(PAGE)), new_figure(None, 6.6) as figure:
         _draw(figure, [row for row in rows if row.gpu == gpu])
         save_figure(figure, path)
 
 
 def _draw(figure: Figure, rows: Sequence[Point]) -> None:
     names = sorted({row.kernel for row in rows}, key=_place)
-    axes = figure.subplots(2, 2, squeeze=False)
+    axes = figure.subplots(2, 2, squeeze=False, sharex=True, sharey=True)
+    loads = [RESOURCES[name.split("/")[0]] for name in names]
+    resources = ["other pipes" if one in OTHER_PIPES else one for one in loads]
+    groups = {one: [at for at, name in enumerate(resources) if name == one] for one in dict.fromkeys(resources)}
+    middles = [fmean(places) for places in groups.values()]
     for line, (placement, words) in zip(axes, PLACEMENTS.items(), strict=True):
         mine = [row for row in rows if row.placement == placement]
         for one, kind in zip(line, ("measured", "predicted"), strict=True):
@@ -80,11 +85,10 @@ def _draw(figure: Figure, rows: Sequence[Point]) -> None:
             for row in mine:
                 slowdowns.setdefault((row.kernel, row.beside), []).append(getattr(row, kind))
             image = one.imshow(_grid(names, slowdowns), cmap="magma_r", vmin=1.0, vmax=MOST_SHOWN)
-            one.set_title(f"{kind}, on {words}", fontsize=9)
-            one.set_xticks(range(len(names)), names, rotation=90, fontsize=4)
-            one.set_yticks(range(len(names)), names, fontsize=4)
-            figure.colorbar(image, ax=one, shrink=0.6, label="slowdown of the kernel at the left")
-    figure.tight_layout()
+            one.set_title(f"{kind}, on {words}")
+            one.set_xticks(middles, groups, rotation=90)
+            one.set_yticks(middles, groups)
+    figure.colorbar(image, ax=axes, shrink=0.5, label="Slowdown of the kernel at the left")
 
 
 def _place(kernel: str) -> tuple[int, int]:

@@ -150,7 +150,7 @@ def _case_table(cases: Sequence[Case]) -> str:
         "convolutions",
         "algorithms",
         "hold most of",
-        "us together",
+        "µs together",
         "over the same",
         "over serial, fastest",
         "by",

@@ -295,7 +295,7 @@ def _policy_table(rows: Sequence[Row]) -> str:
         ]
         for row in ordered
     ]
-    return table(["policy", "makespan us", "speedup", "together", "slowdown 3x3", "slowdown 5x5"], cells)
+    return table(["policy", "makespan µs", "speedup", "together", "slowdown 3x3", "slowdown 5x5"], cells)
 
 
 def _mixed(rows: Sequence[Row], durations: str) -> list[Row]:

@@ -53,7 +53,7 @@ def _operation(operation: Operation, changed: Mapping[KernelLaunch, KernelLaunch
 
 
 def warning(trace: Trace, best: str, span_us: tuple[float, float], winners: Mapping[Assumption, str]) -> str:
-    """What a reader should know of an answer whose kernels were not all counted, as one line.
+    """Note about an answer whose kernels were not all counted, as one line.
 
     Args:
         trace: as recorded.

@@ -396,7 +396,7 @@ def _dram_bytes(launch: KernelLaunch) -> float:
 
 
 def carveouts(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> tuple[int, int]:
-    """What an idle SM's shared memory is set to for a kernel, and what other residents' must be for it to join them.
+    """Carve-out of an idle SM for a kernel, and the carve-out with which it joins other resident blocks.
 
     The carve-out of an SM stays while blocks run. A kernel joins them where it holds as many of the kernel's blocks
     as could be resident otherwise (experiments/h200_microbench, `carveout.csv`); an idle SM is often set to more, which

@@ -66,7 +66,7 @@ def _json(advice: Advice, one: Choice) -> dict[str, Any]:
 
 
 def print_advice(advice: Advice) -> None:
-    """What to set, why, what would change it, and the settings beside one another."""
+    """Text of an advice: the setting, the reason, what would change it, and the table of settings."""
     best = advice.best
     programs = list(best.slowdown)
     print_line(f"{' and '.join(programs)} on {advice.gpu.name}: {_sentence(best)}")
@@ -98,7 +98,7 @@ def _sentence(best: Choice) -> str:
 
 
 def _reasons(advice: Advice) -> list[str]:
-    """What binds each program, and what would change the answer."""
+    """Resource that bounds each program, and what would change the answer."""
     best, lines = advice.best, []
     for name, times in best.bound_us.items():
         total = sum(times.values())
@@ -140,7 +140,7 @@ def _served(advice: Advice) -> list[str]:
 
 
 def _most_wanted(bound_us: Mapping[str, Mapping[str, float]]) -> str:
-    """What binds most of the time of every program, if that is one thing."""
+    """Resource that bounds every program most of the time, if it is the same one."""
     first = {next(iter(times), "") for times in bound_us.values()}
     return first.pop() if len(first) == 1 else ""
 

@@ -133,7 +133,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to set for some programs on one GPU.
+    """Recommended setting for some programs on one GPU.
 
     Attributes:
         trace: the programs side by side.
@@ -216,16 +216,16 @@ def advise(
     ways: Sequence[Setting] | None = None,
     step: Step = no_step,
 ) -> Advice:
-    """Replay programs under every way to share the GPU, and say which to set.
+    """Replay programs under every way to share the GPU, and recommend one.
 
     Args:
-        programs: a trace each, or the path of its file; or one trace that has several programs.
+        programs: one trace, or path of a file, per program; or one trace with several programs.
         gpu: as for `gpusim.session.opened`.
-        objective: what is best: ``makespan`` (least), ``stp`` (largest) or ``antt`` (least); default makespan, with
-            targets stp: the most work that is done while they are kept; with arrivals antt, the least mean slowdown.
-        targets: what programs are to keep, as ``decode=x1.2`` or ``decode=5ms``.
+        objective: ``makespan`` (smallest), ``stp`` (largest) or ``antt`` (smallest). The default is makespan, with
+            targets stp, and with arrivals antt.
+        targets: of programs, as ``decode=x1.2`` or ``decode=5ms``.
         recorded_on: as for `gpusim.session.Session`.
-        jobs: processes; None: one for each core.
+        jobs: processes; None: one per core.
         ways: settings to compare; None: all that the GPU has (`gpusim.choose.settings.settings`).
         step: told the name of each step before it.
 
@@ -262,7 +262,7 @@ def advise(
 
 
 def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:
-    """What kernels without counters may change of an advice, as one line; empty where all were counted."""
+    """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
     spans, winners = [advice.best.makespan_us], dict[Assumption, str]()
     for assumption, other in session.extremes(advice.trace).items():
         shared = _Shared(other, session, _alone_us(other, session))
@@ -296,7 +296,7 @@ def _has_arrivals(trace: Trace) -> bool:
 
 
 def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
-    """How long one pass of each program takes alone on the whole GPU."""
+    """Isolated time of one pass of each program."""
     once = with_settings_of(trace, {program.name: {"arrivals": None} for program in trace.programs}, "programs")
     return {run.program: run.solo_us for run in session.replay(once, keep=()).program_runs}
 
@@ -327,7 +327,7 @@ def _interval_us(arrivals: Arrivals | None) -> float:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What all settings are replayed with: the programs, a session, and what a pass of each takes alone (us)."""
+    """Shared input of all settings: the programs, a session, and the isolated time of a pass of each (us)."""
 
     trace: Trace
     session: Session
@@ -394,7 +394,7 @@ class _Served:
 
 
 def _served(trace: Trace, session: Session, way: Setting, once: Result) -> _Served:
-    """What requests take, over the seeds of random arrivals."""
+    """Latencies of requests over the seeds of random arrivals."""
     runs = [once, *(session.replay(other, way.policy, keep=()) for other in _other_seeds(trace))]
     found = [
         {run.program: [run.end_us - run.release_us] for run in one.program_runs} | latencies_us(one, WARM_UP)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Kind = Literal["plan", "algorithms", "order"]
-"""What was chosen: streams, algorithms and SMs; algorithms in the trace's streams; or the order of streams, too."""
+"""Kinds of choice: streams, algorithms and SMs; algorithms in the trace's streams; or the order of streams, too."""
 MEASURED = Path(__file__).with_name("chosen.json")
 LONG_US = 30.0  # mean time of an operation alone from which it counts as long [D]
 
@@ -50,7 +50,7 @@ def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenEr
 
 
 def known_errors() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """What was measured, by GPU, kind and length."""
+    """Measured errors of choices, by GPU, kind and length."""
     content: dict[str, dict[str, dict[str, dict[str, Any]]]] = json.loads(MEASURED.read_text(encoding="utf-8"))
     return content
 

@@ -1,4 +1,4 @@
-"""What overlapping cost each kernel, and by which contention; what another arrangement would gain.
+"""The cost of overlapping for each kernel, by kind of contention, and the gain of another arrangement.
 
 The streams of a trace run as plain CUDA streams would run them. A kernel's time there is taken apart: its time
 isolated, its wait until it got room on an SM, and what sharing SMs and memory added, by the resource that bound it.
@@ -56,7 +56,7 @@ class Slowed:
 
     @property
     def cause(self) -> str:
-        """What cost it most; empty where it was not slowed."""
+        """Largest cost; empty if it was not slowed."""
         if self.slowdown < LEAST_SLOWED or not self.by_us:
             return ""
         return max(self.by_us, key=lambda name: self.by_us[name])

@@ -69,22 +69,23 @@ def slowdown(
     *,
     gpu: AnyGPU | None = None,
 ) -> Slowdown | list[Slowdown]:
-    """Estimate how much two programs that keep running slow one another.
+    """Estimate how much two programs that keep running slow each other.
 
-    The first call with a program fits its kernels. A trace object that comes again is known; a path is read anew.
+    The first call with a program fits its kernels. Later calls with the same trace object reuse the fit; a path is read
+    again.
 
     Args:
         a: a program: a trace or the path of its file; or a list of them, the first of each pair.
-        b: the other program; or as many as there are of ``a``.
+        b: the other program; or a list as long as ``a``.
         setting: how they share the GPU: ``streams``, ``in turn``, an SM split ``64+68`` (SMs of a, then of b), a policy
             (``leftover``, ``serial``, ``inter-sm:sms=64+68``) or a `Setting` of `gpusim.advise`; or one for each pair.
         gpu: as for `gpusim.session.opened`; one for all.
 
     Returns:
-        Two factors, 1 or more; of lists, a list of them.
+        Two factors, 1 or more; for lists, a list of such pairs.
 
     Raises:
-        InputError: lists of different lengths, a setting that is none of these, or a split that the GPU cannot have.
+        InputError: lists of different lengths, an unknown setting, or a split that the GPU does not allow.
     """
     one_pair = isinstance(a, str | PathLike | Trace) and isinstance(b, str | PathLike | Trace)
     firsts, others = ([a], [b]) if one_pair else (a, b)
@@ -200,7 +201,7 @@ def _known(session: Session, trace: Trace) -> _Known:
 
 
 def _kind(model: KernelModel) -> str:
-    """What binds a kernel most when it is alone: DRAM, L2 or an SM; and whether it fills the GPU."""
+    """Resource that bounds an isolated kernel (DRAM, L2 or an SM), and whether the kernel fills the GPU."""
     load = model.full_load
     binds = "dram" if load.dram >= max(load.l2, 0.5) else "l2" if load.l2 >= 0.5 else "sm"
     return f"{binds} {model.blocks >= model.sm_count}"
@@ -231,7 +232,7 @@ class _Pace:
     l2: float
 
     def time(self, model: KernelModel, dram: float, l2: float) -> float:
-        """What its blocks take at a load by all."""
+        """Time of its blocks at the total load."""
         return self.per_wave * self.waves * model.slowdown(dram, l2, 1.0)
 
 
@@ -269,7 +270,7 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> Slowdown | None:
 
 
 def contended(gpu: GPU, p: KernelModel, q: KernelModel) -> str:
-    """What two kernels that overlap contend for: ``no room``, ``dram``, ``l2`` or ``SM``; empty: nothing much."""
+    """Resource that two overlapping kernels contend for: ``no room``, ``dram``, ``l2`` or ``SM``; empty: none."""
     found = _of_kernels(gpu, p, q, None)
     if found is None:
         return "no room"

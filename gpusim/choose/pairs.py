@@ -121,7 +121,7 @@ def pairs(
     """Return the cases in a trace whose convolutions list alternatives; arguments as of `gpusim.choose.search.select`.
 
     Raises:
-        InputError: a convolution of which no algorithm runs on the GPU, streams of requests.
+        InputError: a convolution without an algorithm that runs on the GPU, or streams of requests.
     """
     trace, session = opened(trace, gpu, recorded_on)
     work = work_of(trace, session.gpu)

@@ -60,7 +60,7 @@ class Work:
     divisions: Mapping[str, Mapping[str, Division]] = field(default_factory=dict)
 
     def planned(self, plan: Plan) -> Graph:
-        """What waits for what under a plan: its streams' order and its own waits included.
+        """Dependencies under a plan, with the order of its streams and its own waits.
 
         Raises:
             InputError: the plan runs against what the operations need.

@@ -1,4 +1,4 @@
-"""What an operation takes of an SM and of memory alone, as in Table 1 of SPAA'20, and who complements whom."""
+"""Resources and memory that an isolated operation uses, as in Table 1 of SPAA'20, and complementary operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUSY = 0.5  # of a resource: what is used more is scarce
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What kernels take alone on a GPU; several are a mean over their time."""
+    """Resources that isolated kernels use on a GPU; for several a mean over their time."""
 
     alone_us: float  # time of the kernels one after the other
     held: tuple[float, ...]  # share of an SM of each of `STATIC` that all resident blocks hold

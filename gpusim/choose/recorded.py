@@ -1,8 +1,8 @@
 """A timeline as recorded: how much kernels that overlapped were slowed, from launches of their kind that did not.
 
 The time of a kernel isolated is the median of the recorded launches of its name, grid and block that ran beside no
-other kernel. Where there is none it is not known, and neither is the slowdown. What two kernels contend for is what the
-model says of the pair [D].
+other kernel. Where there is none it is not known, and neither is the slowdown. The model says which resource two
+kernels contend for [D].
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _beside(ordered: Sequence[Recorded], spans_us: Sequence[tuple[float, float]]
 
 
 def as_json(found: Iterable[Overlapped]) -> list[dict[str, Any]]:
-    """What `gpusim explain --json` prints of a profile."""
+    """The output of `gpusim explain --json` for a profile."""
     return [
         {
             "kernel": one.kernel.kind[0],

@@ -168,23 +168,23 @@ def select(
     """Search for the best plan of a trace: convolution algorithms, streams, launch order and SM partition.
 
     Args:
-        trace: its operations with their alternatives; its streams say what waits for what, and are a baseline.
-        gpu: where it is to run: a GPU, its name or the path of its file, or a session; None: that of the recording.
-        memory_bytes: what the workspaces of operations that may run at once may take together; None: no limit.
+        trace: operations with their alternatives; its streams give the dependencies, and are a baseline.
+        gpu: the GPU of the plan: a GPU, its name or the path of its file, or a session; None: that of the recording.
+        memory_bytes: limit on the sum of workspaces of operations that may run at once; None: no limit.
         objective: ``makespan``; or ``memory``: the least memory whose makespan is within 5 % of the least found.
-        sharing: ``streams``: plain streams; ``hardware``: or SM splits as the hardware can be told; ``all``: or mixes
-            on an SM and SMs that move, which only a simulator can.
+        sharing: ``streams``: plain streams; ``hardware``: also hardware-supported SM splits; ``all``: also mixes on an
+            SM and SMs that move, which no hardware supports.
         streams: ``search``, one of `WAYS` (the streams are as that makes them, the rest is searched), or lanes to keep.
         order: ``any``: the streams start in an order that the program cannot control, as behind one event; a plan is
             judged by the mean over orders. ``host``: the host launches them in the order of the plan.
         recorded_on: the GPU of the recording, where the trace's own does not ship.
         step: told the name of each step before it.
 
-    Where convolutions have micro-batches, their divisions are further algorithms; what is found without them is then a
-    start of the search and the baseline `UNDIVIDED`.
+    Divisions into micro-batches are further algorithms. The result without them is then a start of the search and the
+    baseline `UNDIVIDED`.
 
     Raises:
-        InputError: a limit that no plan keeps, a convolution of which no algorithm can be chosen, streams of requests.
+        InputError: a limit that no plan keeps, a convolution without an algorithm to choose, or streams of requests.
     """
     trace, session = opened(trace, gpu, recorded_on)
     if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):

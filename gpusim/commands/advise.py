@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective",
         choices=OBJECTIVES,
-        help="what is best: the least makespan of programs that run once, the default; of programs that restart the "
+        help="the least makespan of programs that run once (default); of programs that restart the "
         "largest STP, the default with --slo, or the least ANTT, the default with --arrivals",
     )
     parser.add_argument(
@@ -39,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PROGRAM=x1.2|PROGRAM=5ms",
-        help="a target that a program is to keep: a slowdown over itself alone, or the time of a pass; with arrivals "
+        help="a target of a program: a slowdown over its isolated run, or the time of a pass; with arrivals "
         "the 95th percentile of its requests; may be given several times",
     )
     arrivals_argument(parser)
-    parser.add_argument("--jobs", type=whole(1), help="processes; default: one for each core")
+    parser.add_argument("--jobs", type=whole(1), help="processes; default: one per core")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw slowdown against slowdown (.png, .svg, .pdf)")
     json_flag(parser)
 

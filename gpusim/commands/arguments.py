@@ -139,7 +139,7 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Those of some options that are given, as they are written."""
+    """The options among some that were given, as they were written."""
     return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
 

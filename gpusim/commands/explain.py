@@ -175,7 +175,7 @@ def _print(found: Explanation) -> None:
 
 
 def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
-    """What other arrangements would gain or lose."""
+    """Gain or loss of other arrangements."""
     from gpusim.choose.advise import TIE
 
     lines = []

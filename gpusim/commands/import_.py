@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--range",
         metavar="NAME",
-        help="only what was launched during an NVTX range or annotation; NAME@2 is the second of that name",
+        help="only work that was launched during an NVTX range or annotation; NAME@2 is the second of that name",
     )
     for name, what in (("from", "from then on"), ("to", "until then")):
         parser.add_argument(

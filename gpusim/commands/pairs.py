@@ -1,4 +1,4 @@
-"""`gpusim pairs`: independent convolutions and algorithms that complement one another."""
+"""`gpusim pairs`: independent convolutions and algorithms that complement each other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _print(found: Pairs) -> None:
     counts = as_json(found)
     print_line(
         f"{found.trace} on {found.gpu}: {counts['complementary_pairs']} of {found.independent} pairs of independent "
-        f"convolutions have algorithms that complement one another, in {counts['complementary_combinations']} "
+        f"convolutions have algorithms that complement each other, in {counts['complementary_combinations']} "
         "combinations"
     )
     print_line(

@@ -22,7 +22,7 @@ FAMILIES = {
     "No partitioning": {
         "serial": "one kernel at a time, stream after stream",
         "leftover": "plain CUDA streams: blocks placed in order of arrival",
-        "time-slicing": "processes take turns on the whole GPU",
+        "time-slicing": "processes share the whole GPU by time",
     },
     "SM split: each stream has SMs of its own": {
         "inter-sm": "even, by a rule, or as given",
@@ -147,14 +147,14 @@ def _print_whole(content: dict[str, Any], policy: type[Policy]) -> None:
 
 
 def _validation(experiments: dict[str, dict[str, tuple[float, float]]]) -> list[str]:
-    from gpusim.results.error_band import SHARING, STALE, span
+    from gpusim.results.error_band import STALE, TITLES, span
 
     if not experiments:
         return ["not validated: no experiment shared a GPU as it does"]
     lines = []
     for experiment, errors in experiments.items():
         found = [f"\N{PLUS-MINUS SIGN}{span(low, high)} % on {gpu}" for gpu, (low, high) in errors.items()]
-        lines.append(f"validated as {experiment} ({SHARING[experiment]}): {', '.join(found) or STALE}")
+        lines.append(f"model error as {TITLES[experiment]}: {', '.join(found) or STALE}")
     return lines
 
 

@@ -14,8 +14,8 @@ EPILOG = """gpusim record OPS.py --out DIR                     PyTorch callables
 gpusim record NETWORK|SHAPES --batch N --out DIR   a network or a list of shapes with cuDNN
 gpusim record microbench --out DIR                 the constants of the model
 gpusim record microbench --matrix --out DIR        kernels that load one resource each, isolated and in pairs
-gpusim record host --out DIR                       what the host pays for allocations, copies and launches
-gpusim record [--out DIR] -- PROGRAM …             a program of one's own under Nsight Compute"""
+gpusim record host --out DIR                       host times of allocations, copies and launches
+gpusim record [--out DIR] -- PROGRAM …             your own program under Nsight Compute"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         help="a .py file, a network by name, li2016, a .toml or .csv of shapes, microbench or host",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="for what is recorded; what is there is kept")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the recording; existing files are kept")
     calls = parser.add_argument_group("a network or shapes")
     calls.add_argument("--batch", type=whole(1), metavar="N", help="samples")
     calls.add_argument("--training", action="store_true", help="a training iteration; default: the forward pass")

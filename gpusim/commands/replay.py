@@ -68,7 +68,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
         "--restart",
         action="store_true",
         help="also replay with every program starting again when it ends, until each has ended once: gives STP, ANTT "
-        "and fairness; programs must not wait for one another or have arrivals",
+        "and fairness; programs must not wait for each other or have arrivals",
     )
     parser.add_argument(
         "--priority",

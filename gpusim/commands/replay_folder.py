@@ -1,4 +1,4 @@
-"""What `gpusim replay --out` writes of a comparison."""
+"""Files that `gpusim replay --out` writes for a comparison."""
 
 from __future__ import annotations
 

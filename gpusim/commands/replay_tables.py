@@ -1,4 +1,4 @@
-"""What `gpusim replay` prints of a comparison: one table, a verdict and notes; the other tables where asked for."""
+"""Output of `gpusim replay`: one table, a verdict and notes; the other tables on request."""
 
 from __future__ import annotations
 

@@ -88,13 +88,20 @@ def _print(scores: Sequence[Score]) -> None:
 
 
 def _rows(score: Score) -> list[list[str]]:
+    from gpusim.lab.names import title
+
     of = [score.part.name, score.part.split]
     rows = [
-        [*of, one.experiment, f"{score.predicted[one.experiment]} of {score.conditions[one.experiment]}", *figures(one)]
+        [
+            *of,
+            title(one.experiment),
+            f"{score.predicted[one.experiment]} of {score.conditions[one.experiment]}",
+            *figures(one),
+        ]
         for one in score.summaries
     ]
     if score.choice is not None:
-        rows.append([*of, "choice", f"{score.choice.points} modules", *only_regret(score.choice)])
+        rows.append([*of, title("choice"), f"{score.choice.points} modules", *only_regret(score.choice)])
     return rows
 
 

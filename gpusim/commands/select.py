@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory",
         type=memory_size,
         metavar="SIZE",
-        help="what workspaces that may be live at once may take together, such as 512MiB; default: no limit",
+        help="limit on the workspaces that are live at once, such as 512MiB; default: no limit",
     )
     parser.add_argument(
         "--objective",
@@ -38,21 +38,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("streams", "hardware", "all"),
         default="all",
         help="plain streams; or also SM splits in the sizes that the GPU makes; or also mixes on an SM and SMs that "
-        "move, which no hardware can be told, the default",
+        "move, which no hardware supports (default)",
     )
     parser.add_argument(
         "--streams",
         choices=("search", "sequential", "branches", "nimble", "opara", "greedy", "ios"),
         default="search",
-        help="who shares a stream: searched, the default, or one of all; the trace's own; by Nimble's matching; in "
-        "Opara's order; in stages, greedily or as IOS",
+        help="assignment to streams: searched (default); one stream; the trace's own; by Nimble's matching; "
+        "in Opara's order; in stages, greedily or as IOS",
     )
     parser.add_argument(
         "--order",
         choices=("any", "host"),
         default="any",
-        help="who decides in which order streams start: nobody, the default (as behind one event): plans are judged by "
-        "the mean over orders; or the host, which launches in the order of the plan",
+        help="start order of streams: any (default), as behind one event: plans are compared by the mean over orders; "
+        "or host: the host launches in the order of the plan",
     )
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="write the plan as a trace (.json, .json.gz)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw memory against time (.png, .svg, .pdf)")

@@ -53,14 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the experiment may run policies from this folder and below it, too; may be given several times",
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=whole(1), metavar="N", help="processes; default: one a core")
+    where.add_argument("--jobs", type=whole(1), metavar="N", help="processes; default: one per core")
     where.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, such as tcp://HOST:8786")
     parser.add_argument(
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw speedup against each number of the GPU that varies, or else who gains and who pays: STP beside "
-        "fairness where programs restart, else speedup beside the largest slowdown; .png, .svg or .pdf",
+        help="draw speedup against each number of the GPU that varies; if none varies, fairness against STP, or "
+        "slowdown against speedup for programs that run once; .png, .svg or .pdf",
     )
     picture_arguments(parser)
     json_flag(parser)

@@ -246,7 +246,7 @@ def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
 
 
 def _demand(launches: list[KernelLaunch]) -> str:
-    """What was counted of a kernel's launches, all of them."""
+    """Counters that all launches of a kernel have."""
     if all(launch.estimated for launch in launches):
         return "estimated"
     lacking = [launch.uncounted for launch in launches if launch.uncounted]

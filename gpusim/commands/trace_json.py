@@ -1,4 +1,4 @@
-"""What `gpusim trace show --json` prints: what is in a trace, as data."""
+"""Output of `gpusim trace show --json`: the content of a trace as data."""
 
 from __future__ import annotations
 

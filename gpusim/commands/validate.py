@@ -48,14 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(),
         metavar="SMS[,SMS]",
         help="let predictions use the recorded times of sm_curve.csv on so many SMs, as 32,72; those rows are not "
-        "scored, and a second table shows what they buy",
+        "scored, and a second table shows their effect",
     )
     parser.add_argument(
         "--worst",
         type=whole(0),
         default=WORST,
         metavar="N",
-        help=f"list so many of the worst predicted of each experiment, and what binds them; default: {WORST}",
+        help=f"list the N largest errors of each experiment, with the bounding resource; default: {WORST}",
     )
     parser.add_argument("--rows", type=Path, metavar="FILE.csv", help="write every prediction beside its measurement")
     json_flag(parser)
@@ -150,10 +150,12 @@ def _case(args: argparse.Namespace) -> Case:
 
 
 def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:
-    columns = [Column("experiment"), *(Column(title, right=True) for title in ("points", *FIGURES))]
-    rows = [[one.experiment, str(one.points), *figures(one)] for one in found]
+    from gpusim.lab.names import title
+
+    columns = [Column("experiment"), *(Column(name, right=True) for name in ("points", *FIGURES))]
+    rows = [[title(one.experiment), str(one.points), *figures(one)] for one in found]
     if chosen is not None:
-        rows.append([chosen.experiment, str(chosen.points), *only_regret(chosen)])
+        rows.append([title(chosen.experiment), str(chosen.points), *only_regret(chosen)])
     print_table(columns, rows)
 
 
@@ -175,23 +177,34 @@ def only_regret(one: Choice) -> list[str]:
 
 
 def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequence[Summary]) -> None:
+    from gpusim.lab.names import title
+
     print(f"\nWith recorded times on {' and '.join(map(str, sms))} SMs, and without, on the same rows: MAPE %")
     known = {one.experiment: one for one in found}
     rows = [
-        [one.experiment, str(one.points), number(one.mape_percent, 2), number(known[one.experiment].mape_percent, 2)]
+        [title(one.experiment), str(one.points), *(number(by.mape_percent, 2) for by in (one, known[one.experiment]))]
         for one in without
     ]
-    print_table([Column("experiment"), *(Column(title, right=True) for title in ("points", "without", "with"))], rows)
+    print_table([Column("experiment"), *(Column(name, right=True) for name in ("points", "without", "with"))], rows)
 
 
 def _print_worst(missed: Sequence[Miss]) -> None:
+    from gpusim.lab.names import title
+
     if not missed:
         return
-    print("\nWhat each experiment misses most, and why: the kernels that take longest there")
-    numbers = [Column(title, right=True) for title in ("points", "MAPE %", "bias %")]
+    print("\nLargest errors of each experiment, and the kernels that take longest there")
+    numbers = [Column(name, right=True) for name in ("points", "MAPE %", "bias %")]
     columns = [Column("experiment"), Column("what", narrow="break"), *numbers, Column("why", narrow="break")]
     rows = [
-        [one.experiment, one.what, str(one.points), number(one.mape_percent), f"{one.bias_percent:+.1f}", one.why]
+        [
+            title(one.experiment),
+            one.what,
+            str(one.points),
+            number(one.mape_percent),
+            f"{one.bias_percent:+.1f}",
+            one.why,
+        ]
         for one in missed
     ]
     print_table(columns, rows)

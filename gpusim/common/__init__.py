@@ -1,1 +1,1 @@
-"""What every folder may use: errors, files, tables, progress, fingerprints."""
+"""Helpers for every folder: errors, files, tables, progress, fingerprints."""

@@ -17,15 +17,15 @@ _LONGEST_PART = 400  # characters of a place or a problem: names and cells of fi
 
 
 class InputError(ValueError):
-    """Something that a user gave is wrong: a file, a value in it, or an argument.
+    """Wrong input of a user: a file, a value in it, or an argument.
 
     It prints as one line of printable text. The command line prints that line on stderr and exits with 2.
 
     Attributes:
-        path: the file the input came from, or None.
-        place: where in it, such as `streams[0].operations[2].grid`, or the argument's name; may be empty.
-        problem: what was wrong.
-        expected: what would have been right; may be empty.
+        path: the file of the input, or None.
+        place: place in the file, such as `streams[0].operations[2].grid`, or the argument's name; may be empty.
+        problem: the fault.
+        expected: description of correct input; may be empty.
     """
 
     def __init__(self, path: str | Path | None, place: str, problem: str, expected: str = "") -> None:

@@ -29,7 +29,7 @@ DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?:cython|distutils):.*", re.M)
 """A comment that the compiler of the core obeys."""
 MOST_KEPT = 500  # sources
 CHECKERS_ONLY = "TYPE_CHECKING"
-"""What a block is under that only type checkers read: `gpusim` names there what it imports when first used."""
+"""Condition of blocks that only type checkers read; `gpusim` names there the modules that it imports on first use."""
 _read_before: dict[str, _Meaning] = {}  # sources, by a hash of their bytes
 _in_file = set[str]()  # those of them that the file holds
 _kept: Path | None = None  # that file

@@ -1,4 +1,4 @@
-"""The engine: streams and their dependencies on simpy, and the SMs with what is resident on them."""
+"""The engine: streams and their dependencies on simpy, and the SMs with their resident blocks."""
 
 from gpusim.engine.compiled import load_core
 

@@ -4,8 +4,8 @@ A stream of 5,000 launches replays in a quarter of the time so (`gpusim bench --
 
 What must be the same to the last bit, whether a launch is stepped through or known: its start, dispatch and end, where
 its blocks ran, and what bound it. A policy decides at these times, and a difference in the last bit would put two
-events in another order. So the SMs' clock starts from 0 at each launch that finds them idle, and both ways add the
-launch's own time to its start once, as the event loop does: it waits for the difference. Uses over time are only
+events in another order. Therefore the SMs' clock starts from 0 at each launch that finds them idle. Both ways add
+the launch's time to its start once, as the event loop does: it waits for the difference. Uses over time are only
 equal to rounding, because known ones are added up in another order.
 """
 

@@ -1,4 +1,4 @@
-"""What binds each launch, and for how long: the resource that its blocks on the fullest SM wait for most, or memory."""
+"""Bounding resource of each launch over time: what its blocks on the fullest SM wait for most, or memory."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Bindings:
                     self.bound_time[slot * BINDINGS + self.bound_by[slot]] += passed
 
     def most(self, slot: int) -> str:
-        """What bound a launch that has ended most of its time, latency if nothing was booked; its book is closed."""
+        """Resource that bounded an ended launch longest, latency if none was booked; its book is closed."""
         most = 0.0
         found = "latency"
         for i in range(BINDINGS):

@@ -54,7 +54,7 @@ class ByProgram(Policy):
         return ask(self._policy, self._policy.memory_domains, gpu, self._programs)
 
     def notes(self) -> tuple[str, ...]:
-        """Those of the policy."""
+        """Notes of the policy."""
         return ask(self._policy, self._policy.notes)
 
     def partition(self, view: View) -> Partition:

@@ -70,7 +70,7 @@ def _files(package: Path) -> list[Path]:
 
 
 def _without_imports_of_parts(text: str) -> str:
-    """A part without what the joined module has already: imports of other parts, and of the future."""
+    """Return a part without imports of other parts and of the future, which the joined module has already."""
     lines = text.splitlines(keepends=True)
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom) and node.module in ("__future__", *PARTS):
@@ -104,7 +104,7 @@ def is_plain(core: ModuleType) -> bool:
 
 @cache
 def tell_if_plain() -> None:
-    """Says on standard error, once a process and not in worker processes, when plain Python runs, and what to do."""
+    """Warn on standard error that plain Python runs, and what to do: once per process, never in worker processes."""
     if not is_plain(sys.modules[CORE]):
         return
     from multiprocessing import parent_process  # takes a while to import, and mostly there is nothing to say

@@ -3,18 +3,18 @@
 These files are plain Python. Where a C compiler is at hand the build joins and compiles them
 (`gpusim.engine.compiled`), and they run a hundred times faster. The two give the same bits, which a test asserts.
 
-The core knows resources, residents, rates and time; it knows no policy and no trace. The progress of every block of a
-mix of residents comes from a function that the caller hands in, and so may the slowdown that the shared memory system
-adds to it; without one that is `gpusim.model.memory.memory_slowdown`. What these leave undone it does itself: a memory
-domain that would serve more than it can slows all its blocks by as much as that is over.
+The core knows resources, residents, rates and time; it knows no policy and no trace. The caller hands in a
+function that gives the progress of every block of a mix of residents. It may also hand in the slowdown by the shared
+memory system; the default is `gpusim.model.memory.memory_slowdown`. The core itself limits the service of a
+memory domain: if its blocks demand more than it can serve, all of them slow down by the excess.
 
-Parts: `launches` (what each slot runs), `mixes` (rates of what is on an SM), `domains` (L2 and DRAM, virtual time),
-`residents` (blocks on SMs), `placing` (who comes next, and where), `skipping` (jumps over waves), `bindings` (what
-binds a launch), `history` (use over time). They know no times of the caller but by `Residents.origin`.
+Parts: `launches` (the launch of each slot), `mixes` (rates of residents), `domains` (L2 and DRAM, virtual time),
+`residents` (blocks on SMs), `placing` (the next block, and its SM). `skipping` jumps over waves, `bindings` books the
+bounding resource of a launch, and `history` books use over time. They know the caller's time only by
+`Residents.origin`.
 
-The SMs' clock starts again, from 0, whenever the caller says so while the SMs hold nothing (`SMArray.restart_clock`):
-what happens until they hold nothing again is then the same, to the last bit, whenever it happens. What it reports of a
-launch is in the time of the caller.
+The caller may restart the SMs' clock from 0 while the SMs are empty (`SMArray.restart_clock`). The events until they
+are empty again are then the same to the last bit, whenever they happen. Reports of a launch are in the caller's time.
 
 Vocabulary: a *slot* is the number under which a kernel launch is known here while it is active; a *mix* is how many
 blocks of each slot are resident on one SM; a block's *work* is 1 (times its jitter), or blocks share
@@ -151,7 +151,7 @@ class SMArray:
         self.launches.tenant[slot] = tenant
 
     def set_dispatch_order(self, slots: list[int], queues: list[int]) -> None:
-        """Who places blocks before whom; of each queue only the first with blocks waiting may place any."""
+        """Set the order of placement; of each queue only the first launch with waiting blocks may place any."""
         self.placing.set_line(slots, queues)
 
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
@@ -163,7 +163,7 @@ class SMArray:
         self.launches.placed_all = True
 
     def note_residents(self) -> None:
-        """From now on note what each SM holds whenever that changes, for `take_noted`."""
+        """From now on note the residents of each SM whenever they change, for `take_noted`."""
         self.residents.noting = True
 
     def restart_clock(self, origin: float) -> None:
@@ -340,7 +340,7 @@ class SMArray:
         return limit[0] - registers, set_to - shared, limit[2] - warps, limit[3] - slots
 
     def span_columns(self, slot: int) -> tuple[array[int], array[int], array[float], array[float]]:
-        """What `spans` gives, column by column: SMs, blocks run, first starts, last ends."""
+        """The columns of `spans`: SMs, blocks run, first starts, last ends."""
         return self.launches.span_columns(slot, self.residents.origin)
 
     def spans(self, slot: int) -> list[tuple[int, int, float, float]]:
@@ -386,5 +386,5 @@ class SMArray:
         self.bindings.book(self.residents.now)
 
     def most_bound_by(self, slot: int) -> str:
-        """What bound a launch that has ended most of its time, latency if nothing was booked; its book is closed."""
+        """Resource that bounded an ended launch longest, latency if none was booked; its book is closed."""
         return self.bindings.most(slot)

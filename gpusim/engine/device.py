@@ -285,7 +285,7 @@ class Device:
             self._place()
 
     def _turn_wait_us(self, launch: Launch) -> float:
-        """How late the front end is for a launch that is let start."""
+        """Delay by the front end of a launch that may start."""
         gpu, own = self._gpu_of[launch.stream_index], _lane(launch)
         under_way = self._under_way[gpu]
         beside = len(under_way) - (own in under_way)
@@ -418,7 +418,7 @@ class Device:
         self._sms.set_dispatch_order(list(self._held), queues)
 
     def _granted(self) -> dict[int, Grant]:
-        """What the launches on the SMs are granted, by slot, in the order in which they place blocks."""
+        """Grants of the launches on the SMs, by slot, in their order of placement."""
         return {
             slot: grant for grant in self._grants.values() if (slot := self._launches[grant.kernel].slot) is not None
         }

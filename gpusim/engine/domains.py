@@ -64,7 +64,7 @@ class Domains:
         self.stale = False  # some slowdown is to be worked out anew
 
     def forget_loads(self) -> None:
-        """Set what the SMs ask for and do to nothing, before it is added up again."""
+        """Reset the loads of all domains to zero before they are summed again."""
         for d in range(self.count):
             self.dram_load[d] = 0.0
             self.l2_load[d] = 0.0

@@ -63,7 +63,7 @@ class History:
         return end >= (b + 1) * self.width
 
     def book(self, sm: int, start: float, end: float, issue: float, dram: float, l2: float) -> None:
-        """Add what an SM used between two times: to several bins by the time in each."""
+        """Add the use of an SM between two times to the bins, in proportion to the time in each."""
         self.reach(end)
         length = end - start
         b = int(start * self.per_us)

@@ -31,7 +31,7 @@ class Holdings:
             held.append((at, tuple((launch_in[slot], blocks) for slot, blocks in mix)))
 
     def held(self, run_of: Mapping[int, int]) -> tuple[Contents, ...]:
-        """What each SM held, of the launches that have a row; ``run_of`` maps a launch's id to it."""
+        """Residents of each SM over time, of the launches that have a row; ``run_of`` maps a launch's id to its row."""
         return tuple(
             tuple((at, tuple((run_of[id], blocks) for id, blocks in mix if id in run_of)) for at, mix in held)
             for held in self._held

@@ -105,7 +105,7 @@ class Rates:
         self._mix_loads.clear()
 
     def resolve(self, mix: Mix) -> MixRates:
-        """What `gpusim.engine.mixes.Resolve` gives: progress by slot and age, and memory loads."""
+        """The result of `gpusim.engine.mixes.Resolve`: progress by slot and age, and memory loads."""
         residents = [(self._model(slot), count) for slot, count in mix]
         if not self.limits:
             return self._mixes.rates_by_age(residents)
@@ -130,7 +130,7 @@ class Rates:
         return rates, dram, l2
 
     def _least_times(self, mix: Mix) -> list[float]:
-        """What `mix_times` is to keep to so that nobody takes more of an SM than its share."""
+        """Limits for `mix_times`, so that no launch takes more of an SM than its share."""
         if not any(slot in self.limits for slot, _ in mix):
             return []
         limits = [self.limits.get(slot, NO_LIMITS) for slot, _ in mix]

@@ -115,7 +115,7 @@ class Residents:
         return self.work[j] - passed * self.rate[j]
 
     def charge(self, sm: int) -> None:
-        """Book what an SM's residents have done and used: before they change, which `project` then takes over."""
+        """Book the progress and use of an SM's residents, before they change and `project` continues."""
         self.record(sm)
         mixes = self.mixes
         clocks = self.domains.of_sm[sm] * self.slots
@@ -196,7 +196,7 @@ class Residents:
             self.note_mix(sm)
 
     def note_mix(self, sm: int) -> None:
-        """Note what an SM holds now, where it is not what it held."""
+        """Note the residents of an SM if they have changed."""
         mix = self.mixes.mixes[self.mix[sm]]
         if mix != self.last_noted[sm]:
             self.last_noted[sm] = mix
@@ -231,7 +231,7 @@ class Residents:
         return launches.here[i] < self.mixes.most(slot, self.mix[sm])
 
     def room_for(self, slot: int, sm: int) -> int:
-        """How many more blocks of a slot, of which one `fits`, fit on an SM by its resources (the caps aside)."""
+        """Number of further blocks of a slot that fit on an SM by its resources, without caps; one `fits`."""
         launches = self.launches
         room = self.mixes.most(slot, self.mix[sm]) - launches.here[slot * self.sms + sm]
         for r in range(RESOURCES):

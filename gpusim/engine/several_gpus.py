@@ -110,7 +110,7 @@ def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:
 
 
 def notes_of_all(policies: Mapping[int, Policy]) -> tuple[str, ...]:
-    """What the policies of the GPUs say of the replay that has ended, with the GPU where not all say the same."""
+    """Notes of the policies of all GPUs after the replay, with the GPU where they differ."""
     notes = {gpu: notes_of(policy) for gpu, policy in policies.items()}
     if len(set(notes.values())) == 1:
         return next(iter(notes.values()))
@@ -128,13 +128,13 @@ def together(gpu: GPU, count: int) -> GPU:
 
 
 def merged(trace: Trace, gpu: GPU, on_gpus: Sequence[Part], results: Sequence[Result]) -> Result:
-    """What became of all GPUs of a trace.
+    """Joint result of all GPUs of a trace.
 
     Args:
         trace: all of it.
         gpu: one of the GPUs.
         on_gpus: its parts.
-        results: of each part; SM ``i`` of GPU ``g`` is SM ``g`` times the SMs of a GPU plus ``i`` of what is given.
+        results: of each part; SM ``i`` of GPU ``g`` becomes SM ``g`` times the SMs of a GPU plus ``i``.
     """
     if len(results) == 1 and on_gpus[0].trace is trace:
         return results[0]

@@ -101,12 +101,12 @@ def domain_of_sm(domains: Domains, gpu: GPU) -> list[int] | None:
 
 
 def run_alone(model: KernelModel, gpu: GPU) -> AloneTimes:
-    """How long one launch takes alone on the whole GPU, without launch latency; to fit it, no more is needed."""
+    """Isolated time of one launch, without launch latency; the fit needs nothing else."""
     return alone_on(gpu)(model)
 
 
 def alone_on(gpu: GPU) -> Callable[[KernelModel], AloneTimes]:
-    """What replays one launch as `run_alone` does, on the same SMs again and again.
+    """Function that replays one launch as `run_alone` does, on the same SMs again and again.
 
     The launch may have another seed, ramp and age preference each time: what does not change is worked out once.
     """

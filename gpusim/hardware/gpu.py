@@ -299,14 +299,14 @@ class GPU:
         compute_capability: text, such as "9.0".
         sm_count: SMs.
         sms_per_tpc: SMs in a TPC, the unit in which SMs can be masked.
-        sms_per_gpc: SMs of each GPC, or other group of SMs beyond which no thread block cluster reaches; none where
-            a cluster may be on any SMs.
-        base_clock_mhz: MHz, or None where none was found.
+        sms_per_gpc: SMs of each GPC, the group of SMs that holds a whole thread block cluster; empty if a cluster may
+            use any SMs.
+        base_clock_mhz: MHz, or None if unknown.
         boost_clock_mhz: MHz.
-        fp32_lanes_per_sm: FP32 multiply-adds an SM can start a cycle.
+        fp32_lanes_per_sm: FP32 multiply-adds that an SM can start per cycle.
         tensor_fp16_tflops: dense FP16 tensor peak with FP32 accumulation, or None.
         tensor_tf32_tflops: dense TF32 tensor peak, or None.
-        dram_bandwidth_gb_per_s: peak, in 1e9 bytes a second.
+        dram_bandwidth_gb_per_s: peak, in 1e9 bytes per second.
         l2_bytes: L2 cache.
         memory_bytes: device memory.
         limits: what an SM can hold.
@@ -364,7 +364,7 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def load_gpu(name_or_path: str | Path) -> GPU:
-    """Returns a GPU: one that ships with the package, or a user's own.
+    """Return a GPU that ships with the package, or one from a user's file.
 
     Args:
         name_or_path: a name among `gpu_names()`, or the path of a GPU file (TOML).

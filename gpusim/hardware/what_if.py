@@ -37,7 +37,7 @@ OF_SM = (
     "shared_memory_per_block_optin_bytes",
 )
 QUANTITIES = (*OF_GPU, *OF_SM)
-"""What can be changed: fields of `GPU` and of `SMLimits` that tell on a replay."""
+"""Fields of `GPU` and of `SMLimits` that a what-if can change."""
 
 _RATES = ("boost_clock_mhz", "dram_bandwidth_gb_per_s")  # the others are whole numbers
 
@@ -49,13 +49,12 @@ def value_of(gpu: GPU, quantity: str) -> float:
 
 
 def what_if(gpu: GPU | str | PathLike[str], changes: Mapping[str, float | str]) -> GPU:
-    """Return a GPU with some of its numbers changed, and these in its name: ``h200 with sm_count=66``.
+    """Return a GPU with some numbers changed, and with the changes in its name: ``h200 with sm_count=66``.
 
     Args:
         gpu: the GPU as it is, its name or the path of its file.
-        changes: by name of `QUANTITIES` a number; ``"x0.5"``, so many times what it has, to the nearest whole number
-            of what it counts (SMs in whole TPCs, shared memory in KiB); or the name of a GPU that ships, for what that
-            one has.
+        changes: by name of `QUANTITIES` a number; a factor such as ``"x0.5"``, rounded to whole units (SMs to TPCs,
+            shared memory to KiB); or the name of a GPU that ships, for its value.
 
     Raises:
         InputError: an unknown quantity, or a value that no GPU can have.

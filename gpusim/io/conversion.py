@@ -167,7 +167,7 @@ def _plain(text: str) -> str:
 
 
 def _stream_names(keys: Iterable[StreamKey]) -> dict[StreamKey, str]:
-    """A name a stream: `stream7`, with the process, context and green context before it where they differ."""
+    """One name per stream: `stream7`, with the process, context and green context before it where they differ."""
     keys = list(keys)
     parts = {part: len({getattr(key, part) for key in keys}) > 1 for part in ("process", "context", "green_context")}
     names: dict[StreamKey, str] = {}

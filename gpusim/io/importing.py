@@ -74,12 +74,12 @@ def import_profile(
         format: one of `gpusim.io.FORMATS`; None looks at what is in the file.
         gpu: that it was recorded on: a GPU, its name or the path of its file; None: the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
-        device: index of the GPU, where the profile is of several; None takes the first that ran kernels.
+        device: index of the GPU if the profile has several; None: the first that ran kernels.
         order: between streams: as the profile records it, inferred from the times where it does not, or none.
         part: a step, a range or a window of time; None: all.
 
     Raises:
-        InputError: what the file is, or lacks, in one line.
+        InputError: the fault of the file, in one line.
     """
     several = not isinstance(path, str | os.PathLike) and isinstance(path, Sequence) and len(path) > 0
     paths = [path_of(one, "profile") for one in (path if several else (path,))]  # type: ignore[union-attr]
@@ -144,7 +144,7 @@ def _of_gpu(
 
 
 def activities_of(path: Path, device: int | None = None) -> list[Activity]:
-    """What one GPU of a profile did, in the order in which it started: times as recorded.
+    """Activities of one GPU of a profile, in the order of their starts, with recorded times.
 
     Raises:
         InputError: as `import_profile`.
@@ -238,7 +238,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _text(head: bytes) -> bytes:
-    """What a file begins with after its mark and blanks."""
+    """First bytes of a file after its byte order mark and blanks."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")
 
 

@@ -154,7 +154,7 @@ class _Reader:
                 self.found.threads["", order] = thread
 
     def _sync(self, args: dict[str, Any]) -> None:
-        """What newer versions tell of a wait: by whom and for which stream.
+        """Wait as newer versions record it: the waiting stream and the stream waited for.
 
         A sync may come before the first work of its stream, so streams are looked up at the end.
         """

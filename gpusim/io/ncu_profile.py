@@ -52,12 +52,12 @@ class Profiled:
 
     @property
     def product(self) -> Product:
-        """What its counters say of the GPU."""
+        """Properties of the GPU from its counters."""
         sms = self.counters.get("device__attribute_multiprocessor_count", self.counters.get("launch__sm_count"))
         return Product(self.counters.get("device__attribute_display_name"), whole(sms))
 
     def mix(self, path: Path, sm_count: int) -> Mix | None:
-        """What its blocks demand.
+        """Demand of its blocks.
 
         Raises:
             InputError: a counter has a value that cannot be.
@@ -83,7 +83,7 @@ def read(path: Path) -> list[Profiled]:
 
 
 def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timeline:
-    """Return profiled launches as a timeline: Nsight Compute runs one after the other, so order is all that there is.
+    """Return profiled launches as a timeline. Nsight Compute serialises them, so only their order is known.
 
     Without the GPU that they were recorded on there are no mixes yet.
 

@@ -114,7 +114,7 @@ def exported(path: Path) -> Iterator[Path]:
 
 
 def gpu_rows(path: Path) -> list[dict[str, Any]]:
-    """What a profile says of its GPUs (`GPUS`), as it does; none where it has no such table.
+    """Rows about the GPUs of a profile (`GPUS`); empty if it has no such table.
 
     Raises:
         InputError: it cannot be read.

@@ -1,4 +1,4 @@
-"""What an operator of PyTorch computes and moves, by its name and its inputs, as a profile with shapes records them.
+"""FLOP and bytes of a PyTorch operator, from its name and its inputs as a profile with shapes records them.
 
 The FLOP of matrix products, attention and convolutions follow from the sizes; bytes are those of each input and output
 once, so both are the least that a kernel can do. An operator that is none of these is taken as one that reads its

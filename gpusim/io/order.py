@@ -1,4 +1,4 @@
-"""What waits for what between the streams of a profile: as recorded, or inferred from the recorded times."""
+"""Waits between the streams of a profile: as recorded, or inferred from the recorded times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpusim.trace.format import StreamOrder
 
 
 class Waits(NamedTuple):
-    """What activities wait for, by their numbers."""
+    """Activities that each activity waits for, by number."""
 
     of: dict[int, list[int]]  # for each that waits, those of other streams that it waits for
     # those that the host launched only after such a wait of its own, so that their streams did not wait; so are those
@@ -80,8 +80,8 @@ def _recorded_waits(timeline: Timeline) -> tuple[set[tuple[int, int]], set[tuple
     """Pairs of an activity and one of another stream that it waits for, as recorded: waits on the GPU, of the host.
 
     The last activity launched on the source before the event was recorded is waited for by the first one that the
-    waiting stream launched after. A host that waits orders what its thread launches after by what it waited for: all
-    of a stream that was launched before the call or, for an event, before the record.
+    waiting stream launched after. After a wait of the host, later launches of its thread wait, too: for everything
+    that was launched on the stream before the call or, for an event, before the record.
     """
     activities = timeline.activities
     launched: dict[StreamKey, list[tuple[int, int]]] = defaultdict(list)  # order, number of the activity

@@ -88,7 +88,7 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
 
 
 def _during(timeline: Timeline, activities: Iterable[Activity], one: Range) -> list[Activity]:
-    """What was launched during a range."""
+    """Work that was launched during a range."""
     launched = timeline.launched_us
     return [
         activity

@@ -28,7 +28,7 @@ _BETWEEN_BRACKETS_AND_COMMAS = re.compile(r"""[^\s,;x()\[\]{}'"]+""")
 
 
 class StreamKey(NamedTuple):
-    """What identifies a stream of a GPU; parts that a format does not give are empty."""
+    """Identity of a stream of a GPU; parts that a format lacks are empty."""
 
     number: str
     process: str = ""
@@ -223,7 +223,7 @@ def copy_direction(name: str) -> Direction | None:
 
 
 def copy_run(name: str, is_memset: bool, size_bytes: int, ends: str = "") -> CopyRun | None:
-    """Return a copy, by what its name tells, or a memset; None for a copy that no GPU makes.
+    """Return a copy or a memset, from its name; None for a copy that no GPU makes.
 
     ``ends`` has the kinds of memory that it copies from and to, where the profile has them beside the name.
     """

@@ -29,7 +29,7 @@ from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Copy
 
-COUNTERS = {  # of `gpusim.results.runs.USES`, with what a viewer calls them
+COUNTERS = {  # of `gpusim.results.runs.USES`: the name in a viewer
     "threads": "occupancy (threads)",
     "issue_slots": "issue slots",
     "dram": "DRAM bandwidth",
@@ -83,7 +83,7 @@ def timeline_format(path: str | Path) -> str:
 
 
 class _GPUWork:
-    """What PyTorch's profiler would write of the kernels and copies of a trace."""
+    """Kernels and copies of a trace, as PyTorch's profiler would write them."""
 
     def __init__(self, trace: Trace) -> None:
         self._operations = {op.id: op for op in trace.operations()}
@@ -258,5 +258,5 @@ def _ns(us: float) -> int:
 
 
 def _all_ns(us: array[float]) -> npt.NDArray[np.int64]:
-    """What `_ns` gives for each of them."""
+    """The value of `_ns` for each."""
     return np.rint(np.frombuffer(us) * 1e3).astype(np.int64)

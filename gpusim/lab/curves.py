@@ -12,6 +12,7 @@ from gpusim.common.errors import InputError, closest, quote
 from gpusim.common.progress import tracked
 from gpusim.hardware.gpu import GPU
 from gpusim.lab.dataset import Dataset
+from gpusim.lab.names import call_in_words
 from gpusim.lab.validate import Condition, Predictor, conditions, measurements
 from gpusim.policies.oracles import OracleInterSM
 from gpusim.policies.quota import Quota
@@ -170,7 +171,7 @@ def residency_of_dataset(dataset: Dataset, ops: Sequence[str]) -> ResidencyCurve
     mine = sorted((c for c in measured if c.ops[0][0] == ops[0]), key=lambda condition: condition.blocks)
     times, predictor = measurements(dataset), Predictor(dataset)
     return ResidencyCurve(
-        f"{ops[0]} on {dataset.gpu.name}",
+        f"{call_in_words(ops[0])} on {dataset.gpu.name}",
         {c.blocks[0]: 1e3 * _ms(predictor, c) for c in mine},
         {c.blocks[0]: 1e3 * times["residency_curve", c.key] for c in mine},
     )
@@ -181,7 +182,7 @@ def _ms(predictor: Predictor, condition: Condition) -> float:
 
 
 def _calls(op: str, count: int) -> str:
-    return f"{op}, {count} call{'s' * (count != 1)}"
+    return f"{call_in_words(op).partition(', ')[0]}, {count} call{'s' * (count != 1)}"
 
 
 def _given(names: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""A folder of measurements: cuDNN calls with their kernels' counters, and what a GPU did with them in other conditions.
+"""A folder of measurements: cuDNN calls with their kernels' counters, and their times in other conditions.
 
 `convolutions.csv` (or .gz) and `kernels.csv.gz` describe the calls; `sm_curve.csv`, `residency_curve.csv`, `pairs.csv`,
-`quota.csv` and `modules.csv`, of which any may be missing, are outcomes. experiments/h200_validation is one.
+`quota.csv` and `modules.csv` are outcomes; any may be missing. experiments/h200_validation is one.
 """
 
 from __future__ import annotations

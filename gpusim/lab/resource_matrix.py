@@ -1,4 +1,4 @@
-"""What kernels that load one resource each do to one another, measured and predicted: `experiments/resource_matrix`.
+"""Interference of kernels that load one resource each, measured and predicted: `experiments/resource_matrix`.
 
 `gpusim record microbench --matrix --counters` ran every kernel isolated and every pair of them, on the same SMs and on
 disjoint halves of the SMs, in both orders. A prediction uses the counters and times of the two kernels isolated.
@@ -93,7 +93,7 @@ class Errors:
 
 
 class Matrix:
-    """What was recorded on one GPU.
+    """The recording of one GPU.
 
     Args:
         folder: its tables.

@@ -49,7 +49,7 @@ class Summary:
     median_percent: float  # median of the absolute errors
     p95_percent: float  # their 95th percentile
     bias_percent: float  # mean error with its sign; positive: predicted too long
-    nothing_percent: float  # mean absolute percentage error of the do-nothing model
+    nothing_percent: float  # mean absolute percentage error of the baseline (isolated times, without a model)
     # Spearman's, of predicted and measured speedup over serial; None where there is no serial
     rank_correlation: float | None
     # measured makespan at the SM split predicted best over the best measured, less 1, mean over the pairs; None but for

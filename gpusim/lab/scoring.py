@@ -1,4 +1,4 @@
-"""What `gpusim validate` scores: every kind of folder that it knows, in one form, and which kernels it misses most.
+"""Scores of `gpusim validate`: every kind of folder in one form, and the kernels with the largest errors.
 
 A folder of calls (`gpusim.lab.dataset`), of whole models (`gpusim.lab.whole_models`) or of microbenchmarks
 (`gpusim.lab.sharing`) becomes a `Scoring`: rows, and for each row which kernels ran.
@@ -96,7 +96,7 @@ def _of_models(case: Case) -> Scoring:
 
 
 def _uncounted(model: str, launches: Sequence[KernelLaunch]) -> str:
-    """What of a model has no counters; empty where all has."""
+    """Note about kernels of a model without counters; empty if all have counters."""
     bare = [launch.duration_us for launch in launches if launch.estimated]
     if not bare:
         return ""
@@ -182,7 +182,7 @@ def _miss(experiment: str, what: str, names: Sequence[str], errors: Sequence[flo
 
 
 class _Reasons:
-    """What binds the longest kernel of what ran, and what its recording lacks."""
+    """Resource that bounds the longest kernel, and the counters that its recording lacks."""
 
     def __init__(self, found: Scoring) -> None:
         self._found = found

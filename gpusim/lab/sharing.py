@@ -1,8 +1,8 @@
 """The gain of kernels that share an SM, predicted and measured: experiment `sharing` of `gpusim validate`.
 
 A folder of microbenchmarks (experiments/h200_microbench) holds `sharing.csv`, progress of blocks of two kernels that
-share an SM; `residency.csv`, progress of k blocks of one kernel; and `counters.csv`, what a profiler counted of each. A
-prediction uses the counters at the most blocks of each kernel, as recordings are made, and nothing else.
+share an SM; `residency.csv`, progress of k blocks of one kernel; and `counters.csv`, the counters of each kernel. A
+prediction uses only the counters at the largest number of blocks of each kernel, as recordings have them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _gain(residents: list[tuple[WarpDemand, int]]) -> float:
 
 
 def _demands(folder: Path, gpu: GPU) -> dict[str, WarpDemand]:
-    """What the warps of each kernel demand of an SM, by what was counted with the most of its blocks."""
+    """Demand of the warps of each kernel on an SM, from the counters at the largest number of its blocks."""
     path = folder / COUNTERS
     fullest: dict[str, Row] = {}
     for row in _rows(path, ("kernel", "k", "blocks", "duration_ns", "warps_per_sm", *(f"{p}_percent" for p in PIPES))):

@@ -155,7 +155,7 @@ class ModelPredictor:
         return self._session.makespan_us(trace, policy) / 1e3
 
     def nothing_ms(self, condition: ModelCondition) -> float:
-        """What the do-nothing model says: kernels one after the other, on a part of the SMs in proportion."""
+        """Return the baseline: kernels one after the other, scaled by the share of the SMs."""
         us = fsum(
             n * fsum(launch.duration_us for launch in self.launches(model))
             for model, n in zip(condition.models, condition.passes, strict=True)

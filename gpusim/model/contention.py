@@ -1,8 +1,8 @@
 """How fast a mix of resident blocks runs: pure functions, no clock, no state, no policy.
 
 Everything is relative to the recording: a kernel's time is 1 where its blocks progress as they did while it was
-recorded alone. Two levels share: what is on one SM (issue slots, pipes, the L1 and shared-memory data path) and
-what the whole device has (L2, DRAM).
+recorded alone. Kernels share resources on two levels: those of one SM (issue slots, pipes, the L1 and shared-memory
+data path) and those of the device (L2, DRAM).
 
 Inside an SM a warp needs, for each instruction, a latency that others do not lengthen and a service demand at the
 resource that binds it. The two add between "as squares", where each hides a part of the other, and "one after the
@@ -55,7 +55,8 @@ class WarpDemand:
         counted: whether all of this comes from counters; else a part of it is assumed.
         serial_share: how latency and turns add, from 0 (as squares) to 1 (one after the other).
         one_wave: whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
-            scheduler of an SM sets the pace. Refilled blocks take what is free, and the mean of the schedulers does.
+            scheduler of an SM sets the pace. For refilled blocks the mean scheduler does, because they fill free
+            slots.
         block_us: how long a block lives, as recorded; 0: unknown.
         others: the same as ``demands`` of `OTHER_PIPES`, and of a pipe that was not counted.
         cycles: of an instruction of one warp, waits included, as recorded; 0: unknown.
@@ -84,7 +85,7 @@ class WarpDemand:
 
 
 class TimeParts(NamedTuple):
-    """What a kernel's time in a mix, squared, is made of where memory lengthens nothing: squares add.
+    """Terms of the squared time of a kernel in a mix, without the memory system; squares add.
 
     Attributes:
         whole: the square of the time per instruction.
@@ -166,7 +167,7 @@ def warp_demand(
 
 
 def latency_beside(service_demand: float, serial_share: float, competing: float) -> float:
-    """The latency with which an instruction takes a time of 1 where ``competing`` warps take turns; at least 0."""
+    """Latency with which an instruction takes a time of 1 beside ``competing`` warps; at least 0."""
     others = competing - 1.0
     squares = (competing * competing - 1.0) * service_demand * service_demand
     half = serial_share * others * service_demand
@@ -292,7 +293,7 @@ def chance_older(first: WarpDemand, second: WarpDemand) -> float:
 
 
 def competing_warps(blocks: float, warps_per_scheduler: float, one_wave: bool) -> float:
-    """Warps that take turns on a scheduler, at least 1, beside a mean number of blocks of one kernel on an SM.
+    """Competing warps on a scheduler, at least 1, for a mean number of blocks of one kernel on an SM.
 
     Those of the mean scheduler; of blocks in one wave those of the fullest, linear between whole numbers of blocks.
     """
@@ -328,7 +329,7 @@ def capped_time(kernel: WarpDemand, blocks: int, issue_share: float | None, l1_s
 
 
 def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float, l2: float, own: MemoryLoad) -> str:
-    """What bounds one kernel of a mix: latency, the resource that it waits for, L2 or DRAM.
+    """Resource that bounds one kernel of a mix: latency, the resource that it waits for, L2 or DRAM.
 
     Args:
         residents: the mix, as for `mix_times`.
@@ -361,7 +362,7 @@ def age_shares(count: int, preference: float) -> tuple[float, ...]:
     """How ``count`` co-resident blocks of one kernel split their SM's progress, oldest first; they sum to ``count``.
 
     Warp schedulers prefer old warps once they are saturated (seen on the H200: greedy, then oldest). Each block
-    gets ``1 - preference`` of what the next older one gets.
+    gets a share of ``1 - preference`` times that of the next older one.
     """
     weights = [1.0]
     for _ in range(count - 1):
@@ -499,8 +500,8 @@ def _latency_share(
 def hidden_cycles(mix: Mix, shared_bytes_per_warp: float) -> float:
     """Cycles of an instruction that a warp alone would wait for DRAM and in the recording waited for turns meanwhile.
 
-    A warp waits once for what it reads ahead [D]: in half of its share of the shared memory, or in registers. What
-    the recording shows of it, the long scoreboard, is not hidden. 0 where counters do not tell.
+    A warp waits once for what it reads ahead [D]: in half of its share of the shared memory, or in registers. The
+    long scoreboard that the recording shows is not hidden. 0 where counters do not tell.
     """
     if mix.stalls is None or not mix.warp_instructions:
         return 0.0

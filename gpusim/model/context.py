@@ -1,4 +1,4 @@
-"""What ran before an operation, and how much longer that makes it than its recording says.
+"""Effect of earlier operations on the time of an operation, relative to its recording.
 
 A call is recorded while it repeats itself: its tensors are then in L2 as far as they fit, its instructions and
 constants in the caches of the SMs. Where other operations ran in between they are not. A trace may say of a call how
@@ -103,7 +103,7 @@ def _after_others(op: Operation, longer: Mapping[int, ConvolutionAlgorithm]) -> 
 
 
 def _touched_bytes(algorithm: ConvolutionAlgorithm) -> int:
-    """Bytes of the tensors, and of the workspace where one kernel leaves there what the next one reads [D]."""
+    """Bytes of the tensors, and of the workspace if one kernel writes it for the next [D]."""
     unused = algorithm.workspace_bytes if len(algorithm.kernels) == 1 else None
     return max(0, (algorithm.touched_bytes or 0) - (unused or 0))
 
@@ -117,7 +117,7 @@ def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, lost_share: fl
 
 
 def _missing_us(algorithm: ConvolutionAlgorithm) -> float:
-    """How much longer it took cold than warm."""
+    """Additional time of a cold call over a warm one."""
     if algorithm.warm_us is None or algorithm.cold_us is None:
         return 0.0
     return max(0.0, algorithm.cold_us - algorithm.warm_us)
@@ -137,7 +137,7 @@ def _longer(kernel: KernelLaunch, factor: float, load_us: float) -> KernelLaunch
 
 
 def _waiting_longer(mix: Mix, factor: float) -> Mix:
-    """What a block asks for where it takes longer by waiting for memory: as much, in more cycles."""
+    """Demand of a block that waits longer for memory: the same work in more cycles."""
     cycles = {name: getattr(mix, name) for name in ("active_cycles_min", "active_cycles_avg", "active_cycles_max")}
     longer: dict[str, Any] = {name: most and most * factor for name, most in cycles.items()}
     if mix.stalls is not None:

@@ -1,4 +1,4 @@
-"""What the blocks of a kernel demand, where nothing was counted: from its operator's FLOP and bytes, or its name.
+"""Estimated demand of kernels without counters, from the FLOP and bytes of the operator, or from the kernel's name.
 
 A kernel's time, its FLOP and its bytes say how busy arithmetic and DRAM were at least. Where neither was busy for most
 of the time something else bound it, and what that was is an assumption: arithmetic, or memory. Replays take the

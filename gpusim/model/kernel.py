@@ -161,7 +161,7 @@ class KernelModel:
 
     @property
     def lengths(self) -> tuple[float, ...]:
-        """How long blocks take along a row of the grid, over the mean; empty: all as long."""
+        """Times of blocks along a row of the grid, over the mean; empty: all equal."""
         given = self.given_lengths
         if not given and self.spread > 0.0:
             count = min(self.row, MAX_BLOCK_LENGTHS)

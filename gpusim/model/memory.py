@@ -23,7 +23,7 @@ HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
 class MemoryLoad(NamedTuple):
-    """What one resident block that progresses as recorded adds to the load of L2 and DRAM (1 = all of it).
+    """Load on L2 and DRAM by one resident block that progresses as recorded (1: the whole capacity).
 
     Attributes:
         dram: load of DRAM.
@@ -143,7 +143,7 @@ def memory_free_share(dram_busy: float, l2_busy: float) -> float:
 
 
 def l2_busy_at(waited: float) -> float:
-    """How busy L2 is where a kernel waits a share of its time for it: `memory_free_share` of that is what is left."""
+    """Load of L2 at which a kernel waits a share of its time for it: the inverse of `memory_free_share`."""
     free2 = (1.0 - waited) * (1.0 - waited)
     return math.sqrt(math.sqrt(math.sqrt(1.0 - free2 * free2 * free2 * free2)))
 
@@ -151,7 +151,7 @@ def l2_busy_at(waited: float) -> float:
 def loads_beside(
     dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0
 ) -> tuple[float, float, float]:
-    """What L2 and DRAM were asked for in a recording, from how busy each was.
+    """Demand on L2 and DRAM in a recording, from how busy each was.
 
     Args:
         dram_busy: of the recorded time, 0 to 1 and more, where a counter reads more than what is sustained.
@@ -183,7 +183,7 @@ def loads_beside(
 
 
 def hit_queue(share: float, l2: float, most: float) -> tuple[float, float]:
-    """How long a kernel waited in the recording because hits in L2 take longer as L2 fills.
+    """Time that a kernel waited in the recording because hits in L2 take longer as L2 fills.
 
     Args:
         share: of its time that it waited for hits.

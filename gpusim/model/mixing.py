@@ -26,7 +26,7 @@ OPERAND_SLOTS = 2.2  # issue slots that a tensor instruction blocks beside its o
 
 
 class Use(NamedTuple):
-    """What one kernel uses of an SM that its resident blocks have alone.
+    """Use of an SM by one kernel whose resident blocks have it to themselves.
 
     Attributes:
         issue: share of the issue slots.
@@ -69,7 +69,7 @@ def blocked_slots(issue: float, tensor: float) -> float:
 
 
 def progress(uses: Sequence[Use]) -> list[float]:
-    """What each kernel progresses, 1 being as if it had the SM alone; the kernels in order of age, the oldest first."""
+    """Progress of each kernel, 1 as if it had the SM to itself; kernels in order of age, the oldest first."""
     shares = [1.0] * len(uses)
     for _ in range(ROUNDS if len(uses) > 1 else 0):
         for i in reversed(range(len(uses))):
@@ -87,7 +87,7 @@ def _totals(uses: Sequence[Use], shares: Sequence[float]) -> list[float]:
 
 
 def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
-    """How much longer a kernel's instruction takes, relative, for what others leave of the schedulers."""
+    """Relative increase of a kernel's instruction time because others occupy the schedulers."""
     mine = uses[i]
     meet = _meeting(i, uses)
     others = [(use, share * meet, j < i) for j, (use, share) in enumerate(zip(uses, shares, strict=True)) if j != i]
@@ -120,12 +120,12 @@ def _meeting(i: int, uses: Sequence[Use]) -> float:
 
 
 def _beside(used: float, taken: float) -> float:
-    """How much longer the time at a resource takes of which others leave only a part."""
+    """Increase of the time at a resource that others occupy in part."""
     return used / max(LEAST_LEFT, 1.0 - taken) - used
 
 
 def _path_wait(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
-    """How much longer a kernel's time is, relative, for requests of others that its own meet in the path to L1.
+    """Relative increase of a kernel's time by requests of others in the path to L1.
 
     A request waits for the rest of the one being served, which is half of it on the mean.
     """

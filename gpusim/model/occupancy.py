@@ -61,16 +61,16 @@ def occupancy(
     registers_per_thread: int,
     shared_memory_per_block: int,
 ) -> Occupancy:
-    """Returns how many blocks of a kernel fit on one SM of `gpu`, at the largest shared-memory carve-out.
+    """Return the number of blocks of a kernel that fit on one SM of `gpu`, at the largest shared-memory carve-out.
 
-    Assumes that the kernel opted in to the large shared-memory size of a block, and one barrier a block
+    The kernel is assumed to opt in to the large shared-memory size of a block, and to use one barrier per block
     (`__syncthreads`), which never limits.
 
     Args:
         gpu: the GPU, its name or the path of its file.
         threads_per_block: at least 1.
         registers_per_thread: 32-bit registers; 0 means that they do not limit.
-        shared_memory_per_block: static + dynamic shared memory, bytes, without what the driver reserves.
+        shared_memory_per_block: static plus dynamic shared memory in bytes, without the reserve of the driver.
 
     Raises:
         InputError: an argument is not a whole number, or is negative, or there are 0 threads.
@@ -127,8 +127,8 @@ def most_resident(blocks: int, blocks_per_sm: int, sm_count: int) -> int:
 def register_blocks(limits: SMLimits, others: Iterable[tuple[Footprint, int]], block: Footprint) -> int:
     """Returns how many blocks of a kernel the registers of one SM hold beside blocks of other kernels.
 
-    Warps go to the sub-partitions in turn, each of which holds theirs out of its own share of the registers; where one
-    has no room, no block starts. The others' blocks count as placed before, kernel by kernel [D]; beside one block all
+    Warps go to the sub-partitions in turn. Each has its own share of the registers; if one has no room, no block
+    starts. The others' blocks count as placed before, kernel by kernel [D]; beside one block all
     49 pairs of experiments/h200_microbench, `registers.csv`, agree. For a kernel alone it is the rule of `occupancy`.
 
     Args:
@@ -201,7 +201,7 @@ def _register_limit(gpu: GPU, threads: int, registers: int) -> int | None:
         return 0
     blocks = _register_blocks(gpu.limits, threads, registers, gpu.limits.sub_partitions)
     if gpu.compute_capability == "6.0" and _register_blocks(gpu.limits, threads, registers, 4) == 0:
-        # The driver refuses on GP100, of 2 sub-partitions, what no other Pascal, of 4, could run.
+        # On GP100, with 2 sub-partitions, the driver refuses kernels that no other Pascal, with 4, could run.
         return 0
     return blocks
 

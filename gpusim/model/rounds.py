@@ -11,7 +11,7 @@ from gpusim.model.kernel import KernelModel, loads_at, mix_rates
 def round_rates(
     residents: Sequence[tuple[KernelModel, int]], quotas: Sequence[float | None], least: Sequence[float] = ()
 ) -> tuple[list[float], float, float]:
-    """What `mix_rates` gives, in the mean over a round.
+    """The result of `mix_rates` as a mean over a round.
 
     A round has as many phases as kernels with a quota: in each, those that have not spent theirs share the SM as
     `mix_rates` says, and who waits takes nothing.

@@ -37,7 +37,7 @@ def name_of(policy: Policy) -> str:
 
 
 def named(policy: Policy) -> str:
-    """What messages call a policy."""
+    """Name of a policy in messages."""
     return f"policy {name_of(policy)}"
 
 
@@ -113,7 +113,7 @@ class Border:
         self._most_blocks = gpu.limits.max_blocks_per_sm
 
     def shows_sms(self, answer: object) -> bool:
-        """What ``Policy.shows_sms`` returned.
+        """Check the value that ``Policy.shows_sms`` returned.
 
         Raises:
             InputError: it is neither true nor false.
@@ -123,7 +123,7 @@ class Border:
         return answer
 
     def memory_domains(self, answer: object) -> Domains:
-        """What ``Policy.memory_domains`` returned.
+        """Check the value that ``Policy.memory_domains`` returned.
 
         Raises:
             InputError: not every SM is in exactly one domain, or a share is not above 0, or all together exceed 1.

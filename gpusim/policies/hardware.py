@@ -133,7 +133,7 @@ class Leftover(Policy):
         return [_first_of_two(heads) for heads in found]
 
     def _channels(self, kernels: Sequence[KernelView], reachable: Sequence[KernelView]) -> dict[int, _Channel]:
-        """What stands in each channel, as far as kernels can be reached."""
+        """The kernels that each channel can reach."""
         behind: dict[int, list[KernelView]] = {}
         for kernel in reachable:
             if not kernel.internal:

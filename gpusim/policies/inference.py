@@ -54,8 +54,8 @@ class Orion(Policy):
     A latency-critical kernel is launched at once, on a stream of higher priority. A best-effort kernel is launched if
     no latency-critical kernel is ready or running; or if it needs fewer SMs by itself than a threshold, and no
     latency-critical kernel is of its class. Each kernel is tested by itself, as in the paper [M]: what other
-    best-effort kernels still hold does not count. What is launched stays. Best-effort streams take turns. Left out: a
-    training job's update phase, which a trace does not mark.
+    best-effort kernels still hold does not count. A launched kernel stays. Best-effort streams
+    alternate. The update phase of a training job is left out, because a trace does not mark it.
     """
 
     name = "orion"

@@ -29,7 +29,7 @@ class KernelView(NamedTuple):
         id: number of the launch, in order of becoming ready.
         stream: name of its stream.
         stream_index: position of that stream in the trace.
-        internal: launched on a stream that a library opened itself: outside the partition of the caller's stream.
+        internal: whether a library launched it on a stream of its own, outside the partition of the caller's stream.
         priority: of its stream, from 0 = lowest.
         name: kernel name.
         blocks: thread blocks of the launch.
@@ -196,16 +196,15 @@ class Grant:
         blocks_per_sm: most resident blocks of it on one SM; None: as many as fit.
         sms: the SMs it may use; None: all.
         queue: number (0 or more): kernels of one queue place blocks strictly one after the other (head of line);
-            different queues do not hold one another back.
+            different queues do not delay each other.
         issue_share: most of an SM's issue slots that it may take, over 0, at most 1; None: no limit.
         l1_share: most of an SM's L1 and shared-memory data path that it may take, as above.
         dram_share: most of the DRAM bandwidth of its memory domain that it may take, as above.
         per_sm: most resident blocks on each SM, with one number per SM; overrides ``blocks_per_sm`` and ``sms``.
-        tenant: number (0 or more): its blocks start only on SMs whose residents all have the same tenant, so that
-            an SM which changes hands drains first; None: beside anyone.
-        quota: progress that its blocks on an SM make in a round, in blocks: then they wait until all kernels there
-            that have a quota have spent theirs. Rounds are short, so that only the ratios of quotas count. None: it
-            waits for nobody.
+        tenant: number (0 or more): its blocks start only on SMs whose residents all have the same tenant, so an
+            SM that changes its tenant drains first; None: no restriction.
+        quota: progress of its blocks on an SM per round, in blocks. They then wait until all kernels there with a
+            quota have spent theirs. Rounds are short, so only the ratios of quotas count. None: no quota.
     """
 
     kernel: int
@@ -225,11 +224,11 @@ class Eviction:
     """Blocks to take off an SM. Each waits again, with its remaining work or from its start.
 
     Attributes:
-        kernel: whose blocks.
-        sm: where.
-        blocks: how many at most, youngest first.
+        kernel: id of the kernel.
+        sm: index of the SM.
+        blocks: most blocks to take, youngest first.
         cost_us: additional work of each block when it resumes, such as restoring its context.
-        restart: what they have done is lost, of a persistent kernel's what they have done of a piece of its work.
+        restart: whether the work done is lost; of a persistent kernel, that of the current piece of work.
     """
 
     kernel: int
@@ -243,8 +242,8 @@ class Eviction:
 class Partition:
     """A policy's decision; it holds until the next one.
 
-    It is checked before it acts (`gpusim.policies.checks`): tuples and frozensets as the types say, kernels of the view
-    and each granted once, SMs of the GPU, a time to come.
+    `gpusim.policies.checks` checks it before it takes effect: types, kernels of the view that are granted once, SMs of
+    the GPU, and a time in the future.
 
     Attributes:
         grants: kernels that may run, in the order in which they may place blocks. A kernel that is left out and
@@ -300,14 +299,13 @@ class Policy(ABC):
     One object serves one replay: it may remember what it did.
 
     Class attributes:
-        name: what the command line calls it.
+        name: its name on the command line.
         summary: one sentence, with the citation.
-        family: what it divides: ``inter-sm``, ``intra-sm``, or neither; ``oracle-FAMILY`` is the best static
-            division of that kind.
-        validated_as: experiments (`gpusim.results.error_band.SHARING`) in which a real GPU was measured sharing as
-            this policy does; empty: in none, though what it happened to do in a replay may have been measured.
-        refuted: what a real GPU did that was measured where it should share as this policy does, and did not; empty:
-            nothing of that kind.
+        family: the kind of division: ``inter-sm``, ``intra-sm`` or empty; ``oracle-FAMILY`` is the best static division
+            of that kind.
+        validated_as: experiments (`gpusim.results.error_band.SHARING`) that measured this way of sharing on a GPU;
+            empty: none, although a replay may still match a measured case.
+        refuted: measurement that contradicts this policy, as text; empty: none.
         single_stream: the device has one stream at a time; those of the trace that wait for it cost it nothing.
     """
 

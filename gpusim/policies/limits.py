@@ -169,7 +169,7 @@ class Mps(Parts):
     name = "mps"
     validated_as = ("green",)
     summary = (
-        "a process a stream under MPS, each limited to a percentage of the SMs, which may overlap "
+        "one process per stream under MPS, each limited to a percentage of the SMs; limits may overlap "
         "(NVIDIA MPS, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)"
     )
     percent: str = parameter(
@@ -234,7 +234,9 @@ class Mig(Parts):
     """A MIG instance a stream: SMs and a slice of L2 and DRAM of its own."""
 
     name = "mig"
-    summary = "a MIG instance a stream, each with its SMs and its own slice of L2 and DRAM (NVIDIA Multi-Instance GPU)"
+    summary = (
+        "one MIG instance per stream, each with its SMs and its own slice of L2 and DRAM (NVIDIA Multi-Instance GPU)"
+    )
     slices: str | None = parameter(
         None, "profile of each stream, as 3g+4g; default: the largest that all streams can have", of_streams=IN_ORDER
     )

@@ -44,7 +44,7 @@ class Search:
 
     @property
     def current(self) -> Config:
-        """What to run now."""
+        """The partition to run now."""
         return self.trials[0] if self.trials else self.best
 
     def measured(self, stp: float, gain: float) -> None:
@@ -94,7 +94,7 @@ class Maestro(MeasuringPolicy):
     name = "maestro"
     validated_as = ("quota", "green")
     summary = (
-        "hill climbing by measured STP, an epoch a try, over SM split and blocks per SM, whichever of the two started "
+        "hill climbing by measured STP, one step per epoch, over the SM split or over blocks per SM, whichever starts "
         "better (Park et al., ASPLOS'17)"
     )
     eps: float = parameter(0.01, "gain in STP, relative, that a step must show to be kept", least=0)
@@ -118,7 +118,7 @@ class Maestro(MeasuringPolicy):
         return Partition(grants or self._split.evenly(view).grants, wake_us=wake)
 
     def notes(self) -> tuple[str, ...]:
-        """What measured best, and how far the searches got."""
+        """The partitions that measured best, and the progress of the searches."""
         started = [search for search in self._searches.values() if search.best_stp >= 0.0]
         spatial = sum(search.best.mode == SPATIAL for search in started)
         unfinished = sum(bool(search.trials) for search in self._searches.values())

@@ -82,7 +82,7 @@ class Oracle(Policy):
         "makespan", "makespan (shortest, streams run once) or stp (largest, streams restart)", one_of=OBJECTIVES
     )
     replays: int = parameter(
-        300, "most divisions to replay where there are three streams or more; with two, all are", least=1
+        300, "most divisions to replay for three streams or more; for two, all are replayed", least=1
     )
 
     def search(

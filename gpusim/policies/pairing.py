@@ -15,7 +15,7 @@ Loads = tuple[float, float, float, float]  # shares of issue slots, of SMs' data
 
 
 def loads(kernel: KernelView, gpu: GPU) -> Loads:
-    """What a kernel uses of the GPU alone, each as a share of what there is."""
+    """Use of each resource of the GPU by an isolated kernel, as a share of the total."""
     sm_us = kernel.solo_us * gpu.sm_count
     return (
         kernel.blocks * kernel.issue_us / sm_us,

@@ -63,10 +63,10 @@ class Even(Policy):
         room, needs = view.gpu.limits.capacity, [kernel.footprint.need for kernel in view.kernels]
         counts = even_blocks(room, needs, residents_of(view.gpu, view.kernels))
         if counts is None:
-            self._fell_back["one block of each kernel does not fit an SM together"] += 1
+            self._fell_back["one block of each kernel does not fit on an SM"] += 1
             return self._split.evenly(view)
         if counts != _within(room, needs, len(needs)):
-            self._unequal["shares not equal: equal ones do not hold a block of each kernel"] += 1
+            self._unequal["unequal shares: an equal share does not hold a block of each kernel"] += 1
         return Partition(
             tuple(Grant(k.id, blocks_per_sm=count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True))
         )
@@ -114,7 +114,7 @@ class Quota(Divides):
         return Partition(tuple(Grant(k.id, blocks_per_sm=self._most.get(k.stream), queue=k.stream_index) for k in line))
 
     def notes(self) -> tuple[str, ...]:
-        """How often the quotas of the kernels there did not fit an SM together."""
+        """How often the quotas of the kernels there did not fit together on an SM."""
         return fallbacks(self._fell_back)
 
 

@@ -70,7 +70,7 @@ def _shipped_policies() -> Iterator[type[Policy]]:
 
 
 def _warn(left_out: InputError) -> None:
-    """Says in the first process what the others find, too."""
+    """Print a warning, in the first process only."""
     import logging  # as multiprocessing it takes a while to import, and mostly there is nothing to say
     from multiprocessing import parent_process
 

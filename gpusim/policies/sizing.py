@@ -30,7 +30,7 @@ def fewest_sms(most: int, fast_enough: Callable[[int], bool]) -> int:
 def sms_needed(view: View, kernels: Sequence[KernelView], slowdown: float, most: int) -> int:
     """The fewest SMs, at most ``most``, on which kernels take no longer than ``slowdown`` times as on all SMs.
 
-    Counted is what is left of each kernel, alone, one after the other.
+    The time is of the remaining work of each kernel, isolated, one after the other.
     """
 
     def time_us(sms: int) -> float:
@@ -42,18 +42,18 @@ def sms_needed(view: View, kernels: Sequence[KernelView], slowdown: float, most:
 
 @dataclass
 class RightSize(Policy):
-    """Each stream gets the fewest SMs on which its kernels take hardly longer than on all.
+    """Each stream gets the fewest SMs on which its kernels take little longer than on all.
 
     SMs that nobody needs are spread evenly. Where the sizes exceed the GPU, all shrink in proportion.
     """
 
     name = "right-size"
     summary = (
-        "SM split: each stream has the fewest SMs within a tolerance of its kernels' time on all, others' SMs "
-        "never overlapping (a shadow of KRISP, Chow et al., HPCA'23, and LithOS, Coppock et al., SOSP'25)"
+        "SM split: each stream has the fewest SMs on which its kernels are within a tolerance of their time on all "
+        "SMs; SM sets never overlap (a shadow of KRISP, Chow et al., HPCA'23, and LithOS, Coppock et al., SOSP'25)"
     )
     family = "inter-sm"
-    tolerance: float = parameter(0.05, "time over that on all SMs, as a share of it", least=0, below=inf)
+    tolerance: float = parameter(0.05, "additional time, relative to that on all SMs", least=0, below=inf)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
@@ -87,11 +87,11 @@ class Deadlines:
     _late: set[PassKey] = field(default_factory=set)
 
     def budget(self, now_us: float, of: PassView) -> float:
-        """How much longer than alone what is left of a pass may take, a factor."""
+        """Slowdown that the remaining work of a pass may have and still be in time."""
         return (self._end_us(of) - now_us) / of.left_us if of.left_us > 0.0 else inf
 
     def look(self, view: View, passes: Mapping[int, PassView]) -> float | None:
-        """Note the passes that what is left of them, even alone, keeps beyond their deadline.
+        """Note the passes that miss their deadline even if the remaining work runs isolated.
 
         Returns:
             When to look again: as soon as another pass is late if it has not ended by then; None: no need.
@@ -126,8 +126,8 @@ class Deadlines:
 class LatencyTarget(Divides):
     """Streams of priority above 0 get the fewest SMs that end their pass in time; the others share the rest evenly.
 
-    In time is within ``slowdown`` times what the pass takes alone, from its release. What is still to come of a pass is
-    taken to slow down on fewer SMs as the kernels at hand do.
+    A pass is in time if it ends within ``slowdown`` times its isolated time, from its release. The remaining work of a
+    pass is assumed to slow down on fewer SMs as the current kernels do.
     """
 
     name = "latency-target"
@@ -136,7 +136,7 @@ class LatencyTarget(Divides):
         "others the rest (a shadow of Bullet, Lin et al., 2025; the rule is ours)"
     )
     family = "inter-sm"
-    slowdown: float = parameter(1.25, "latency to hold, over that of the pass alone", least=1)
+    slowdown: float = parameter(1.25, "latency target, relative to the isolated pass", least=1)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _deadlines: Deadlines = field(default_factory=lambda: Deadlines(1.0), init=False, repr=False)
     _met_critical: bool = field(default=False, init=False, repr=False)
@@ -147,7 +147,7 @@ class LatencyTarget(Divides):
         self._deadlines.slowdown = self.slowdown
 
     def partition(self, view: View) -> Partition:
-        """Size the critical streams by what they have left and how long they have for it."""
+        """Size the critical streams by their remaining work and the time left for it."""
         passes = view.passes()
         look_us = self._deadlines.look(view, passes)
         if len(streams_now(view)) < 2:

@@ -130,7 +130,7 @@ class SMK(Policy):
         self._saving_until_us = saving
 
     def _beside(self, view: View, grants: Sequence[Grant], evictions: Sequence[Eviction]) -> list[Grant]:
-        """Limit grants on SMs that save preempted blocks to what is resident: their room is not free yet."""
+        """Limit grants on SMs that save preempted blocks to the resident blocks, because their room is not free yet."""
         if not self._saving_until_us:
             return list(grants)
         left = Counter((eviction.kernel, eviction.sm) for eviction in evictions for _ in range(eviction.blocks))
@@ -148,8 +148,8 @@ class SMK(Policy):
 def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[Eviction]:
     """Return blocks to switch out so that every kernel that has arrived has its counts on every SM.
 
-    Each is restored later. On each SM, one at a time from the kernel with the largest dominant share among those above
-    their number, until what the others lack fits.
+    Each is restored later. On each SM blocks leave one at a time, from the kernel with the largest dominant share among
+    those above their number, until the missing blocks of the others fit.
     """
     kernels = view.kernels
     needs, room, fit = [k.footprint.need for k in kernels], view.gpu.limits.capacity, residents_of(view.gpu, kernels)

@@ -43,8 +43,8 @@ def smart_even_counts(units: int, useful: Sequence[int]) -> list[int]:
         useful: units that each can fill, at least 1.
 
     Returns:
-        What each gets; they sum to ``units``. What is left when all have what they can fill is spread evenly [D]:
-        fewer blocks on an SM run faster.
+        Units of each kernel; they sum to ``units``. Units beyond those that all can fill are spread evenly [D]: fewer
+        blocks on an SM run faster.
     """
     counts = [0] * len(useful)
     hungry = list(range(len(useful)))
@@ -67,7 +67,7 @@ def rounds_counts(units: int, work: Sequence[Sequence[tuple[int, int]]]) -> list
         work: for each stream its kernels: blocks, and how many of them one unit holds (both at least 1).
 
     Returns:
-        What each gets; they sum to ``units``: those that nobody needs to reach that number of waves are spread
+        Units of each stream; they sum to ``units``. Units that no stream needs for that number of waves are spread
         evenly [D].
     """
     low, high = 1, max(waves(1, kernels) for kernels in work)
@@ -107,7 +107,7 @@ def best_sum_counts(units: int, progress: Sequence[Sequence[float]]) -> list[int
         progress: for each stream, its progress with 1, 2, … units.
 
     Returns:
-        What each gets; they sum to ``units``. Of equal sums the one that gives the last streams most.
+        Units of each stream; they sum to ``units``. Of equal sums it is the one that gives the last streams most.
     """
     streams = len(progress)
     most = units - streams + 1

@@ -24,8 +24,8 @@ class TpcStealing(Policy):
 
     name = "tpc-stealing"
     summary = (
-        "SM split by TPC: a stream's TPCs are lent to others while it has no block waiting and come back when theirs "
-        "end, kernels stopping between any two blocks (a shadow of LithOS, Coppock et al., SOSP'25)"
+        "SM split by TPC: the TPCs of a stream without waiting blocks are lent to others, and return when the blocks "
+        "there end; kernels can stop between any two blocks (a shadow of LithOS, Coppock et al., SOSP'25)"
     )
     family = "inter-sm"
     sms: str | None = parameter(
@@ -51,7 +51,7 @@ class TpcStealing(Policy):
         self._unused = not_used(gpu.sm_count - sum(counts) * gpu.sms_per_tpc, gpu.sm_count)
 
     def partition(self, view: View) -> Partition:
-        """Everybody on what it owns, and who has blocks waiting also on what others do not need."""
+        """Give each stream its own TPCs, and streams with waiting blocks the idle TPCs of others."""
         present = streams_now(view)
         if len(present) < 2:
             return unshared(view)

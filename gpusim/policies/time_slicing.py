@@ -24,8 +24,8 @@ class TimeSlicing(Divides):
 
     name = "time-slicing"
     summary = (
-        "streams as processes without MPS: each in turn has the whole GPU for a time slice, blocks are saved at its "
-        "end; preempt=true lets a higher priority in at once (GPreempt, Fan et al., ATC'25)"
+        "streams as processes without MPS: each has the whole GPU for a time slice, and its blocks are saved at the "
+        "end; with preempt=true a higher priority starts at once (GPreempt, Fan et al., ATC'25)"
     )
     refuted = "four processes on an H200 took 5.3 ms where it says 0.8 ms (experiments/geisler)"
     single_stream = True
@@ -63,7 +63,7 @@ class TimeSlicing(Divides):
         return tuple(found)
 
     def _chosen(self, view: View, present: dict[int, list[KernelView]]) -> int:
-        """Who has the GPU now."""
+        """The stream that has the GPU now."""
         among = list(present)
         if self.preempt:
             priority = {stream: max(kernel.priority for kernel in kernels) for stream, kernels in present.items()}

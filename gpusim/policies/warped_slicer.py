@@ -112,8 +112,8 @@ def progress_at(curve: Curve, blocks: int) -> float:
 def loss_allowed(kernels: int) -> float:
     """Predicted loss of a kernel up to which slicing is kept, where so many share: the paper's 1.2 / K [M].
 
-    60 % for two kernels, 30 % for four. An even SM split leaves a kernel that scales with its SMs 1 / K of its
-    progress, so for many kernels the rule splits SMs where slicing would have cost less.
+    60 % for two kernels, 30 % for four. A kernel that scales with its SMs keeps 1 / K of its progress in an even SM
+    split. For many kernels the rule therefore splits SMs where slicing would have cost less.
     """
     return min(1.0, LOSS_ALLOWED / kernels)
 
@@ -195,7 +195,7 @@ class WarpedSlicer(Policy):
         )
 
     def _curves(self, view: View) -> list[Curve]:
-        """What was profiled of each kernel; empty where no SM came to sample it."""
+        """Profiled samples of each kernel; empty if no SM sampled it."""
         return [self._profiled.get(kind(kernel), ()) for kernel in view.kernels]
 
     def _sliced(self, view: View, curves: Sequence[Curve]) -> Partition:
@@ -215,7 +215,7 @@ class WarpedSlicer(Policy):
         solve = water_fill if self.objective == "maxmin" else best_sum
         counts = solve(curves, residents_of(view.gpu, view.kernels))
         if counts is None:
-            self._fell_back["the kernels do not fit an SM together"] += 1
+            self._fell_back["the kernels do not fit together on an SM"] += 1
             return None
         allowed = loss_allowed(len(curves)) if self.loss is None else self.loss
         least = min(progress_at(curve, count) for curve, count in zip(curves, counts, strict=True))
@@ -266,9 +266,9 @@ def _sampled_curves(view: View, sampling: _Sampling, sample_us: float) -> list[C
     """Curves from what SMs did that held just what they were to sample; empty where no SM did.
 
     Where memory was saturated, an SM with few blocks got less than its even share of the bandwidth while sampling, one
-    with many more. What it did counts (1 + phi psi) times, phi the kernel's share of stalls that wait for memory, psi
-    the mean blocks of the sampled SMs over its own, less 1 [M/D]. Where it was not, each had what
-    it demanded.
+    with many more. Its sample counts (1 + phi psi) times [M/D]. phi is the kernel's share of stalls that wait
+    for memory; psi is the mean number of blocks of the sampled SMs over its own, less 1. If the memory was not
+    saturated, each SM had the bandwidth that it demanded.
     """
     before = sampling.before or {}
     samples: list[list[tuple[int, float]]] = []

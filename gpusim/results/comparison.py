@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 JSON_VERSION = 1  # of what `as_json` gives
 KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRun))
 ALONE = "one stream: there is nothing to share the GPU with"
-DEPENDENT = "streams wait for one another, so what each takes beside the others counts that, too"
+DEPENDENT = "streams wait for each other, and their slowdowns include these waits"
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ class Comparison:
         gpu: the GPU of the replay.
         entries: one per policy, sorted by STP where programs restart, else by makespan.
         restart: whether the trace was also replayed with programs that restart.
-        seed: of the jitter of blocks.
+        seed: random seed of block-duration jitter.
         recorded_on: the GPU of the recording, where the trace does not name it.
         bound_us: lower bound on the makespan under any policy; None where it is not known.
-        bound_by: what that bound is due to.
-        assumed_us: least and most makespan of each policy over what may bind kernels without counters; empty where
-            all kernels were counted.
-        more_notes: what a reader should know of that.
+        bound_by: the resource, or the critical path, that sets this bound.
+        assumed_us: least and most makespan of each policy over the assumptions about kernels without counters; empty
+            if all kernels have counters.
+        more_notes: notes about these assumptions.
     """
 
     trace: Trace

@@ -1,10 +1,10 @@
 """The model error of a replay: the error on measured co-runs that shared a GPU in the same way.
 
-`gpusim/results/validated.json` holds, for each GPU and each GPU whose recordings were used, the mean absolute error of
-the model on measured co-runs, by the kind of experiment and by how long its calls take, and the identity of the model
-that had it. A replay is given such an error only if it did what was measured: shared that GPU in that way, with kernels
-whose counters were recorded on that other (or the same) GPU, of a size that was measured and bound by resources that
-were. Whole programs, of many kernels each, have errors of their own.
+`gpusim/results/validated.json` holds the mean absolute error of the model on measured co-runs. It has an error for each
+GPU, each GPU of the recordings, each kind of experiment and each class of call lengths, with the identity of the model.
+A replay gets such an error only if a comparable case was measured. The GPU was shared in the same way, the kernels have
+counters of the same recording GPU, and their lengths and bounding resources were measured. Whole programs of many
+kernels have separate errors.
 `python experiments/h200_validation/run.py --bands` writes the file.
 """
 
@@ -71,12 +71,12 @@ TITLES = {  # of the experiments, as people read them
     "streams": "two calls in streams",
     "modules_streams": "branches in streams",
     "sm_curve": "calls on part of the SMs",
-    "green": "green contexts",
-    "quota": "two kernels per SM",
+    "green": "SM split",
+    "quota": "two kernels on one SM",
     "programs_serial": "programs one by one",
     "programs_streams": "programs in streams",
     "programs_sm_curve": "program on part of the SMs",
-    "programs_green": "programs, green contexts",
+    "programs_green": "programs, SM split",
 }
 OF_PROGRAMS = {  # the experiment of whole programs that shared the GPU as one of calls did
     "modules_serial": "programs_serial",
@@ -211,7 +211,7 @@ def was_measured(recorded_on: GPU, gpu: GPU) -> bool:
 
 
 def _validated() -> dict[str, dict[str, dict[str, Any]]]:
-    """What was measured, by GPU and by the GPU of the recordings."""
+    """Measured errors, by GPU and by the GPU of the recordings."""
     content: dict[str, dict[str, dict[str, Any]]] = json.loads(VALIDATED.read_text(encoding="utf-8"))
     return content
 
@@ -248,18 +248,21 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         return HowWrong(None, STALE)
     work = _calls(result, trace, source)
     unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
+    if UNCOUNTED in unmeasured:
+        return _never(f"kernels without counters {SHARING[experiment]}")
     if unmeasured:
         return _never(f"kernels bound by {' and '.join(unmeasured)} {SHARING[experiment]}")
     fitting = [band for band in mine if band["from_us"] <= work.call_us <= band["to_us"]]
     if not fitting:
-        return _never(f"calls this {'short' if not mine or work.call_us < mine[-1]['to_us'] else 'long'}")
+        shorter = not mine or work.call_us < mine[-1]["to_us"]
+        return _never(f"calls {'shorter' if shorter else 'longer'} than any measured")
     band = next((band for band in fitting if band["bound"] == work.bound), fitting[0])
     where = f"on {gpu.name}" if source.name == gpu.name else f"from {source.name} on {gpu.name}"
     return HowWrong({"experiment": experiment, "mape_percent": band["mape_percent"]}, "", where)
 
 
 def are_programs(trace: Trace) -> bool:
-    """Whether every stream is a whole program, of many kernels each of which is an operation."""
+    """Whether every stream is a whole program: many kernels, each an operation."""
     return all(
         sum(operation.kind == "kernel" for operation in stream.operations) >= FEWEST_KERNELS for stream in trace.streams
     )

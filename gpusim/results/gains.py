@@ -169,7 +169,7 @@ def by_sm(launches: Iterable[Launched]) -> Mapping[int, list[Stay]]:
 
 
 def held_us(launches: Sequence[Launched]) -> Iterable[float]:
-    """How long SMs held blocks of some launches each time, us."""
+    """Times for which SMs held blocks of some launches, us."""
     if len(launches) == 1:
         sms, _, starts, ends = launches[0].columns
         if len(set(sms)) == len(sms):

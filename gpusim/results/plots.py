@@ -69,7 +69,7 @@ class TimeAxis(NamedTuple):
 
 
 def gantt(result: Result) -> Figure:
-    """Who runs where and when: the streams over time, and below them every SM, empty without placements."""
+    """Timeline of the streams, and below it of every SM; the SMs are empty without placements."""
     rows = ROW_INCHES * min(max(2, len(result.stream_runs)), TALL_ROWS)
     with new_figure(None, rows + SM_PANEL_INCHES + 0.9) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(rows, SM_PANEL_INCHES))
@@ -117,7 +117,7 @@ def occupancy(result: Result) -> Figure:
 
 
 def streams_over_time(result: Result, axes: Axes) -> None:
-    """Draws a row a stream: a thin bar while a kernel is ready and waits, a full one from its first block to its end.
+    """Draw one row per stream: a thin bar while a kernel waits, a full one from its first block to its end.
 
     Copies and host work are hatched.
     """
@@ -162,7 +162,7 @@ def _bars(
 
 
 def sms_over_time(result: Result, axes: Axes) -> None:
-    """Draws a row an SM, in the colours of the streams that have blocks there; streams on one SM share its row."""
+    """Draw one row per SM, in the colours of the streams that have blocks there; streams on one SM share its row."""
     from matplotlib.colors import ListedColormap
 
     axis = _time_axis(result)

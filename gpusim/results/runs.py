@@ -316,7 +316,7 @@ class Usage:
 
 
 Contents = tuple[tuple[float, tuple[tuple[int, int], ...]], ...]
-"""What one SM held: from when (us), and of each resident kernel its row among the kernels and its blocks."""
+"""Content of one SM: since when (us), and for each resident kernel its row among the kernels and its blocks."""
 
 
 @dataclass(frozen=True, repr=False)

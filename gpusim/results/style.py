@@ -185,7 +185,7 @@ def ink(colour: Any) -> str:
 
 
 def time_unit(us: float) -> tuple[float, str]:
-    """What divides microseconds where times are about that long, and the unit."""
+    """Divisor of microseconds for times of about that length, and the unit."""
     return (1e3, "ms") if us >= MILLISECONDS_FROM_US else (1.0, "µs")
 
 

@@ -1,4 +1,4 @@
-"""What a comparison says in a sentence: which policy is fastest, by more than the model's error or not, and why.
+"""The verdict: one sentence about the fastest policy, its lead against the model error, and where time is saved.
 
 Two makespans are a tie where they differ by less than the model's errors of both, added as independent errors. Where
 the error of one policy is not known, that of the other must do, and the verdict says so.
@@ -32,7 +32,7 @@ def tied(one: Entry, other: Entry) -> bool:
 
 
 def behind(entry: Entry, best: Entry) -> str:
-    """How much longer a policy takes than the best: ``best``, ``tie`` or per cent."""
+    """Additional time of a policy over the best one: ``best``, ``tie`` or percent."""
     if entry is best:
         return "best"
     if tied(entry, best):
@@ -42,7 +42,7 @@ def behind(entry: Entry, best: Entry) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Which policy is best, where its time is saved, whether its lead counts, and what is left to save."""
+    """The best policy, where it saves time, whether its lead exceeds the model error, and the bound."""
     best = comparison.entries[0]
     if shares_nothing(comparison.trace):
         return f"{ALONE[0].upper()}{ALONE[1:]}."
@@ -122,7 +122,7 @@ def _bound(comparison: Comparison) -> str:
     serial_us, bound_us = best.result.makespan_us * best.speedup_vs_serial, comparison.bound_us
     if bound_us is None:
         return ""
-    return f"no policy can save more than {number(max(0.0, serial_us - bound_us))} µs ({comparison.bound_by})"
+    return f"no policy can save more than {number(max(0.0, serial_us - bound_us))} µs (limit: {comparison.bound_by})"
 
 
 def _error(*entries: Entry) -> float:

@@ -103,11 +103,11 @@ def sweep(
             experiment, with its name and ``.csv``.
         executors: where to compute (`gpusim.sweeps.workers`); None: one process per core of this machine.
         width: points to hand out at a time; not used where ``executors`` is None.
-        begun: called with all points and how many of them the table holds, before the first is computed.
+        begun: called before the first point, with all points and the number that the table already holds.
 
     Raises:
-        InputError: the experiment names what there is not, or the table cannot be read or written. What was
-            computed until then is in the table.
+        InputError: the experiment names something that does not exist, or the table cannot be read or written. The
+            table keeps the points computed before.
     """
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(Path(experiment))

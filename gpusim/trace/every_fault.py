@@ -57,7 +57,7 @@ def _faults(content: dict[str, Any], source: Path) -> Iterator[InputError]:
 
 
 def _errors(content: dict[str, Any], streams: list[Any]) -> Iterator[tuple[Location, ErrorDetails]]:
-    """What pydantic finds wrong with each part read by itself, and within what."""
+    """Faults that pydantic finds in each part read by itself, and where each part is."""
     for error in _wrong(Trace, {**content, "streams": []}):
         if error["loc"]:  # else that there are no operations
             yield (), error

@@ -158,7 +158,7 @@ Arithmetic = Literal["8-bit", "16-bit", "32-bit", "64-bit"]
 
 
 class Work(Strict):
-    """What the operator of a launch computes and moves at least, by the sizes of its inputs."""
+    """The least FLOP and bytes of the operator of a launch, from the sizes of its inputs."""
 
     flop: Annotated[float, measured("FLOP", "floating-point operations", ge=0, le=MAX_FLOP)]
     read_bytes: Annotated[float, measured("bytes", "size of its inputs", ge=0, le=MAX_TRAFFIC_BYTES)]

@@ -402,7 +402,7 @@ class PoissonArrivals(Strict):
 
 
 class LoopArrivals(Strict):
-    """Requests back to back: the next arrives when the one before has ended."""
+    """Requests back to back: each arrives when the previous one has ended."""
 
     kind: Annotated[Literal["loop"], described("kind of arrivals")] = "loop"
     count: Annotated[int, measured("requests", "number of requests", ge=1, le=MAX_REQUESTS)]
@@ -420,7 +420,7 @@ class Stream(Strict):
     """Operations that run one after the other.
 
     With `arrivals`, one request is the whole list of operations, run once per arrival and first come, first served.
-    Such a stream depends on none of another program, and none of another program depends on it [D].
+    Such a stream has no dependencies on other programs, in either direction [D].
     """
 
     name: Annotated[str, described("unique in the trace", pattern=NAME_PATTERN, max_length=200)]

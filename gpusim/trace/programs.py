@@ -23,7 +23,7 @@ def _or_stream(value: Any, read: Any) -> Any:
 
 
 class Program(Strict):
-    """Streams that belong together: they start together, restart together, and together are one request.
+    """Streams of one process: they start and restart together, and together they are one request.
 
     Python objects may be made of the streams themselves; a trace then takes these over and keeps their names.
     """

@@ -141,7 +141,7 @@ def _counted(program: Path, folder: Path, lines: Sequence[str], metrics: Sequenc
 
 
 def _queried() -> str:
-    """What ncu says this machine's GPU has; nothing where it does not say."""
+    """Counters that ncu lists for the GPU of this machine; empty if it lists none."""
     try:
         return run(["ncu", "--query-metrics"], "Nsight Compute")
     except InputError as error:
@@ -150,7 +150,7 @@ def _queried() -> str:
 
 
 def extra_counters(queried: str) -> list[str]:
-    """The counters of `EXTRA_COUNTERS` that a GPU has, by what `ncu --query-metrics` prints."""
+    """The counters of `EXTRA_COUNTERS` that a GPU has, from the output of `ncu --query-metrics`."""
     names = dict.fromkeys(line.split()[0] for line in queried.splitlines() if line.strip())
     return [
         name + rollup for pattern, rollup in EXTRA_COUNTERS.items() for name in names if re.fullmatch(pattern, name)

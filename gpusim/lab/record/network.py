@@ -33,7 +33,7 @@ COPIED = "The parts of a concatenation are copied by a kernel of the recorder's 
 
 @dataclass(frozen=True)
 class Order:
-    """What to record."""
+    """A request to record a network."""
 
     what: str  # a network, or a file of shapes
     batch: int  # samples

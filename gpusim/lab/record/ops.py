@@ -1,8 +1,8 @@
 """Records PyTorch callables and whole models: `gpusim record OPS.py --out DIR [--outcomes]`.
 
-Ops become a folder as `gpusim.lab.dataset` reads it: `convolutions.csv` (times of each call), `kernels.csv.gz` (its
-kernels with Nsight Compute's counters), `operators.json.gz` (PyTorch's profile of one call each, with the sizes of
-inputs), and with ``--outcomes`` `sm_curve.csv`, `pairs.csv` and `modules.csv`. Models
+Ops become a folder as `gpusim.lab.dataset` reads it. `convolutions.csv` has the times of each call, `kernels.csv.gz`
+its kernels with Nsight Compute's counters, `operators.json.gz` a PyTorch profile of one call with the sizes of inputs.
+With ``--outcomes`` there are also `sm_curve.csv`, `pairs.csv` and `modules.csv`. Models
 become `DIR/models` as `gpusim.lab.whole_models` reads it. `gpusim validate` scores both. Everything that is timed is
 queued behind a flag before the clock starts, so that no time of the host is in it.
 """

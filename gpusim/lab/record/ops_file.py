@@ -72,12 +72,12 @@ def read_ops(path: Path) -> Ops:
 
 
 def without_torch() -> InputError:
-    """What to say where PyTorch is missing."""
+    """Message where PyTorch is missing."""
     return InputError(None, "PyTorch", "is not installed", "pip install torch, a version for this machine's CUDA")
 
 
 def raised(path: Path, place: str, error: BaseException, expected: str) -> InputError:
-    """One line of what a user's code raised: where in its file, and what."""
+    """One line about an exception of a user's code: its place in the file, and its text."""
     if isinstance(error, SyntaxError) and error.lineno is not None and error.filename == str(path):
         line: int | None = error.lineno
     else:

@@ -1,4 +1,4 @@
-"""What recording PyTorch callables needs of a GPU, and how its times become rows; no PyTorch in here."""
+"""The GPU as the recorder of PyTorch callables uses it, and rows from its times; no PyTorch in here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAIR_COLUMNS = ("a", "na", "b", "nb", "mode", "sms_a", "sms_b", "ms_a", "ms_b", 
 
 
 class OutOfMemory(Exception):
-    """What is made or run does not fit into the GPU's memory."""
+    """An op does not fit into the memory of the GPU."""
 
 
 class Synchronises(Exception):
@@ -42,7 +42,7 @@ Side = tuple[Sequence[Call], Queue]
 
 
 class Gpu(Protocol):
-    """What recording needs of a GPU; `gpusim.lab.record.torch_gpu` is the one through PyTorch."""
+    """Interface of a GPU to the recorder; `gpusim.lab.record.torch_gpu` implements it with PyTorch."""
 
     name: str
     sm_count: int

@@ -1,8 +1,8 @@
-"""What `gpusim validate` scores, measured: the calls of a recording in other conditions than alone.
+"""Outcomes that `gpusim validate` scores: the calls of a recording, measured in other conditions than isolated.
 
-The conditions follow from what was recorded: SM counts for every convolution, reserved shared memory for those of one
-kernel, pairs and quotas of convolutions of which neither waits for the other, and the branches between a fork and a
-join of the network. Long lists are thinned evenly.
+The conditions follow from the recording. Every convolution runs on several numbers of SMs, and those of one kernel with
+reserved shared memory. Independent convolutions run in pairs and with quotas. The branches between a fork and a join
+of the network run in streams. Long lists are thinned evenly.
 """
 
 from __future__ import annotations

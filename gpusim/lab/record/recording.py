@@ -73,7 +73,7 @@ class Recording:
                 raise InputError(path, name, f"this is a recording of {known.get(name)}", expected)
 
     def about(self) -> dict[str, Any]:
-        """What `describe` wrote down."""
+        """The description that `describe` wrote."""
         path = self.folder / "recording.json"
         try:
             known = json.loads(read_text(path))

@@ -1,4 +1,4 @@
-"""What to record: a network by name, or convolutions and layers listed in a TOML or CSV file."""
+"""Layers to record: a network by name, or convolutions and layers listed in a TOML or CSV file."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def run(command: Sequence[str], what: str) -> str:
 
 
 def counted(program: Sequence[str], log: Path, metrics: Iterable[str], *options: str) -> str:
-    """What Nsight Compute counts of the launches of one of our programs: its CSV, raw page, base units.
+    """Run one of our programs under Nsight Compute and return its CSV: raw page, base units.
 
     Raises:
         InputError: as `run`.

@@ -13,12 +13,12 @@ SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
 
 
 def kind(kernel: KernelView) -> Kind:
-    """What a kernel is: the same ones come back in loops and restarts."""
+    """Identity of a kernel: the same kernels return in loops and restarts."""
     return (kernel.stream_index, kernel.name, kernel.solo_us)
 
 
 def kinds(view: View) -> Kinds:
-    """What runs now."""
+    """The kernels that run now."""
     return tuple(kind(kernel) for kernel in view.kernels)
 
 
@@ -75,8 +75,8 @@ class MeasuringPolicy(Policy):
 
     epoch_us: float | None = parameter(
         None,
-        "length of a step, us, of which the second half is measured; default twice the longest time that a block of "
-        "the kernels takes",
+        "length of a step, us; its second half is measured; default twice the longest time that a block of the "
+        "kernels takes",
         above=0,
     )
     step_sms: int | None = parameter(None, "SMs moved in a step; default a sixteenth of them", least=1)

@@ -1,4 +1,4 @@
-"""What policies that put blocks of several kernels on one SM have in common: pure arithmetic on a view."""
+"""Shared arithmetic of policies that put blocks of several kernels on one SM: pure functions of a view."""
 
 from __future__ import annotations
 

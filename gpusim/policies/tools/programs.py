@@ -17,7 +17,7 @@ class Divides(Policy):
 
     by: str = parameter(
         STREAM,
-        "what has a part of its own: stream; or program, whose streams share its part",
+        "what gets a part of the GPU: stream; or program, whose streams share the part",
         one_of=(STREAM, PROGRAM),
         kw_only=True,
     )

@@ -24,7 +24,7 @@ class Programs(tuple[str, ...]):
 
 
 def called(names: Sequence[str]) -> str:
-    """What messages call each of the names that `Policy.prepare` gets."""
+    """Words for each of the names that `Policy.prepare` gets, for messages."""
     return PROGRAM if isinstance(names, Programs) else STREAM
 
 
