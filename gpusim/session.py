@@ -14,7 +14,6 @@ from gpusim.calibrate.assumptions import Assumption as Assumption
 from gpusim.calibrate.assumptions import warning as warning
 from gpusim.calibrate.cache import user_fits
 from gpusim.calibrate.kernels import Kernels
-from gpusim.common.cores import FORKS, in_order
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, estimated, no_step
 from gpusim.engine import replay as engine
@@ -419,6 +418,8 @@ class Session:
 
     def _scores(self, trace: Trace, policies: Sequence[str], objective: str) -> Iterator[float]:
         """How good policies are by an objective of oracles, the lower the better; each is replayed once."""
+        from gpusim.common.cores import FORKS, in_order
+
         known, seed = self._traced(trace).scores, self.seed
         new = [text for text in dict.fromkeys(policies) if (objective, seed, text) not in known]
         self.isolated_us(trace)  # fits its kernels once, for all processes

@@ -360,7 +360,13 @@ def test_what_changes_the_model() -> None:
 
 BESIDE_THE_MODEL = {  # imported by its sources, but for data, errors, words and what validation does not do
     "gpusim.policies.tools.notes",  # of a policy, after a replay
-    *("gpusim.common.errors", "gpusim.common.files", "gpusim.common.fingerprint", "gpusim.common.numbers"),
+    *(
+        "gpusim.common.cores",
+        "gpusim.common.errors",
+        "gpusim.common.files",
+        "gpusim.common.fingerprint",
+        "gpusim.common.numbers",
+    ),
     *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.tables", "gpusim.hardware.host_costs"),
     *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.trace.independent"),
     *("gpusim.policies.tools.programs", "gpusim.trace.programs", "gpusim.trace.edit", "gpusim.io.importing"),

@@ -106,7 +106,7 @@ def normalised(policy: str) -> list[float]:
 def test_quotas_make_unequal_kernels_fair() -> None:
     without, with_quotas = normalised("smk:mode=p"), normalised("smk:mode=p+w")
     assert min(without) / max(without) < 0.8
-    assert min(with_quotas) / max(with_quotas) > 0.98
+    assert min(with_quotas) / max(with_quotas) > 0.95  # but for reads that wait for the other
     assert min(with_quotas) > 0.95 * min(without)  # nobody pays more than that for the other's waiting
 
 

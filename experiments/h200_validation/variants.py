@@ -126,6 +126,8 @@ ABLATION = (
     Variant("never-cold", "L2 keeps the tensors of all calls", patch=patches.never_cold),
     Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}),
     Variant("no-priority-hold", "waiting blocks of high priority hold nobody back", patch=patches.no_hold),
+    Variant("no-waits-beside", "reads take as long beside other kernels' traffic as without it",
+            patch=patches.no_waits_beside),
     Variant("no-head-of-line", "a kernel's blocks start beside an earlier kernel's that wait",
             patch=patches.no_head_of_line),
 )  # fmt: skip

@@ -27,7 +27,8 @@ cdef class Domains:
     cdef double start_queue(self, long long domain, long long slot) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, most_dram=cython.double, most_l2=cython.double,
                    i=cython.longlong, slot=cython.longlong, clock=cython.longlong, progress=cython.double,
-                   own_dram=cython.double, work=cython.double, alone=cython.double)
+                   own_dram=cython.double, work=cython.double, longer=cython.double, own_cycle=cython.double,
+                   dram_load=cython.double, l2_load=cython.double)
     cdef void look_at_others(self, long long domain, double cycle) noexcept
     @cython.locals(total=cython.double, i=cython.longlong, slot=cython.longlong, clock=cython.longlong)
     cdef double served_of(self, long long domain, double[::1] demand) noexcept

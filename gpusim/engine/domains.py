@@ -134,6 +134,10 @@ class Domains:
     def look_at_others(self, domain: int, cycle: float) -> None:
         """Work out how much each launch is slowed in a domain as its reads take longer beside what others read."""
         launches = self.launches
+        for i in range(launches.active_count):
+            self.beside[i] = 0.0
+        if launches.active_count < 2:
+            return
         dram = self.served_of(domain, launches.dram_demand)
         l2 = self.served_of(domain, launches.l2_demand)
         most_dram = dram if dram > 1.0 else 1.0
@@ -143,23 +147,19 @@ class Domains:
             clock = domain * self.slots + slot
             progress = self.progress[clock] / self.slowdown[clock] / self.capacity[domain]
             own_dram = progress * launches.dram_demand[slot]
-            self.beside[i] = 1.0
-            if launches.active_count > 1:
+            longer = wait_slowdown(
+                (dram - own_dram) / most_dram,
+                (l2 - progress * launches.l2_demand[slot]) / most_l2,
+                own_dram / most_dram,
+                launches.wait,
+                slot * WAIT,
+            )
+            if longer > 1.0:
                 work = self.progress[clock] / self.capacity[domain]
-                alone = memory_slowdown(
-                    work * launches.dram_each[slot],
-                    work * launches.l2_each[slot],
-                    launches.own,
-                    1.0 if launches.on_tensor_cores[slot] > 0 else cycle,
-                    slot * OWN,
-                )
-                self.beside[i] = alone * wait_slowdown(
-                    (dram - own_dram) / most_dram,
-                    (l2 - progress * launches.l2_demand[slot]) / most_l2,
-                    own_dram / most_dram,
-                    launches.wait,
-                    slot * WAIT,
-                )
+                own_cycle = 1.0 if launches.on_tensor_cores[slot] > 0 else cycle
+                dram_load = work * launches.dram_each[slot]
+                l2_load = work * launches.l2_each[slot]
+                self.beside[i] = longer * memory_slowdown(dram_load, l2_load, launches.own, own_cycle, slot * OWN)
 
     def served_of(self, domain: int, demand: array[float]) -> float:
         """What a domain serves of a memory over what it can."""

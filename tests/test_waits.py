@@ -1,0 +1,52 @@
+"""How much longer reads take beside other kernels: closed forms, and properties."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusim.model.memory import (
+    HIT_QUEUE,
+    MISS_LATENCY,
+    MISS_QUEUE,
+    MemoryWait,
+    lost_share,
+    wait_slowdown,
+)
+from tests.strategies import examples
+
+SHARES = st.floats(0.0, 1.0)
+WAITS = st.builds(MemoryWait, SHARES, st.floats(0.0, 1.5), SHARES, st.floats(0.0, 50.0), st.floats(0.0, 5.0))
+
+
+def test_waits_by_hand() -> None:
+    """All of a time that waits for hits takes as long as they do; half of what others replace is read from DRAM."""
+    hits = MemoryWait(share=1.0, serial=1.0, misses=0.0, passing=3.0, touched=0.0)
+    assert wait_slowdown(0.0, 1.0, 0.0, hits) == pytest.approx(1.0 + HIT_QUEUE)
+    assert wait_slowdown(0.5, 0.0, 0.0, hits) == pytest.approx(0.5 + 0.5 * MISS_LATENCY * (1.0 + MISS_QUEUE / 4.0))
+    misses = MemoryWait(share=1.0, serial=1.0, misses=1.0)
+    assert wait_slowdown(1.0, 0.0, 0.0, misses) == pytest.approx(1.0 + MISS_QUEUE)
+
+
+def test_what_is_lost_of_l2() -> None:
+    """Up to what it keeps nothing, from twice as much on all."""
+    assert [lost_share(touched) for touched in (0.0, 1.0, 1.25, 2.0, 9.0)] == [0.0, 0.0, 0.25, 1.0, 1.0]
+
+
+@given(SHARES, SHARES, SHARES, WAITS)
+@examples(500)
+def test_others_never_shorten_a_kernel_and_more_of_them_lengthen_it(
+    dram: float, l2: float, own: float, wait: MemoryWait
+) -> None:
+    dram *= 1.0 - own
+    slowed = wait_slowdown(dram, l2, own, wait)
+    assert slowed >= 1.0 - 1e-12
+    assert wait_slowdown(0.0, 0.0, own, wait) == pytest.approx(1.0)
+    assert wait_slowdown(dram / 2.0, l2 / 2.0, own, wait) <= slowed + 1e-12
+
+
+@given(SHARES, SHARES)
+@examples(100)
+def test_who_waits_for_nothing_is_not_slowed(dram: float, l2: float) -> None:
+    assert wait_slowdown(dram, l2, 0.0, MemoryWait()) == 1.0
