@@ -1,0 +1,127 @@
+"""Record whole models beside a kernel that reads or writes memory: `python experiments/neighbours/record.py MODELS.py`.
+
+MODELS.py names models as for `gpusim record`. Each runs as a CUDA graph on 64 SMs, while the kernel of neighbours.cu
+runs on the others. It writes measured.csv.gz: every kernel of a pass, as PyTorch's profiler saw it. It needs an NVIDIA
+GPU of compute capability 9.0 or later, nvcc and PyTorch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gpusim.common.files import write_table
+from gpusim.lab.record.ops_file import read_ops
+from gpusim.lab.record.ops_gpu import made
+from gpusim.lab.record.toolchain import compute_capability, run
+from gpusim.lab.record.torch_gpu import LEAST_CAPABILITY, TorchGpu, TorchQueue
+
+HERE = Path(__file__).resolve().parent
+SMS = 64  # of the model
+BLOCKS = 4  # of the neighbour, on each SM
+ALL = 2**31  # bytes, far more than L2 holds
+PASSES = 4  # in a profile; the first is left out
+READS, WRITES = range(2)  # kinds of neighbours.cu
+NEIGHBOURS = {  # bytes of its set, sleep after 16 KiB (ns), kind
+    "none": None,
+    "reads 0.5 TB/s": (ALL, 8000, READS),
+    "reads 1.1 TB/s": (ALL, 4000, READS),
+    "writes 0.5 TB/s": (ALL, 8000, WRITES),
+    "writes 1.1 TB/s": (ALL, 4000, WRITES),
+    "reads L2": (24 * 2**20, 1000, READS),
+}
+
+
+class Neighbour:
+    """The kernel of neighbours.cu."""
+
+    def __init__(self) -> None:
+        chip = compute_capability(LEAST_CAPABILITY).replace(".", "")
+        with TemporaryDirectory() as scratch:
+            built = str(Path(scratch) / "neighbours.so")
+            options = ["-O3", "-shared", "-Xcompiler", "-fPIC", f"-arch=sm_{chip}"]
+            run(["nvcc", *options, "-o", built, str(HERE / "neighbours.cu")], "nvcc")
+            self._library = ctypes.CDLL(built)
+        self._call("prepare_neighbour")
+        self._began = 0.0
+
+    def begin(self, on: TorchQueue, size: int, sleep_ns: int, kind: int) -> None:
+        """Start it, and wait until it runs."""
+        chunk = on.sms * BLOCKS * 16384
+        whole = ctypes.c_ulonglong(size // chunk * chunk)
+        self._call("begin", ctypes.c_void_p(on.pointer), on.sms * BLOCKS, whole, ctypes.c_uint(sleep_ns), kind)
+        self._began = time.perf_counter()
+        time.sleep(0.003)
+
+    def end(self, on: TorchQueue) -> float:
+        """Stop it; return what it moved, GB/s."""
+        seconds, moved = time.perf_counter() - self._began, ctypes.c_ulonglong()
+        self._call("end", ctypes.c_void_p(on.pointer), ctypes.byref(moved))
+        return moved.value / seconds / 1e9
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        function = getattr(self._library, name)
+        function.restype = ctypes.c_char_p
+        said = function(*arguments)
+        if said:
+            raise RuntimeError(f"{name}: {said.decode()}")
+
+
+def profiled(
+    torch: Any, graph: Any, on: TorchQueue, scratch: Path, begin: Callable[[], None], end: Callable[[], float]
+) -> tuple[list[tuple[str, float]], float]:
+    """Name and time (µs) of each kernel of a pass, the median over the passes, and the neighbour's GB/s.
+
+    The profiler waits for the GPU before it starts and after it stops, so the neighbour runs in between.
+    """
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        begin()
+        with torch.cuda.stream(on.stream):
+            for _ in range(PASSES):
+                graph()
+        on.stream.synchronize()
+        rate = end()
+    profiler.export_chrome_trace(str(scratch))
+    events = [event for event in json.loads(scratch.read_text())["traceEvents"] if event.get("cat") == "kernel"]
+    events = sorted((one for one in events if not one["name"].startswith("stream(")), key=lambda one: one["ts"])
+    each = len(events) // PASSES
+    passes = [events[each * n : each * (n + 1)] for n in range(1, PASSES)]
+    return [(same[0]["name"], median(one["dur"] for one in same)) for same in zip(*passes, strict=True)], rate
+
+
+def recorded(names: Sequence[str], path: Path) -> Iterator[str]:
+    """The lines of measured.csv.gz."""
+    import torch
+
+    yield "gpu,model,neighbour,gb_per_s,index,name,us\n"
+    gpu, neighbour, ops = TorchGpu(), Neighbour(), read_ops(path)
+    own, rest = gpu.split(SMS)
+    other = gpu.queue()
+    with TemporaryDirectory() as folder:
+        for name in names or list(ops.models):
+            graph = gpu.graph(made(ops, "MODELS", name), own)
+            for title, setting in NEIGHBOURS.items():
+                begin = partial(neighbour.begin, rest, *setting) if setting is not None else lambda: None
+                end = partial(neighbour.end, other) if setting is not None else lambda: 0.0
+                kernels, rate = profiled(torch, graph, own, Path(folder) / "trace.json", begin, end)
+                print(name, title, f"{rate:.0f} GB/s", f"{sum(us for _, us in kernels):.0f} us", file=sys.stderr)
+                for index, (kernel, us) in enumerate(kernels):
+                    yield f'{gpu.name},{name},"{title}",{rate:.0f},{index},"{kernel[:48]}",{us:.3f}\n'
+
+
+def main() -> None:
+    """Record the models that are named, or all."""
+    path, *names = sys.argv[1:]
+    write_table(HERE / "measured.csv.gz", "".join(recorded(names, Path(path))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Kernels of whole models beside a kernel that reads or writes memory: `python experiments/neighbours/run.py`.
+
+Four models ran as CUDA graphs on 64 SMs of an H100, while a kernel on the other 68 SMs read or wrote memory at a set
+pace (`measured.csv.gz`, by record.py). The study predicts how much each kernel of the models slows down, from their
+profiles on an H200 (`../shared/h200_models`, beside the project). It writes README.md and result.csv beside itself (or
+to --out DIR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from statistics import fmean
+
+from experiments.markdown import table
+from experiments.rows import lines
+from experiments.study import Run, Study
+from gpusim.common.errors import InputError
+from gpusim.lab.whole_models import ModelCase, ModelPredictor
+from gpusim.session import Session
+from gpusim.trace.edit import merge
+from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch, Mix
+from gpusim.trace.operations import Kernel, Stream
+from gpusim.trace.programs import Program
+
+HERE = Path(__file__).resolve().parent
+MEASURED = HERE / "measured.csv.gz"
+PROFILES = HERE.parents[2] / "shared" / "h200_models"
+GPU, RECORDED_ON = "h100-sxm", "h200"
+ALONE = "none"
+MODEL_SMS, OTHER_SMS = 64, 68
+BLOCKS = 4 * OTHER_SMS  # of the neighbour
+LONG_US = 40_000.0  # the neighbour outlasts any pass
+LEAST_US = 5.0  # of a kernel whose own error counts: shorter ones are timed too coarsely
+SEARCHED = 8  # kernels among which the next of the same name is looked for
+NAME = 40  # characters of a kernel's name that both recordings have
+NEIGHBOURS = {  # bytes per µs of DRAM reads, DRAM writes and L2 reads; L2 counts 1.5 sectors for one of DRAM
+    "reads 0.5 TB/s": (547e3, 0.0, 820e3),
+    "reads 1.1 TB/s": (1090e3, 0.0, 1635e3),
+    "writes 0.5 TB/s": (0.0, 547e3, 0.0),
+    "writes 1.1 TB/s": (0.0, 1092e3, 0.0),
+    "reads L2": (0.0, 0.0, 4200e3),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed:
+    """The kernels of one pass of a model beside a neighbour, over the same pass alone on its SMs.
+
+    Attributes:
+        model: name of the model.
+        neighbour: what the other kernel does.
+        kernels: that both recordings have.
+        measured: their time beside the neighbour over their time alone.
+        predicted: the same by the model.
+        mape_percent: mean absolute error of the kernels of at least `LEAST_US`.
+        bias_percent: mean error of these kernels with its sign.
+    """
+
+    model: str
+    neighbour: str
+    kernels: int
+    measured: float
+    predicted: float
+    mape_percent: float
+    bias_percent: float
+
+
+Times = list[tuple[str, float]]  # name and µs of each kernel of a pass, in order
+
+
+def measured() -> dict[str, dict[str, Times]]:
+    """Kernels by model and neighbour."""
+    found: dict[str, dict[str, Times]] = {}
+    for row in lines(MEASURED):
+        found.setdefault(row["model"], {}).setdefault(row["neighbour"], []).append((row["name"], float(row["us"])))
+    return found
+
+
+def neighbour(name: str) -> Trace:
+    """The other kernel: all its blocks resident at once, waiting for memory only."""
+    read, written, l2_read = (rate * LONG_US / BLOCKS for rate in NEIGHBOURS[name])
+    cycles = LONG_US * 1980.0
+    mix = Mix(
+        issue_cycles=1.0, alu_cycles=1.0, fma_cycles=1.0, tensor_cycles=0.0, lsu_cycles=1.0, l1_cycles=1.0,
+        active_cycles_min=cycles, active_cycles_avg=cycles, active_cycles_max=cycles, achieved_warps_per_sm=16.5,
+        dram_read_bytes=read, dram_write_bytes=written, l2_read_bytes=l2_read, l2_write_bytes=1.5 * written,
+        l2_bytes=l2_read + 1.5 * written,
+    )  # fmt: skip
+    launch = KernelLaunch(
+        name="neighbour", grid=(BLOCKS, 1, 1), block=(256, 1, 1), registers_per_thread=64, duration_us=LONG_US, mix=mix
+    )
+    stream = Stream(name="other", operations=(Kernel(id="other", kernel=launch),))
+    program = Program(name="other", streams=("other",))
+    return Trace(version=2, name="other", device=RECORDED_ON, streams=(stream,), programs=(program,))
+
+
+def predicted(session: Session, model: Trace, beside: str) -> Times:
+    """The kernels of a pass of a model beside a neighbour, or alone on its SMs."""
+    if beside == ALONE:
+        result = session.replay(model, f"inter-sm:by=program,sms={MODEL_SMS}")
+    else:
+        both = merge([model, neighbour(beside)], ("a", "b"), "beside")
+        result = session.replay(both, f"inter-sm:by=program,sms={MODEL_SMS}+{OTHER_SMS}")
+    runs = sorted((run for run in result.kernel_runs if run.kernel != "neighbour"), key=lambda run: run.start_us)
+    return [(run.kernel, run.end_us - run.start_us) for run in runs]
+
+
+def matched(one: Times, other: Times) -> Iterator[tuple[int, int]]:
+    """Positions of kernels of one name in both, in order: another GPU's library may choose other kernels."""
+    at = 0
+    for i, (name, _) in enumerate(one):
+        for j in range(at, min(at + SEARCHED, len(other))):
+            if other[j][0][:NAME] == name[:NAME]:
+                yield i, j
+                at = j + 1
+                break
+
+
+def slowed(run: Run) -> dict[str, Iterable[Slowed]]:
+    """Every model beside every neighbour."""
+    if not PROFILES.is_dir():
+        raise InputError(PROFILES, "", "is missing", "profiles of the four models, which the project does not ship")
+    predictor = ModelPredictor(ModelCase(str(PROFILES), RECORDED_ON))
+    session = Session(GPU, RECORDED_ON)
+    return {"result.csv": [one for model in measured().items() for one in _slowed(predictor, session, *model)]}
+
+
+def _slowed(predictor: ModelPredictor, session: Session, model: str, times: Mapping[str, Times]) -> Iterator[Slowed]:
+    trace = predictor.passes(model, 1)
+    alone = predicted(session, trace, ALONE)
+    pairs = list(matched(times[ALONE], alone))
+    before_us = fsum(times[ALONE][i][1] for i, _ in pairs)
+    for name in NEIGHBOURS:
+        beside = predicted(session, trace, name)
+        ratios = [
+            (times[ALONE][i][1], times[name][i][1] / times[ALONE][i][1], beside[j][1] / alone[j][1]) for i, j in pairs
+        ]
+        errors = [100.0 * (guess / real - 1.0) for us, real, guess in ratios if us >= LEAST_US]
+        yield Slowed(
+            model,
+            name,
+            len(pairs),
+            fsum(us * real for us, real, _ in ratios) / before_us,
+            fsum(us * guess for us, _, guess in ratios) / before_us,
+            fmean(map(abs, errors)),
+            fmean(errors),
+        )
+
+
+def page(rows: Sequence[Slowed]) -> dict[str, object]:
+    """Tables and numbers of the page."""
+    cells = [
+        (
+            row.model, row.neighbour, f"{row.measured:.2f}", f"{row.predicted:.2f}",
+            f"{row.mape_percent:.1f}", f"{row.bias_percent:+.1f}",
+        )
+        for row in rows
+    ]  # fmt: skip
+    heads = ("model", "the neighbour", "measured", "predicted", "MAPE %", "bias %")
+    return {
+        "slowed": table(heads, cells),
+        "mape": f"{fmean(row.mape_percent for row in rows):.1f}",
+        "nothing": f"{fmean(100.0 * abs(1.0 / row.measured - 1.0) for row in rows):.1f}",
+        "totals": f"{fmean(100.0 * abs(row.predicted / row.measured - 1.0) for row in rows):.1f}",
+        "sms": MODEL_SMS,
+        "others": OTHER_SMS,
+        "least": f"{LEAST_US:g}",
+    }
+
+
+STUDY = Study(__file__, __doc__, {"result.csv": Slowed}, slowed, page, {})
+
+if __name__ == "__main__":
+    raise SystemExit(STUDY.main())
