@@ -146,7 +146,7 @@ def test_a_timeline_worked_out_by_hand(tmp_path: Path, ending: str) -> None:
     assert shown == {
         "one": [(0, latency, "launch latency"), (latency, 9 * us, "k3")],
         "two": [
-            (0, 2 * us, "in"),
+            (0, 2 * us, "Memcpy HtoD (Pinned -> Device)"),
             (9 * us, 10 * us, "launch latency"),
             (10 * us, 15 * us, "k1"),
         ],
